@@ -1,0 +1,87 @@
+# make lab     install what is needed and serve the lab
+# make test    install what the tests need, then run every check
+#
+# Variables: PYTHON (3.11 or newer), VENV, HOST, PORT, ARGS (more for `kvlab serve` or pytest) and
+# TORCH_INDEX, the package index to take torch from. Empty: pip's own configuration decides. A value is
+# remembered in the environment, so it has to be given once.
+
+PYTHON      ?= python3
+VENV        ?= .venv
+HOST        ?= 127.0.0.1
+PORT        ?= 7860
+TORCH_INDEX ?=
+ARGS        ?=
+
+BIN         := $(VENV)/bin
+PIP         := $(BIN)/python -m pip --disable-pip-version-check -qq
+REQUIREMENTS := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help lab test lint format picture clean FORCE
+
+help:
+	@echo "make lab      install, then serve the lab at http://$(HOST):$(PORT)"
+	@echo "make test     install what the tests need, then lint and test"
+	@echo "make lint     ruff, mypy, import contracts"
+	@echo "make format   let ruff rewrite the code"
+	@echo "make picture  renew docs/images/lab.png from the running page"
+	@echo "make clean    remove the environment and all caches"
+
+lab: $(VENV)/.lab-stamp
+	$(BIN)/kvlab serve --host $(HOST) --port $(PORT) $(ARGS)
+
+test: lint
+	@scripts/install-chromium.sh
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.test-stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.test-stamp
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+picture: $(VENV)/.test-stamp
+	@scripts/install-chromium.sh
+	$(BIN)/python scripts/screenshot.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) build *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment. Its stamps make a second `make lab` instant; editing the requirements renews it.
+$(VENV)/.venv-stamp:
+	@command -v "$(PYTHON)" >/dev/null || { echo "No '$(PYTHON)' found. Install Python 3.11 or newer, or name it: make lab PYTHON=python3.12"; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "'$(PYTHON)' is $$("$(PYTHON)" --version 2>&1); the lab needs 3.11 or newer: make lab PYTHON=python3.12"; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "'$(PYTHON)' has no venv module. On Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "Creating the environment $(VENV)"
+	@"$(PYTHON)" -m venv "$(VENV)"
+	@touch $@
+
+# Rewritten only when another index is asked for; then the torch of the old one has to go.
+$(VENV)/.torch-index: $(VENV)/.venv-stamp FORCE
+	@[ -e $@ ] || : > $@
+	@if [ -n "$(TORCH_INDEX)" ] && [ "$(TORCH_INDEX)" != "$$(cat $@)" ]; then \
+	    $(PIP) uninstall --yes torch 2>/dev/null; printf '%s\n' "$(TORCH_INDEX)" > $@; fi
+
+define install
+	@echo "Installing $(1) into $(VENV) (some minutes the first time)"
+	@if [ "$$(uname -s)" = Linux ] && [ ! -s $(VENV)/.torch-index ] && ! command -v nvidia-smi >/dev/null; then \
+	    echo "If pip fetches CUDA packages (several GB) that you do not need: see 'CPU or GPU' in README.md"; fi
+	@index="$$(cat $(VENV)/.torch-index)"; \
+	    $(PIP) install $${index:+--extra-index-url "$$index"} -c constraints.txt -e "$(2)"
+endef
+
+$(VENV)/.lab-stamp: $(VENV)/.torch-index $(REQUIREMENTS)
+	$(call install,the lab,.)
+	@touch $@
+
+$(VENV)/.test-stamp: $(VENV)/.torch-index $(REQUIREMENTS)
+	$(call install,the lab and what its tests need,.[test$(comma)dev])
+	@touch $@ $(VENV)/.lab-stamp
+
+comma := ,

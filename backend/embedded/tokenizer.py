@@ -1,0 +1,56 @@
+"""The embedded model's tokenizer: byte-level BPE with single digits, trained on generated documents."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from backend.embedded.tasks import TaskName, make_document
+
+PAD, BOS, EOS, ANSWER = "<pad>", "<s>", "</s>", "<a>"
+# One user message: begin of sequence, the agent's prompt, then the token that opens the answer.
+CHAT_TEMPLATE = "{{ bos_token }}{{ messages[0]['content'] }}<a>"
+MIX: tuple[TaskName, ...] = ("solver", "worker", "judge")
+
+
+def train_tokenizer(seed: int = 0, documents: int = 3000, vocab_size: int = 640) -> Any:
+    """Return a ``PreTrainedTokenizerFast`` with at most ``vocab_size`` tokens.
+
+    All 256 bytes are in the alphabet, so any text can be encoded.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    rng = random.Random(f"tokenizer:{seed}")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, BOS, EOS, ANSWER],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    texts = (
+        piece.text for index in range(documents) for piece in make_document(rng, MIX[index % 3]).pieces
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=2048,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def save_tokenizer(folder: Path, seed: int = 0) -> Any:
+    """Train and save into ``folder``; returns the tokenizer."""
+    tokenizer = train_tokenizer(seed)
+    tokenizer.save_pretrained(folder)
+    return tokenizer

@@ -1,0 +1,116 @@
+"""One walk of a request through a pipeline: who has said what, as token ids and as observations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from backend.engine import Engine
+from backend.kv import KVCache, KVOffset, KVSegment
+from backend.prompts import Pipeline
+from backend.store import Observation, ObservationLog, PromptInContext, SeenOffset
+
+
+@dataclass
+class Flow:
+    """The texts and samples of one request, as one method (or, pinned, every method) sees them.
+
+    ``base_ms`` holds the time of encoding a sample's base until its first reader has been charged.
+    """
+
+    pipeline: Pipeline
+    engine: Engine
+    log: ObservationLog
+    ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    samples: dict[str, Observation] = field(default_factory=dict)
+    base_ms: dict[str, float] = field(default_factory=dict)
+
+    def start(self, values: Mapping[str, str]) -> list[Observation]:
+        """Tokenise the outside values and encode their bases; returns the samples that arrived.
+
+        A base is encoded behind the begin-of-sequence token alone, whose KV is dropped: independent of
+        any context (Section 3.3), yet with the token that this family of models rests its attention on.
+        """
+        tokens = self.engine.model.tokens
+        bos = tokens.tokenizer.bos_token_id
+        lead_in = (bos,) if bos is not None else ()
+        arrived = []
+        for name, text in values.items():
+            ids = self.ids[name] = tokens.encode(text)
+            if not ids:
+                continue
+            self.engine.check_room(len(ids), 1, self.pipeline.order[0])
+            clock = self.engine.clock()
+            with clock.part("base"):
+                base = self.engine.encode(ids, lead_in, "encoded alone")
+            self.base_ms[name] = clock.parts["base"]
+            arrived.append(self._observe(name, ids, text, base))
+        return arrived
+
+    def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Observation | None:
+        """Take an agent's answer with the KV its decoding left; None when nobody reads it or it is empty."""
+        name = f"agent_{agent}_current"
+        self.ids[name] = ids
+        read = any(producer == agent for producer, _ in self.pipeline.edges)
+        return self._observe(name, ids, text, kv) if read and ids else None
+
+    def _observe(self, name: str, ids: tuple[int, ...], text: str, base: KVSegment) -> Observation:
+        sample = self.log.add(name, ids, text, base, self.engine.model.embed(ids))
+        self.samples[name] = sample
+        return sample
+
+    def context(self, agent: int) -> PromptInContext:
+        """An agent's prompt with everything known about its segments."""
+        prompt = self.engine.model.tokens.prompt(self.pipeline, agent, self.ids)
+        names = [s.name for s in prompt.spans if s.kind == "placeholder"]
+        samples = {n: self.samples[n] for n in names if n in self.samples}
+        return PromptInContext(prompt, samples, self.prefix_bases(agent))
+
+    def prefix_bases(self, agent: int) -> dict[str, KVSegment]:
+        """Base KV of an agent's prefix segments, computed once from its template with stand-ins (step 0)."""
+        known = self.log.prefix_bases.get(agent)
+        if known is None:
+            tokens = self.engine.model.tokens
+            filled = {n: tokens.encode(t) for n, t in self.pipeline.stand_ins.items()}
+            prompt = tokens.prompt(self.pipeline, agent, filled)
+            self.engine.check_room(len(prompt.ids), 1, agent)
+            cache, _ = self.engine.prefill(prompt.ids)
+            known = {
+                s.name: cache.segment(
+                    s.start, s.end, self.engine.model.rotation, exact=True, context="the template with its holes filled by stand-ins"
+                )
+                for s in prompt.spans
+                if s.kind == "prefix"
+            }
+            self.log.prefix_bases[agent] = known
+        return known
+
+    def charge(self, context: PromptInContext) -> float:
+        """Milliseconds of base encoding that this agent is the first to need."""
+        return sum(self.base_ms.pop(name, 0.0) for name in context.samples)
+
+
+@torch.inference_mode()
+def see_offsets(context: PromptInContext, cache: KVCache, engine: Engine, only: set[int] | None = None) -> None:
+    """Write the offsets that a dense pass over ``context`` shows into its samples (Algorithm 1).
+
+    Args:
+        context: the prompt; its samples' ``offsets`` gain an entry for its agent.
+        cache: the dense cache of the whole prompt.
+        engine: for the rotation.
+        only: observation numbers to write; all when absent.
+    """
+    places = {s.name: s for s in context.prompt.spans}
+
+    def offset(name: str, base: KVSegment) -> KVOffset:
+        span = places[name]
+        real = cache.segment(span.start, span.end, engine.model.rotation, exact=True, context="")
+        return KVOffset.between(real, base)
+
+    for name, sample in context.samples.items():
+        if only is not None and sample.number not in only:
+            continue
+        followers = {f: offset(f, context.prefix_bases[f]) for f in context.followers(name)}
+        sample.offsets[context.prompt.agent] = SeenOffset(offset(name, sample.base), followers)

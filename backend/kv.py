@@ -1,0 +1,158 @@
+"""KV tensors: segments stored position-free, and the cache that a forward pass reads and extends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+from backend.rope import Rotation
+
+
+@dataclass(frozen=True)
+class KVSegment:
+    """The KV of a contiguous token span, computed in some context.
+
+    Attributes:
+        keys: (layers, kv_heads, tokens, head_dim), position-free: rotated back to position 0.
+        values: the same shape.
+        start: RoPE position of the first token where the segment was computed.
+        exact: computed by real prefill or decoding over an exact cache.
+        context: in words, where it was computed ("alone", "agent 1's own context", ...).
+    """
+
+    keys: Tensor
+    values: Tensor
+    start: int
+    exact: bool
+    context: str
+
+    @property
+    def tokens(self) -> int:
+        return int(self.keys.shape[2])
+
+    @property
+    def bytes(self) -> int:
+        return 2 * self.keys.numel() * self.keys.element_size()
+
+    def slice(self, start: int, end: int) -> KVSegment:
+        """Tokens ``[start, end)`` as a view."""
+        return KVSegment(
+            self.keys[:, :, start:end], self.values[:, :, start:end], self.start + start, self.exact, self.context
+        )
+
+
+@dataclass(frozen=True)
+class KVOffset:
+    """KV in one context minus KV in another, position-free; shapes as in :class:`KVSegment` (Eq. 6, 7)."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return int(self.keys.shape[2])
+
+    @property
+    def bytes(self) -> int:
+        return 2 * self.keys.numel() * self.keys.element_size()
+
+    @staticmethod
+    def between(real: KVSegment, base: KVSegment) -> KVOffset:
+        """``real - base``, token by token."""
+        return KVOffset(real.keys - base.keys, real.values - base.values)
+
+    def slice(self, start: int, end: int) -> KVOffset:
+        """Tokens ``[start, end)`` as a view."""
+        return KVOffset(self.keys[:, :, start:end], self.values[:, :, start:end])
+
+
+class BufferLayer(DynamicLayer):
+    """A cache layer over a preallocated buffer: appending writes in place instead of copying."""
+
+    def __init__(self, keys: Tensor, values: Tensor, length: int) -> None:
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self.key_buffer, self.value_buffer, self.length = keys, values, length
+        self.keys, self.values = keys[:, :, :length], values[:, :, :length]
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        end = self.length + key_states.shape[2]
+        self.key_buffer[:, :, self.length : end] = key_states
+        self.value_buffer[:, :, self.length : end] = value_states
+        self.length = end
+        self.keys, self.values = self.key_buffer[:, :, :end], self.value_buffer[:, :, :end]
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+
+class KVCache:
+    """The cache of one batch, in two contiguous buffers (layers, batch, kv_heads, capacity, head_dim).
+
+    Keys are rotated to their places, as the model's attention wants them.
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device) -> None:
+        self.keys = torch.empty(shape, dtype=dtype, device=device)
+        self.values = torch.empty(shape, dtype=dtype, device=device)
+        self._wrap(0)
+
+    def _wrap(self, length: int) -> None:
+        self.layers = [BufferLayer(k, v, length) for k, v in zip(self.keys, self.values, strict=True)]
+        self.cache = Cache(layers=list(self.layers))
+
+    @property
+    def length(self) -> int:
+        return self.layers[0].length
+
+    @property
+    def capacity(self) -> int:
+        return int(self.keys.shape[3])
+
+    @length.setter
+    def length(self, tokens: int) -> None:
+        """Declare that the first ``tokens`` places are filled (after writing into the buffers)."""
+        self._wrap(tokens)
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for ``tokens`` in all, keeping what is there."""
+        if tokens <= self.capacity:
+            return
+        length, old_keys, old_values = self.length, self.keys, self.values
+        shape = (*old_keys.shape[:3], tokens, old_keys.shape[4])
+        self.keys, self.values = old_keys.new_empty(shape), old_values.new_empty(shape)
+        self.keys[:, :, :, :length] = old_keys[:, :, :, :length]
+        self.values[:, :, :, :length] = old_values[:, :, :, :length]
+        self._wrap(length)
+
+    def segment(
+        self, start: int, end: int, rotation: Rotation, *, exact: bool, context: str, row: int = 0, padding: int = 0
+    ) -> KVSegment:
+        """A position-free copy of the places ``[start, end)`` of a row; their positions are place - padding."""
+        positions = padding - torch.arange(start, end, device=self.keys.device)
+        keys = rotation.rotate(self.keys[:, row, :, start:end], positions)
+        return KVSegment(keys, self.values[:, row, :, start:end].clone(), start - padding, exact, context)
+
+    @staticmethod
+    def batch(rows: list[KVCache], extra_tokens: int) -> tuple[KVCache, list[int]]:
+        """Copy single-row caches into one batch, aligned at the right; returns it and each row's padding."""
+        longest = max(row.length for row in rows)
+        layers, _, heads, _, dim = rows[0].keys.shape
+        joined = KVCache(
+            (layers, len(rows), heads, longest + extra_tokens, dim), rows[0].keys.dtype, rows[0].keys.device
+        )
+        padding = []
+        for index, row in enumerate(rows):
+            pad = longest - row.length
+            padding.append(pad)
+            joined.keys[:, index, :, :pad] = 0
+            joined.values[:, index, :, :pad] = 0
+            joined.keys[:, index, :, pad:longest] = row.keys[:, 0, :, : row.length]
+            joined.values[:, index, :, pad:longest] = row.values[:, 0, :, : row.length]
+        joined.length = longest
+        return joined, padding

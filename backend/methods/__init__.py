@@ -1,0 +1,1 @@
+"""Reuse methods: the contract, the registry, and one file per method."""

@@ -1,0 +1,27 @@
+"""Dense: forward every token. Everyone's reference."""
+
+from __future__ import annotations
+
+from backend.methods.base import Clock, Dense, Method, Plan, Step
+from backend.records import ModelInfo
+from backend.store import ObservationLog, PromptInContext
+
+
+def dense_plan(context: PromptInContext, reason: str) -> Plan:
+    """Forward the whole prompt."""
+    return Plan((Step(0, len(context.prompt.ids), Dense(reason)),), "dense", reason)
+
+
+class DenseMethod(Method):
+    """No reuse at all."""
+
+    name = "dense"
+    title = "Dense"
+    summary = "Reads every token of the prompt afresh: the honest answer, and the slow one."
+
+    @classmethod
+    def supports(cls, model: ModelInfo) -> str | None:
+        return None
+
+    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+        return dense_plan(context, "Dense reads everything.")

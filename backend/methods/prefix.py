@@ -1,0 +1,42 @@
+"""Prefix cache: reuse the longest exact token prefix of an earlier prompt. Changes nothing but time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backend.methods.base import Blend, Clock, Dense, Method, Options, Plan, Step, option
+from backend.methods.dense import dense_plan
+from backend.store import ObservationLog, PromptInContext
+
+
+@dataclass(frozen=True)
+class PrefixOptions(Options):
+    """Options of the prefix cache."""
+
+    minimum_tokens: int = option(
+        1, "Shortest prefix worth copying", "Prefixes shorter than this are read afresh.", minimum=1, maximum=4096,
+        shapes_pool=False,
+    )  # fmt: skip
+
+
+class PrefixMethod(Method):
+    """What serving systems do today: exact, and only at the front."""
+
+    name = "prefix"
+    title = "Prefix cache"
+    summary = "Copies the longest beginning that an earlier prompt shares exactly, and reads the rest afresh."
+    paper = "vLLM, SGLang: exact prefix caching"
+    Options = PrefixOptions
+
+    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+        ids = context.prompt.ids
+        with clock.part("match"):
+            length, segment = log.longest_prefix(ids)
+        length = min(length, len(ids) - 1)  # the last token is always forwarded: its logits are needed
+        if segment is None or length < self.options.minimum_tokens:
+            return dense_plan(context, "No earlier prompt begins like this one.")
+        steps = (
+            Step(0, length, Blend(segment.slice(0, length), reason="the same beginning, at the same place", exact=True)),
+            Step(length, len(ids), Dense("after the shared beginning")),
+        )
+        return Plan(steps, "partial", f"The first {length} of {len(ids)} tokens equal those of an earlier prompt.")

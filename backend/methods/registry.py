@@ -1,0 +1,81 @@
+"""The methods by name. A new method is one file and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from backend.errors import OptionError
+from backend.methods.base import Method, Options
+from backend.methods.dense import DenseMethod
+from backend.methods.kvcomm import KVCommMethod
+from backend.methods.naive import NaiveMethod
+from backend.methods.prefix import PrefixMethod
+
+METHODS: tuple[type[Method], ...] = (DenseMethod, PrefixMethod, NaiveMethod, KVCommMethod)
+
+
+@dataclass(frozen=True)
+class OptionField:
+    """What a widget, a flag or a docs table needs to know of one option."""
+
+    name: str
+    label: str
+    kind: Literal["bool", "int", "float", "choice"]
+    default: Any
+    minimum: float | None
+    maximum: float | None
+    choices: tuple[str, ...]
+    help: str
+    paper: str
+
+
+def method_names() -> tuple[str, ...]:
+    """Names in the order of columns."""
+    return tuple(m.name for m in METHODS)
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of a method.
+
+    Raises:
+        OptionError: there is no such method.
+    """
+    for found in METHODS:
+        if found.name == name:
+            return found
+    raise OptionError(f"There is no method {name!r}; there are: {', '.join(method_names())}.", field="methods")
+
+
+def option_fields(cls: type[Method]) -> tuple[OptionField, ...]:
+    """The method's options, from its ``Options`` dataclass."""
+    out = []
+    for f in fields(cls.Options):
+        kinds: dict[type, Literal["bool", "int", "float", "choice"]] = {bool: "bool", int: "int", float: "float"}
+        kind = "choice" if f.metadata["choices"] else kinds[type(f.default)]
+        m = f.metadata
+        out.append(
+            OptionField(f.name, m["label"], kind, f.default, m["minimum"], m["maximum"], m["choices"], m["help"], m["paper"])
+        )
+    return tuple(out)
+
+
+def make_options(name: str, given: Mapping[str, Any]) -> Options:
+    """Check and build a method's options.
+
+    Raises:
+        OptionError: unknown method, unknown option, wrong type or range.
+    """
+    cls = method_class(name)
+    known = {f.name for f in fields(cls.Options)}
+    for key in given:
+        if key not in known:
+            allowed = ", ".join(sorted(known)) or "none"
+            raise OptionError(f"{cls.title} has no option {key!r}; it has: {allowed}.", field=f"{name}.{key}")
+    return cls.Options(**given)
+
+
+def pool_key(options: Options) -> tuple[tuple[str, Any], ...]:
+    """The options that decide which samples become anchors."""
+    return tuple((f.name, getattr(options, f.name)) for f in fields(options) if f.metadata.get("shapes_pool", True))

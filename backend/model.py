@@ -1,0 +1,267 @@
+"""Loading a causal language model and certifying that its keys can be moved."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.errors import ModelError
+from backend.kv import KVCache
+from backend.prompts import Pipeline
+from backend.records import Certificate, LayerCertificate, ModelInfo
+from backend.rope import LayerRotation, Rotation, rotate_layer
+from backend.tokens import Tokens
+
+EMBEDDED = Path(__file__).resolve().parents[1] / "presets" / "model"
+HASH_WHOLE_FILES_UP_TO = 1 << 30
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# Largest relative error of a moved key, against the model's own, that counts as a rotation.
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to run: transformers' module, its tokens, its rotation and its facts."""
+
+    module: Any
+    tokens: Tokens
+    rotation: Rotation
+    info: ModelInfo
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.info.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return DTYPES[self.info.dtype]
+
+    def new_cache(self, capacity: int, rows: int = 1) -> KVCache:
+        """An empty cache for ``capacity`` tokens."""
+        shape = (self.info.layers, rows, self.info.kv_heads, capacity, self.info.head_dim)
+        return KVCache(shape, self.dtype, self.device)
+
+    def embed(self, ids: tuple[int, ...]) -> Tensor:
+        """Input embeddings (the papers' h at layer 1), (tokens, hidden), fp32."""
+        table = self.module.get_input_embeddings().weight.detach()
+        return table[torch.tensor(ids, dtype=torch.long, device=table.device)].float()
+
+    def count_tokens(self, pipeline: Pipeline, agent: int, values: Mapping[str, str]) -> int:
+        """Tokens of an agent's prompt; placeholders without a value count as empty."""
+        names = {p.name for p in pipeline.template(agent).placeholders}
+        encoded = {name: self.tokens.encode(values.get(name, "")) for name in names}
+        return len(self.tokens.prompt(pipeline, agent, encoded).ids)
+
+
+def pick_device(wanted: str | None) -> str:
+    """``wanted`` if it is usable, else the best there is: cuda, mps, cpu."""
+    available = {"cpu"}
+    if torch.cuda.is_available():
+        available.add("cuda")
+    if torch.backends.mps.is_available():
+        available.add("mps")
+    if wanted is None:
+        return next(d for d in ("cuda", "mps", "cpu") if d in available)
+    if wanted not in available:
+        raise ModelError(
+            f"The device {wanted!r} is not usable here; usable: {', '.join(sorted(available))}. Choose one of them.",
+            field="model.device",
+        )
+    return wanted
+
+
+def load_model(name: str = "embedded", *, device: str | None = None, dtype: str | None = None) -> LoadedModel:
+    """Load a model by ``"embedded"``, local folder or hub id, and certify it.
+
+    Args:
+        name: which model.
+        device: ``cpu``, ``cuda`` or ``mps``; the best available when absent.
+        dtype: ``fp32``, ``bf16`` or ``fp16``; bf16 on CUDA and fp32 elsewhere when absent.
+
+    Raises:
+        ModelError: it cannot be found, reached, read or run; the message says what to do.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    name = name.strip()
+    source = str(EMBEDDED) if name == "embedded" else name
+    where = pick_device(device)
+    kind = dtype or ("bf16" if where == "cuda" else "fp32")
+    if kind not in DTYPES:
+        raise ModelError(
+            f"The dtype {kind!r} is unknown; allowed: {', '.join(DTYPES)}. Choose one of them.", field="model.dtype"
+        )
+    if not name:
+        raise ModelError("No model was named. Give 'embedded', a folder, or a hub id.", field="model.name")
+    looks_local = name == "embedded" or name[0] in "./~\\" or Path(name).exists()
+    if looks_local:
+        source = str(Path(source).expanduser())
+        if not (Path(source) / "config.json").is_file():
+            raise ModelError(
+                f"The model folder {name!r} has no config.json. Give a folder in hub layout "
+                "(config.json, *.safetensors, tokenizer files), a hub id, or 'embedded'.",
+                field="model.name",
+            )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        module = AutoModelForCausalLM.from_pretrained(
+            source, dtype=DTYPES[kind], attn_implementation="sdpa", use_safetensors=True, trust_remote_code=False
+        )
+    except Exception as error:
+        raise ModelError(_loading_failed(name, looks_local, error), field="model.name") from None
+    return wrap_model(module.to(where).eval(), tokenizer, name=name, source="" if looks_local else name)
+
+
+def _loading_failed(name: str, local: bool, error: Exception) -> str:
+    detail = " ".join(str(error).split())[:200]
+    if local:
+        return (
+            f"The model folder {name!r} cannot be loaded ({type(error).__name__}: {detail}). It must hold "
+            "config.json, safetensors weights and a tokenizer of an architecture that transformers knows."
+        )
+    return (
+        f"The model {name!r} cannot be loaded from the hub ({type(error).__name__}: {detail}). Check the id and the "
+        "network; for a gated model log in first; without a network give a local folder or 'embedded'."
+    )
+
+
+def wrap_model(module: Any, tokenizer: Any, *, name: str, source: str = "") -> LoadedModel:
+    """Certify a module that is already in memory and put its facts together."""
+    config = module.config.get_text_config()
+    parameter = next(module.parameters())
+    heads = int(config.num_attention_heads)
+    head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    layers, kv_heads = int(config.num_hidden_layers), int(getattr(config, "num_key_value_heads", None) or heads)
+    shape = (layers, 1, kv_heads, head_dim)
+    certificate, rotation = certify(module, shape)
+    dtype = next(k for k, v in DTYPES.items() if v == parameter.dtype)
+    info = ModelInfo(
+        name=name if not Path(name).is_absolute() else Path(name).name,
+        source=source,
+        weights_hash=weights_hash(module),
+        parameters=sum(p.numel() for p in module.parameters()),
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocabulary=int(config.vocab_size),
+        context_tokens=int(getattr(config, "max_position_embeddings", 2048)),
+        device=str(parameter.device.type),
+        dtype=dtype,
+        kv_bytes_per_token=2 * layers * kv_heads * head_dim * parameter.element_size(),
+        certificate=certificate,
+    )
+    return LoadedModel(module, Tokens(tokenizer), rotation, info)
+
+
+def weights_hash(module: Any) -> str:
+    """First 16 hex digits of a SHA-256 over the weights (a strided sample of tensors beyond 1 GiB)."""
+    digest = hashlib.sha256()
+    total = sum(p.numel() * p.element_size() for p in module.parameters())
+    stride = 1 if total <= HASH_WHOLE_FILES_UP_TO else total // HASH_WHOLE_FILES_UP_TO + 1
+    for key, tensor in module.state_dict().items():
+        digest.update(key.encode())
+        sample = tensor.detach().flatten()[::stride].contiguous().cpu()
+        digest.update(sample.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+@torch.inference_mode()
+def certify(module: Any, shape: tuple[int, int, int, int], *, tokens: int = 24, shift: int = 37) -> tuple[Certificate, Rotation]:
+    """Probe whether keys are a pure rotation of position.
+
+    The same random tokens are prefilled at positions 0.. and ``shift``..; layer by layer the first
+    keys, rotated by ``shift``, must give the second, and values must not change at all.
+
+    Args:
+        module: a causal LM of transformers.
+        shape: (layers, 1, kv_heads, head_dim).
+    """
+    layers, _, kv_heads, head_dim = shape
+    parameter = next(module.parameters())
+    device, dtype = parameter.device, parameter.dtype
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, int(module.config.get_text_config().vocab_size) - 1, (1, tokens), generator=generator)
+    ids = ids.to(device)
+
+    def run(start: int, pieces: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+        cache = KVCache((layers, 1, kv_heads, tokens, head_dim), dtype, device)
+        at, logits = 0, torch.empty(0)
+        for size in pieces:
+            positions = torch.arange(start + at, start + at + size, device=device)[None]
+            mask = torch.ones(1, at + size, dtype=torch.long, device=device)
+            logits = module(
+                input_ids=ids[:, at : at + size],
+                position_ids=positions,
+                attention_mask=mask,
+                past_key_values=cache.cache,
+                use_cache=True,
+            ).logits[0, -1]
+            at += size
+        return cache.keys[:, 0], cache.values[:, 0], logits.float()
+
+    keys, values, logits = run(0, (tokens,))
+    moved_keys, moved_values, _ = run(shift, (tokens,))
+    other_keys, _, other_logits = run(0, (tokens // 2, tokens - tokens // 2))
+    positions = torch.full((tokens,), shift, device=device)
+    rules = _candidate_rules(module, head_dim)
+    tolerance = TOLERANCE[dtype]
+    found, certificates = [], []
+    for layer in range(layers):
+        errors = [_relative(rotate_layer(keys[layer], positions, r), moved_keys[layer]) for r in rules]
+        best = min(range(len(rules)), key=errors.__getitem__)
+        value_error = _relative(values[layer], moved_values[layer])
+        good = errors[best] <= tolerance and value_error <= tolerance
+        dims = rules[best].rotated_dims
+        kind: Any = "not relocatable"
+        if good:
+            kind = "no position" if dims == 0 else "rotation" if dims == head_dim else "partial rotation"
+        found.append(rules[best])
+        certificates.append(LayerCertificate(kind, dims if good else 0, errors[best], value_error))
+    bad = [i for i, c in enumerate(certificates) if c.kind == "not relocatable"]
+    if bad:
+        first = certificates[bad[0]]
+        reason = (
+            f"Not relocatable: at layer {bad[0]} a shift by {shift} positions changes the keys in a way no rotation "
+            f"explains (relative error {first.key_error:.2g}) or changes the values ({first.value_error:.2g}); "
+            "the model's position is not a rotation of its keys. Only dense runs are possible."
+        )
+    else:
+        worst = max(c.key_error for c in certificates)
+        reason = f"Keys move by rotation: a shift by {shift} positions is undone to a relative error of {worst:.1g}."
+    certificate = Certificate(
+        relocatable=not bad,
+        reason=reason,
+        layers=tuple(certificates),
+        shift_tokens=shift,
+        floor=_relative(other_keys, keys),
+        logit_floor=float((other_logits - logits).abs().max()),
+    )
+    return certificate, Rotation(tuple(found))
+
+
+def _candidate_rules(module: Any, head_dim: int) -> list[LayerRotation]:
+    """Every rotation this model might use: none, and each of its frequency tables in both pairings."""
+    parameter = next(module.parameters())
+    rules = [LayerRotation(torch.empty(0, device=parameter.device))]
+    seen: list[Tensor] = []
+    for name, buffer in module.named_buffers():
+        if not name.endswith("inv_freq") or buffer.numel() * 2 > head_dim:
+            continue
+        table = buffer.detach().float().clone()
+        if any(torch.equal(table, other) for other in seen if other.shape == table.shape):
+            continue
+        seen.append(table)
+        rules += [LayerRotation(table), LayerRotation(table, interleaved=True)]
+    return rules
+
+
+def _relative(found: Tensor, wanted: Tensor) -> float:
+    """Relative L2 difference."""
+    return float((found.float() - wanted.float()).norm() / wanted.float().norm().clamp_min(1e-12))

@@ -1,0 +1,394 @@
+"""What a run is asked (:class:`RunRequest`) and what it left behind (:class:`RunRecord`).
+
+Both are frozen and free of torch. A record holds everything a page shows: pictures are drawn from it
+alone. ``RunRecord.save`` writes one file (a zip of ``record.json`` and NumPy arrays) and
+``RunRecord.load`` reads it back without loss.
+
+Axes: ``layers`` is the number of decoder layers, ``tokens`` the length of one agent's prompt.
+Distances between keys are taken position-free (rotation undone), so they hold no position effect.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import types
+import typing
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.errors import RecordError
+from backend.prompts import Pipeline
+
+FORMAT = 1
+Mode = Literal["pinned", "free"]
+AgentState = Literal["dense", "reused", "partial", "fallback"]
+SpanKind = Literal["prefix", "placeholder"]
+
+#: What happened to a token's KV at one layer; the codes of ``Outcome.actions``.
+ACTIONS = ("computed", "reused", "corrected", "recomputed")
+COMPUTED, REUSED, CORRECTED, RECOMPUTED = range(4)
+
+
+@dataclass(frozen=True)
+class MethodChoice:
+    """A method with its options, under the label it has in the run (labels are unique in a run)."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.name)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How text is generated: greedy at temperature 0, else sampling with ``seed``."""
+
+    max_new_tokens: int = 96
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One request to the lab: a pipeline, the values of its outside placeholders, and the methods.
+
+    ``mode`` *pinned*: every method reads the texts that dense produced, so prompts are identical and
+    fidelity is defined. *free*: each method lives with its own texts.
+    """
+
+    pipeline: Pipeline
+    values: Mapping[str, str]
+    methods: tuple[MethodChoice, ...]
+    mode: Mode = "pinned"
+    decoding: Decoding = Decoding()
+    probe_offsets: bool = True
+    expected: str | None = None  # the known answer, to be scored by pipeline.scoring
+
+
+@dataclass(frozen=True)
+class LayerCertificate:
+    """One layer's behaviour under a shift of position, found by probing."""
+
+    kind: Literal["rotation", "partial rotation", "no position", "not relocatable"]
+    rotated_dims: int
+    key_error: float  # relative error of moving keys by rotation
+    value_error: float  # relative change of values under the shift
+    hidden_error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Can this model's keys be moved? ``floor`` is the relative difference of the same keys and
+    values computed in one piece and in two (what rounding alone does)."""
+
+    relocatable: bool
+    reason: str
+    layers: tuple[LayerCertificate, ...]
+    shift_tokens: int
+    floor: float
+    logit_floor: float
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Facts of the loaded model."""
+
+    name: str
+    source: str
+    weights_hash: str
+    parameters: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    context_tokens: int
+    device: str
+    dtype: str
+    kv_bytes_per_token: int
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
+class Span:
+    """A segment's place in a prompt: token indices ``[start, end)``."""
+
+    kind: SpanKind
+    name: str  # the placeholder's name, or "prefix 0", "prefix 1", ...
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One agent's tokenised prompt. ``texts[i]`` is what token ``i`` adds to the text."""
+
+    agent: int
+    token_ids: NDArray[np.int64]  # (tokens,)
+    texts: tuple[str, ...]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class GateDecision:
+    """Why a placeholder's sample was shared or became an anchor (KVCOMM, Eq. 5)."""
+
+    placeholder: str
+    shareable: bool
+    rule: str  # "empty pool", "longer than every anchor", "entropy", "empty text"
+    reason: str  # one sentence for a person
+    tokens: int
+    pool_size: int
+    eligible: int
+    entropy: float | None
+    threshold: float | None
+    anchors: tuple[int, ...] = ()  # observation numbers, as in Outcome.mixes
+    weights: tuple[float, ...] = ()
+    distances: tuple[float, ...] = ()
+    previews: tuple[str, ...] = ()  # the start of each anchor's text
+
+
+@dataclass(frozen=True)
+class SpanAction:
+    """What was done to a run of prompt tokens, and from where it came."""
+
+    start: int
+    end: int
+    action: int  # index into ACTIONS
+    source: str  # for a person: "encoded alone", "agent 1's own context", "anchors 3, 7", "forward pass"
+    reason: str
+    exact: bool  # False when the copied KV itself came from an approximate cache
+    moved_by: int = 0  # positions the copied keys were moved by
+    anchors: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Time to first token of one agent, from the last upstream token on, in milliseconds.
+
+    ``parts_ms`` keys, in order: ``base`` (encoding missing segments), ``gate``, ``match``,
+    ``correct``, ``rotate``, ``prefill`` (tokens forwarded densely), ``first_token`` (the last prompt
+    token's forward). Measured once, with no probe attached.
+    """
+
+    parts_ms: Mapping[str, float]
+    ttft_ms: float
+    decode_ms: float  # the whole batch's decoding time, shared by all methods decoded with it
+    forwarded_tokens: int
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Nearness to dense. KL in nats, dense || method. Only in pinned mode.
+
+    ``first_divergence`` is the index of the first generated token that differs (None: same text),
+    ``margin`` dense's top-2 logit gap at that token, ``floor`` the largest logit difference of dense
+    against dense computed in another way on the same prompt.
+    """
+
+    kl_first: float
+    kl_tokens: NDArray[np.float32]  # (response tokens,) along dense's response
+    first_divergence: int | None
+    dense_token: str
+    method_token: str
+    margin: float | None
+    floor: float
+    logit_difference: float  # largest absolute logit difference at the first token
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One agent under one method."""
+
+    agent: int
+    method: str  # the choice's label
+    prompt: int  # index into RunRecord.prompts
+    state: AgentState
+    reason: str
+    text: str
+    token_ids: NDArray[np.int64]
+    texts: tuple[str, ...]
+    stopped: bool  # ended by a stop token rather than by the length limit
+    answer: str | None
+    correct: bool | None
+    actions: NDArray[np.uint8]  # (layers, tokens), codes of ACTIONS
+    spans: tuple[SpanAction, ...]
+    gate: tuple[GateDecision, ...]
+    timing: Timing
+    fidelity: Fidelity | None = None
+    # relative L2 error of this method's cache against dense, (layers, tokens); pinned mode only
+    key_error: NDArray[np.float32] | None = None
+    value_error: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class OffsetProbe:
+    """True offsets of one agent's prompt: dense KV in context minus base KV, per layer and token.
+
+    Norms over heads and channels, (layers, tokens); ``*_norm`` is the dense KV's own norm, so that
+    ``key_offset / key_norm`` is relative. Tokens without a base (the first segment) hold 0.
+    ``key_unaligned`` is the key difference with rotation left in, to show why alignment comes first.
+    """
+
+    agent: int
+    prompt: int
+    key_offset: NDArray[np.float32]
+    value_offset: NDArray[np.float32]
+    key_unaligned: NDArray[np.float32]
+    key_norm: NDArray[np.float32]
+    value_norm: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class PoolState:
+    """A pool after the run: one row per anchor, oldest first."""
+
+    method: str
+    placeholder: str
+    capacity: int
+    anchors: tuple[int, ...]
+    lengths: tuple[int, ...]
+    uses: tuple[int, ...]
+    previews: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything on the screen."""
+
+    id: str
+    created: str  # ISO 8601, UTC
+    versions: Mapping[str, str]
+    model: ModelInfo
+    request: RunRequest
+    prompts: tuple[Prompt, ...]
+    outcomes: tuple[Outcome, ...]  # agent by agent in running order, dense first
+    offsets: tuple[OffsetProbe, ...]
+    pools: tuple[PoolState, ...]
+    wall_ms: float
+    notes: tuple[str, ...] = ()
+    format: int = FORMAT
+
+    def outcome(self, agent: int, method: str) -> Outcome:
+        """The outcome of one agent under one method label."""
+        for found in self.outcomes:
+            if found.agent == agent and found.method == method:
+                return found
+        raise KeyError((agent, method))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Method labels in column order, dense first."""
+        return tuple(dict.fromkeys(o.method for o in self.outcomes))
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        """Agent ids in running order."""
+        return tuple(dict.fromkeys(o.agent for o in self.outcomes))
+
+    def save(self, path: Path) -> Path:
+        """Write the record to one file."""
+        path.write_bytes(self.to_bytes())
+        return path
+
+    def to_bytes(self) -> bytes:
+        """The file's content: a zip of ``record.json`` and one ``.npy`` per array."""
+        arrays: dict[str, NDArray[Any]] = {}
+        body = json.dumps(encode(self, arrays), ensure_ascii=False, allow_nan=True)
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("record.json", body)
+            for name, array in arrays.items():
+                part = io.BytesIO()
+                np.save(part, array, allow_pickle=False)
+                archive.writestr(f"{name}.npy", part.getvalue())
+        return buffer.getvalue()
+
+    @staticmethod
+    def load(path: Path) -> RunRecord:
+        """Read a saved record.
+
+        Raises:
+            RecordError: the file is missing, damaged, or of another format.
+        """
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise RecordError(f"The record {path.name} cannot be read: {error.strerror}. Choose another file.") from None
+        return RunRecord.from_bytes(content)
+
+    @staticmethod
+    def from_bytes(content: bytes, *, limit_bytes: int = 256 * 2**20) -> RunRecord:
+        """Read a record from a file's content; see :meth:`load`."""
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                if sum(part.file_size for part in archive.infolist()) > limit_bytes:
+                    raise RecordError(f"The record unpacks to more than {limit_bytes // 2**20} MiB and was not opened.")
+                body = json.loads(archive.read("record.json"))
+                arrays = {
+                    name[:-4]: np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+                    for name in archive.namelist()
+                    if name.endswith(".npy")
+                }
+            if body.get("format") != FORMAT:
+                raise RecordError(
+                    f"The record has format {body.get('format')!r}; this version reads format {FORMAT}. Run it again."
+                )
+            return typing.cast(RunRecord, decode(RunRecord, body, arrays))
+        except RecordError:
+            raise
+        except Exception as error:
+            raise RecordError(
+                f"This is not a complete record of the lab ({type(error).__name__}). "
+                "Choose a file that the lab's download button wrote."
+            ) from None
+
+
+def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+    """Dataclasses, tuples and mappings to JSON values; arrays go to ``arrays`` by reference."""
+    if isinstance(value, np.ndarray):
+        name = f"a{len(arrays)}"
+        arrays[name] = value
+        return {"$array": name}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: encode(getattr(value, f.name), arrays) for f in dataclasses.fields(value) if f.init}
+    if isinstance(value, Mapping):
+        return {str(k): encode(v, arrays) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [encode(v, arrays) for v in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """The inverse of :func:`encode`, guided by type hints."""
+    if isinstance(value, dict) and set(value) == {"$array"}:
+        return arrays[value["$array"]]
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        return decode(next(a for a in args if a is not type(None)), value, arrays)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = typing.get_type_hints(kind)
+        return kind(**{k: decode(hints[k], v, arrays) for k, v in value.items()})
+    if origin is tuple:
+        return tuple(decode(args[0], v, arrays) for v in value)
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return {k: decode(args[1], v, arrays) for k, v in value.items()}
+    return value

@@ -1,0 +1,92 @@
+"""Moving keys to another position: one rotation (RoPE).
+
+A key computed at position ``p`` is ``R_p k``; moved to ``q`` it is ``R_(q-p) (R_p k)``. The lab stores
+keys position-free (``k``, as at position 0) and rotates once, in fp32, when a cache is assembled.
+Only ``inv_freq`` enters: a scaling of cos and sin (YaRN, longrope) is a factor of the key itself and
+survives a rotation unchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LayerRotation:
+    """How one layer turns its keys.
+
+    ``inv_freq``: (rotated_dims / 2,), radians per position; empty where the layer has no position.
+    ``interleaved``: pairs are neighbours (0, 1), (2, 3), ... instead of halves (0, d/2), (1, d/2 + 1), ...
+    """
+
+    inv_freq: Tensor
+    interleaved: bool = False
+
+    @property
+    def rotated_dims(self) -> int:
+        return 2 * self.inv_freq.numel()
+
+
+def rotate_layer(keys: Tensor, positions: Tensor, rule: LayerRotation, out: Tensor | None = None) -> Tensor:
+    """Rotate the keys of one or several layers that share a rule.
+
+    Args:
+        keys: (..., tokens, head_dim).
+        positions: (tokens,), how far to turn each token; may be negative.
+        rule: the layers' rotation.
+        out: where to write, of ``keys``'s shape; a new tensor when absent.
+
+    Returns:
+        The rotated keys, in ``keys``'s dtype; computed in fp32.
+    """
+    if out is None:
+        out = torch.empty_like(keys)
+    dims = rule.rotated_dims
+    if dims == 0:
+        return out.copy_(keys)
+    angles = positions.to(torch.float32)[:, None] * rule.inv_freq.to(torch.float32)
+    cos, sin = angles.cos(), angles.sin()
+    if rule.interleaved:
+        first, second = keys[..., 0:dims:2].float(), keys[..., 1:dims:2].float()
+        out[..., 0:dims:2] = first * cos - second * sin
+        out[..., 1:dims:2] = second * cos + first * sin
+    else:
+        half = dims // 2
+        first, second = keys[..., :half].float(), keys[..., half:dims].float()
+        out[..., :half] = first * cos - second * sin
+        out[..., half:dims] = second * cos + first * sin
+    if dims < keys.shape[-1]:
+        out[..., dims:] = keys[..., dims:]
+    return out
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The rotation of a whole model, layer by layer."""
+
+    layers: tuple[LayerRotation, ...]
+
+    def groups(self) -> list[tuple[slice, LayerRotation]]:
+        """Runs of neighbouring layers that share a rule."""
+        runs: list[tuple[slice, LayerRotation]] = []
+        for index, rule in enumerate(self.layers):
+            if runs and _same(runs[-1][1], rule):
+                runs[-1] = (slice(runs[-1][0].start, index + 1), rule)
+            else:
+                runs.append((slice(index, index + 1), rule))
+        return runs
+
+    def rotate(self, keys: Tensor, positions: Tensor, out: Tensor | None = None) -> Tensor:
+        """Rotate ``keys`` (layers, kv_heads, tokens, head_dim) by ``positions`` (tokens,)."""
+        if out is None:
+            out = torch.empty_like(keys)
+        for layers, rule in self.groups():
+            rotate_layer(keys[layers], positions, rule, out[layers])
+        return out
+
+
+def _same(a: LayerRotation, b: LayerRotation) -> bool:
+    return a.interleaved == b.interleaved and torch.equal(a.inv_freq, b.inv_freq)

@@ -1,0 +1,128 @@
+"""Builds the page, connects widgets to handlers, and serves it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+import gradio as gr
+from starlette.middleware import Middleware
+
+from lab_app import text, web
+from lab_app.handlers import Handlers
+from lab_app.page import build_page
+from lab_app.sessions import Engine, Lab, Model
+from lab_app.theme import theme
+from lab_app.wiring import Wiring
+
+# Strips carry their data in inert JSON script elements; nothing is meant to be executed.
+warnings.filterwarnings("ignore", message="A `<script>` tag was found")
+
+FIRST_PRESET = "math-3"
+FIRST_RUN = Path(__file__).resolve().parents[1] / "presets" / "first_run.kvrun"
+MAX_UPLOAD = "64mb"
+QUEUE_LENGTH = 48
+
+
+def engine_session(model: Model) -> Engine:
+    """A fresh engine session, a trust domain of its own."""
+    from backend.session import LabSession
+
+    return LabSession(model)  # type: ignore[arg-type,return-value]
+
+
+def build_app(
+    model_loader: Callable[[], Model],
+    *,
+    engine: Callable[[Model], Engine] = engine_session,
+    first_run: Path | None = FIRST_RUN,
+    preset: str = FIRST_PRESET,
+) -> tuple[gr.Blocks, Lab]:
+    """The page and the lab behind it.
+
+    Args:
+        model_loader: called once, at the first visit.
+        engine: makes the engine session of a visit.
+        first_run: a saved record for a visitor's first look.
+        preset: the scenario on the bench at first.
+    """
+    lab = Lab(model_loader, engine)
+    handlers = Handlers(lab, first_run)
+    with gr.Blocks(title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)) as blocks:
+        page = build_page(preset)
+        Wiring(page, handlers).connect(blocks, preset)
+    blocks.queue(api_open=False, max_size=QUEUE_LENGTH, default_concurrency_limit=None)
+    return blocks, lab
+
+
+def serve(
+    host: str = "127.0.0.1",
+    port: int = 7860,
+    model_name: str = "embedded",
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    preset: str = FIRST_PRESET,
+    block: bool = True,
+) -> tuple[gr.Blocks, str]:
+    """Load the model, then serve the page.
+
+    Args:
+        host: address to listen on.
+        port: port to listen on.
+        model_name: ``embedded``, a folder or a hub id.
+        device: ``cpu``, ``cuda`` or ``mps``; the best one when absent.
+        dtype: ``fp32``, ``bf16`` or ``fp16``.
+        preset: the scenario on the bench at first.
+        block: wait until the server is stopped.
+
+    Returns:
+        the running page and its address.
+
+    Raises:
+        LabError: the model cannot be loaded.
+    """
+    from backend.model import load_model
+
+    model = load_model(model_name, device=device, dtype=dtype)
+    return launch(lambda: model, host, port, preset=preset, block=block)  # type: ignore[arg-type,return-value]
+
+
+def launch(
+    model_loader: Callable[[], Model],
+    host: str,
+    port: int,
+    *,
+    preset: str = FIRST_PRESET,
+    block: bool = True,
+    engine: Callable[[Model], Engine] = engine_session,
+    first_run: Path | None = FIRST_RUN,
+) -> tuple[gr.Blocks, str]:
+    """Serve the page for a model."""
+    blocks, lab = build_app(model_loader, engine=engine, first_run=first_run, preset=preset)
+    _, address, _ = blocks.launch(
+        server_name=host,
+        server_port=port,
+        share=False,
+        quiet=True,
+        show_error=False,
+        prevent_thread_lock=not block,
+        footer_links=[],
+        run_history=False,
+        ssr_mode=False,
+        pwa=False,
+        mcp_server=False,
+        enable_monitoring=False,
+        max_file_size=MAX_UPLOAD,
+        state_session_capacity=256,
+        theme=theme(),
+        head=web.HEAD,
+        app_kwargs={
+            "routes": web.routes(lab),
+            "middleware": [Middleware(web.ClosedDoors)],
+            "docs_url": None,
+            "redoc_url": None,
+            "openapi_url": None,
+        },
+    )
+    return blocks, address

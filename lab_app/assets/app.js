@@ -1,0 +1,206 @@
+/* The page's own script: theme, bench, figures. Views announce selections as "kv-select" (viz/view.js). */
+(() => {
+  "use strict";
+  if (window.KVLab) return;
+  const THEME = "kv-theme";
+  const drawn = new Set();
+
+  const dark = () => document.body.classList.contains("dark");
+
+  function remembered() {
+    try { return localStorage.getItem(THEME); } catch { return null; }
+  }
+
+  function applyTheme() {
+    const wish = remembered();
+    if (wish && (wish === "dark") !== dark()) document.body.classList.toggle("dark", wish === "dark");
+  }
+
+  function press(id) {
+    const button = document.querySelector("#" + id);
+    if (button) button.click();
+  }
+
+  function toggleBench(button) {
+    const closed = document.body.classList.toggle("kv-bench-closed");
+    document.querySelectorAll('[data-kv="bench"]').forEach((b) => b.setAttribute("aria-expanded", String(!closed)));
+    window.dispatchEvent(new Event("resize"));
+  }
+
+  document.addEventListener("click", (event) => {
+    const target = event.target instanceof Element ? event.target.closest("[data-kv]") : null;
+    if (!target) {
+      const open = document.querySelector(".kv-model[open]");
+      if (open && !(event.target instanceof Element && event.target.closest(".kv-model"))) open.removeAttribute("open");
+      return;
+    }
+    const kind = target.dataset.kv;
+    if (kind === "theme") {
+      const next = dark() ? "light" : "dark";
+      try { localStorage.setItem(THEME, next); } catch { /* a private window may refuse */ }
+      document.body.classList.toggle("dark", next === "dark");
+    } else if (kind === "bench") toggleBench(target);
+    else if (kind === "run") press("kv-run");
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press("kv-run");
+    if (event.key === "Escape") document.querySelectorAll(".kv-model[open]").forEach((d) => d.removeAttribute("open"));
+  });
+
+  /* ---- figures ---------------------------------------------------------------------------- */
+
+  const merge = (into, from) => {
+    for (const [key, value] of Object.entries(from || {})) {
+      if (value && typeof value === "object" && !Array.isArray(value)) into[key] = merge({ ...(into[key] || {}) }, value);
+      else into[key] = value;
+    }
+    return into;
+  };
+
+  function themed(layout, theme) {
+    const out = merge(structuredClone(layout), { font: theme.font, legend: theme.legend, hoverlabel: theme.hoverlabel });
+    const axes = new Set(["xaxis", "yaxis", ...Object.keys(out).filter((k) => /^[xy]axis\d*$/.test(k))]);
+    for (const axis of axes) out[axis] = merge(merge({}, theme[axis[0] + "axis"]), out[axis]);
+    for (const axis of axes) out[axis] = merge(out[axis], { tickfont: theme.xaxis.tickfont, gridcolor: theme.xaxis.gridcolor });
+    return out;
+  }
+
+  const CONFIG = {
+    responsive: true, displaylogo: false, showSendToCloud: false, displayModeBar: "hover",
+    modeBarButtonsToRemove: ["sendChartToCloud", "sendDataToCloud", "select2d", "lasso2d", "toImage", "autoScale2d"],
+  };
+
+  function save(name, content, type) {
+    const link = document.createElement("a");
+    const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
+    link.href = url;
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(url), 5000);
+  }
+
+  async function exportImage(plot, name, format) {
+    const box = plot.getBoundingClientRect();
+    const paper = getComputedStyle(document.body).getPropertyValue("--kv-surface").trim() || "#fff";
+    const copy = { data: plot.data, layout: { ...plot.layout, paper_bgcolor: paper, width: box.width, height: box.height } };
+    const url = await window.Plotly.toImage(copy, { format, scale: format === "png" ? 2 : 1, width: box.width, height: box.height });
+    save(name + "." + format, await (await fetch(url)).blob());
+  }
+
+  function card(view) {
+    const figure = document.createElement("figure");
+    figure.className = "kv-card kv-figure";
+    figure.dataset.view = view.key;
+    const words = [["figcaption", ""], ["h3", "kv-card-title"], ["p", "kv-finding"], ["div", "kv-plot"], ["p", "kv-how"]];
+    const made = Object.fromEntries(words.map(([tag, name]) => {
+      const element = document.createElement(tag);
+      if (name) element.className = name;
+      return [name || "caption", element];
+    }));
+    const tools = document.createElement("div");
+    tools.className = "kv-tools";
+    for (const format of ["png", "svg", "csv"]) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = format.toUpperCase();
+      button.setAttribute("aria-label", "Save this figure as " + format.toUpperCase());
+      button.addEventListener("click", () => {
+        const now = figure.kvView;
+        if (format === "csv") save(now.key + ".csv", now.csv, "text/csv");
+        else exportImage(made["kv-plot"], now.key, format);
+      });
+      tools.appendChild(button);
+    }
+    made.caption.append(made["kv-card-title"], tools, made["kv-finding"]);
+    figure.append(made.caption, made["kv-plot"], made["kv-how"]);
+    figure.kvParts = { ...made, tools };
+    return figure;
+  }
+
+  function panel(view) {
+    const section = document.createElement("section");
+    section.className = "kv-card kv-panel";
+    section.dataset.view = view.key;
+    section.innerHTML = '<h3 class="kv-card-title"></h3><div></div>';
+    return section;
+  }
+
+  function paint(figure, themes) {
+    const view = figure.kvView, plot = figure.kvParts["kv-plot"];
+    if (!view.figure || !window.Plotly) return;
+    const { data, layout } = JSON.parse(view.figure);
+    const shown = themed(layout, dark() ? themes.dark : themes.light);
+    shown.uirevision = view.key;
+    shown.autosize = true;
+    window.Plotly.react(plot, data, shown, CONFIG);
+  }
+
+  function figures(element, props, trigger, watch) {
+    const host = element.querySelector(".kv-figures");
+    const redraw = () => {
+      const views = (props.value && props.value.views) || [];
+      const old = new Map([...host.children].map((c) => [c.dataset.view, c]));
+      const next = views.map((view) => {
+        const kind = view.html === undefined ? "kv-figure" : "kv-panel";
+        let found = old.get(view.key);
+        if (!found || !found.classList.contains(kind)) found = kind === "kv-panel" ? panel(view) : card(view);
+        old.delete(view.key);
+        found.kvView = view;
+        return found;
+      });
+      for (const [, gone] of old) {
+        const plot = gone.querySelector(".kv-plot");
+        if (plot && window.Plotly) window.Plotly.purge(plot);
+      }
+      host.replaceChildren(...next);
+      for (const found of next) {
+        const view = found.kvView;
+        found.querySelector(".kv-card-title").textContent = view.title;
+        if (view.html !== undefined) { found.lastElementChild.innerHTML = view.html; continue; }
+        const parts = found.kvParts;
+        parts["kv-finding"].textContent = view.finding;
+        parts["kv-how"].textContent = view.how;
+        parts["kv-how"].hidden = !view.how;
+        parts["kv-plot"].hidden = view.empty;
+        parts["kv-plot"].style.minHeight = view.empty ? "0" : view.height + "px";
+        parts.tools.hidden = view.empty;
+        paint(found, props.themes);
+        const plot = parts["kv-plot"];
+        if (!plot.kvBound && plot.on) {
+          plot.kvBound = true;
+          plot.on("plotly_click", (event) => {
+            const point = event.points && event.points[0];
+            if (!point) return;
+            const custom = point.customdata === undefined ? null : point.customdata;
+            trigger("select", { view: found.kvView.key, x: point.x, y: point.y, trace: point.data.name || "", custom });
+          });
+        }
+      }
+    };
+    const repaint = () => { if (element.isConnected) [...host.children].forEach((c) => c.kvParts && paint(c, props.themes)); };
+    drawn.add(repaint);
+    watch("value", redraw);
+    whenPlotly(redraw);
+  }
+
+  function whenPlotly(then) {
+    if (window.Plotly) then();
+    else setTimeout(() => whenPlotly(then), 60);
+  }
+
+  /* ---- HTML that is replaced as a whole and reports selections ------------------------------ */
+
+  function raw(element, props, trigger, watch) {
+    const host = element.querySelector(".kv-raw");
+    const redraw = () => { host.innerHTML = props.value || ""; };
+    watch("value", redraw);
+    redraw();
+    host.addEventListener("kv-select", (event) => trigger("select", event.detail));
+  }
+
+  new MutationObserver(() => drawn.forEach((repaint) => repaint()))
+    .observe(document.body || document.documentElement, { attributes: true, attributeFilter: ["class"] });
+  applyTheme();
+  setTimeout(applyTheme, 300);
+  window.KVLab = { figures, raw };
+})();

@@ -1,0 +1,267 @@
+"""The command ``kvlab``. Torch and the web framework are loaded only by the commands that need them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend import __version__
+from backend.errors import LabError, OptionError
+
+if TYPE_CHECKING:
+    from backend.records import MethodChoice
+
+
+def parse_methods(text: str) -> tuple[MethodChoice, ...]:
+    """``dense,naive,kvcomm:gamma=0.5+rotate=false@no rotation`` to choices.
+
+    Methods are separated by commas; options follow a colon, joined by ``+``; a label follows ``@``.
+
+    Raises:
+        OptionError: it cannot be read so, or an option is unknown or out of range.
+    """
+    from backend.methods.registry import make_options, method_class, option_fields
+    from backend.records import MethodChoice
+
+    choices = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        body, _, label = item.partition("@")
+        name, _, settings = body.partition(":")
+        fields = {f.name: f for f in option_fields(method_class(name.strip()))}
+        options: dict[str, Any] = {}
+        for setting in filter(None, settings.split("+")):
+            key, equals, value = setting.partition("=")
+            if not equals:
+                raise OptionError(f"{setting!r} is no option; write option=value, as in kvcomm:gamma=0.5.", field="methods")
+            known = fields.get(key.strip())
+            options[key.strip()] = _value(value.strip(), known.kind if known else "choice", key.strip())
+        make_options(name.strip(), options)
+        choices.append(MethodChoice(name.strip(), options, label.strip() or body.strip()))
+    if not choices:
+        raise OptionError("No method was named. Name at least one, as in --methods dense,naive,kvcomm.", field="methods")
+    return tuple(choices)
+
+
+def _value(text: str, kind: str, name: str) -> Any:
+    readers: dict[str, Any] = {
+        "bool": lambda t: {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}[t.lower()],
+        "int": int,
+        "float": float,
+        "choice": str,
+    }
+    try:
+        return readers[kind](text)
+    except (KeyError, ValueError):
+        wanted = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
+        raise OptionError(f"{name} is {text!r}; it must be {wanted}.", field=f"methods.{name}") from None
+
+
+def serve(args: argparse.Namespace) -> int:
+    from lab_app.app import serve as run_server
+
+    run_server(host=args.host, port=args.port, model_name=args.model, device=args.device, budget_mb=args.budget_mb)
+    return 0
+
+
+def methods(args: argparse.Namespace) -> int:
+    from backend.methods.registry import METHODS, option_fields
+
+    for cls in METHODS:
+        print(f"{cls.name:<10} {cls.title}: {cls.summary}")
+        if cls.paper:
+            print(f"{'':<10} source: {cls.paper}")
+        for f in option_fields(cls):
+            limits = f" ({f.minimum:g} to {f.maximum:g})" if f.minimum is not None else ""
+            choices = f" ({', '.join(f.choices)})" if f.choices else ""
+            print(f"{'':<10} {f.name} = {f.default}{limits}{choices}: {f.help}")
+    return 0
+
+
+def certify(args: argparse.Namespace) -> int:
+    from backend.model import load_model
+
+    info = load_model(args.model, device=args.device, dtype=args.dtype).info
+    found = info.certificate
+    print(f"{info.name}: {info.parameters:,} parameters, {info.layers} layers, {info.device}, {info.dtype}, weights {info.weights_hash}")
+    print(found.reason)
+    print(f"{'layer':>5}  {'kind':<18} {'turned':>6}  {'key error':>9}  {'value error':>11}")
+    for index, layer in enumerate(found.layers):
+        print(f"{index:>5}  {layer.kind:<18} {layer.rotated_dims:>6}  {layer.key_error:>9.1e}  {layer.value_error:>11.1e}")
+    print(f"Numerical floor (one piece against two): keys {found.floor:.1e} relative, logits {found.logit_floor:.1e} absolute")
+    return 0 if found.relocatable else 1
+
+
+def run(args: argparse.Namespace) -> int:
+    from backend.batch import Batch, read_rows, run_batch, summarise
+    from backend.events import Progress
+    from backend.model import load_model
+    from backend.prompts import load_preset, preset_names, preset_requests, read_requests
+    from backend.records import Decoding, RunRequest
+    from backend.session import LabSession
+
+    choices = parse_methods(args.methods)
+    preset = load_preset(args.preset if args.preset in preset_names() else Path(args.preset) if "." in args.preset else args.preset)
+    count = args.requests + args.warmup
+    examples = read_requests(Path(args.data))[:count] if args.data else preset_requests(preset, count, args.seed)
+    if len(examples) < count:
+        raise OptionError(f"{count} requests are wanted, but the file holds {len(examples)}. Ask for fewer.", field="requests")
+    model = load_model(args.model or ("embedded" if preset.model == "any" else preset.model), device=args.device)
+    decoding = Decoding(args.max_new_tokens, args.temperature, 1.0, args.seed)
+    request = RunRequest(preset.pipeline, dict(examples[0].values), choices, decoding=decoding)
+    modes: Any = ("pinned", "free") if args.mode == "both" else (args.mode,)
+    batch = Batch(request, tuple(examples), modes, args.warmup)
+    out = Path(args.json)
+    rows_path = out.with_suffix(".rows.jsonl")
+    session = LabSession(model, budget_bytes=args.budget_mb << 20)
+    for event in run_batch(session, batch, rows_path):
+        if isinstance(event, Progress) and event.agent is None and sys.stderr.isatty():
+            print(f"\r{event.text:<70}", end="", file=sys.stderr, flush=True)
+    wanted = {
+        batch.key(mode, i, model.info.weights_hash) for mode in modes for i in range(args.warmup, len(examples))
+    }
+    rows = [row for row in read_rows(rows_path) if row["key"] in wanted]
+    summary = summarise(rows, preset.pipeline.final)
+    from backend.records import encode
+    from backend.session import versions
+
+    report = {
+        "preset": preset.pipeline.name,
+        "methods": args.methods,
+        "requests": args.requests,
+        "warmup": args.warmup,
+        "seed": args.seed,
+        "model": encode(model.info, {}),
+        "versions": versions(),
+        "summary": summary,
+    }
+    out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print_summary(summary)
+    print(f"{len(rows)} rows in {rows_path}, summary in {out}")
+    return 0
+
+
+def print_summary(summary: Sequence[dict[str, Any]]) -> None:
+    """The summary as a table for people."""
+    head = ("mode", "agent", "method", "right", "as dense", "agents", "blocks", "tokens", "reuses", "TTFT ms", "ratio", "KL first", "KL mean", "K err", "V err", "floor")
+    rows = []
+    for s in summary:
+        show = lambda key, form, s=s: format(s[key], form) if s.get(key) is not None else "-"  # noqa: E731
+        rows.append(
+            (
+                s["mode"], str(s["agent"] or "all"), s["method"], show("accuracy", ".1%"), show("same_answer", ".1%"),
+                show("reuse_agents", ".0%"), show("reuse_blocks", ".0%"), show("reuse_tokens", ".0%"),
+                str(s["reuse_events"]), show("ttft_ms", ".1f"), show("ttft_ratio", ".2f"), show("kl_first", ".4f"),
+                show("kl_mean", ".4f"), show("key_error", ".3f"), show("value_error", ".3f"), show("floor", ".1e"),
+            )  # fmt: skip
+        )
+    widths = [max(len(str(r[i])) for r in [head, *rows]) for i in range(len(head))]
+    for row in [head, *rows]:
+        print("  ".join(str(cell).ljust(w) if i < 3 else str(cell).rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))))
+
+
+def bench(args: argparse.Namespace) -> int:
+    from backend.bench import bench_ttft
+
+    print(json.dumps(bench_ttft(args.shape, args.tokens, args.anchors, args.repeats, args.device), indent=1))
+    return 0
+
+
+def train_embedded(args: argparse.Namespace) -> int:
+    from backend.embedded.train import Recipe, train
+
+    recipe = Recipe(seed=args.seed, tokens=args.tokens)
+    folder = Path(args.out).expanduser()
+    export = train(folder, recipe, stop_after_steps=args.stop_after_steps, report=lambda row: print(json.dumps(row), flush=True))
+    print(f"The model is in {export}")
+    return 0
+
+
+def evaluate_embedded(args: argparse.Namespace) -> int:
+    from backend.embedded.evaluate import evaluate
+    from backend.model import load_model
+
+    print(json.dumps(evaluate(load_model(args.model), args.count, args.seed), indent=1))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and flags."""
+    main_parser = argparse.ArgumentParser(prog="kvlab", description="See what KV-cache reuse does to a multi-agent LLM pipeline.")
+    main_parser.add_argument("--version", action="version", version=f"kvlab {__version__}")
+    commands = main_parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, handler: Any, help_text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help_text, description=help_text)
+        sub.set_defaults(handler=handler)
+        return sub
+
+    sub = add("serve", serve, "Serve the lab's page.")
+    sub.add_argument("--host", default="127.0.0.1")
+    sub.add_argument("--port", type=int, default=7860)
+    sub.add_argument("--model", default="embedded", help="'embedded', a folder in hub layout, or a hub id")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    sub.add_argument("--budget-mb", type=int, default=1024, help="memory for each visitor's cached text, MiB")
+
+    add("methods", methods, "List the reuse methods with their options.")
+
+    sub = add("certify", certify, "Probe whether a model's keys can be moved to another position.")
+    sub.add_argument("model", metavar="MODEL")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    sub.add_argument("--dtype", choices=("fp32", "bf16", "fp16"))
+
+    sub = add("run", run, "Run a preset over many requests under several methods.")
+    sub.add_argument("preset", metavar="PRESET", help="a preset's name or a YAML file")
+    sub.add_argument("--methods", default="dense,naive,kvcomm", help="as in dense,naive,kvcomm:gamma=0.5+rotate=false@label")
+    sub.add_argument("--requests", type=int, default=20)
+    sub.add_argument("--warmup", type=int, default=0, help="extra first requests that only fill the pools")
+    sub.add_argument("--mode", choices=("pinned", "free", "both"), default="both")
+    sub.add_argument("--data", help="JSON lines with question and answer, instead of the preset's own requests")
+    sub.add_argument("--model", help="overrides the preset's model")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--temperature", type=float, default=0.0)
+    sub.add_argument("--max-new-tokens", type=int, default=128)
+    sub.add_argument("--budget-mb", type=int, default=4096)
+    sub.add_argument("--json", required=True, metavar="OUT", help="where to write the summary; rows go beside it")
+
+    sub = add("bench", bench, "Measure time to first token, dense against reuse, in one run.")
+    sub.add_argument("what", choices=("ttft",))
+    sub.add_argument("--shape", default="embedded", help="'embedded', 'smollm2-135m' (random weights), or a model")
+    sub.add_argument("--tokens", type=int, default=1000, help="prompt length of the measured agent")
+    sub.add_argument("--anchors", type=int, default=20)
+    sub.add_argument("--repeats", type=int, default=7)
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+
+    sub = add("train-embedded", train_embedded, "Train the embedded model, or continue.")
+    sub.add_argument("--out", default="~/.cache/kvlab/train", help="folder of the checkpoint and the exported model")
+    sub.add_argument("--tokens", type=int, default=12_000_000)
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--stop-after-steps", type=int)
+
+    sub = add("evaluate-embedded", evaluate_embedded, "Held-out exact match of the embedded model, by task.")
+    sub.add_argument("--model", default="embedded")
+    sub.add_argument("--count", type=int, default=200, help="documents per task")
+    sub.add_argument("--seed", type=int, default=0)
+    return main_parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; expected failures become one line on stderr and exit code 2."""
+    args = parser().parse_args(argv)
+    try:
+        return int(args.handler(args))
+    except LabError as error:
+        where = f" [{error.field}]" if error.field else ""
+        print(f"kvlab: {error}{where}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nkvlab: stopped; finished rows are kept, and the same command goes on from there.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""From what stands on the bench to a checked :class:`RunRequest`. Free of the web framework."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from backend.errors import LabError, OptionError, PromptError
+from backend.prompts import Example, Pipeline, Preset, load_preset, preset_names
+from backend.records import Decoding, MethodChoice, RunRequest
+
+MOST_COLUMNS = 8
+WARM_LIMIT = 200
+DECODING: dict[str, tuple[str, float, float, bool]] = {
+    "max_new_tokens": ("The longest answer", 1, 4096, True),
+    "temperature": ("The temperature", 0.0, 5.0, False),
+    "top_p": ("Top-p", 0.01, 1.0, False),
+    "seed": ("The seed", 0, 2**31 - 1, True),
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One message and the input it is about (``""``: none in particular)."""
+
+    field: str
+    message: str
+
+
+class Problems(LabError):
+    """Everything that is wrong with the bench at once."""
+
+    def __init__(self, found: Sequence[Problem]) -> None:
+        super().__init__(found[0].message, field=found[0].field or None)
+        self.found = tuple(found)
+
+
+@dataclass(frozen=True)
+class Form:
+    """The bench as it stands. ``templates`` and ``values`` are as typed, and may be wrong."""
+
+    preset: str
+    values: Mapping[str, str]
+    templates: tuple[str, ...]
+    declared: str = ""
+    methods: tuple[str, ...] = ("dense",)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ablate: tuple[str, ...] = ()
+    mode: str = "pinned"
+    max_new_tokens: Any = 96
+    temperature: Any = 0.0
+    top_p: Any = 1.0
+    seed: Any = 0
+    warm: bool = True
+    warm_count: Any = 20
+
+
+def find_preset(name: object) -> Preset:
+    """A preset that ships with the lab; paths are not taken from the page."""
+    if name not in preset_names():
+        raise PromptError(f"There is no scenario {str(name)[:60]!r}. Choose one of the list.", field="preset")
+    return load_preset(str(name))
+
+
+def read_pipeline(form: Form) -> Pipeline:
+    """The preset's pipeline with the edited templates.
+
+    Raises:
+        PromptError: with the template in ``field``.
+    """
+    base = find_preset(form.preset).pipeline
+    names = tuple(n for n in (part.strip().strip("{}") for part in str(form.declared or "").split(",")) if n)
+    agents = tuple(
+        dataclasses.replace(agent, template=template)
+        for agent, template in zip(base.agents, form.templates, strict=False)
+    )
+    return dataclasses.replace(base, agents=agents, declared=names)
+
+
+def read_decoding(form: Form) -> Decoding:
+    """Decoding settings in their ranges."""
+    found: dict[str, Any] = {}
+    problems = []
+    for name, (label, low, high, whole) in DECODING.items():
+        try:
+            found[name] = read_number(getattr(form, name), label, low, high, whole, f"decoding.{name}")
+        except OptionError as error:
+            problems.append(Problem(f"decoding.{name}", str(error)))
+    if problems:
+        raise Problems(problems)
+    return Decoding(**found)
+
+
+def read_number(value: Any, label: str, low: float, high: float, whole: bool, where: str) -> float | int:
+    """A number in its range."""
+    allowed = f"allowed: {low:g} to {high:g}{', whole numbers' if whole else ''}"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise OptionError(f"{label} is {'empty' if value in (None, '') else repr(value)[:40]}; {allowed}. Give a number.", field=where)
+    if not low <= value <= high or (whole and value != int(value)):
+        raise OptionError(f"{label} is {value:g}; {allowed}. Change it.", field=where)
+    return int(value) if whole else float(value)
+
+
+def read_methods(form: Form) -> tuple[MethodChoice, ...]:
+    """The chosen methods with checked options, dense first, and the ablations asked for."""
+    from backend.methods.registry import make_options, method_names
+
+    for name in form.methods:
+        if name not in method_names():
+            raise OptionError(f"There is no method {str(name)[:40]!r}. Choose among the chips.", field="methods")
+    out: list[MethodChoice] = []
+    problems: list[Problem] = []
+    for name in method_names():
+        if name != "dense" and name not in form.methods:
+            continue
+        given = dict(form.options.get(name, {}))
+        try:
+            problems += blanks(name, given)
+            options = dataclasses.asdict(make_options(name, given)) if not problems else {}
+        except LabError as error:
+            problems.append(Problem(error.field or "methods", str(error)))
+            continue
+        out.append(MethodChoice(name, options))
+        if name in form.ablate:
+            out += ablations(name, options)
+    if problems:
+        raise Problems(problems)
+    if len(out) > MOST_COLUMNS:
+        raise OptionError(f"That makes {len(out)} columns; up to {MOST_COLUMNS} can be compared. Leave a method out.", field="methods")
+    return tuple(out)
+
+
+def blanks(name: str, given: Mapping[str, Any]) -> list[Problem]:
+    """Options whose box is empty."""
+    return [Problem(f"{name}.{key}", "This box is empty. Give a number.") for key, value in given.items() if value is None or value == ""]
+
+
+def ablations(name: str, options: Mapping[str, Any]) -> list[MethodChoice]:
+    """The method once more for each switch that is on, with that switch off."""
+    switches = [key for key, value in options.items() if value is True]
+    return [MethodChoice(name, {**options, key: False}, f"{name} without {key}") for key in switches]
+
+
+def read_request(form: Form, example: Example | None = None) -> RunRequest:
+    """Check everything and state the run.
+
+    Args:
+        form: the bench.
+        example: the request of the set that was put on the bench; its known answer counts while the
+            values are still the same.
+
+    Raises:
+        Problems: every problem that was found, each with its field.
+    """
+    problems: list[Problem] = []
+
+    def attempt(read: Any) -> Any:
+        try:
+            return read()
+        except Problems as error:
+            problems.extend(error.found)
+        except LabError as error:
+            problems.append(Problem(error.field or "", str(error)))
+        return None
+
+    pipeline = attempt(lambda: read_pipeline(form))
+    values: Any = None
+    if pipeline is not None:
+        values = attempt(lambda: pipeline.check_values({n: form.values.get(n, "") for n in pipeline.inputs}))
+    methods = attempt(lambda: read_methods(form))
+    decoding = attempt(lambda: read_decoding(form))
+    if form.mode not in ("pinned", "free"):
+        problems.append(Problem("mode", f"There is no mode {str(form.mode)[:20]!r}. Choose pinned or free."))
+    if problems:
+        raise Problems(problems)
+    same = example is not None and all(values.get(k) == v for k, v in example.values.items())
+    return RunRequest(
+        pipeline, values, methods, "free" if form.mode == "free" else "pinned", decoding,
+        expected=example.answer if same and example is not None else None,
+    )  # fmt: skip
+
+
+def keeps_pools(methods: Sequence[MethodChoice]) -> bool:
+    """Whether one of the methods learns from earlier requests."""
+    from backend.methods.registry import method_class
+
+    none = method_class("dense").pools
+    return any(method_class(m.name).pools is not none for m in methods)

@@ -1,0 +1,340 @@
+"""What happens on the page, without widgets: every handler returns or yields ``{name: value}``.
+
+Names are those of the page's components (see ``lab_app.page``). A handler never raises to the
+browser: expected errors become a message beside their field, others one plain sentence and a line in
+the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from backend.errors import LabError, RunCancelled
+from backend.events import Event, Progress, RunDone, TextSoFar
+from backend.prompts import Example, Preset, notices, preset_requests
+from backend.records import RunRecord, RunRequest
+from viz.comparison import live_html
+from viz.words import plural
+
+from lab_app import form as forms
+from lab_app import html, text
+from lab_app.form import Form, Problem, Problems
+from lab_app.inspect import choices, drawing, results
+from lab_app.sessions import Lab, Visit
+
+LOG = logging.getLogger("lab_app")
+VALUE_SLOTS, AGENT_SLOTS = 6, 8
+REDRAW_SECONDS = 0.2
+Update = dict[str, Any]
+
+
+class Handlers:
+    """The page's behaviour on one :class:`Lab`."""
+
+    def __init__(self, lab: Lab, first_run: Path | None = None) -> None:
+        self.lab = lab
+        self._first_run = first_run
+
+    # -- arriving ---------------------------------------------------------------------------------
+
+    def arrive(self, preset: str) -> tuple[str, Update]:
+        """A new visit: its id, and a page with an instructive run already on it."""
+        visit = self.lab.open()
+        update: Update = {"topbar": html.topbar(self.lab.model.info)}
+        update |= self.choose(visit, preset)
+        record = self._read_first_run()
+        if record is None:
+            return visit.id, update | results(None) | {"status": ""}
+        visit.keep(record)
+        return visit.id, update | results(visit) | {"status": html.status(text.FIRST_RUN, "note")}
+
+    def _read_first_run(self) -> RunRecord | None:
+        if self._first_run is None or not self._first_run.is_file():
+            return None
+        try:
+            return RunRecord.load(self._first_run)
+        except LabError:
+            LOG.warning("the first run %s cannot be read", self._first_run.name)
+            return None
+
+    # -- the bench --------------------------------------------------------------------------------
+
+    def choose(self, visit: Visit, name: str) -> Update:
+        """Put a scenario and its first request on the bench."""
+        preset = forms.find_preset(name)
+        pipeline = preset.pipeline
+        visit.next_example = 0
+        update: Update = {"preset": name, "scenario": html.scenario(preset), "declared": ", ".join(pipeline.declared)}
+        for slot in range(AGENT_SLOTS):
+            there = slot < len(pipeline.agents)
+            update[f"template_{slot}"] = pipeline.agents[slot].template if there else ""
+        update["max_new_tokens"] = max(agent.max_new_tokens for agent in pipeline.agents)
+        return update | self.next_example(visit, name)
+
+    def next_example(self, visit: Visit, name: str) -> Update:
+        """Put the next request of the scenario's set on the bench."""
+        preset = forms.find_preset(name)
+        found = example(preset, visit.next_example)
+        visit.example = found
+        visit.value_names = preset.pipeline.inputs
+        visit.next_example += 1
+        values = found.values if found else {}
+        update: Update = {"next": found is not None}
+        for slot in range(VALUE_SLOTS):
+            there = slot < len(visit.value_names)
+            update[f"value_{slot}"] = values.get(visit.value_names[slot], "") if there else ""
+        return update
+
+    def refresh(self, visit: Visit, form: Form) -> Update:
+        """Everything on the bench that follows from what was typed; clears mended errors."""
+        update: Update = {"shown_methods": form.methods}
+        try:
+            pipeline = forms.read_pipeline(form)
+            before, visit.value_names = visit.value_names, pipeline.inputs
+            update |= html.bench(pipeline, self._count(pipeline, form))
+            moved = visit.value_names != before
+            update["values"] = tuple(
+                (html.label(pipeline, name), form.values.get(name, "") if moved else None) for name in pipeline.inputs
+            )
+            update["notices"] = html.notices(notices(pipeline))
+            request = forms.read_request(form, visit.example)
+        except LabError as error:
+            update |= problems(error, visit, form)
+            update["cost"] = ""
+        else:
+            update |= problems(None) | self._cost(visit, form, request)
+        update["known"] = html.known(visit.example, form.values)
+        stale = visit.ran is not None and visit.ran != statement(form)
+        if visit.cancel is None and visit.record is not None:
+            if stale:
+                update["status"] = html.status(text.EDITED, "edited", again=True)
+            elif visit.ran is not None:
+                update["status"] = ""
+        return update
+
+    def _count(self, pipeline: Any, form: Form) -> dict[int, int]:
+        counts: dict[int, int] = {}
+        for agent in pipeline.agents:
+            try:
+                counts[agent.id] = self.lab.model.count_tokens(pipeline, agent.id, form.values)
+            except LabError:
+                continue
+        return counts
+
+    def _cost(self, visit: Visit, form: Form, request: RunRequest) -> Update:
+        warm = self._warm_count(visit, form, request)
+        once = visit.engine.estimate(request)
+        before = visit.engine.estimate(request, warm).seconds if warm else 0.0
+        return {"cost": html.cost(once, warm, before), "pools": html.pools(visit.engine.pools(request), forms.keeps_pools(request.methods))}
+
+    def _warm_count(self, visit: Visit, form: Form, request: RunRequest) -> int:
+        """How many requests to send first: none when the pools hold something already."""
+        if not form.warm or not forms.keeps_pools(request.methods):
+            return 0
+        if any(pool.anchors for pool in visit.engine.pools(request)) or example(forms.find_preset(form.preset), 0) is None:
+            return 0
+        return self._asked(form)
+
+    def _asked(self, form: Form) -> int:
+        return int(forms.read_number(form.warm_count, "The number of requests", 1, forms.WARM_LIMIT, True, "warm"))
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def run(self, visit: Visit, form: Form) -> Iterator[Update]:
+        """Warm up if asked, run, and show each step."""
+
+        def work(cancel: threading.Event) -> Iterator[Update]:
+            request = forms.read_request(form, visit.example)
+            yield problems(None)
+            warm = self._warm_count(visit, form, request)
+            with self.lab.in_line() as wait:
+                yield from waiting(wait, cancel)
+                if warm:
+                    events = visit.engine.warm_up(request, warm_set(form, warm), cancel=cancel)
+                    yield from progress(events, f"Filling the anchor pools with {plural(warm, 'request')}")
+                yield from self._stream(visit, request, visit.engine.run(request, cancel=cancel))
+            visit.ran = statement(form)
+            yield results(visit) | {"status": ""}
+
+        yield from self._guarded(visit, form, work)
+
+    def warm_up(self, visit: Visit, form: Form) -> Iterator[Update]:
+        """Send requests of the set to the pools, and nothing else."""
+
+        def work(cancel: threading.Event) -> Iterator[Update]:
+            request = forms.read_request(form, visit.example)
+            count = self._asked(form)
+            yield problems(None)
+            if not forms.keeps_pools(request.methods):
+                raise Problems([Problem("warm", "None of the chosen methods keeps anchor pools. Choose KVCOMM.")])
+            with self.lab.in_line() as wait:
+                yield from waiting(wait, cancel)
+                events = visit.engine.warm_up(request, warm_set(form, count), cancel=cancel)
+                yield from progress(events, f"Filling the anchor pools with {plural(count, 'request')}")
+            yield {"status": ""}
+
+        yield from self._guarded(visit, form, work)
+
+    def _guarded(self, visit: Visit, form: Form, work: Callable[[threading.Event], Iterator[Update]]) -> Iterator[Update]:
+        if visit.cancel is not None:
+            yield {"status": html.status("A run of this page is still going on. Wait for it or press Cancel.", "busy")}
+            return
+        cancel = visit.cancel = threading.Event()
+        try:
+            yield {"running": True, "status": html.status("Starting", "running")}
+            yield from work(cancel)
+        except RunCancelled:
+            yield back(visit) | {"status": html.status(text.CANCELLED, "note")}
+        except LabError as error:
+            yield back(visit) | {"status": ""} | problems(error, visit, form)
+        except Exception as error:
+            LOG.exception("a run failed")
+            said = text.UNEXPECTED.format(kind=type(error).__name__)
+            yield back(visit) | {"status": html.status(said, "error")}
+        finally:
+            cancel.set()
+            visit.cancel = None
+        try:
+            request = forms.read_request(form, visit.example)
+            yield {"running": False} | self._cost(visit, form, request)
+        except LabError:
+            yield {"running": False}
+
+    def _stream(self, visit: Visit, request: RunRequest, events: Iterator[Event]) -> Iterator[Update]:
+        labels = [m.label for m in request.methods]
+        texts: dict[tuple[int, str], str] = {}
+        said, done, total, drawn = "Starting", 0, 1, 0.0
+        for event in events:
+            if isinstance(event, RunDone):
+                visit.keep(event.record)
+                return
+            if isinstance(event, TextSoFar):
+                texts[(event.agent, event.method)] = event.text
+            elif isinstance(event, Progress):
+                said, done, total = event.text, event.done, event.total
+            if time.monotonic() - drawn >= REDRAW_SECONDS:
+                drawn = time.monotonic()
+                yield {
+                    "status": html.status(said, "running", done, total),
+                    "comparison": live_html(request.pipeline, labels, texts, said, done, total),
+                }
+
+    def cancel(self, visit: Visit) -> Update:
+        """Ask the run to stop at its next step."""
+        if visit.cancel is None:
+            return {}
+        visit.cancel.set()
+        return {"status": html.status(text.CANCELLING, "running")}
+
+    def forget(self, visit: Visit, form: Form) -> Update:
+        """Empty the pools."""
+        if visit.cancel is not None:
+            return {"status": html.status("Wait for the run to end, or cancel it first.", "busy")}
+        visit.engine.forget()
+        return self.refresh(visit, form)
+
+    # -- looking closer ---------------------------------------------------------------------------
+
+    def look(
+        self, visit: Visit, agent: Any, method: Any, segment: Any, tab: str | None = None, strip: bool = True
+    ) -> Update:
+        """Redraw the strip and the open tab for a selection."""
+        if tab is not None:
+            visit.tab = tab
+        if visit.record is None:
+            return {}
+        picked = choices(visit.record, agent, method, segment)
+        return picked | drawing(visit, picked, strip)
+
+    def open_record(self, visit: Visit, content: Any) -> Update:
+        """Show a saved record."""
+        if not isinstance(content, bytes):
+            return {}
+        try:
+            record = RunRecord.from_bytes(content)
+            update = results(visit, record)
+        except LabError as error:
+            return {"error_record": html.error(str(error))}
+        except Exception:
+            LOG.exception("a record could not be drawn")
+            return {"error_record": html.error("This record is complete but cannot be drawn by this version of the lab.")}
+        visit.keep(record)
+        visit.ran = None
+        return update | results(visit) | {"error_record": "", "status": html.status(text.OPENED, "note")}
+
+
+def example(preset: Preset, index: int, seed: int = 0) -> Example | None:
+    """One request of a scenario's set, if it has one."""
+    if preset.request_source == "file":
+        return None
+    return preset_requests(preset, index + 1, seed)[index]
+
+
+def warm_set(form: Form, count: int) -> list[Example]:
+    """Requests for the pools: another draw than the ones offered on the bench.
+
+    Raises:
+        Problems: the scenario has no set of its own.
+    """
+    preset = forms.find_preset(form.preset)
+    if example(preset, 0) is None:
+        raise Problems([Problem("warm", text.NO_SET)])
+    return preset_requests(preset, count, seed=1)
+
+
+def statement(form: Form) -> Form:
+    """The part of the bench that decides a run's result."""
+    import dataclasses
+
+    shown = {name: form.options.get(name, {}) for name in form.methods}
+    return dataclasses.replace(form, warm=True, warm_count=20, options=shown, methods=tuple(sorted(form.methods)))
+
+
+def waiting(wait: Callable[[float], int], cancel: threading.Event) -> Iterator[Update]:
+    """Say who is before, until it is our turn."""
+    while before := wait(0.3):
+        if cancel.is_set():
+            raise RunCancelled("Stopped while waiting.")
+        yield {"status": html.status(text.WAITING.format(before=plural(before, "run")), "busy")}
+
+
+def progress(events: Iterator[Event], heading: str) -> Iterator[Update]:
+    """Progress of a warm-up."""
+    drawn = 0.0
+    for event in events:
+        if isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
+            drawn = time.monotonic()
+            yield {"status": html.status(f"{heading}. {event.text}", "running", event.done, event.total)}
+
+
+def back(visit: Visit) -> Update:
+    """The results that were on the screen before."""
+    return results(visit)
+
+
+def problems(error: LabError | None, visit: Visit | None = None, form: Form | None = None) -> Update:
+    """Messages beside their fields; what has no field of its own goes under the Run button."""
+    found = error.found if isinstance(error, Problems) else [Problem(error.field or "", str(error))] if error else []
+    grouped: dict[str, str] = {}
+    for problem in found:
+        slot = slot_of(problem.field, visit, form)
+        grouped[slot] = grouped.get(slot, "") + html.error(problem.message)
+    return {"errors": grouped}
+
+
+def slot_of(field: str, visit: Visit | None, form: Form | None) -> str:
+    """The error slot of a field: ``agents.3.template`` stands at the third card, and so on."""
+    head, _, rest = field.partition(".")
+    name = rest.partition(".")[0]
+    if head == "agents" and form is not None and name:
+        ids = [str(agent.id) for agent in forms.find_preset(form.preset).pipeline.agents]
+        return f"agent_{ids.index(name)}" if name in ids else "agents"
+    if head == "values" and visit is not None:
+        return f"value_{visit.value_names.index(name)}" if name in visit.value_names else "value_0"
+    return head or "run"

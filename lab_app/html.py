@@ -1,0 +1,216 @@
+"""Small pieces of HTML of the page's own: top bar, status line, messages. Everything is escaped here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backend.prompts import Agent, Example, Pipeline, Preset
+from backend.records import Certificate, ModelInfo, PoolState
+from viz.glossary import term
+from viz.graph import graph_svg
+from viz.pills import pill, template_html
+from viz.words import clip, escape, listing, number, plural, size
+
+from lab_app import text
+
+MARK = (
+    '<svg class="kv-mark" viewBox="0 0 26 20" aria-hidden="true"><rect class="m0" x="0" y="0" width="7" height="5"/>'
+    '<rect class="m0" x="8.5" y="0" width="17.5" height="5"/><rect class="m0" x="0" y="7" width="7" height="5"/>'
+    '<rect class="m1" x="8.5" y="7" width="9" height="5"/><rect class="m2" x="19" y="7" width="7" height="5"/>'
+    '<rect class="m1" x="0" y="14" width="13" height="5"/><rect class="m3" x="14.5" y="14" width="11.5" height="5"/></svg>'
+)
+
+
+def short_count(count: int) -> str:
+    """4.4 M, 7.6 B."""
+    for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if count >= limit:
+            return f"{number(count / limit, 2)} {unit}"
+    return str(count)
+
+
+def topbar(info: ModelInfo | None) -> str:
+    """Name, model chip with its certificate, theme switch."""
+    chip = '<span class="kv-chip">loading the model</span>' if info is None else model_chip(info)
+    return (
+        '<header class="kv-topbar">'
+        '<button type="button" class="kv-icon-button" data-kv="bench" aria-label="Show or hide the bench" '
+        'aria-expanded="true" aria-controls="kv-bench"><svg viewBox="0 0 16 16" aria-hidden="true"><path d="M1.5 2.5h13v11h-13zM6 2.5v11"/></svg></button>'
+        f'<h1 class="kv-brand">{MARK}<span>{text.NAME}</span></h1><p class="kv-tagline">{text.TAGLINE}</p>'
+        f'<div class="kv-topbar-end">{chip}'
+        '<button type="button" class="kv-icon-button" data-kv="theme" aria-label="Switch between light and dark">'
+        '<svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="8" cy="8" r="6"/><path class="kv-fill" d="M8 2a6 6 0 0 1 0 12z"/></svg>'
+        "</button></div></header>"
+    )
+
+
+def model_chip(info: ModelInfo) -> str:
+    """The model in one line; opens its certificate."""
+    sound = info.certificate.relocatable
+    badge = "keys can be moved" if sound else "keys cannot be moved"
+    mark = "✓" if sound else "✗"
+    name = "embedded model" if info.name == "embedded" else clip(info.name.rstrip("/").split("/")[-1], 32)
+    return (
+        f'<details class="kv-model"><summary class="kv-chip" title="Open the model\'s certificate"><b>{escape(name)}</b>'
+        f'<span class="kv-chip-facts">{short_count(info.parameters)} · {escape(info.device)} · {escape(info.dtype)}</span>'
+        f'<span class="kv-cert {"kv-good" if sound else "kv-bad"}">{mark} {badge}</span></summary>'
+        f'<div class="kv-popover">{facts(info)}{certificate(info.certificate)}</div></details>'
+    )
+
+
+def facts(info: ModelInfo) -> str:
+    """The model's shape as a list."""
+    rows = (
+        ("Parameters", f"{info.parameters:,}"),
+        ("Layers, heads", f"{info.layers} layers, {info.heads} heads, {info.kv_heads} KV heads of {info.head_dim}"),
+        ("Context", f"{info.context_tokens:,} tokens, vocabulary {info.vocabulary:,}"),
+        ("Cache", f"{size(info.kv_bytes_per_token)} per token"),
+        ("Weights", info.weights_hash[:16]),
+    )
+    return '<dl class="kv-facts">' + "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in rows) + "</dl>"
+
+
+def certificate(found: Certificate) -> str:
+    """The certificate: what shifting a text by some positions does to its keys and values, per layer."""
+    rows = "".join(
+        f"<tr><td>{index}</td><td>{layer.kind}</td><td>{number(layer.key_error, 2)}</td><td>{number(layer.value_error, 2)}</td></tr>"
+        for index, layer in enumerate(found.layers)
+    )
+    return (
+        f'<h3>{term("certificate", "Certificate")}</h3><p>{escape(found.reason)}</p>'
+        f"<p>Found by moving a text by {found.shift_tokens} positions. {term('numerical floor', 'Numerical floor')}: "
+        f"{number(found.floor, 2)} relative, {number(found.logit_floor, 2)} in logits.</p>"
+        '<div class="kv-scroll"><table class="kv-table"><thead><tr><th>layer</th><th>kind</th><th>key error</th>'
+        f"<th>value error</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def scenario(preset: Preset) -> str:
+    """One sentence on the scenario, and what it needs."""
+    needs = "" if preset.model == "embedded" else f" Needs a model with {preset.needs_context:,} tokens of context."
+    return f'<p class="kv-help">{escape(preset.pipeline.summary)}{needs}</p>'
+
+
+def bench(pipeline: Pipeline, counts: Mapping[int, int]) -> dict[str, Any]:
+    """Graph, cards and pills that follow from the pipeline."""
+    update: dict[str, Any] = {"graph": graph_svg(pipeline), "agents": tuple(card_label(a, counts) for a in pipeline.agents)}
+    for slot, agent in enumerate(pipeline.agents):
+        update[f"pills_{slot}"] = f'<p class="kv-help">{escape(agent.role)}</p>{template_html(pipeline, agent.id)}'
+    return update
+
+
+def card_label(agent: Agent, counts: Mapping[int, int]) -> str:
+    """An agent's card in one line."""
+    count = f"  ·  {counts[agent.id]:,} tokens" if agent.id in counts else ""
+    return f"{agent.id}  {agent.name}{count}"
+
+
+def label(pipeline: Pipeline, name: str) -> str:
+    """What a value box is called."""
+    words = {"user_question": "Question"}.get(name, name.replace("_", " "))
+    return words if name in pipeline.required else f"{words} (may be empty)"
+
+
+def known(example: Example | None, values: Mapping[str, str]) -> str:
+    """The known answer, while the request is still the one of the set."""
+    if example is None or example.answer is None:
+        return ""
+    if any(values.get(name) != value for name, value in example.values.items()):
+        return '<p class="kv-help">Edited: no known answer, so nothing is scored.</p>'
+    return f'<p class="kv-help">Known answer: <b class="kv-num">{escape(clip(example.answer, 24))}</b></p>'
+
+
+def notices(hints: Sequence[str]) -> str:
+    """Hints that do not stop a run."""
+    return "".join(f'<p class="kv-notice">{escape(hint)}</p>' for hint in hints[:4])
+
+
+def duration(seconds: float) -> str:
+    """About how long."""
+    if seconds < 1:
+        return "under 1 s"
+    return f"{number(seconds, 2)} s" if seconds < 90 else f"{number(seconds / 60, 2)} min"
+
+
+def cost(once: Any, warm: int, before: float) -> str:
+    """What a run will cost."""
+    first = f"Sends {plural(warm, 'request')} to the pools first (about {duration(before)}). " if warm else ""
+    total = duration(once.seconds + before)
+    about = total if total.startswith("under") else f"about {total}"
+    return f'<p class="kv-cost">{first}<b>{about}</b>, {size(once.bytes)}, {once.tokens:,} tokens to read</p>'
+
+
+def pools(states: Sequence[PoolState], kept: bool) -> str:
+    """How full the pools are, one line per placeholder."""
+    if not kept:
+        return ""
+    rows: dict[str, PoolState] = {state.placeholder: state for state in states}
+    if not any(state.anchors for state in rows.values()):
+        return f'<p class="kv-help">{term("anchor pool", "Anchor pools")}: empty.</p>'
+    items = "".join(
+        f'<li><span>{escape(name)}</span><i style="--kv-fill:{100 * len(s.anchors) / max(1, s.capacity):.0f}%"></i>'
+        f'<b class="kv-num">{len(s.anchors)}/{s.capacity}</b></li>'
+        for name, s in rows.items()
+    )
+    return f'<p class="kv-help">{term("anchor pool", "Anchor pools")} of this page</p><ul class="kv-pools">{items}</ul>'
+
+
+def error(message: str) -> str:
+    """A message beside its field."""
+    return f'<p class="kv-problem" role="alert">{escape(message)}</p>'
+
+
+def status(message: str, kind: str, done: int = 0, total: int = 0, again: bool = False) -> str:
+    """The line above the results: ``running``, ``busy``, ``edited``, ``note`` or ``error``."""
+    bar = f'<i class="kv-status-bar" style="--kv-fill:{100 * done / total:.1f}%"></i>' if total else ""
+    button = f'<button type="button" class="kv-small-button" data-kv="run">{text.AGAIN}</button>' if again else ""
+    role = "alert" if kind == "error" else "status"
+    return f'<div class="kv-status kv-status-{kind}" data-state="{kind}" role="{role}"><p>{escape(message)}</p>{button}{bar}</div>'
+
+
+TONES = {
+    "same": "no change",
+    "improved": "changed for the better",
+    "changed": "changed",
+    "unclear": "undecided",
+}
+
+
+def verdict_card(sentence_html: str, tone: str, points: Sequence[str], footer: str) -> str:
+    """The answer to the first question."""
+    items = "".join(f"<li>{escape(point)}</li>" for point in points)
+    listed = f"<ul>{items}</ul>" if items else ""
+    return (
+        f'<section class="kv-verdict kv-verdict-{tone}" aria-label="{text.QUESTION_1}">'
+        f'<p class="kv-eyebrow">{text.QUESTION_1} <span class="kv-verdict-tone">{TONES.get(tone, tone)}</span></p>'
+        f'<p class="kv-verdict-sentence">{sentence_html}</p>{listed}<p class="kv-factline">{footer}</p></section>'
+    )
+
+
+def empty_card() -> str:
+    """Before the first run."""
+    return (
+        f'<section class="kv-verdict kv-verdict-empty"><p class="kv-eyebrow">{text.QUESTION_1}</p><p class="kv-verdict-sentence">'
+        f'<strong class="kv-verdict-head">{text.EMPTY_VERDICT}</strong><span class="kv-verdict-rest">{text.EMPTY_HELP}</span></p></section>'
+    )
+
+
+def heading(question: str, extra: str = "") -> str:
+    """A question that heads a part of the page."""
+    return f'<div class="kv-heading"><h2>{question}</h2>{extra}</div>'
+
+
+def download(token: str | None) -> str:
+    """The link that saves the record."""
+    if token is None:
+        return f'<p class="kv-help">{text.NO_RECORD}</p>'
+    return (
+        f'<p class="kv-help">{text.RECORD_HELP}</p>'
+        f'<p><a class="kv-button" id="kv-download" href="lab/record/{escape(token)}" download>Save this run as a file</a></p>'
+    )
+
+
+def placeholders(pipeline: Pipeline) -> str:
+    """The placeholders of a pipeline as pills."""
+    return listing(pill(pipeline, hole.name) for hole in pipeline.placeholders)

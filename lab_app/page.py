@@ -1,0 +1,158 @@
+"""The page's widgets, by name. What they do is in ``lab_app.app``; how they look in ``assets/app.css``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import gradio as gr
+from backend.methods.registry import method_class, method_names, option_fields
+from backend.prompts import load_preset, preset_names
+from viz.registry import TABS
+
+from lab_app import html, text
+from lab_app.controls import MethodPanel, error_slot, method_panel
+from lab_app.figure_view import figure_view
+from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS
+
+RAW = "const go = () => window.KVLab ? window.KVLab.raw(element, props, trigger, watch) : setTimeout(go, 30); go();"
+METHODS_AT_FIRST = ("dense", "naive", "kvcomm")
+
+
+@dataclass
+class Page:
+    """Every widget under its name, and the panels of the methods' options."""
+
+    widgets: dict[str, Any] = field(default_factory=dict)
+    panels: dict[str, MethodPanel] = field(default_factory=dict)
+    tabs: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.widgets[name]
+
+    def add(self, **widgets: Any) -> None:
+        """Give widgets their names."""
+        self.widgets.update(widgets)
+
+
+def block(name: str, value: str = "", **extra: Any) -> gr.HTML:
+    """A piece of server-made HTML that is morphed into place."""
+    return gr.HTML(value, elem_id=f"kv-{name}", apply_default_css=False, **extra)
+
+
+def section(title: str, name: str, **extra: Any) -> gr.Group:
+    """A titled part of the bench."""
+    group = gr.Group(elem_id=f"kv-part-{name}", elem_classes="kv-part", **extra)
+    with group:
+        gr.HTML(f'<h2 class="kv-part-title">{title}</h2>', apply_default_css=False)
+    return group
+
+
+def build_page(preset: str) -> Page:
+    """All widgets, inside the current ``gr.Blocks``."""
+    page = Page()
+    page.add(session=gr.State(""), topbar=block("topbar", html.topbar(None)))
+    with gr.Row(elem_id="kv-frame"):
+        with gr.Column(elem_id="kv-bench", scale=0, min_width=0):
+            with gr.Column(elem_id="kv-bench-scroll"):
+                build_bench(page, preset)
+            with gr.Column(elem_id="kv-go"):
+                page.add(error_run=error_slot("run"), cost=block("cost"))
+                page.add(run=gr.Button(text.RUN, variant="primary", elem_id="kv-run"))
+                page.add(cancel=gr.Button(text.RUNNING, variant="stop", elem_id="kv-cancel", visible=False))
+        with gr.Column(elem_id="kv-stage", scale=1, min_width=0):
+            build_stage(page)
+    return page
+
+
+def build_bench(page: Page, preset: str) -> None:
+    """The left column."""
+    names = [(load_preset(name).pipeline.title, name) for name in preset_names()]
+    with section(text.SCENARIO, "scenario"):
+        page.add(
+            preset=gr.Dropdown(names, value=preset, show_label=False, label=text.SCENARIO, container=False, elem_id="kv-preset"),
+            scenario=block("scenario"), error_preset=error_slot("preset"), graph=block("graph"),
+        )  # fmt: skip
+    with section(text.REQUEST, "request"):
+        for slot in range(VALUE_SLOTS):
+            box = gr.Textbox(label="Question", lines=2, max_lines=8, visible=slot == 0, elem_id=f"kv-value-{slot}", elem_classes="kv-value")
+            page.add(**{f"value_{slot}": box, f"error_value_{slot}": error_slot(f"value-{slot}")})
+        with gr.Row(elem_classes="kv-line"):
+            page.add(known=block("known"), next=gr.Button(text.NEXT, size="sm", elem_id="kv-next", scale=0))
+    with section(text.METHODS, "methods"):
+        chips = [(method_class(name).title, name) for name in method_names()]
+        page.add(
+            methods=gr.CheckboxGroup(
+                chips, value=list(METHODS_AT_FIRST), show_label=False, label=text.METHODS, container=False, elem_id="kv-methods"
+            ),
+            method_help=block("method-help"), error_methods=error_slot("methods"),
+        )  # fmt: skip
+        for name in method_names():
+            cls = method_class(name)
+            fields = option_fields(cls)
+            if fields:
+                page.panels[name] = method_panel(cls, fields, name in METHODS_AT_FIRST)
+        with gr.Group(elem_id="kv-warm", elem_classes="kv-method-panel") as warm_group:
+            page.add(warm_group=warm_group)
+            with gr.Row(elem_classes="kv-line"):
+                page.add(
+                    warm=gr.Checkbox(True, label=text.WARM, elem_id="kv-warm-first", elem_classes="kv-option kv-kind-bool"),
+                    warm_count=gr.Number(20, label="requests", step=1, elem_id="kv-warm-count", min_width=60, elem_classes="kv-inline-number"),
+                )  # fmt: skip
+            page.add(pools=block("pools"))
+            with gr.Row(elem_classes="kv-line"):
+                page.add(
+                    warm_now=gr.Button(text.WARM_BUTTON, size="sm", elem_id="kv-warm-now"),
+                    forget=gr.Button(text.FORGET, size="sm", elem_id="kv-forget"),
+                )
+            page.add(error_warm=error_slot("warm"))
+    with section(text.AGENTS, "agents"):
+        for slot in range(AGENT_SLOTS):
+            with gr.Accordion(f"Agent {slot + 1}", open=False, visible=False, elem_classes="kv-agent", elem_id=f"kv-agent-{slot}") as card:
+                pills = block(f"pills-{slot}")
+                template = gr.Textbox(
+                    show_label=False, label="Template", lines=4, max_lines=18, container=False,
+                    elem_id=f"kv-template-{slot}", elem_classes="kv-template-box",
+                )  # fmt: skip
+            page.add(**{
+                f"agent_{slot}": card, f"pills_{slot}": pills, f"template_{slot}": template,
+                f"error_agent_{slot}": error_slot(f"agent-{slot}"),
+            })  # fmt: skip
+        page.add(error_agents=error_slot("agents"), notices=block("notices"))
+        page.add(declared=gr.Textbox(label=text.DECLARED, info=text.DECLARED_HELP, elem_id="kv-declared"), error_declared=error_slot("declared"))
+    with gr.Accordion(text.MORE, open=False, elem_classes="kv-part kv-fold", elem_id="kv-part-decoding"):
+        page.add(mode=gr.Radio([(label, name) for name, label in text.MODES.items()], value="pinned", show_label=False, label="Mode", container=False, elem_id="kv-mode"))
+        with gr.Row(elem_classes="kv-numbers"):
+            page.add(
+                max_new_tokens=gr.Number(96, label="Longest answer (tokens)", step=1, elem_id="kv-max-new-tokens"),
+                temperature=gr.Number(0, label="Temperature (0: greedy)", step=0.1, elem_id="kv-temperature"),
+                top_p=gr.Number(1, label="Top-p", step=0.05, elem_id="kv-top-p"),
+                seed=gr.Number(0, label="Seed", step=1, elem_id="kv-seed"),
+            )
+        page.add(error_decoding=error_slot("decoding"))
+
+
+def build_stage(page: Page) -> None:
+    """The centre: status, verdict, comparison, strip, microscope."""
+    page.add(status=block("status"), verdict=block("verdict", html.empty_card()), comparison=block("comparison"))
+    with gr.Column(elem_id="kv-results", visible=False) as results:
+        page.add(results=results)
+        with gr.Row(elem_id="kv-pickers"):
+            gr.HTML(html.heading(text.QUESTION_2), apply_default_css=False, elem_id="kv-question-2")
+            page.add(
+                pick_agent=gr.Dropdown([], label="Agent", elem_id="kv-pick-agent", min_width=120, filterable=False),
+                pick_method=gr.Dropdown([], label="Method", elem_id="kv-pick-method", min_width=120, filterable=False),
+                pick_segment=gr.Dropdown([], label="Segment or token", elem_id="kv-pick-segment", min_width=150, filterable=False),
+            )
+        page.add(strip=gr.HTML("", html_template='<div class="kv-raw"></div>', js_on_load=RAW, elem_id="kv-strip", apply_default_css=False))
+        with gr.Tabs(elem_id="kv-tabs"):
+            for tab in TABS:
+                with gr.Tab(tab.label, id=tab.key, elem_id=f"kv-tab-{tab.key}") as widget:
+                    block(f"tab-question-{tab.key}", f'<p class="kv-tab-question">{tab.question}</p>')
+                    page.add(**{f"view_{tab.key}": figure_view(tab.key)})
+                page.tabs[tab.key] = widget
+    with gr.Group(elem_id="kv-file", elem_classes="kv-part"):
+        gr.HTML('<h2 class="kv-part-title">Save and open runs</h2>', apply_default_css=False)
+        page.add(download=block("download-area", html.download(None)))
+        page.add(upload=gr.UploadButton("Open a saved run", file_count="single", type="binary", size="sm", elem_id="kv-upload"))
+        page.add(error_record=error_slot("record"))

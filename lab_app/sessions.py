@@ -1,0 +1,190 @@
+"""Server-side visits by id, and the one model they take turns on.
+
+The browser holds a visit's id and nothing else. A visit is a trust domain of its own: its engine
+session (pools, cached KV), its last records and its cancel event live here and end with it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from backend.errors import LabError
+from backend.events import Event
+from backend.prompts import Example, Pipeline
+from backend.records import ModelInfo, PoolState, RunRecord, RunRequest
+
+IDLE_SECONDS = 2 * 3600.0
+MOST_VISITS = 64
+KEPT_RECORDS = 6
+
+
+class Engine(Protocol):
+    """What the page needs of an engine session."""
+
+    def run(self, request: RunRequest, *, cancel: threading.Event | None = None) -> Iterator[Event]:
+        """Events, the last one a finished record."""
+
+    def warm_up(self, request: RunRequest, examples: Any, *, cancel: threading.Event | None = None) -> Iterator[Event]:
+        """Fill the pools of the request's methods; progress events only."""
+
+    def estimate(self, request: RunRequest, count: int = 1) -> Any:
+        """``.seconds``, ``.bytes`` and ``.tokens`` of ``count`` runs."""
+
+    def pools(self, request: RunRequest) -> tuple[PoolState, ...]:
+        """The pools that the request's methods would use."""
+
+    def forget(self) -> None:
+        """Drop everything remembered."""
+
+
+class Model(Protocol):
+    """What the page needs of a loaded model."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts for the top bar."""
+
+    def count_tokens(self, pipeline: Pipeline, agent: int, values: Any) -> int:
+        """Tokens of an agent's prompt with these values."""
+
+
+class Turns:
+    """First come, first served. A ticket, not a thread, holds the turn: handlers change threads."""
+
+    def __init__(self) -> None:
+        self._tickets: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    def join(self) -> object:
+        """Stand in line."""
+        ticket = object()
+        with self._changed:
+            self._tickets.append(ticket)
+        return ticket
+
+    def wait(self, ticket: object, seconds: float) -> int:
+        """Wait up to ``seconds``; how many stand before the ticket (0: its turn)."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._tickets[0] is ticket, timeout=seconds)
+            return self._tickets.index(ticket)
+
+    def leave(self, ticket: object) -> None:
+        """Give the turn, or the place in line, away."""
+        with self._changed:
+            if ticket in self._tickets:
+                self._tickets.remove(ticket)
+            self._changed.notify_all()
+
+
+@dataclass
+class Visit:
+    """One visitor's state on the server."""
+
+    id: str
+    engine: Engine
+    records: OrderedDict[str, RunRecord] = field(default_factory=OrderedDict)
+    shown: str | None = None  # id of the record on the screen
+    ran: Any = None  # the request behind the record on the screen, as the bench stated it
+    tab: str = ""
+    next_example: int = 0
+    example: Example | None = None  # the request of the set that was put on the bench
+    value_names: tuple[str, ...] = ()  # which placeholder each value box fills
+    cancel: threading.Event | None = None
+    used: float = field(default_factory=time.monotonic)
+
+    def keep(self, record: RunRecord) -> str:
+        """Remember a record; the token that downloads it."""
+        token = secrets.token_urlsafe(18)
+        self.records[token] = record
+        while len(self.records) > KEPT_RECORDS:
+            self.records.popitem(last=False)
+        self.shown = token
+        return token
+
+    @property
+    def record(self) -> RunRecord | None:
+        """The record on the screen."""
+        return self.records.get(self.shown) if self.shown else None
+
+
+class Lab:
+    """The loaded model, the visits, and whose turn it is."""
+
+    def __init__(self, loader: Callable[[], Model], engine: Callable[[Model], Engine], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._loader, self._engine, self._clock = loader, engine, clock
+        self._model: Model | None = None
+        self._loading = threading.Lock()
+        self._visits: dict[str, Visit] = {}
+        self._guard = threading.Lock()
+        self.turns = Turns()
+
+    @property
+    def model(self) -> Model:
+        """The model, loaded at first use."""
+        with self._loading:
+            if self._model is None:
+                self._model = self._loader()
+            return self._model
+
+    def open(self) -> Visit:
+        """A new visit."""
+        visit = Visit(secrets.token_urlsafe(18), self._engine(self.model), used=self._clock())
+        with self._guard:
+            self._drop_old()
+            self._visits[visit.id] = visit
+        return visit
+
+    def visit(self, visit_id: str) -> Visit:
+        """The visit with this id.
+
+        Raises:
+            LabError: it has ended.
+        """
+        with self._guard:
+            found = self._visits.get(visit_id)
+            if found is None:
+                raise LabError("This page was idle for too long and its session has ended. Reload the page; nothing typed is lost until then.")
+            found.used = self._clock()
+            return found
+
+    def close(self, visit_id: str) -> None:
+        """End a visit and free what it holds."""
+        with self._guard:
+            visit = self._visits.pop(visit_id, None)
+        if visit is not None:
+            if visit.cancel is not None:
+                visit.cancel.set()
+            visit.engine.forget()
+
+    def record(self, token: str) -> RunRecord | None:
+        """A record by its download token."""
+        with self._guard:
+            return next((v.records[token] for v in self._visits.values() if token in v.records), None)
+
+    @contextmanager
+    def in_line(self) -> Iterator[Callable[[float], int]]:
+        """Stand in line for the model; yields ``wait(seconds) -> how many are before``."""
+        ticket = self.turns.join()
+        try:
+            yield lambda seconds: self.turns.wait(ticket, seconds)
+        finally:
+            self.turns.leave(ticket)
+
+    def _drop_old(self) -> None:
+        now = self._clock()
+        running = [v for v in self._visits.values() if v.cancel is None]
+        old = [v for v in running if now - v.used > IDLE_SECONDS]
+        spare = len(self._visits) - len(old) - MOST_VISITS + 1
+        if spare > 0:
+            rest = sorted((v for v in running if v not in old), key=lambda v: v.used)
+            old += rest[:spare]
+        for visit in old:
+            del self._visits[visit.id]
+            visit.engine.forget()

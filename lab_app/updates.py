@@ -1,0 +1,89 @@
+"""A handler's ``{name: value}`` as updates of widgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gradio as gr
+
+from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Update
+from lab_app.page import Page
+
+
+def applied(page: Page, update: Update) -> dict[Any, Any]:
+    """Updates by widget. Names without a rule of their own set the widget's value."""
+    out: dict[Any, Any] = {}
+    for name, value in update.items():
+        special = SPECIAL.get(name)
+        if special is not None:
+            for widget, change in special(page, value).items():
+                out[widget] = {**out[widget], **change} if isinstance(out.get(widget), dict) and isinstance(change, dict) else change
+        elif name.startswith("pick_"):
+            out[page[name]] = gr.update(choices=value[0], value=value[1])
+        else:
+            out[page[name]] = value
+    return out
+
+
+def show_running(page: Page, running: bool) -> dict[Any, Any]:
+    """Run turns into Cancel and back."""
+    return {page["run"]: gr.update(visible=not running), page["cancel"]: gr.update(visible=running)}
+
+
+def show_agents(page: Page, labels: tuple[str, ...]) -> dict[Any, Any]:
+    """One card per agent."""
+    return {
+        page[f"agent_{slot}"]: gr.update(visible=True, label=labels[slot]) if slot < len(labels) else gr.update(visible=False)
+        for slot in range(AGENT_SLOTS)
+    }
+
+
+def show_values(page: Page, boxes: tuple[tuple[str, str | None], ...]) -> dict[Any, Any]:
+    """One box per outside placeholder: (label, text or None to leave what stands there)."""
+    out = {}
+    for slot in range(VALUE_SLOTS):
+        if slot >= len(boxes):
+            out[page[f"value_{slot}"]] = gr.update(visible=False)
+            continue
+        label, text = boxes[slot]
+        more: dict[str, Any] = {} if text is None else {"value": text}
+        out[page[f"value_{slot}"]] = gr.update(visible=True, label=label, **more)
+    return out
+
+
+def show_methods(page: Page, chosen: tuple[str, ...]) -> dict[Any, Any]:
+    """The option panels of the chosen methods."""
+    out = {panel.group: gr.update(visible=name in chosen) for name, panel in page.panels.items()}
+    out[page["warm_group"]] = gr.update(visible=bool(set(chosen) & set(page.panels)))
+    return out
+
+
+def show_errors(page: Page, errors: Mapping[str, str]) -> dict[Any, Any]:
+    """Every message in its slot; slots without one are emptied. A card with a message opens."""
+    slots = error_slots(page)
+    out: dict[Any, Any] = dict.fromkeys(slots.values(), "")
+    for where, message in errors.items():
+        slot = slots.get(f"error_{where}", page["error_run"])
+        out[slot] = out[slot] + message
+        if where.startswith("agent_"):
+            out[page[where]] = gr.update(open=True)
+    return out
+
+
+def error_slots(page: Page) -> dict[str, Any]:
+    """Where messages about the bench can stand."""
+    slots = {name: widget for name, widget in page.widgets.items() if name.startswith("error_") and name != "error_record"}
+    return slots | {f"error_{name}": panel.error for name, panel in page.panels.items()}
+
+
+SPECIAL: dict[str, Callable[[Page, Any], dict[Any, Any]]] = {
+    "running": show_running,
+    "agents": show_agents,
+    "values": show_values,
+    "shown_methods": show_methods,
+    "errors": show_errors,
+    "selection": lambda page, value: {},
+    "results": lambda page, value: {page["results"]: gr.update(visible=value)},
+    "next": lambda page, value: {page["next"]: gr.update(interactive=value)},
+}

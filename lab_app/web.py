@@ -1,0 +1,99 @@
+"""What the server answers besides the page: assets, record downloads, and a few closed doors."""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import viz.theme
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lab_app.sessions import Lab
+
+ASSETS = Path(__file__).parent / "assets"
+CACHE = {"Cache-Control": "no-cache"}
+#: Doors of the web framework that this page does not use.
+CLOSED = re.compile(r"^/(gradio_api/)?(run|call|api|info|proxy=|mcp|monitoring|custom_component|startup-events)\b|/agent-info\b")
+
+HEAD = """
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<link rel="icon" href="lab/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="lab/app.css">
+<script src="lab/plotly.js" defer></script>
+<script src="lab/app.js" defer></script>
+"""
+
+
+class ClosedDoors:
+    """Refuses requests that would make the server fetch other addresses or skip the queue, and pages
+    of other origins that would talk to it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on or answer 403."""
+        if scope["type"] == "http":
+            reason = refusal(Request(scope))
+            if reason:
+                await PlainTextResponse(reason, status_code=403)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def refusal(request: Request) -> str | None:
+    """Why a request is refused, or None."""
+    path = unquote(unquote(request.url.path))
+    if "file=" in path and re.search(r"file=\s*/*\s*[a-z][a-z0-9+.-]*:/", path, re.IGNORECASE):
+        return "The lab does not fetch addresses."
+    if CLOSED.search(path):
+        return "This door is closed."
+    origin = request.headers.get("origin")
+    if origin and request.method not in ("GET", "HEAD") and origin.split("://")[-1] != request.headers.get("host"):
+        return "Requests from other pages are refused."
+    return None
+
+
+def plotly_file() -> Path:
+    """plotly.js as packaged with plotly.py."""
+    return Path(str(importlib.resources.files("plotly") / "package_data" / "plotly.min.js"))
+
+
+def routes(lab: Lab) -> list[Route]:
+    """Routes under ``/lab/``."""
+
+    def css(_: Request) -> Response:
+        own = (ASSETS / "app.css").read_text(encoding="utf-8")
+        return Response(viz.theme.stylesheet() + own, media_type="text/css", headers=CACHE)
+
+    def script(_: Request) -> Response:
+        own = (ASSETS / "app.js").read_text(encoding="utf-8")
+        return Response(viz.theme.script() + "\n" + own, media_type="text/javascript", headers=CACHE)
+
+    def plotly(_: Request) -> Response:
+        return FileResponse(plotly_file(), media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
+
+    def icon(_: Request) -> Response:
+        return FileResponse(ASSETS / "icon.svg", media_type="image/svg+xml")
+
+    def record(request: Request) -> Response:
+        found = lab.record(request.path_params["token"])
+        if found is None:
+            return PlainTextResponse("This record is no longer held by the server. Run it again.", status_code=404)
+        name = f"run-{re.sub(r'[^A-Za-z0-9_-]', '', found.id)[:40] or 'record'}.kvrun"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+        return Response(found.to_bytes(), media_type="application/octet-stream", headers=headers)
+
+    return [
+        Route("/lab/app.css", css),
+        Route("/lab/app.js", script),
+        Route("/lab/plotly.js", plotly),
+        Route("/lab/icon.svg", icon),
+        Route("/lab/record/{token}", record),
+    ]

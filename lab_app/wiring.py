@@ -1,0 +1,159 @@
+"""Connects widgets to handlers: reads the bench into a form, turns answers into updates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+from backend.errors import LabError
+
+from lab_app import html, text
+from lab_app.form import Form
+from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
+from lab_app.inspect import span_of_token
+from lab_app.page import Page
+from lab_app.sessions import Visit
+from lab_app.updates import applied
+
+LOG = logging.getLogger("lab_app")
+QUIET: dict[str, Any] = {"show_progress": "hidden"}
+LATEST: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last"}
+
+
+def bench_inputs(page: Page) -> list[Any]:
+    """The widgets that make a :class:`Form`, in the order of :func:`read_form`."""
+    names = ["preset", "declared", "methods", "mode", "max_new_tokens", "temperature", "top_p", "seed", "warm", "warm_count"]
+    names += [f"value_{slot}" for slot in range(VALUE_SLOTS)] + [f"template_{slot}" for slot in range(AGENT_SLOTS)]
+    found = [page[name] for name in names]
+    for panel in page.panels.values():
+        found += panel.options.values()
+        found += [panel.ablate] if panel.ablate is not None else []
+    return found
+
+
+def read_form(page: Page, visit: Visit, given: tuple[Any, ...]) -> Form:
+    """The bench as sent by the browser."""
+    rest = list(given)
+
+    def take(count: int) -> list[Any]:
+        out, rest[:] = rest[:count], rest[count:]
+        return out
+
+    preset, declared, methods, mode, longest, temperature, top_p, seed, warm, warm_count = take(10)
+    values = dict(zip(visit.value_names, (str(v or "") for v in take(VALUE_SLOTS)), strict=False))
+    templates = tuple(str(t or "") for t in take(AGENT_SLOTS))
+    options: dict[str, dict[str, Any]] = {}
+    ablate: list[str] = []
+    for name, panel in page.panels.items():
+        options[name] = dict(zip(panel.options, take(len(panel.options)), strict=True))
+        if panel.ablate is not None and take(1)[0]:
+            ablate.append(name)
+    return Form(
+        str(preset), values, templates, str(declared or ""), tuple(methods or ()), options, tuple(ablate), str(mode),
+        longest, temperature, top_p, seed, bool(warm), warm_count,
+    )  # fmt: skip
+
+
+class Wiring:
+    """One page's events."""
+
+    def __init__(self, page: Page, handlers: Handlers) -> None:
+        self.page, self.handlers = page, handlers
+        self.bench = bench_inputs(page)
+        self.inputs = [page["session"], *self.bench]
+        panels = [part for panel in page.panels.values() for part in (panel.group, panel.error)]
+        self.outputs = [widget for name, widget in page.widgets.items() if name != "session"] + panels
+        self.pickers = [page["pick_agent"], page["pick_method"], page["pick_segment"]]
+        self.looks = [*self.pickers, page["strip"], *(page[name] for name in page.widgets if name.startswith("view_"))]
+
+    def connect(self, blocks: gr.Blocks, preset: str) -> None:
+        """Attach every event."""
+        page, act = self.page, self.handlers
+        refresh = {"fn": self.once(act.refresh), "inputs": self.inputs, "outputs": self.outputs, **LATEST}
+        blocks.load(lambda: self.arrive(preset), None, [page["session"], *self.outputs], **QUIET).then(**refresh)
+        chosen = self.once(lambda visit, form: act.choose(visit, form.preset))
+        page["preset"].input(chosen, self.inputs, self.outputs, **QUIET).then(**refresh)
+        following = self.once(lambda visit, form: act.next_example(visit, form.preset))
+        page["next"].click(following, self.inputs, self.outputs, **QUIET).then(**refresh)
+        typed = [widget.input for widget in self.bench if widget is not page["preset"]]
+        gr.on(typed, **refresh)
+        page["run"].click(self.stream(act.run), self.inputs, self.outputs, concurrency_limit=None, **QUIET)
+        page["warm_now"].click(self.stream(act.warm_up), self.inputs, self.outputs, concurrency_limit=None, **QUIET)
+        page["cancel"].click(self.once(lambda visit, form: act.cancel(visit)), self.inputs, self.outputs, queue=False, **QUIET)
+        page["forget"].click(self.once(act.forget), self.inputs, self.outputs, **QUIET)
+        page["upload"].upload(self.opened, [page["session"], page["upload"]], self.outputs, **QUIET)
+        gr.on([p.input for p in self.pickers], self.look, [page["session"], *self.pickers], self.looks, **LATEST)
+        page["strip"].select(self.select, page["session"], self.looks, **LATEST)
+        for key, tab in page.tabs.items():
+            tab.select(self.tab(key), [page["session"], *self.pickers], self.looks, **QUIET)
+
+    def arrive(self, preset: str) -> dict[Any, Any]:
+        """A new visit."""
+        try:
+            visit_id, update = self.handlers.arrive(preset)
+        except LabError as error:
+            return applied(self.page, {"status": html.status(str(error), "error")})
+        return {self.page["session"]: visit_id, **applied(self.page, update)}
+
+    def once(self, act: Callable[[Visit, Form], Update]) -> Callable[..., dict[Any, Any]]:
+        """A handler that answers once."""
+
+        def handler(visit_id: str, *given: Any) -> dict[Any, Any]:
+            return self.guarded(visit_id, lambda visit: act(visit, read_form(self.page, visit, given)))
+
+        return handler
+
+    def stream(self, act: Callable[[Visit, Form], Iterator[Update]]) -> Callable[..., Iterator[dict[Any, Any]]]:
+        """A handler that answers step by step, and stops when the browser goes away."""
+
+        def handler(visit_id: str, *given: Any) -> Iterator[dict[Any, Any]]:
+            try:
+                visit = self.handlers.lab.visit(visit_id)
+            except LabError as error:
+                yield applied(self.page, {"status": html.status(str(error), "error")})
+                return
+            for update in act(visit, read_form(self.page, visit, given)):
+                yield applied(self.page, update)
+
+        return handler
+
+    def guarded(self, visit_id: str, act: Callable[[Visit], Update]) -> dict[Any, Any]:
+        """What ``act`` answers; an error becomes a sentence in the status line."""
+        try:
+            return applied(self.page, act(self.handlers.lab.visit(visit_id)))
+        except LabError as error:
+            return applied(self.page, {"status": html.status(str(error), "error")})
+        except Exception as error:
+            LOG.exception("a handler failed")
+            said = text.UNEXPECTED.format(kind=type(error).__name__)
+            return applied(self.page, {"status": html.status(said, "error")})
+
+    def opened(self, visit_id: str, content: Any) -> dict[Any, Any]:
+        """An uploaded record."""
+        return self.guarded(visit_id, lambda visit: self.handlers.open_record(visit, content))
+
+    def look(self, visit_id: str, agent: Any, method: Any, segment: Any) -> dict[Any, Any]:
+        """Another selection in the boxes."""
+        return self.guarded(visit_id, lambda visit: self.handlers.look(visit, agent, method, segment))
+
+    def tab(self, key: str) -> Callable[..., dict[Any, Any]]:
+        """Another tab."""
+
+        def handler(visit_id: str, agent: Any, method: Any, segment: Any) -> dict[Any, Any]:
+            return self.guarded(visit_id, lambda visit: self.handlers.look(visit, agent, method, segment, key, strip=False))
+
+        return handler
+
+    def select(self, visit_id: str, event: gr.EventData) -> dict[Any, Any]:
+        """A token or a segment chosen in the strip; the strip has marked it itself."""
+
+        def act(visit: Visit) -> Update:
+            agent, method = getattr(event, "agent", None), getattr(event, "method", None)
+            if visit.record is None:
+                return {}
+            span = span_of_token(visit.record, agent, method, getattr(event, "token", None))
+            return self.handlers.look(visit, agent, method, span, strip=False)
+
+        return self.guarded(visit_id, act)

@@ -1,0 +1,47 @@
+"""The layout's promises that import-linter cannot see: what an import loads when it runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# Packages are walked, so that every module of viz is loaded; backend's other modules need torch by design.
+WITHOUT_TORCH = """
+import importlib, pkgutil, sys
+package = importlib.import_module("{module}")
+if "{module}" == "viz":
+    for module in pkgutil.walk_packages(package.__path__, "viz."):
+        importlib.import_module(module.name)
+heavy = sorted({{"torch", "transformers"}} & set(sys.modules))
+sys.exit(f"importing {module} loaded {{heavy}}" if heavy else 0)
+"""
+
+# A bare GPU machine has torch and transformers, and neither a page nor plots nor fuzzy matching.
+ENGINE_ALONE = """
+import importlib, pkgutil, sys
+for name in ("gradio", "plotly", "umap", "datasketch"):
+    sys.modules[name] = None  # importing it now raises ImportError
+import backend
+for module in pkgutil.walk_packages(backend.__path__, "backend."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+
+
+def run_fresh(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize(
+    "module", ["viz", "backend", "backend.records", "backend.prompts", "backend.errors", "backend.events"]
+)
+def test_importing_leaves_torch_unloaded(module: str) -> None:
+    result = run_fresh(WITHOUT_TORCH.format(module=module))
+    assert result.returncode == 0, result.stderr
+
+
+def test_engine_imports_without_page_plots_or_fuzzy_matching() -> None:
+    result = run_fresh(ENGINE_ALONE)
+    assert result.returncode == 0, result.stderr
