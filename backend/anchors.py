@@ -4,8 +4,9 @@ A pool is an ordered set of observation numbers with use counts; the tensors sta
 
 Readings of points that the paper leaves open
     * *h* is the input embedding of the tokens (h at layer 1, Section 3.1).
-    * Distance ``sequence``: Frobenius norm of H - H_a over the sample's tokens; ``token``: one
-      distance, so one weight, per token. The gate always uses the sequence form.
+    * Weights ``token``: one softmax "across the anchor dimension" per token, averaged over the tokens
+      for the following prefix segment; ``sequence``: one weight per anchor, from the Frobenius norm of
+      H - H_a over the sample's tokens. The gate needs one distribution and takes the sequence form.
     * Truncation: an anchor longer than the sample is cut to the sample's length at its end.
     * Eligible anchors (A_phi) are those at least as long as the sample ("longer" would exclude
       equal lengths, for which the alignment is perfect).
@@ -31,16 +32,9 @@ from backend.store import Observation, ObservationLog
 Distance = Literal["sequence", "token"]
 
 
-def sequence_distances(descriptor: Tensor, anchors: Sequence[Tensor]) -> Tensor:
-    """Frobenius distances (anchors,) of ``descriptor`` (tokens, hidden) to each anchor's head."""
-    tokens = descriptor.shape[0]
-    return torch.stack([(descriptor - other[:tokens]).norm() for other in anchors])
-
-
-def token_distances(descriptor: Tensor, anchors: Sequence[Tensor]) -> Tensor:
-    """Per-token L2 distances, (anchors, tokens)."""
-    tokens = descriptor.shape[0]
-    return torch.stack([(descriptor - other[:tokens]).norm(dim=-1) for other in anchors])
+def squared_distances(descriptor: Tensor, anchor: Tensor) -> Tensor:
+    """Squared L2 distance of each token to the anchor's token at the same place, (tokens,); the anchor is cut."""
+    return (descriptor - anchor[: descriptor.shape[0]]).square().sum(dim=-1)
 
 
 def entropy(weights: Tensor) -> float:
@@ -64,6 +58,8 @@ class AnchorPool:
     placeholder: str
     capacity: int
     uses: dict[int, int] = field(default_factory=dict)  # observation number -> accesses, in insertion order
+    # Squared token distances of the sample last measured, by anchor: the gate finds them, matching reads them.
+    _measured: tuple[int, dict[int, Tensor]] = (0, {})
 
     def eligible(self, sample: Observation, log: ObservationLog, agent: int | None = None) -> list[Observation]:
         """Anchors at least as long as the sample; with ``agent``, those with an offset seen there."""
@@ -71,6 +67,16 @@ class AnchorPool:
         return [
             o for o in found if o.tokens >= sample.tokens and (agent is None or agent in o.offsets)
         ]
+
+    def distances(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
+        """Squared token distances (anchors, tokens) of a sample; each is computed once."""
+        if self._measured[0] != sample.number:
+            self._measured = (sample.number, {})
+        known = self._measured[1]
+        for anchor in anchors:
+            if anchor.number not in known:
+                known[anchor.number] = squared_distances(sample.descriptor, anchor.descriptor)
+        return torch.stack([known[a.number] for a in anchors])
 
     def gate(self, sample: Observation, gamma: float, log: ObservationLog) -> GateDecision:
         """Is the sample shareable, or does it become an anchor? (Eq. 5)"""
@@ -96,7 +102,8 @@ class AnchorPool:
                 entropy=None,
                 threshold=None,
             )
-        distances = sequence_distances(sample.descriptor, [a.descriptor for a in anchors])
+        self._measured = (0, {})  # a sample is gated once, when it arrives
+        distances = self.distances(sample, anchors).sum(dim=1).sqrt()
         weights = torch.softmax(-distances, dim=0)
         found, threshold = entropy(weights), gamma * math.log(len(anchors))
         shareable = gamma > 0 and found <= threshold
@@ -130,11 +137,11 @@ class AnchorPool:
         ]
         if not anchors:
             return None
-        descriptors = [a.descriptor for a in anchors]
+        squared = self.distances(sample, anchors)
         if how == "token":
-            token = torch.softmax(-token_distances(sample.descriptor, descriptors), dim=0)
+            token = torch.softmax(-squared.sqrt(), dim=0)
             return Match(tuple(anchors), token.mean(dim=1), token)
-        return Match(tuple(anchors), torch.softmax(-sequence_distances(sample.descriptor, descriptors), dim=0), None)
+        return Match(tuple(anchors), torch.softmax(-squared.sum(dim=1).sqrt(), dim=0), None)
 
     def used(self, anchors: Sequence[Observation]) -> None:
         """Count an access of each anchor."""

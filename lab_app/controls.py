@@ -15,7 +15,7 @@ class MethodPanel:
     """A method's widgets: ``options`` by option name."""
 
     name: str
-    group: gr.Group
+    group: gr.Column
     options: dict[str, Any]
     ablate: gr.Checkbox | None
     error: gr.HTML
@@ -50,8 +50,8 @@ def method_panel(cls: Any, fields: tuple[Any, ...], shown: bool) -> MethodPanel:
     rest = [f for f in fields if f.kind != "bool"]
     widgets: dict[str, Any] = {}
     ablate = None
-    with gr.Group(visible=shown, elem_classes="kv-method-panel", elem_id=f"kv-panel-{cls.name}") as group:
-        gr.HTML(f'<p class="kv-panel-title">{cls.title}</p>', apply_default_css=False)
+    with gr.Column(visible=shown, elem_classes="kv-method-panel", elem_id=f"kv-panel-{cls.name}") as group:
+        gr.HTML(f'<p class="kv-panel-title"><b>{cls.title}.</b> {cls.summary}</p>', apply_default_css=False)
         for field in switches:
             widgets[field.name] = option_widget(cls.name, field)
         if len(switches) > 1:

@@ -28,13 +28,12 @@ def figure_view(name: str) -> gr.HTML:
         elem_id=f"kv-view-{name}",
         elem_classes="kv-view",
         apply_default_css=False,
-        themes={"light": PLOTLY_LIGHT, "dark": PLOTLY_DARK},
     )
 
 
 def payload(views: Sequence[FigureView | Panel]) -> dict[str, Any]:
     """What the browser needs to draw the views."""
-    return {"views": [_panel(view) if isinstance(view, Panel) else _figure(view) for view in views]}
+    return {"themes": {"light": PLOTLY_LIGHT, "dark": PLOTLY_DARK}, "views": [_panel(view) if isinstance(view, Panel) else _figure(view) for view in views]}
 
 
 def _panel(view: Panel) -> dict[str, Any]:

@@ -206,8 +206,8 @@ def download(token: str | None) -> str:
     if token is None:
         return f'<p class="kv-help">{text.NO_RECORD}</p>'
     return (
-        f'<p class="kv-help">{text.RECORD_HELP}</p>'
-        f'<p><a class="kv-button" id="kv-download" href="lab/record/{escape(token)}" download>Save this run as a file</a></p>'
+        f'<div class="kv-download"><p class="kv-help">{text.RECORD_HELP}</p>'
+        f'<a class="kv-button" id="kv-download" href="lab/record/{escape(token)}" download>Save this run</a></div>'
     )
 
 

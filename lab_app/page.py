@@ -40,9 +40,9 @@ def block(name: str, value: str = "", **extra: Any) -> gr.HTML:
     return gr.HTML(value, elem_id=f"kv-{name}", apply_default_css=False, **extra)
 
 
-def section(title: str, name: str, **extra: Any) -> gr.Group:
+def section(title: str, name: str, **extra: Any) -> gr.Column:
     """A titled part of the bench."""
-    group = gr.Group(elem_id=f"kv-part-{name}", elem_classes="kv-part", **extra)
+    group = gr.Column(elem_id=f"kv-part-{name}", elem_classes="kv-part", min_width=0, **extra)
     with group:
         gr.HTML(f'<h2 class="kv-part-title">{title}</h2>', apply_default_css=False)
     return group
@@ -92,7 +92,7 @@ def build_bench(page: Page, preset: str) -> None:
             fields = option_fields(cls)
             if fields:
                 page.panels[name] = method_panel(cls, fields, name in METHODS_AT_FIRST)
-        with gr.Group(elem_id="kv-warm", elem_classes="kv-method-panel") as warm_group:
+        with gr.Column(elem_id="kv-warm", elem_classes="kv-method-panel", min_width=0) as warm_group:
             page.add(warm_group=warm_group)
             with gr.Row(elem_classes="kv-line"):
                 page.add(
@@ -151,7 +151,7 @@ def build_stage(page: Page) -> None:
                     block(f"tab-question-{tab.key}", f'<p class="kv-tab-question">{tab.question}</p>')
                     page.add(**{f"view_{tab.key}": figure_view(tab.key)})
                 page.tabs[tab.key] = widget
-    with gr.Group(elem_id="kv-file", elem_classes="kv-part"):
+    with gr.Column(elem_id="kv-file", elem_classes="kv-part"):
         gr.HTML('<h2 class="kv-part-title">Save and open runs</h2>', apply_default_css=False)
         page.add(download=block("download-area", html.download(None)))
         page.add(upload=gr.UploadButton("Open a saved run", file_count="single", type="binary", size="sm", elem_id="kv-upload"))

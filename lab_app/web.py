@@ -18,7 +18,9 @@ from lab_app.sessions import Lab
 ASSETS = Path(__file__).parent / "assets"
 CACHE = {"Cache-Control": "no-cache"}
 #: Doors of the web framework that this page does not use.
-CLOSED = re.compile(r"^/(gradio_api/)?(run|call|api|info|proxy=|mcp|monitoring|custom_component|startup-events)\b|/agent-info\b")
+CLOSED = re.compile(
+    r"^/(gradio_api/)?(run/|call/|api/|info|runs|run-history|proxy=|mcp|monitoring|vibe-|dev/|deep_link)", re.IGNORECASE
+)
 
 HEAD = """
 <meta name="viewport" content="width=device-width, initial-scale=1">

@@ -32,13 +32,23 @@ from backend.records import (
 )
 
 ROLES = (
-    ("Math Solver", "Solves the problem from the question alone.", "You are a math solver. Solve the problem step by step."),
-    ("Inspector", "Checks the work of the agents before it and solves the problem again.",
-     "You are an inspector. Check the work of the other agents and give your own solution."),
-    ("Analyst", "Reads the hints of the agents before it.",
-     "You are a mathematical analyst. Read the hints of the other agents and give your own solution."),
+    (
+        "Math Solver",
+        "Solves the problem from the question alone.",
+        "You are a math solver. Solve the problem step by step.",
+    ),
+    (
+        "Inspector",
+        "Checks the work of the agents before it and solves the problem again.",
+        "You are an inspector. Check the work of the other agents and give your own solution.",
+    ),
+    (
+        "Analyst",
+        "Reads the hints of the agents before it.",
+        "You are a mathematical analyst. Read the hints of the other agents and give your own solution.",
+    ),
     ("Checker", "Goes through every step again.", "You are a checker. Go through every step again."),
-)  # fmt: skip
+)
 QUESTION = "Tess has 35 coins. Tess gives away 34. Tess buys 37 more. How many coins does Tess have now?"
 RIGHT = "35 - 34 = 1. 1 + 37 = 38. The answer is 38"
 WRONG = "35 - 34 = 1. 1 + 37 = 36. The answer is 36"
@@ -49,14 +59,23 @@ def make_pipeline(agents: int = 3, extra: str = "") -> Pipeline:
     made = []
     for number in range(1, agents + 1):
         judge = number == agents and agents > 1
-        name, role, words = ("Judge", "Selects the best candidate.", "You are the judge. Compare the candidates.") if judge else ROLES[(number - 1) % 4]
+        name, role, words = (
+            ("Judge", "Selects the best candidate.", "You are the judge. Compare the candidates.")
+            if judge
+            else ROLES[(number - 1) % 4]
+        )
         kind = "Candidate {n}:" if judge else "Agent {n}, output is:"
         lines = [words + extra, "The task is: {user_question}"]
         for n in range(1, number):
             lines += [kind.replace("{n}", str(n)), f"{{agent_{n}_current}}"]
         made.append(Agent(number, name, role, "\n".join(lines)))
     return Pipeline(
-        "fake", "Solvers and a judge", "A made-up pipeline.", tuple(made), judge=agents if agents > 1 else None, chat=False
+        "fake",
+        "Solvers and a judge",
+        "A made-up pipeline.",
+        tuple(made),
+        judge=agents if agents > 1 else None,
+        chat=False,
     )
 
 
@@ -64,9 +83,7 @@ def split(text: str) -> tuple[str, ...]:
     """A crude tokenizer: words with their leading space, single digits, single marks."""
     out: list[str] = []
     for char in text:
-        if out and char.isalpha() and out[-1][-1:].isalpha():
-            out[-1] += char
-        elif out and char.isalpha() and out[-1] == " ":
+        if (out and char.isalpha() and out[-1][-1:].isalpha()) or (out and char.isalpha() and out[-1] == " "):
             out[-1] += char
         else:
             out.append(char)
@@ -99,9 +116,25 @@ def make_prompt(pipeline: Pipeline, agent: int, values: dict[str, str], tokens: 
 def make_model(layers: int) -> ModelInfo:
     """Facts of a small model."""
     one = LayerCertificate("rotation", 32, 3e-6, 2e-6)
-    certificate = Certificate(True, "Every layer's keys turn with their position.", (one,) * layers, 17, 3e-6, 1e-5)
-    return ModelInfo("fake-4m", "made up", "0" * 16, 4_400_000, layers, 8, 4, 32, 622, 1024, "cpu", "float32",
-                     2 * layers * 4 * 32 * 4, certificate)  # fmt: skip
+    certificate = Certificate(
+        True, "Every layer's keys turn with their position.", (one,) * layers, 17, 3e-6, 1e-5
+    )
+    return ModelInfo(
+        "fake-4m",
+        "made up",
+        "0" * 16,
+        4_400_000,
+        layers,
+        8,
+        4,
+        32,
+        622,
+        1024,
+        "cpu",
+        "float32",
+        2 * layers * 4 * 32 * 4,
+        certificate,
+    )
 
 
 def make_record(
@@ -130,16 +163,40 @@ def make_record(
         for method in methods:
             outcomes.append(_outcome(rng, layers, pipeline, prompt, index, method, mode, expected))
     request = RunRequest(
-        pipeline, {"user_question": question}, tuple(MethodChoice(m) for m in methods), mode, Decoding(), True, expected
+        pipeline,
+        {"user_question": question},
+        tuple(MethodChoice(m) for m in methods),
+        mode,
+        Decoding(),
+        True,
+        expected,
     )
     pools = tuple(
-        PoolState("kvcomm", f, 20, tuple(range(6)), (31, 28, 30, 25, 33, 29), (9, 4, 2, 1, 0, 3),
-                  tuple(f"Omar owns {n} books. Omar sells 3 of them." for n in range(6)), 6 * 31 * 6144)
+        PoolState(
+            "kvcomm",
+            f,
+            20,
+            tuple(range(6)),
+            (31, 28, 30, 25, 33, 29),
+            (9, 4, 2, 1, 0, 3),
+            tuple(f"Omar owns {n} books. Omar sells 3 of them." for n in range(6)),
+            6 * 31 * 6144,
+        )
         for f in ("user_question", "agent_1_current")
         if "kvcomm" in methods and (agents > 1 or f == "user_question")
-    )  # fmt: skip
-    record = RunRecord("fake-0001", "2030-01-01T00:00:00Z", {"kv-reuse-lab": "0.0", "torch": "2.13.0"}, make_model(layers),
-                       request, tuple(prompts), tuple(outcomes), tuple(offsets) if mode == "pinned" else (), pools, 912.0)  # fmt: skip
+    )
+    record = RunRecord(
+        "fake-0001",
+        "2030-01-01T00:00:00Z",
+        {"kv-reuse-lab": "0.0", "torch": "2.13.0"},
+        make_model(layers),
+        request,
+        tuple(prompts),
+        tuple(outcomes),
+        tuple(offsets) if mode == "pinned" else (),
+        pools,
+        912.0,
+    )
     return replace(record, **changes) if changes else record
 
 
@@ -178,8 +235,19 @@ def _outcome(rng, layers, pipeline, prompt, index, method, mode, expected) -> Ou
         codes[span.start : span.end] = action
         anchors, weights = ((3, 7), (0.7, 0.3)) if action == CORRECTED else ((), ())
         source = ("forward pass", "encoded alone", "anchors 3, 7")[action]
-        spans.append(SpanAction(span.start, span.end, action, source, "copied and moved" if action else "computed",
-                                action != CORRECTED, 0 if action == COMPUTED else span.start, anchors, weights))  # fmt: skip
+        spans.append(
+            SpanAction(
+                span.start,
+                span.end,
+                action,
+                source,
+                "copied and moved" if action else "computed",
+                action != CORRECTED,
+                0 if action == COMPUTED else span.start,
+                anchors,
+                weights,
+            )
+        )
     codes[-1] = COMPUTED
     gate: tuple[GateDecision, ...] = ()
     state = "dense" if dense else "reused"
@@ -187,35 +255,81 @@ def _outcome(rng, layers, pipeline, prompt, index, method, mode, expected) -> Ou
     if method == "kvcomm":
         gate = tuple(_gate(s, n) for n, s in enumerate(prompt.spans) if s.kind == "placeholder")
         if not all(g.shareable for g in gate):
-            codes[:], state, reason = COMPUTED, "fallback", "One placeholder is new to the pool, so the prompt was computed."
-    parts = {"prefill": 8 + 0.35 * tokens, "first_token": 6.2} if state in ("dense", "fallback") else {
-        "base": 5.5 if method == "naive" else 5.6, "gate": 0.0 if method == "naive" else 0.9,
-        "match": 0.0 if method == "naive" else 2.4, "correct": 0.0 if method == "naive" else 4.1, "rotate": 1.3,
-        "prefill": 0.0, "first_token": 6.2}  # fmt: skip
+            codes[:], state, reason = (
+                COMPUTED,
+                "fallback",
+                "One placeholder is new to the pool, so the prompt was computed.",
+            )
+    parts = (
+        {"prefill": 8 + 0.35 * tokens, "first_token": 6.2}
+        if state in ("dense", "fallback")
+        else {
+            "base": 5.5 if method == "naive" else 5.6,
+            "gate": 0.0 if method == "naive" else 0.9,
+            "match": 0.0 if method == "naive" else 2.4,
+            "correct": 0.0 if method == "naive" else 4.1,
+            "rotate": 1.3,
+            "prefill": 0.0,
+            "first_token": 6.2,
+        }
+    )
     fidelity = key = value = None
     if mode == "pinned":
         fidelity = _fidelity(rng, method, texts, changed)
         size = {"dense": 0.0, "naive": 1.0}.get(method, 0.45) * (state != "fallback" or dense)
         bump = 1 + 2.5 * (rng.random(tokens) > 0.93)
-        key = (size * _rise(layers, 0, 0.4) * rng.uniform(0.4, 1.2, (layers, tokens)) * bump * (codes > 0)).astype(np.float32)
-        value = (size * _rise(layers, 0, 0.5) * rng.uniform(0.4, 1.2, (layers, tokens)) * bump * (codes > 0)).astype(np.float32)
+        key = (
+            size * _rise(layers, 0, 0.4) * rng.uniform(0.4, 1.2, (layers, tokens)) * bump * (codes > 0)
+        ).astype(np.float32)
+        value = (
+            size * _rise(layers, 0, 0.5) * rng.uniform(0.4, 1.2, (layers, tokens)) * bump * (codes > 0)
+        ).astype(np.float32)
     answer = text.rsplit(" ", 1)[-1]
     return Outcome(
-        agent, method, index, state, reason, text, np.array([hash(t) % 600 for t in texts], dtype=np.int64), texts, True,
-        answer, None if expected is None else answer == expected, np.repeat(codes[None], layers, axis=0), tuple(spans), gate,
-        Timing({k: v for k, v in parts.items() if v}, sum(parts.values()), 210.0, tokens if dense else 1), fidelity, key, value,
-    )  # fmt: skip
+        agent,
+        method,
+        index,
+        state,
+        reason,
+        text,
+        np.array([hash(t) % 600 for t in texts], dtype=np.int64),
+        texts,
+        True,
+        answer,
+        None if expected is None else answer == expected,
+        np.repeat(codes[None], layers, axis=0),
+        tuple(spans),
+        gate,
+        Timing({k: v for k, v in parts.items() if v}, sum(parts.values()), 210.0, tokens if dense else 1),
+        fidelity,
+        key,
+        value,
+    )
 
 
 def _gate(span: Span, number: int) -> GateDecision:
-    share = number < 5
+    share = span.name != "agent_3_current"
     entropy = 0.21 + 0.04 * number if share else 0.9
     return GateDecision(
-        span.name, share, "entropy", f"Entropy {entropy:.2f} is {'within' if share else 'over'} 0.42 (gamma 0.3 x log 4).",
-        span.end - span.start, 6, 4, entropy, 0.42, (3, 7, 9, 11), (0.62, 0.21, 0.12, 0.05), (1.2, 2.3, 2.9, 3.7),
-        ("Omar has 31 coins. Omar gives away 12.", "Lena owns 46 shells. Lena sells 6.", "Hugo has 9 pens.",
-         "At first Iris has 22 cards."),
-    )  # fmt: skip
+        span.name,
+        share,
+        "entropy",
+        f"Entropy {entropy:.2f} is {'within' if share else 'over'} 0.42 (gamma 0.3 x log 4).",
+        span.end - span.start,
+        6,
+        4,
+        entropy,
+        0.42,
+        (3, 7, 9, 11),
+        (0.62, 0.21, 0.12, 0.05),
+        (1.2, 2.3, 2.9, 3.7),
+        (
+            "Omar has 31 coins. Omar gives away 12.",
+            "Lena owns 46 shells. Lena sells 6.",
+            "Hugo has 9 pens.",
+            "At first Iris has 22 cards.",
+        ),
+    )
 
 
 def _fidelity(rng, method: str, texts: Sequence[str], changed: bool) -> Fidelity:

@@ -6,7 +6,7 @@ from typing import Any
 
 from backend.records import GateDecision, PoolState, RunRecord
 from viz import words
-from viz.figure import FigureView, empty_view, figure
+from viz.figure import FigureView, empty_view, figure, hatch
 from viz.glossary import term
 from viz.pills import pill
 from viz.theme import ACTION_COLOURS, SLOT_COLOURS
@@ -23,29 +23,50 @@ def _gate_title(record: RunRecord, method: str) -> str:
 def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
     """Per placeholder: how evenly the anchors weigh, against the most that is allowed."""
     title = _gate_title(record, method)
-    columns = ("placeholder", "decision", "rule", "entropy (nats)", "threshold (nats)", "tokens", "pool size (anchors)",
-               "eligible (anchors)", "reason")  # fmt: skip
+    columns = (
+        "placeholder",
+        "decision",
+        "rule",
+        "entropy (nats)",
+        "threshold (nats)",
+        "tokens",
+        "pool size (anchors)",
+        "eligible (anchors)",
+        "reason",
+    )
     gates = record.outcome(agent, method).gate
     if not gates:
-        return empty_view("gate", title, "This method has no gate, or nothing of this prompt went through it.", columns)
+        return empty_view(
+            "gate", title, "This method has no gate, or nothing of this prompt went through it.", columns
+        )
     pipeline = record.request.pipeline
     labels = [escape(words.slot_words(pipeline, g.placeholder)) for g in gates]
     drawing = figure(90 + 46 * len(gates), margin={"t": 34, "r": 150})
     for share, shown in ((True, "shared"), (False, "computed")):
         rows = [i for i, g in enumerate(gates) if g.shareable is share and g.entropy is not None]
         drawing.add_bar(
-            y=[labels[i] for i in rows], x=[gates[i].entropy for i in rows], orientation="h", name=shown, width=0.5,
-            marker={"color": ACTION_COLOURS[2 if share else 0], "line": {"width": 0 if share else 1.8, "color": "#7d8793"},
-                    "pattern": {"shape": "/" if share else "", "fgopacity": 0.5, "size": 6}},
+            y=[labels[i] for i in rows],
+            x=[gates[i].entropy for i in rows],
+            orientation="h",
+            name=shown,
+            width=0.5,
+            marker={
+                "color": ACTION_COLOURS[2 if share else 0],
+                "line": {"width": 0 if share else 1.8, "color": "#7d8793"},
+                "pattern": hatch("/" if share else ""),
+            },
             opacity=1 if share else 0.75,
             hovertemplate="%{y}<br>entropy %{x:.3f} nats<extra></extra>",
-        )  # fmt: skip
+        )
     marked = [i for i, g in enumerate(gates) if g.threshold is not None]
     drawing.add_scatter(
-        y=[labels[i] for i in marked], x=[gates[i].threshold for i in marked], mode="markers", name="threshold",
+        y=[labels[i] for i in marked],
+        x=[gates[i].threshold for i in marked],
+        mode="markers",
+        name="threshold",
         marker={"symbol": "line-ns", "size": 26, "line": {"width": 2.5, "color": "#c0564a"}},
         hovertemplate="%{y}<br>threshold %{x:.3f} nats<extra></extra>",
-    )  # fmt: skip
+    )
     widest = max((max(g.entropy or 0, g.threshold or 0) for g in gates), default=0) or 1
     for label, gate in zip(labels, gates, strict=True):
         at = max(gate.entropy or 0, gate.threshold or 0)
@@ -55,20 +76,37 @@ def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
     drawing.update_layout(
         barmode="overlay",
         xaxis={"title": {"text": "entropy of the anchors’ weights (nats)"}, "range": [0, widest * 1.15]},
-        yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": labels, "showgrid": False, "ticks": ""},
+        yaxis={
+            "autorange": "reversed",
+            "categoryorder": "array",
+            "categoryarray": labels,
+            "showgrid": False,
+            "ticks": "",
+        },
     )
     passed = sum(g.shareable for g in gates)
     finding = f"The gate shares {passed} of {words.plural(len(gates), 'placeholder')}"
     first = next((g for g in gates if not g.shareable), None)
     finding += f"; {words.slot_words(pipeline, first.placeholder)}: {_lower(first.reason)}" if first else "."
     how = (
-        "A bar left of its mark: one anchor clearly stands out, so its offset is trusted. A bar past the mark: the "
+        "A bar left of its mark: one anchor clearly stands out, so its offset is trusted. A bar past the "
+        "mark: the "
         "anchors weigh too evenly, and the text is computed instead."
     )
     rows_out = tuple(
-        (g.placeholder, "shared" if g.shareable else "computed", g.rule, g.entropy, g.threshold, g.tokens, g.pool_size,
-         g.eligible, g.reason) for g in gates
-    )  # fmt: skip
+        (
+            g.placeholder,
+            "shared" if g.shareable else "computed",
+            g.rule,
+            g.entropy,
+            g.threshold,
+            g.tokens,
+            g.pool_size,
+            g.eligible,
+            g.reason,
+        )
+        for g in gates
+    )
     return FigureView("gate", title, how, finding, drawing, columns, rows_out)
 
 
@@ -110,25 +148,48 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
     for gate in gates:
         picked = [i for i, r in enumerate(shown) if r[0] == gate.placeholder]
         drawing.add_bar(
-            y=[keys[i] for i in picked], x=[shown[i][2] for i in picked], orientation="h",
-            name=escape(words.slot_words(pipeline, gate.placeholder)) + ("" if gate.shareable else " (not shared)"),
-            marker={"color": SLOT_COLOURS[colours.get(gate.placeholder, 0)],
-                    "pattern": {"shape": "" if gate.shareable else "/", "fgopacity": 0.4}},
-            text=[number(shown[i][2], 2) for i in picked], textposition="outside", cliponaxis=False,
+            y=[keys[i] for i in picked],
+            x=[shown[i][2] for i in picked],
+            orientation="h",
+            name=escape(words.slot_words(pipeline, gate.placeholder))
+            + ("" if gate.shareable else " (not shared)"),
+            marker={
+                "color": SLOT_COLOURS[colours.get(gate.placeholder, 0)],
+                "pattern": hatch("" if gate.shareable else "x"),
+            },
+            text=[number(shown[i][2], 2) for i in picked],
+            textposition="outside",
+            cliponaxis=False,
             customdata=[[names[i], number(shown[i][3])] for i in picked],
             hovertemplate="%{customdata[0]}<br>weight %{x:.3f}, distance %{customdata[1]}<extra></extra>",
-        )  # fmt: skip
+        )
     drawing.update_layout(
         xaxis={"title": {"text": "weight (shares of each placeholder add up to 1)"}, "rangemode": "tozero"},
-        yaxis={"autorange": "reversed", "tickmode": "array", "tickvals": keys, "ticktext": names, "showgrid": False,
-               "ticks": "", "categoryorder": "array", "categoryarray": keys},
-    )  # fmt: skip
+        yaxis={
+            "autorange": "reversed",
+            "tickmode": "array",
+            "tickvals": keys,
+            "ticktext": names,
+            "showgrid": False,
+            "ticks": "",
+            "categoryorder": "array",
+            "categoryarray": keys,
+        },
+    )
     top = max(rows, key=lambda r: r[2])
     finding = (
-        f"Anchor {top[1]} weighs most, {number(top[2], 2)} of {words.slot_words(pipeline, top[0])}: “{words.clip(top[4], 70)}”."
+        f"For {words.slot_words(pipeline, top[0])}, anchor {top[1]} weighs most ({number(top[2], 2)}): "
+        f"“{words.clip(top[4], 70)}”"
     )
-    cut = f" Only the {per_gate} heaviest of each placeholder are drawn; the CSV has all." if len(shown) < len(rows) else ""
-    how = "Nearer earlier texts weigh more; their offsets, times these weights, are added to the copied KV." + cut
+    cut = (
+        f" Only the {per_gate} heaviest of each placeholder are drawn; the CSV has all."
+        if len(shown) < len(rows)
+        else ""
+    )
+    how = (
+        "Nearer earlier texts weigh more; their offsets, times these weights, are added to the copied KV."
+        + cut
+    )
     return FigureView("weights", title, how, finding, drawing, columns, tuple(rows))
 
 
@@ -144,12 +205,16 @@ def _pool(record: RunRecord, pool: PoolState) -> str:
     body = "".join(
         f'<tr><td class="kv-right">{n}</td><td class="kv-right">{length}</td><td class="kv-right">{uses}</td>'
         f'<td class="kv-preview">{escape(words.clip(preview, 140))}</td></tr>'
-        for n, length, uses, preview in zip(pool.anchors, pool.lengths, pool.uses, pool.previews, strict=False)
+        for n, length, uses, preview in zip(
+            pool.anchors, pool.lengths, pool.uses, pool.previews, strict=False
+        )
     )
     empty = "" if body else '<tr><td colspan="4">Empty: the next text becomes the first anchor.</td></tr>'
     return (
-        f'<div class="kv-table-wrap"><table class="kv-table"><caption>{pill(record.request.pipeline, pool.placeholder)} '
+        f'<div class="kv-table-wrap"><table class="kv-table"><caption>'
+        f"{pill(record.request.pipeline, pool.placeholder)} "
         f"{len(pool.anchors)} of {words.plural(pool.capacity, 'anchor')}, {words.size(pool.bytes)}</caption>"
-        '<thead><tr><th class="kv-right">anchor</th><th class="kv-right">tokens</th><th class="kv-right">uses</th>'
+        '<thead><tr><th class="kv-right">anchor</th><th class="kv-right">tokens</th><th class="kv-right">'
+        "uses</th>"
         f"<th>text</th></tr></thead><tbody>{body}{empty}</tbody></table></div>"
     )

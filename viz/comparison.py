@@ -18,7 +18,7 @@ STATE_WORDS = {
     "dense": "computed in full",
     "reused": "reused",
     "partial": "partly reused",
-    "fallback": "gate refused: computed in full",
+    "fallback": "gate refused",
 }
 STATE_TERMS = {"dense": "dense", "reused": "reused", "partial": "partial", "fallback": "fallback"}
 ACTION_ORDER = ("reused", "corrected", "recomputed", "computed")
@@ -53,7 +53,7 @@ def live_html(
         text = texts.get((agent, label))
         writing = agent == current and text is not None
         if text is None:
-            body = '<p class="kv-out kv-waiting">waiting</p>'
+            body = '<p class="kv-out kv-waiting"></p>'
         else:
             caret = '<i class="kv-caret" aria-hidden="true"></i>' if writing else ""
             body = f'<p class="kv-out">{plain_html([text])}{caret}</p>'
@@ -68,7 +68,8 @@ def live_html(
         f'<div class="kv-progress-track"><i style="width:{share:.1f}%"></i></div></div>'
     )
     heads = [_head(looks[m], "running") for m in labels]
-    return bar + _grid(pipeline, pipeline.order, labels, looks, heads, cell, False)
+    grid = _grid(pipeline, pipeline.order, labels, looks, heads, cell, False)
+    return f'{bar}<div class="kv-live">{grid}</div>'
 
 
 def _grid(
@@ -84,9 +85,12 @@ def _grid(
     for number_, agent in enumerate(agents, start=1):
         name = words.agent_name(pipeline, agent)
         role = words.agent_role(pipeline, agent)
-        shown_role = f'<span class="kv-role">{escape(words.clip(role, 90))}</span>' if role and role != name else ""
+        shown_role = (
+            f'<span class="kv-role">{escape(words.clip(role, 90))}</span>' if role and role != name else ""
+        )
         rows.append(
-            f'<div class="kv-row-head" role="row"><h4><span class="kv-step">{number_}</span>{escape(name)}</h4>{shown_role}</div>'
+            f'<div class="kv-row-head" role="row"><h4><span class="kv-step">{number_}</span>'
+            f"{escape(name)}</h4>{shown_role}</div>"
         )
         rows += [
             f'<article class="kv-cell" data-agent="{agent}" data-method="{escape(m)}" '
@@ -97,7 +101,7 @@ def _grid(
     stale = " kv-dimmed" if dimmed else ""
     return (
         f'<div class="kv-compare{stale}"><div class="kv-grid" style="--kv-n:{len(labels)}">'
-        f'{"".join(heads)}{"".join(rows)}</div></div>'
+        f"{''.join(heads)}{''.join(rows)}</div></div>"
     )
 
 
@@ -141,8 +145,12 @@ def _cell(record: RunRecord, outcome: Outcome, dense: Outcome) -> str:
         mark, word, tone = ("✓", "right", "good") if outcome.correct else ("✗", "wrong", "bad")
         badges.append(f'<span class="kv-badge kv-{tone}"><b aria-hidden="true">{mark}</b> {word}</span>')
     if not reference and same:
-        badges.append('<span class="kv-badge kv-badge-quiet">= same text as dense</span>')
-    cut = "" if outcome.stopped else '<span class="kv-cut" title="stopped at the length limit"> … cut at the limit</span>'
+        badges.append('<span class="kv-badge kv-badge-quiet">= dense’s text</span>')
+    cut = (
+        ""
+        if outcome.stopped
+        else '<span class="kv-cut" title="stopped at the length limit"> … cut at the limit</span>'
+    )
     return (
         f'<div class="kv-badges">{"".join(badges)}</div>'
         f'<p class="kv-out{" kv-out-same" if same and not reference else ""}">{text or "(no text)"}{cut}</p>'
@@ -156,19 +164,22 @@ def _bar(outcome: Outcome) -> str:
     present = [name for name in ACTION_ORDER if counts[name]]
     pieces = "".join(f'<i class="kv-a-{name}" style="flex-grow:{counts[name]}"></i>' for name in present)
     said = ", ".join(
-        f'<span class="kv-nowrap">{term(name)} <b>{counts[name]:,}</b> ({words.percent(counts[name], total)})</span>'
+        f'<span class="kv-nowrap">{term(name)} <b>{counts[name]:,}</b> '
+        f"({words.percent(counts[name], total)})</span>"
         for name in present
     )
     if len(present) == 1:
         said = f"{term(present[0])} <b>all {total:,}</b> prompt tokens"
     else:
-        said += f" of {total:,} tokens"
+        said += f" of {total:,}"
     return f'<div class="kv-share" aria-hidden="true">{pieces}</div><p class="kv-share-words">{said}</p>'
 
 
 def _metrics(outcome: Outcome, dense: Outcome) -> str:
     reference = outcome is dense
-    versus = "" if reference else f" <em>{words.ratio(outcome.timing.ttft_ms, dense.timing.ttft_ms)} dense</em>"
+    versus = (
+        "" if reference else f" <em>{words.ratio(outcome.timing.ttft_ms, dense.timing.ttft_ms)} dense</em>"
+    )
     rows = [(term("TTFT"), f"{words.milliseconds(outcome.timing.ttft_ms)}{versus}", "")]
     fidelity = outcome.fidelity
     if fidelity is not None and reference:
@@ -177,7 +188,7 @@ def _metrics(outcome: Outcome, dense: Outcome) -> str:
         rows.append((term("KL", "KL, first token"), f"{number(fidelity.kl_first, 2)} nats", ""))
         said, wide = "none", ""
         if fidelity.first_divergence is not None:
-            said, wide = _divergence(fidelity), " class=\"kv-wide\""
+            said, wide = _divergence(fidelity), ' class="kv-wide"'
         rows.append((term("first divergence", "First difference"), said, wide))
     body = "".join(f"<div{wide}><dt>{name}</dt><dd>{value}</dd></div>" for name, value, wide in rows)
     return f'<dl class="kv-metrics">{body}</dl>'
@@ -199,10 +210,15 @@ def _why(record: RunRecord, outcome: Outcome) -> str:
     if not outcome.reason and not outcome.gate:
         return ""
     passed = sum(g.shareable for g in outcome.gate)
-    short = f": gate passed {passed} of {words.plural(len(outcome.gate), 'placeholder')}" if outcome.gate else ""
+    short = (
+        f": gate passed {passed} of {words.plural(len(outcome.gate), 'placeholder')}" if outcome.gate else ""
+    )
     items = "".join(_gate(record, g) for g in outcome.gate)
     listed = f'<ul class="kv-gates">{items}</ul>' if items else ""
-    return f'<details class="kv-why"><summary>Why{short}</summary><p>{escape(outcome.reason)}</p>{listed}</details>'
+    return (
+        f'<details class="kv-why"><summary>Why{short}</summary><p>{escape(outcome.reason)}</p>'
+        f"{listed}</details>"
+    )
 
 
 def _gate(record: RunRecord, gate: GateDecision) -> str:

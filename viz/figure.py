@@ -66,6 +66,17 @@ def figure(height: int = 320, **layout: Any) -> go.Figure:
     return go.Figure(layout=base_layout(height, **layout))
 
 
+def hatch(shape: str) -> dict[str, Any]:
+    """A bar's pattern over its own colour: the second channel beside colour."""
+    return {
+        "shape": shape,
+        "fillmode": "overlay",
+        "fgcolor": "rgba(255,255,255,0.6)",
+        "size": 6,
+        "solidity": 0.28,
+    }
+
+
 def empty_view(key: str, title: str, why: str, columns: Sequence[str] = ()) -> FigureView:
     """A view without data that says why there is none."""
     drawing = figure(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from viz.words import escape
 
 GLOSSARY: dict[str, str] = {
-    "KV cache": "What a model remembers of text it has read: one key and one value vector per token and layer.",
+    "KV cache": "What a model remembers of text it has read: one key and one value vector per token "
+    "and layer.",
     "key": "The part of a token's memory that decides how much attention later tokens pay to it.",
     "value": "The part of a token's memory that is handed on when a later token pays attention to it.",
     "prefill": "Reading the whole prompt once to fill the KV cache, before the first word can be written.",
@@ -17,7 +18,8 @@ GLOSSARY: dict[str, str] = {
     "warm up": "Running some requests first, so that the anchor pools are no longer empty.",
     "gate": "The rule that decides whether a text is close enough to the anchors to reuse its KV.",
     "entropy": "How evenly the weights are spread over the anchors: high when no anchor stands out.",
-    "entropy threshold": "Above this entropy no anchor is clearly nearest, so the text is computed instead of reused.",
+    "entropy threshold": "Above this entropy no anchor is clearly nearest, so the text is computed instead "
+    "of reused.",
     "gamma": "Sets the entropy threshold: threshold = gamma times the entropy of perfectly even weights.",
     "weight": "How much one anchor's offset counts in the mix; an agent's weights add up to 1.",
     "placeholder": "A named hole in a template that is filled when the pipeline runs.",
@@ -27,7 +29,8 @@ GLOSSARY: dict[str, str] = {
     "KL": "How different two next-token distributions are, in nats; 0 means the same.",
     "nats": "The unit of KL and entropy with natural logarithms; 1 nat is about 1.44 bits.",
     "numerical floor": "How much dense differs from itself when computed in another order: rounding alone.",
-    "top-2 margin": "The gap between the best and the second best next token's logit; small means a near tie.",
+    "top-2 margin": "The gap between the best and the second best next token's logit; small means a "
+    "near tie.",
     "near tie": "Two next tokens almost equally likely, so rounding alone can swap them.",
     "logit": "The score a model gives a token before scores are turned into probabilities.",
     "pinned": "Every method reads the texts that dense wrote, so prompts are equal and errors comparable.",

@@ -28,13 +28,23 @@ def graph_svg(pipeline: Pipeline) -> str:
     width = pitch * (len(order) + 1)
     lines = "".join(_edge(centre[p], centre[a], middle, index[a] - index[p], p == 0) for p, a in edges)
     nodes = _node(pitch / 2, middle, "", "request", "kv-g-request", named, pitch) + "".join(
-        _node(centre[a], middle, str(a), agent_name(pipeline, a), "kv-g-judge" if a == pipeline.judge else "", named, pitch)
+        _node(
+            centre[a],
+            middle,
+            str(a),
+            agent_name(pipeline, a),
+            "kv-g-judge" if a == pipeline.judge else "",
+            named,
+            pitch,
+        )
         for a in order
     )
     said = "; ".join(_sentence(pipeline, a, edges) for a in order)
     return (
-        f'<svg class="kv-graph" viewBox="0 0 {width:.0f} {height:.0f}" role="img" style="max-width:{width:.0f}px" '
-        f'aria-label="{escape("Who reads whom. " + said)}"><title>Who reads whom</title><desc>{escape(said)}.</desc>'
+        f'<svg class="kv-graph" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
+        f'style="max-width:{width:.0f}px" '
+        f'aria-label="{escape("Who reads whom. " + said)}"><title>Who reads whom</title><desc>'
+        f"{escape(said)}.</desc>"
         '<defs><marker id="kv-arrow" viewBox="0 0 8 8" refX="6.5" refY="4" markerWidth="6" markerHeight="6" '
         'orient="auto"><path class="kv-g-tip" d="M0 0.8 7.5 4 0 7.2z"/></marker></defs>'
         f"{lines}{nodes}</svg>"
@@ -55,11 +65,18 @@ def _edge(start: float, end: float, middle: float, span: int, request: bool) -> 
         return f'<path class="{kind}" d="M{start + RADIUS + 1:.1f} {middle:.1f}H{end - RADIUS - 2:.1f}"/>'
     x1, x2, y = start + RADIUS * 0.5, end - RADIUS * 0.45, middle - RADIUS * 0.9
     top, lean = middle - RADIUS - _rise(span) * 1.22, (end - start) * 0.2
-    return f'<path class="{kind}" d="M{x1:.1f} {y:.1f}C{x1 + lean:.1f} {top:.1f} {x2 - lean:.1f} {top:.1f} {x2:.1f} {y - 2:.1f}"/>'
+    return (
+        f'<path class="{kind}" d="M{x1:.1f} {y:.1f}C{x1 + lean:.1f} {top:.1f} {x2 - lean:.1f} {top:.1f} '
+        f'{x2:.1f} {y - 2:.1f}"/>'
+    )
 
 
 def _node(x: float, y: float, number: str, name: str, kind: str, named: bool, pitch: float) -> str:
-    ring = f'<circle class="kv-g-ring" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS + 3}"/>' if kind == "kv-g-judge" else ""
+    ring = (
+        f'<circle class="kv-g-ring" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS + 3}"/>'
+        if kind == "kv-g-judge"
+        else ""
+    )
     inner = f'<text class="kv-g-number" x="{x:.1f}" y="{y + 4:.1f}">{number or "?"}</text>'
     lines = ""
     if named:

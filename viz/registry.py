@@ -56,7 +56,9 @@ def valid_selection(record: RunRecord, wish: Selection | None) -> Selection:
 def gated_method(record: RunRecord, selection: Selection) -> str:
     """The selected method if it has a gate, else the first that has one."""
     labels = (selection.method, *others(record))
-    return next((m for m in labels if any(record.outcome(a, m).gate for a in record.agents)), selection.method)
+    return next(
+        (m for m in labels if any(record.outcome(a, m).gate for a in record.agents)), selection.method
+    )
 
 
 def _offsets(record: RunRecord, chosen: Selection) -> tuple[View, ...]:

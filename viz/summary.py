@@ -8,7 +8,7 @@ from typing import Any
 
 from backend.records import RunRecord
 from viz import words
-from viz.figure import FigureView, figure
+from viz.figure import FigureView, figure, hatch
 from viz.glossary import term
 from viz.theme import METHOD_COLOURS
 from viz.words import escape, number, size
@@ -23,21 +23,35 @@ def memory_view(record: RunRecord) -> FigureView:
         outcome = record.outcome(agent, dense)
         tokens = len(words.prompt_of(record, outcome).token_ids)
         rows.append(
-            ("KV of one prompt", words.agent_name(pipeline, agent), tokens, tokens * record.model.kv_bytes_per_token)
+            (
+                "KV of one prompt",
+                words.agent_name(pipeline, agent),
+                tokens,
+                tokens * record.model.kv_bytes_per_token,
+            )
         )
     for pool in record.pools:
         name = looks[pool.method].name if pool.method in looks else pool.method
         shown = f"{name}: {words.slot_words(pipeline, pool.placeholder)}"
         rows.append(("anchor pool", shown, sum(pool.lengths), pool.bytes))
     drawing = figure(90 + 26 * len(rows), margin={"t": 34, "r": 90}, bargap=0.35)
-    for kind, colour, pattern in (("KV of one prompt", METHOD_COLOURS[0], ""), ("anchor pool", METHOD_COLOURS[2], "/")):
+    for kind, colour, pattern in (
+        ("KV of one prompt", METHOD_COLOURS[0], ""),
+        ("anchor pool", METHOD_COLOURS[2], "/"),
+    ):
         found = [r for r in rows if r[0] == kind]
         drawing.add_bar(
-            y=[escape(r[1]) for r in found], x=[r[3] / 2**20 for r in found], orientation="h", name=kind,
-            marker={"color": colour, "pattern": {"shape": pattern, "fgopacity": 0.4, "size": 6}},
-            text=[size(r[3]) for r in found], textposition="outside", cliponaxis=False, showlegend=bool(found),
+            y=[escape(r[1]) for r in found],
+            x=[r[3] / 2**20 for r in found],
+            orientation="h",
+            name=kind,
+            marker={"color": colour, "pattern": hatch(pattern)},
+            text=[size(r[3]) for r in found],
+            textposition="outside",
+            cliponaxis=False,
+            showlegend=bool(found),
             hovertemplate="%{y}<br>%{text}<extra></extra>",
-        )  # fmt: skip
+        )
     drawing.update_layout(
         xaxis={"title": {"text": "MiB"}, "rangemode": "tozero"},
         yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
@@ -47,46 +61,97 @@ def memory_view(record: RunRecord) -> FigureView:
     finding = f"The prompts of all agents take {size(once)} of KV; " + (
         f"anchor pools hold {size(held)}, {words.ratio(held, once)} that." if held else "no anchors are held."
     )
-    how = f"One token’s KV takes {size(record.model.kv_bytes_per_token)} in this model; pools hold earlier texts’ KV and offsets."
+    how = (
+        f"One token’s KV takes {size(record.model.kv_bytes_per_token)} in this model; pools hold earlier "
+        f"texts’ KV and offsets."
+    )
     return FigureView(
-        "memory", "What does reuse keep in memory?", how, finding, drawing, ("kind", "name", "tokens", "bytes"), tuple(rows)
+        "memory",
+        "What does reuse keep in memory?",
+        how,
+        finding,
+        drawing,
+        ("kind", "name", "tokens", "bytes"),
+        tuple(rows),
     )
 
 
 def record_html(record: RunRecord) -> str:
     """Everything that identifies a run, as definition lists."""
     model, request, certificate = record.model, record.request, record.model.certificate
-    layers = {k: sum(la.kind == k for la in certificate.layers) for k in dict.fromkeys(la.kind for la in certificate.layers)}
-    parts = [
-        ("Run", {"id": record.id, "created": record.created, "wall time": words.milliseconds(record.wall_ms),
-                 "format": record.format}),
-        ("Request", {"pipeline": request.pipeline.title, "mode": _mode(record), "expected answer": request.expected or words.NONE,
-                     **{f"value of {k}": words.clip(v, 400) for k, v in request.values.items()},
-                     "temperature": f"{number(request.decoding.temperature)}{' (greedy)' if request.decoding.temperature == 0 else ''}",
-                     "top p": number(request.decoding.top_p), "seed": request.decoding.seed,
-                     "most new tokens": request.decoding.max_new_tokens}),
+    layers = {
+        k: sum(la.kind == k for la in certificate.layers)
+        for k in dict.fromkeys(la.kind for la in certificate.layers)
+    }
+    parts: list[tuple[str, dict[str, Any]]] = [
+        (
+            "Run",
+            {
+                "id": record.id,
+                "created": record.created,
+                "wall time": words.milliseconds(record.wall_ms),
+                "format": record.format,
+            },
+        ),
+        (
+            "Request",
+            {
+                "pipeline": request.pipeline.title,
+                "mode": _mode(record),
+                "expected answer": request.expected or words.NONE,
+                **{f"value of {k}": words.clip(v, 400) for k, v in request.values.items()},
+                "temperature": f"{number(request.decoding.temperature)}"
+                f"{' (greedy)' if request.decoding.temperature == 0 else ''}",
+                "top p": number(request.decoding.top_p),
+                "seed": request.decoding.seed,
+                "most new tokens": request.decoding.max_new_tokens,
+            },
+        ),
         ("Methods", {m.label: _options(m.name, m.options) for m in request.methods}),
-        ("Model", {"name": model.name, "source": model.source, "weights hash": model.weights_hash,
-                   "parameters": f"{model.parameters:,}", "shape": f"{model.layers} layers, {model.heads} heads, "
-                   f"{model.kv_heads} KV heads of {model.head_dim}, vocabulary {model.vocabulary:,}, "
-                   f"context {model.context_tokens:,} tokens",
-                   "runs on": f"{model.device}, {model.dtype}", "KV of a token": size(model.kv_bytes_per_token)}),
-        ("Certificate", {"keys can be moved": f"{'yes' if certificate.relocatable else 'no'}. {certificate.reason}",
-                         "layers": words.listing(f"{n} {k}" for k, n in layers.items()) or words.NONE,
-                         "tested with a shift of": words.plural(certificate.shift_tokens, "token"),
-                         "worst key error when moved": number(max((x.key_error for x in certificate.layers), default=0), 2),
-                         "worst value change": number(max((x.value_error for x in certificate.layers), default=0), 2),
-                         "numerical floor of KV": number(certificate.floor, 2),
-                         "numerical floor of logits": number(certificate.logit_floor, 2)}),
+        (
+            "Model",
+            {
+                "name": model.name,
+                "source": model.source,
+                "weights hash": model.weights_hash,
+                "parameters": f"{model.parameters:,}",
+                "shape": f"{model.layers} layers, {model.heads} heads, "
+                f"{model.kv_heads} KV heads of {model.head_dim}, vocabulary {model.vocabulary:,}, "
+                f"context {model.context_tokens:,} tokens",
+                "runs on": f"{model.device}, {model.dtype}",
+                "KV of a token": size(model.kv_bytes_per_token),
+            },
+        ),
+        (
+            "Certificate",
+            {
+                "keys can be moved": f"{'yes' if certificate.relocatable else 'no'}. {certificate.reason}",
+                "layers": words.listing(f"{n} {k}" for k, n in layers.items()) or words.NONE,
+                "tested with a shift of": words.plural(certificate.shift_tokens, "token"),
+                "worst key error when moved": number(
+                    max((x.key_error for x in certificate.layers), default=0), 2
+                ),
+                "worst value change": number(max((x.value_error for x in certificate.layers), default=0), 2),
+                "numerical floor of KV": number(certificate.floor, 2),
+                "numerical floor of logits": number(certificate.logit_floor, 2),
+            },
+        ),
         ("Versions", dict(record.versions)),
-    ]  # fmt: skip
+    ]
     if record.notes:
         parts.append(("Notes", {str(i + 1): note for i, note in enumerate(record.notes)}))
-    return f'<div class="kv-record">{"".join(_list(name, values.items()) for name, values in parts if values)}</div>'
+    return (
+        f'<div class="kv-record">'
+        f"{''.join(_list(name, values.items()) for name, values in parts if values)}</div>"
+    )
 
 
 def _mode(record: RunRecord) -> str:
-    return "pinned: every method reads dense’s texts" if record.request.mode == "pinned" else "free-running: every method reads its own texts"
+    return (
+        "pinned: every method reads dense’s texts"
+        if record.request.mode == "pinned"
+        else "free-running: every method reads its own texts"
+    )
 
 
 def _options(name: str, options: Mapping[str, Any]) -> str:

@@ -149,7 +149,10 @@ def method_styles(labels: Sequence[str], names: Mapping[str, str] | None = None)
 
 
 def base_layout(height: int = 320, **changes: Any) -> dict[str, Any]:
-    """Layout shared by all figures: transparent, compact, no title, mid-tone lines and text."""
+    """Layout shared by all figures: transparent, compact, no title, mid-tone lines and text.
+
+    ``changes`` are layout entries; dictionaries are merged one level deep.
+    """
     axis = {
         "showline": True,
         "linewidth": 1,
@@ -177,7 +180,8 @@ def base_layout(height: int = 320, **changes: Any) -> dict[str, Any]:
         "bargap": 0.32,
         "modebar": {"bgcolor": "rgba(0,0,0,0)"},
     }
-    layout.update(changes)
+    for key, value in changes.items():
+        layout[key] = layout[key] | value if isinstance(value, dict) and key in layout else value
     return layout
 
 
@@ -195,7 +199,9 @@ def css_variables() -> str:
 
 def stylesheet() -> str:
     """Everything the HTML views need: the variables, ``style.css`` and the strip's text colouring."""
-    return css_variables() + (Path(__file__).parent / "style.css").read_text(encoding="utf-8") + _reading_rules()
+    return (
+        css_variables() + (Path(__file__).parent / "style.css").read_text(encoding="utf-8") + _reading_rules()
+    )
 
 
 def _reading_rules(lanes: int = 8) -> str:
@@ -203,9 +209,7 @@ def _reading_rules(lanes: int = 8) -> str:
     marks = {1: ("reused", "solid"), 2: ("corrected", "dashed"), 3: ("recomputed", "double")}
     rules = []
     for code, (name, line) in marks.items():
-        where = ",".join(
-            f'.kv-reading:has([data-lane="{i}"]:checked) .l{i}a{code}' for i in range(lanes)
-        )
+        where = ",".join(f'.kv-reading:has([data-lane="{i}"]:checked) .l{i}a{code}' for i in range(lanes))
         width = "3px" if line == "double" else "2px"
         rules.append(
             f"{where}{{background:color-mix(in srgb,var(--kv-{name}) 15%,transparent);"

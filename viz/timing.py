@@ -6,7 +6,7 @@ from typing import Any
 
 from backend.records import RunRecord
 from viz import words
-from viz.figure import FigureView, empty_view, figure
+from viz.figure import FigureView, empty_view, figure, hatch
 from viz.theme import TIME_PARTS
 from viz.words import escape, milliseconds, ratio
 
@@ -25,7 +25,12 @@ def ttft_view(record: RunRecord) -> FigureView:
         [escape(words.clip(words.agent_name(pipeline, o.agent), 18)) for o in outcomes],
         [escape(looks[o.method].name) for o in outcomes],
     ]
-    drawing = figure(90 + 27 * len(outcomes) + 8 * len(record.agents), barmode="stack", bargap=0.3, margin={"t": 56, "r": 130})
+    drawing = figure(
+        90 + 27 * len(outcomes) + 8 * len(record.agents),
+        barmode="stack",
+        bargap=0.3,
+        margin={"t": 56, "r": 130},
+    )
     rows: list[tuple[Any, ...]] = []
     for part in known:
         name, colour, pattern = TIME_PARTS.get(part, (part, "#a8735b", "."))
@@ -33,35 +38,63 @@ def ttft_view(record: RunRecord) -> FigureView:
         if not any(values):
             continue
         drawing.add_bar(
-            y=rows_axis, x=values, orientation="h", name=escape(name),
-            marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": pattern, "fgopacity": 0.45, "size": 5}},
+            y=rows_axis,
+            x=values,
+            orientation="h",
+            name=escape(name),
+            marker={"color": colour, "line": {"width": 0}, "pattern": hatch(pattern)},
             hovertemplate=f"%{{y}}<br>{escape(name)}: %{{x:.3g}} ms<extra></extra>",
-        )  # fmt: skip
+        )
     for outcome in outcomes:
         timing = outcome.timing
         against = reference[outcome.agent]
         rows += [
-            (words.agent_name(pipeline, outcome.agent), outcome.method, part, round(float(ms), 4), round(timing.ttft_ms, 4),
-             round(timing.ttft_ms / against, 4) if against else None, timing.forwarded_tokens)
+            (
+                words.agent_name(pipeline, outcome.agent),
+                outcome.method,
+                part,
+                round(float(ms), 4),
+                round(timing.ttft_ms, 4),
+                round(timing.ttft_ms / against, 4) if against else None,
+                timing.forwarded_tokens,
+            )
             for part, ms in timing.parts_ms.items()
-        ]  # fmt: skip
+        ]
     ends = [max(o.timing.ttft_ms, sum(o.timing.parts_ms.values())) for o in outcomes]
     drawing.add_scatter(
-        y=rows_axis, x=ends, mode="text", showlegend=False, hoverinfo="skip", cliponaxis=False, textposition="middle right",
+        y=rows_axis,
+        x=ends,
+        mode="text",
+        showlegend=False,
+        hoverinfo="skip",
+        cliponaxis=False,
+        textposition="middle right",
         textfont={"size": 12},
-        text=[f" {milliseconds(o.timing.ttft_ms)}" + ("" if o.method == dense else f"  <b>{ratio(o.timing.ttft_ms, reference[o.agent])}</b>")
-              for o in outcomes],
-    )  # fmt: skip
+        text=[
+            f" {milliseconds(o.timing.ttft_ms)}"
+            + ("" if o.method == dense else f"  <b>{ratio(o.timing.ttft_ms, reference[o.agent])}</b>")
+            for o in outcomes
+        ],
+    )
     drawing.update_layout(
         xaxis={"title": {"text": "time to first token (ms)"}, "rangemode": "tozero"},
-        yaxis={"autorange": "reversed", "showgrid": False, "ticks": "", "tickfont": {"size": 11.5}, "dividerwidth": 0},
+        yaxis={
+            "autorange": "reversed",
+            "showgrid": False,
+            "ticks": "",
+            "tickfont": {"size": 11.5},
+            "dividercolor": "rgba(139,149,161,0.45)",
+        },
         legend={"traceorder": "normal", "y": 1.01},
     )
     sums = {m: sum(record.outcome(a, m).timing.ttft_ms for a in record.agents) for m in record.labels}
     said = [f"{looks[m].name} needs {ratio(sums[m], sums[dense])} dense’s time" for m in words.others(record)]
-    finding = (words.listing(said) or f"Dense needs {milliseconds(sums[dense])}") + ", summed over the agents; measured once."
+    finding = (
+        words.listing(said) or f"Dense needs {milliseconds(sums[dense])}"
+    ) + ", summed over the agents; measured once."
     how = (
-        "Each bar runs from the last input text to the first new token, with everything reuse needs counted in. One "
+        "Each bar runs from the last input text to the first new token, with everything reuse needs "
+        "counted in. One "
         "measurement without any probe: differences of a few percent mean nothing."
     )
     return FigureView("ttft", title, how, finding, drawing, columns, tuple(rows))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from backend.records import Fidelity, Outcome, RunRecord
 from viz import words
+from viz.facts import facts, final_agent
 from viz.words import escape, listing, number
 
 Tone = Literal["same", "changed", "unclear", "improved"]
@@ -52,12 +51,6 @@ def is_near_tie(fidelity: Fidelity) -> bool:
     return fidelity.margin is not None and fidelity.margin < NEAR_TIE * fidelity.floor
 
 
-def final_agent(record: RunRecord) -> int:
-    """The agent whose answer counts."""
-    final = record.request.pipeline.final
-    return final if final in record.agents else record.agents[-1]
-
-
 def compare(record: RunRecord, label: str) -> Compared:
     """What one method did to the texts and to the final answer."""
     dense, final = words.dense_label(record), final_agent(record)
@@ -86,7 +79,7 @@ def verdict(record: RunRecord) -> Verdict:
     ref = record.outcome(final_agent(record), words.dense_label(record))
     if not found:
         head = f"Dense answers {_answer(ref)}{_right(ref)}. Add a reuse method to see what reuse changes."
-        return Verdict(_wrap(head), "unclear", _points(record))
+        return Verdict(_wrap(head), "unclear", facts(record))
     changed = [c for c in found if c.kind == "answer"]
     worded = [c for c in found if c.kind == "text"]
     same = [c for c in found if c.kind == "same"]
@@ -111,7 +104,7 @@ def verdict(record: RunRecord) -> Verdict:
         rest.append(escape(why.format(name=names)))
     if record.request.mode == "free":
         rest.append("Every method read its own texts (free-running), so only answers are compared.")
-    return Verdict(_wrap(head, *rest), _tone(changed, worded + same), _points(record))
+    return Verdict(_wrap(head, *rest), _tone(changed, worded + same), facts(record))
 
 
 def _tone(changed: list[Compared], kept: list[Compared]) -> Tone:
@@ -148,7 +141,10 @@ def _changed(changed: list[Compared]) -> str:
         return f"{names}{reuse} changed the final text"
     before = f"{_answer(first.dense)}{_right(first.dense)}"
     if len({c.outcome.answer for c in changed}) == 1:
-        return f"{names}{reuse} changed the answer{better}: {before} became {_answer(first.outcome)}{_right(first.outcome)}"
+        return (
+            f"{names}{reuse} changed the answer{better}: {before} became "
+            f"{_answer(first.outcome)}{_right(first.outcome)}"
+        )
     each = listing(f"{_answer(c.outcome)}{_right(c.outcome)} under {escape(c.name)}" for c in changed)
     return f"Reuse changed the answer{better}: {before} became {each}"
 
@@ -158,7 +154,8 @@ def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> st
     ref = found[0].dense
     if worded:
         said = listing(
-            f"{escape(c.name)} worded {words.plural(c.agents_differ, 'agent')} of {len(record.agents)} differently"
+            f"{escape(c.name)} worded {words.plural(c.agents_differ, 'agent')} of {len(record.agents)} "
+            f"differently"
             for c in worded
         )
         if ref.answer is None:
@@ -175,7 +172,8 @@ def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> st
 
 def _evidence(record: RunRecord, compared: Compared, several: bool) -> str:
     outcome = compared.evidence
-    assert outcome is not None and outcome.fidelity is not None
+    if outcome is None or outcome.fidelity is None:
+        return ""
     fidelity = outcome.fidelity
     where = escape(words.agent_name(record.request.pipeline, outcome.agent))
     who = f" under {escape(compared.name)}" if several else ""
@@ -196,58 +194,17 @@ def _why_nothing(outcomes: list[Outcome]) -> str:
         return "{name} has no anchors yet, so it computed everything: warm up its pools."
     if rules:
         return "{name} computed everything: its gate rejected a placeholder of every agent."
-    return "{name} reused nothing: " + (outcomes[-1].reason or "every token was computed.").replace("{", "{{").replace(
-        "}", "}}"
-    )
+    return "{name} reused nothing: " + (outcomes[-1].reason or "every token was computed.").replace(
+        "{", "{{"
+    ).replace("}", "}}")
 
 
-def _points(record: RunRecord) -> tuple[str, ...]:
-    points: list[str] = []
-    looks, dense = words.styles(record), words.dense_label(record)
-    if record.request.expected is not None:
-        finals = {m: record.outcome(final_agent(record), m) for m in record.labels}
-        right = listing(looks[m].name for m, o in finals.items() if o.correct)
-        wrong = listing(looks[m].name for m, o in finals.items() if o.correct is False)
-        said = "; ".join(f"{w}: {n}" for w, n in (("right", right), ("wrong", wrong)) if n)
-        points.append(f"Expected answer {words.clip(record.request.expected, 32)}" + (f"; {said}." if said else "."))
-    shares = []
-    for label in words.others(record):
-        counts = [words.action_counts(record.outcome(a, label)) for a in record.agents]
-        total = sum(sum(c.values()) for c in counts)
-        kept = sum(c["reused"] + c["corrected"] for c in counts)
-        shares.append(f"{looks[label].name} {words.percent(kept, total)} of {total:,}")
-    if shares:
-        points.append(f"Prompt tokens taken from a cache: {listing(shares)}.")
-    reference = sum(record.outcome(a, dense).timing.ttft_ms for a in record.agents)
-    times = [(m, sum(record.outcome(a, m).timing.ttft_ms for a in record.agents)) for m in words.others(record)]
-    if times:
-        said = listing(
-            f"{looks[m].name} {words.milliseconds(t)} ({words.ratio(t, reference)} dense)" for m, t in times
-        )
-        points.append(f"Time to first token over all agents, measured once: {said}.")
-    worst = worst_error(record)
-    if worst:
-        error, kind, layer, agent, label = worst
-        points.append(
-            f"Largest cache error: {kind} at layer {layer} of {words.agent_name(record.request.pipeline, agent)} under "
-            f"{looks[label].name}, {number(error, 2)} of dense's size (mean over tokens)."
-        )
-    return tuple(points[:4])
-
-
-def worst_error(record: RunRecord) -> tuple[float, str, int, int, str] | None:
-    """The largest mean relative error: (error, keys or values, layer, agent, method label)."""
-    found: list[tuple[float, str, int, int, str]] = []
-    for o in record.outcomes:
-        for kind, error in (("keys", o.key_error), ("values", o.value_error)):
-            if error is not None and error.size and o.method != words.dense_label(record):
-                layers = np.nanmean(error, axis=1)
-                found.append((float(layers.max()), kind, int(layers.argmax()), o.agent, o.method))
-    found = [f for f in found if f[0] > 0]
-    return max(found) if found else None
-
-
-TONE_WORDS = {"same": "no change", "changed": "changed", "unclear": "undecided", "improved": "changed for the better"}
+TONE_WORDS = {
+    "same": "no change",
+    "changed": "changed",
+    "unclear": "undecided",
+    "improved": "changed for the better",
+}
 
 
 def verdict_html(record: RunRecord) -> str:

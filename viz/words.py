@@ -28,6 +28,7 @@ def number(value: float | None, digits: int = 3) -> str:
         return NONE
     if value == 0:
         return "0"
+    value = float(f"{value:.{digits - 1}e}")
     size = abs(value)
     if size >= 1e7 or size < 1e-7:
         return f"{value:.{max(0, digits - 2)}e}".replace("e-0", "e-").replace("e+0", "e")

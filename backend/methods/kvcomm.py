@@ -52,8 +52,8 @@ class KVCommOptions(Options):
         paper="Section 3.3, Table 6",
     )  # fmt: skip
     distance: str = option(
-        "sequence", "Weights per", "One weight per anchor for the whole text, or one per anchor and token.",
-        choices=("sequence", "token"), paper="Eq. 6 leaves it open", shapes_pool=False,
+        "token", "Weights per", "One weight per anchor and token, or one per anchor for the whole text.",
+        choices=("token", "sequence"), paper="Eq. 6 leaves it open", shapes_pool=False,
     )  # fmt: skip
 
 
@@ -71,12 +71,16 @@ class KVCommMethod(Method):
         self._pools: dict[str, AnchorPool] = {}
         self._decisions: dict[int, GateDecision] = {}  # by observation number
 
+    def pool(self, placeholder: str) -> AnchorPool:
+        """The placeholder's pool; empty at first."""
+        return self._pools.setdefault(placeholder, AnchorPool(placeholder, self.options.capacity))
+
     def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
         """Gate each sample once, when it arrives; what is not shareable becomes an anchor."""
         if not isinstance(event, Arrived):
             return
         sample = event.sample
-        pool = self._pools.setdefault(sample.placeholder, AnchorPool(sample.placeholder, self.options.capacity))
+        pool = self.pool(sample.placeholder)
         decision = pool.gate(sample, self.options.gamma, log)
         self._decisions[sample.number] = decision
         if not decision.shareable:

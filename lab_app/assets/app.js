@@ -164,7 +164,7 @@
         parts["kv-plot"].hidden = view.empty;
         parts["kv-plot"].style.minHeight = view.empty ? "0" : view.height + "px";
         parts.tools.hidden = view.empty;
-        paint(found, props.themes);
+        paint(found, props.value.themes);
         const plot = parts["kv-plot"];
         if (!plot.kvBound && plot.on) {
           plot.kvBound = true;
@@ -177,7 +177,7 @@
         }
       }
     };
-    const repaint = () => { if (element.isConnected) [...host.children].forEach((c) => c.kvParts && paint(c, props.themes)); };
+    const repaint = () => { if (element.isConnected) [...host.children].forEach((c) => c.kvParts && paint(c, props.value.themes)); };
     drawn.add(repaint);
     watch("value", redraw);
     whenPlotly(redraw);

@@ -1,0 +1,69 @@
+"""Parts that several figures share: two panels on one scale, layer axes, marks of segments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from backend.records import Prompt, RunRecord
+from viz import words
+from viz.theme import SLOT_COLOURS
+from viz.words import escape
+
+PANELS = ("Keys", "Values")
+
+
+def two_panels(drawing: go.Figure, titles: tuple[str, ...] = PANELS) -> None:
+    """Two panels side by side on one shared vertical scale."""
+    drawing.update_layout(
+        xaxis={"domain": [0, 0.485]},
+        xaxis2={"domain": [0.515, 1], "anchor": "y2"},
+        yaxis2={"anchor": "x2", "matches": "y", "showticklabels": False},
+        margin={"t": 58},
+        legend={"y": 1.12},
+    )
+    for index, title in enumerate(titles):
+        drawing.add_annotation(
+            text=f"<b>{title}</b>",
+            x=(0, 0.515)[index],
+            y=1.0,
+            xref="paper",
+            yref="paper",
+            xanchor="left",
+            yanchor="bottom",
+            yshift=4,
+            showarrow=False,
+            font={"size": 12},
+        )
+
+
+def layer_axes(drawing: go.Figure, layers: int, unit: str) -> None:
+    ticks: dict[str, Any] = {"title": {"text": "layer"}, "range": [-0.3, layers - 0.7]}
+    if layers <= 16:
+        ticks["dtick"] = 1
+    drawing.update_layout(xaxis=ticks, xaxis2=ticks)
+    drawing.update_layout(yaxis={"title": {"text": unit}, "rangemode": "tozero"})
+
+
+def span_words(record: RunRecord, name: str) -> str:
+    known = words.slots(record.request.pipeline)
+    return f"‘{words.slot_words(record.request.pipeline, name)}’" if name in known else name
+
+
+def mark_spans(drawing: go.Figure, record: RunRecord, prompt: Prompt, tokens: int) -> None:
+    """Draw where segments meet, and name the wide placeholders."""
+    colours = words.slots(record.request.pipeline)
+    for span in prompt.spans:
+        if span.start:
+            drawing.add_vline(x=span.start - 0.5, line={"color": "#ffffff", "width": 1, "dash": "dot"})
+        if span.kind == "placeholder" and (span.end - span.start) > 0.05 * tokens:
+            drawing.add_annotation(
+                text=escape(words.clip(words.slot_words(record.request.pipeline, span.name), 24)),
+                x=(span.start + span.end - 1) / 2,
+                y=1,
+                yref="paper",
+                yanchor="bottom",
+                showarrow=False,
+                font={"size": 11, "color": SLOT_COLOURS[colours.get(span.name, 0)]},
+            )
