@@ -5,8 +5,11 @@ A pool is an ordered set of observation numbers with use counts; the tensors sta
 Readings of points that the paper leaves open
     * *h* is the input embedding of the tokens (h at layer 1, Section 3.1).
     * Weights ``token``: one softmax "across the anchor dimension" per token, averaged over the tokens
-      for the following prefix segment; ``sequence``: one weight per anchor, from the Frobenius norm of
-      H - H_a over the sample's tokens. The gate needs one distribution and takes the sequence form.
+      for the following prefix segment; ``sequence``: one weight per anchor. The gate needs one
+      distribution and takes the sequence form.
+    * The distance of two sequences, ``sum``: the sum of their tokens' L2 distances (a sequence's
+      unnormalised weight is then the product of its tokens'); ``frobenius``: the norm of H - H_a as one
+      long vector. The two decide the reuse rate: see FINDINGS.md.
     * Truncation: an anchor longer than the sample is cut to the sample's length at its end.
     * Eligible anchors (A_phi) are those at least as long as the sample ("longer" would exclude
       equal lengths, for which the alignment is perfect).
@@ -30,6 +33,7 @@ from backend.records import GateDecision
 from backend.store import Observation, ObservationLog
 
 Distance = Literal["sequence", "token"]
+Norm = Literal["sum", "frobenius"]
 
 
 def squared_distances(descriptor: Tensor, anchor: Tensor) -> Tensor:
@@ -57,6 +61,7 @@ class AnchorPool:
 
     placeholder: str
     capacity: int
+    norm: Norm = "sum"
     uses: dict[int, int] = field(default_factory=dict)  # observation number -> accesses, in insertion order
     # Squared token distances of the sample last measured, by anchor: the gate finds them, matching reads them.
     _measured: tuple[int, dict[int, Tensor]] = (0, {})
@@ -77,6 +82,10 @@ class AnchorPool:
             if anchor.number not in known:
                 known[anchor.number] = squared_distances(sample.descriptor, anchor.descriptor)
         return torch.stack([known[a.number] for a in anchors])
+
+    def _of_sequences(self, squared: Tensor) -> Tensor:
+        """Sequence distances (anchors,) from squared token distances (anchors, tokens)."""
+        return squared.sqrt().sum(dim=1) if self.norm == "sum" else squared.sum(dim=1).sqrt()
 
     def gate(self, sample: Observation, gamma: float, log: ObservationLog) -> GateDecision:
         """Is the sample shareable, or does it become an anchor? (Eq. 5)"""
@@ -103,7 +112,7 @@ class AnchorPool:
                 threshold=None,
             )
         self._measured = (0, {})  # a sample is gated once, when it arrives
-        distances = self.distances(sample, anchors).sum(dim=1).sqrt()
+        distances = self._of_sequences(self.distances(sample, anchors))
         weights = torch.softmax(-distances, dim=0)
         found, threshold = entropy(weights), gamma * math.log(len(anchors))
         shareable = gamma > 0 and found <= threshold
@@ -141,7 +150,7 @@ class AnchorPool:
         if how == "token":
             token = torch.softmax(-squared.sqrt(), dim=0)
             return Match(tuple(anchors), token.mean(dim=1), token)
-        return Match(tuple(anchors), torch.softmax(-squared.sum(dim=1).sqrt(), dim=0), None)
+        return Match(tuple(anchors), torch.softmax(-self._of_sequences(squared), dim=0), None)
 
     def used(self, anchors: Sequence[Observation]) -> None:
         """Count an access of each anchor."""

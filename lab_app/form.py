@@ -46,7 +46,7 @@ class Form:
     values: Mapping[str, str]
     templates: tuple[str, ...]
     declared: str = ""
-    methods: tuple[str, ...] = ("dense",)
+    methods: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ablate: tuple[str, ...] = ()
     mode: str = "pinned"

@@ -25,7 +25,7 @@ from viz.words import plural
 from lab_app import form as forms
 from lab_app import html, text
 from lab_app.form import Form, Problem, Problems
-from lab_app.inspect import choices, drawing, results
+from lab_app.results import choices, drawing, results
 from lab_app.sessions import Lab, Visit
 
 LOG = logging.getLogger("lab_app")

@@ -52,9 +52,9 @@ def model_chip(info: ModelInfo) -> str:
     mark = "✓" if sound else "✗"
     name = "embedded model" if info.name == "embedded" else clip(info.name.rstrip("/").split("/")[-1], 32)
     return (
-        f'<details class="kv-model"><summary class="kv-chip" title="Open the model\'s certificate"><b>{escape(name)}</b>'
+        f'<details class="kv-model"><summary title="Open the model\'s certificate"><span class="kv-chip"><b>{escape(name)}</b>'
         f'<span class="kv-chip-facts">{short_count(info.parameters)} · {escape(info.device)} · {escape(info.dtype)}</span>'
-        f'<span class="kv-cert {"kv-good" if sound else "kv-bad"}">{mark} {badge}</span></summary>'
+        f'<span class="kv-cert {"kv-good" if sound else "kv-bad"}">{mark} {badge}</span></span></summary>'
         f'<div class="kv-popover">{facts(info)}{certificate(info.certificate)}</div></details>'
     )
 
@@ -177,21 +177,24 @@ TONES = {
 }
 
 
-def verdict_card(sentence_html: str, tone: str, points: Sequence[str], footer: str) -> str:
-    """The answer to the first question."""
+def verdict_card(sentence_html: str, tone: str, points: Sequence[str], where: str, repair: str, footer: str) -> str:
+    """One look, three questions: the outcome, its source, its repair."""
     items = "".join(f"<li>{escape(point)}</li>" for point in points)
     listed = f"<ul>{items}</ul>" if items else ""
     return (
         f'<section class="kv-verdict kv-verdict-{tone}" aria-label="{text.QUESTION_1}">'
         f'<p class="kv-eyebrow">{text.QUESTION_1} <span class="kv-verdict-tone">{TONES.get(tone, tone)}</span></p>'
-        f'<p class="kv-verdict-sentence">{sentence_html}</p>{listed}<p class="kv-factline">{footer}</p></section>'
+        f'<p class="kv-verdict-sentence">{sentence_html}</p><div class="kv-answers">'
+        f'<div><p class="kv-eyebrow">{text.QUESTION_2}</p><p>{where}</p></div>'
+        f'<div><p class="kv-eyebrow">{text.QUESTION_3}</p><p>{repair}</p></div></div>'
+        f'{listed}<p class="kv-factline">{footer}</p></section>'
     )
 
 
 def empty_card() -> str:
     """Before the first run."""
     return (
-        f'<section class="kv-verdict kv-verdict-empty"><p class="kv-eyebrow">{text.QUESTION_1}</p><p class="kv-verdict-sentence">'
+        f'<section class="kv-verdict kv-verdict-empty" aria-label="{text.QUESTION_1}"><p class="kv-eyebrow">{text.QUESTION_1}</p><p class="kv-verdict-sentence">'
         f'<strong class="kv-verdict-head">{text.EMPTY_VERDICT}</strong><span class="kv-verdict-rest">{text.EMPTY_HELP}</span></p></section>'
     )
 

@@ -16,7 +16,7 @@ from lab_app.figure_view import figure_view
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS
 
 RAW = "const go = () => window.KVLab ? window.KVLab.raw(element, props, trigger, watch) : setTimeout(go, 30); go();"
-METHODS_AT_FIRST = ("dense", "naive", "kvcomm")
+METHODS_AT_FIRST = ("naive", "kvcomm")
 
 
 @dataclass
@@ -80,12 +80,12 @@ def build_bench(page: Page, preset: str) -> None:
         with gr.Row(elem_classes="kv-line"):
             page.add(known=block("known"), next=gr.Button(text.NEXT, size="sm", elem_id="kv-next", scale=0))
     with section(text.METHODS, "methods"):
-        chips = [(method_class(name).title, name) for name in method_names()]
+        chips = [(method_class(name).title, name) for name in method_names() if name != "dense"]
         page.add(
             methods=gr.CheckboxGroup(
                 chips, value=list(METHODS_AT_FIRST), show_label=False, label=text.METHODS, container=False, elem_id="kv-methods"
             ),
-            method_help=block("method-help"), error_methods=error_slot("methods"),
+            method_help=block("method-help", f'<p class="kv-help">{text.METHODS_HELP}</p>'), error_methods=error_slot("methods"),
         )  # fmt: skip
         for name in method_names():
             cls = method_class(name)

@@ -12,7 +12,7 @@ METHODS = "Methods to compare"
 AGENTS = "Agents and their prompts"
 MORE = "Mode and decoding"
 
-METHODS_HELP = "Dense is the reference and always runs."
+METHODS_HELP = "Dense, the reference, always runs beside them."
 MODES = {
     "pinned": "Pinned: every method reads the texts that dense wrote",
     "free": "Free-running: each method reads its own texts",

@@ -12,7 +12,7 @@ from backend.errors import LabError
 from lab_app import html, text
 from lab_app.form import Form
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
-from lab_app.inspect import span_of_token
+from lab_app.results import span_of_token
 from lab_app.page import Page
 from lab_app.sessions import Visit
 from lab_app.updates import applied

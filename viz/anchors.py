@@ -10,7 +10,7 @@ from viz.figure import FigureView, empty_view, figure, hatch
 from viz.glossary import term
 from viz.pills import pill
 from viz.theme import ACTION_COLOURS, SLOT_COLOURS
-from viz.words import escape, number
+from viz.words import escape, number, plot_text
 
 MAX_BARS = 24
 
@@ -40,7 +40,7 @@ def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
             "gate", title, "This method has no gate, or nothing of this prompt went through it.", columns
         )
     pipeline = record.request.pipeline
-    labels = [escape(words.slot_words(pipeline, g.placeholder)) for g in gates]
+    labels = [plot_text(words.slot_words(pipeline, g.placeholder)) for g in gates]
     drawing = figure(90 + 46 * len(gates), margin={"t": 34, "r": 150})
     for share, shown in ((True, "shared"), (False, "computed")):
         rows = [i for i, g in enumerate(gates) if g.shareable is share and g.entropy is not None]
@@ -116,7 +116,7 @@ def _lower(text: str) -> str:
 
 def _decision(gate: GateDecision) -> str:
     if gate.entropy is None:
-        return f"{'✓ shared' if gate.shareable else '✗ computed'}: {escape(gate.rule)}"
+        return f"{'✓ shared' if gate.shareable else '✗ computed'}: {plot_text(gate.rule)}"
     return "✓ shared" if gate.shareable else "✗ computed"
 
 
@@ -143,7 +143,7 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
     per_gate = max(3, MAX_BARS // len(gates))
     shown = [r for g in gates for r in [r for r in rows if r[0] == g.placeholder][:per_gate]]
     drawing = figure(80 + 24 * len(shown), margin={"t": 30, "r": 24, "l": 10}, bargap=0.25)
-    names = [f"{escape(words.clip(r[4], 44))}  #{r[1]}" for r in shown]
+    names = [f"{plot_text(words.clip(r[4], 44))}  #{r[1]}" for r in shown]
     keys = [f"{r[0]}:{r[1]}" for r in shown]
     for gate in gates:
         picked = [i for i, r in enumerate(shown) if r[0] == gate.placeholder]
@@ -151,7 +151,7 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
             y=[keys[i] for i in picked],
             x=[shown[i][2] for i in picked],
             orientation="h",
-            name=escape(words.slot_words(pipeline, gate.placeholder))
+            name=plot_text(words.slot_words(pipeline, gate.placeholder))
             + ("" if gate.shareable else " (not shared)"),
             marker={
                 "color": SLOT_COLOURS[colours.get(gate.placeholder, 0)],

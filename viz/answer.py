@@ -9,7 +9,7 @@ import numpy as np
 from backend.records import RunRecord
 from viz import words
 from viz.figure import FigureView, empty_view, figure
-from viz.words import escape, number
+from viz.words import number, plot_text
 
 
 def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
@@ -46,11 +46,11 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
             x=steps,
             y=np.maximum(values, least).astype(np.float32),
             mode="lines+markers",
-            name=escape(look.name),
+            name=plot_text(look.name),
             line={"color": look.colour, "width": 1.8, "dash": look.dash},
             marker={"symbol": look.symbol, "size": 6},
-            customdata=[escape(n) for n in named],
-            hovertemplate=f"{escape(look.name)}<br>token %{{x}} %{{customdata}}: %{{y:.3g}} nats<extra>"
+            customdata=[plot_text(n) for n in named],
+            hovertemplate=f"{plot_text(look.name)}<br>token %{{x}} %{{customdata}}: %{{y:.3g}} nats<extra>"
             f"</extra>",
         )
         first = fidelity.first_divergence
@@ -62,7 +62,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
                 showlegend=False,
                 marker={"symbol": "circle-open", "size": 15, "color": look.colour, "line": {"width": 2}},
                 text=[
-                    escape(
+                    plot_text(
                         f"{words.token_name(fidelity.dense_token)} → "
                         f"{words.token_name(fidelity.method_token)}"
                     )
@@ -70,7 +70,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
                 textposition="top center",
                 textfont={"size": 11},
                 cliponaxis=False,
-                hovertemplate=f"first token where {escape(look.name)} differs<extra></extra>",
+                hovertemplate=f"first token where {plot_text(look.name)} differs<extra></extra>",
             )
         at = int(values.argmax())
         peak = max(peak, (float(values[at]), at, outcome.method))
@@ -91,12 +91,12 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     axis: dict[str, Any] = {"title": {"text": "token of dense’s answer"}, "range": [-0.5, count - 0.5]}
     if count <= 48:
         shown = [words.token_name(t) for t in texts[:count]]
-        flat = count <= 40 and sum(map(len, shown)) <= 110
+        flat = count * max(map(len, shown)) <= 100
         axis |= {
             "tickmode": "array",
             "tickvals": list(range(count)),
             "tickangle": 0 if flat else -60,
-            "ticktext": [escape(t) for t in shown],
+            "ticktext": [plot_text(t) for t in shown],
         }
     drawing.update_layout(
         xaxis=axis,

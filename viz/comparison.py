@@ -15,7 +15,7 @@ from viz.verdict import is_near_tie
 from viz.words import escape, number
 
 STATE_WORDS = {
-    "dense": "computed in full",
+    "dense": "computed",
     "reused": "reused",
     "partial": "partly reused",
     "fallback": "gate refused",
@@ -121,7 +121,7 @@ def _column_summary(record: RunRecord, label: str) -> str:
     if label == words.dense_label(record):
         return f"the reference · {total:,} prompt tokens · TTFT {words.milliseconds(spent)}"
     return (
-        f"{words.percent(kept, total)} of tokens from a cache · TTFT {words.milliseconds(spent)}, "
+        f"{escape(words.percent(kept, total))} of tokens from a cache · TTFT {words.milliseconds(spent)}, "
         f"{words.ratio(spent, reference)} dense"
     )
 
@@ -144,7 +144,7 @@ def _cell(record: RunRecord, outcome: Outcome, dense: Outcome) -> str:
     if outcome.correct is not None:
         mark, word, tone = ("✓", "right", "good") if outcome.correct else ("✗", "wrong", "bad")
         badges.append(f'<span class="kv-badge kv-{tone}"><b aria-hidden="true">{mark}</b> {word}</span>')
-    if not reference and same:
+    if not reference and same and outcome.fidelity is None:
         badges.append('<span class="kv-badge kv-badge-quiet">= dense’s text</span>')
     cut = (
         ""
@@ -165,7 +165,7 @@ def _bar(outcome: Outcome) -> str:
     pieces = "".join(f'<i class="kv-a-{name}" style="flex-grow:{counts[name]}"></i>' for name in present)
     said = ", ".join(
         f'<span class="kv-nowrap">{term(name)} <b>{counts[name]:,}</b> '
-        f"({words.percent(counts[name], total)})</span>"
+        f"({escape(words.percent(counts[name], total))})</span>"
         for name in present
     )
     if len(present) == 1:

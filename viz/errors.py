@@ -11,7 +11,7 @@ from viz import words
 from viz.figure import MAX_COLUMNS, FigureView, empty_view, figure, pool_columns
 from viz.panels import layer_axes, mark_spans, span_words, two_panels
 from viz.theme import MAGNITUDE
-from viz.words import escape, number
+from viz.words import number, plot_text
 
 Which = Literal["key", "value"]
 
@@ -47,14 +47,14 @@ def error_by_layer(record: RunRecord, agent: int) -> FigureView:
                 x=np.arange(len(values)),
                 y=values.astype(np.float32),
                 mode="lines+markers",
-                name=escape(look.name),
+                name=plot_text(look.name),
                 line={"color": look.colour, "width": 2.2, "dash": look.dash},
                 marker={"symbol": look.symbol, "size": 7},
                 legendgroup=outcome.method,
                 showlegend=axis == "",
                 xaxis=f"x{axis}",
                 yaxis=f"y{axis}",
-                hovertemplate=f"{escape(look.name)}<br>layer %{{x}}: %{{y:.4f}}<extra></extra>",
+                hovertemplate=f"{plot_text(look.name)}<br>layer %{{x}}: %{{y:.4f}}<extra></extra>",
             )
         rows += [
             (outcome.method, i, round(float(key[i]), 7), round(float(value[i]), 7)) for i in range(len(key))

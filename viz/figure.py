@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from viz.theme import base_layout
-from viz.words import escape
+from viz.words import escape, plot_text
 
 MAX_COLUMNS = 512
 
@@ -82,7 +82,7 @@ def empty_view(key: str, title: str, why: str, columns: Sequence[str] = ()) -> F
     drawing = figure(
         120, xaxis={"visible": False}, yaxis={"visible": False}, margin={"l": 8, "r": 8, "t": 8, "b": 8}
     )
-    drawing.add_annotation(text=escape(why), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
+    drawing.add_annotation(text=plot_text(why), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
     return FigureView(key, title, "", why, drawing, tuple(columns), ())
 
 

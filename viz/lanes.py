@@ -111,7 +111,12 @@ def lane_data(record: RunRecord, prompt: Prompt, lanes: list[Lane]) -> dict[str,
         "agent": prompt.agent,
         "texts": list(prompt.texts),
         "spans": [
-            [s.start, s.end, words.slot_words(pipeline, s.name) if s.kind == "placeholder" else s.name]
+            [
+                s.start,
+                s.end,
+                words.slot_words(pipeline, s.name) if s.kind == "placeholder" else s.name,
+                s.name,
+            ]
             for s in prompt.spans
         ],
         "methods": {lane.label: _one_lane(lane) for lane in lanes},

@@ -14,7 +14,7 @@ from viz.errors import error_by_layer, error_map
 from viz.figure import FigureView, empty_view, figure
 from viz.panels import layer_axes, span_words, two_panels
 from viz.theme import OUTLINE_COLOUR, SLOT_COLOURS
-from viz.words import escape, number
+from viz.words import number, plot_text
 
 __all__ = ["error_by_layer", "error_map", "kl_along_answer", "offset_by_layer"]
 
@@ -85,14 +85,14 @@ def offset_by_layer(record: RunRecord, agent: int, span_name: str | None = None)
                 x=np.arange(layers),
                 y=values.astype(np.float32),
                 mode="lines+markers",
-                name=escape(name),
+                name=plot_text(name),
                 line=line,
                 marker={"size": 5 if hole else 3},
                 legendgroup=span.name,
                 showlegend=axis == "",
                 xaxis=f"x{axis}",
                 yaxis=f"y{axis}",
-                hovertemplate=f"{escape(name)}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
+                hovertemplate=f"{plot_text(name)}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
             )
         rows += [
             (

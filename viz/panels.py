@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from backend.records import Prompt, RunRecord
 from viz import words
 from viz.theme import SLOT_COLOURS
-from viz.words import escape
+from viz.words import plot_text
 
 PANELS = ("Keys", "Values")
 
@@ -48,7 +48,7 @@ def layer_axes(drawing: go.Figure, layers: int, unit: str) -> None:
 
 def span_words(record: RunRecord, name: str) -> str:
     known = words.slots(record.request.pipeline)
-    return f"‘{words.slot_words(record.request.pipeline, name)}’" if name in known else name
+    return f"“{words.slot_words(record.request.pipeline, name)}”" if name in known else name
 
 
 def mark_spans(drawing: go.Figure, record: RunRecord, prompt: Prompt, tokens: int) -> None:
@@ -59,7 +59,7 @@ def mark_spans(drawing: go.Figure, record: RunRecord, prompt: Prompt, tokens: in
             drawing.add_vline(x=span.start - 0.5, line={"color": "#ffffff", "width": 1, "dash": "dot"})
         if span.kind == "placeholder" and (span.end - span.start) > 0.05 * tokens:
             drawing.add_annotation(
-                text=escape(words.clip(words.slot_words(record.request.pipeline, span.name), 24)),
+                text=plot_text(words.clip(words.slot_words(record.request.pipeline, span.name), 24)),
                 x=(span.start + span.end - 1) / 2,
                 y=1,
                 yref="paper",

@@ -17,7 +17,7 @@ from viz.glossary import term
 from viz.lanes import Lane, lane_data, lanes_of, reading_html, runs_of
 from viz.words import embedded_json, escape, number
 
-CELL_PX = 5  # the least width of a token before the band scrolls sideways
+CELL_PX = 4  # the least width of a token before the band scrolls sideways
 MAX_CELLS = 9000  # over all lanes; beyond it one cell stands for several tokens
 OVERVIEW_FROM = 240  # tokens from which a whole-prompt overview is added
 

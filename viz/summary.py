@@ -11,7 +11,7 @@ from viz import words
 from viz.figure import FigureView, figure, hatch
 from viz.glossary import term
 from viz.theme import METHOD_COLOURS
-from viz.words import escape, number, size
+from viz.words import escape, number, plot_text, size
 
 
 def memory_view(record: RunRecord) -> FigureView:
@@ -41,7 +41,7 @@ def memory_view(record: RunRecord) -> FigureView:
     ):
         found = [r for r in rows if r[0] == kind]
         drawing.add_bar(
-            y=[escape(r[1]) for r in found],
+            y=[plot_text(r[1]) for r in found],
             x=[r[3] / 2**20 for r in found],
             orientation="h",
             name=kind,

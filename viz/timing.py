@@ -8,7 +8,7 @@ from backend.records import RunRecord
 from viz import words
 from viz.figure import FigureView, empty_view, figure, hatch
 from viz.theme import TIME_PARTS
-from viz.words import escape, milliseconds, ratio
+from viz.words import milliseconds, plot_text, ratio
 
 
 def ttft_view(record: RunRecord) -> FigureView:
@@ -22,8 +22,8 @@ def ttft_view(record: RunRecord) -> FigureView:
     reference = {a: record.outcome(a, dense).timing.ttft_ms for a in record.agents}
     known = [*TIME_PARTS, *sorted({p for o in outcomes for p in o.timing.parts_ms} - set(TIME_PARTS))]
     rows_axis = [
-        [escape(words.clip(words.agent_name(pipeline, o.agent), 18)) for o in outcomes],
-        [escape(looks[o.method].name) for o in outcomes],
+        [plot_text(words.clip(words.agent_name(pipeline, o.agent), 18)) for o in outcomes],
+        [plot_text(looks[o.method].name) for o in outcomes],
     ]
     drawing = figure(
         90 + 27 * len(outcomes) + 8 * len(record.agents),
@@ -41,9 +41,9 @@ def ttft_view(record: RunRecord) -> FigureView:
             y=rows_axis,
             x=values,
             orientation="h",
-            name=escape(name),
+            name=plot_text(name),
             marker={"color": colour, "line": {"width": 0}, "pattern": hatch(pattern)},
-            hovertemplate=f"%{{y}}<br>{escape(name)}: %{{x:.3g}} ms<extra></extra>",
+            hovertemplate=f"%{{y}}<br>{plot_text(name)}: %{{x:.3g}} ms<extra></extra>",
         )
     for outcome in outcomes:
         timing = outcome.timing

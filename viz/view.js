@@ -122,7 +122,9 @@
   }
 
   document.addEventListener("mouseover", (event) => reveal(event.target));
-  document.addEventListener("focusin", (event) => reveal(event.target));
+  document.addEventListener("focusin", (event) => {
+    if (event.target instanceof Element && event.target.matches("[data-tip]")) reveal(event.target);
+  });
   document.addEventListener("focusout", hide);
   document.addEventListener("scroll", hide, true);
   document.addEventListener("keydown", (event) => {
@@ -139,7 +141,7 @@
     announce(scroll, group, method, token, token + 1, null);
     const lane = [...group.querySelectorAll(".kv-lane")].find((l) => l.dataset.method === method);
     const cell = lane && lane.querySelector('i[data-token="' + token + '"]');
-    if (cell) reveal(cell);
+    if (cell) setTimeout(() => reveal(cell), 60); // after the scroll that hides tooltips
   });
   document.addEventListener("click", (event) => {
     const target = event.target;
@@ -151,7 +153,7 @@
       const token = Number(cell.dataset.token);
       const found = dataOf(cell);
       const span = found && found.data.spans.find((s) => s[0] <= token && token < s[1]);
-      return announce(cell, group, methodOf(cell, group), token, token + 1, span ? span[2] : null);
+      return announce(cell, group, methodOf(cell, group), token, token + 1, span ? span[3] : null);
     }
     const bracket = target.closest(".kv-bracket");
     if (bracket) {

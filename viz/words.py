@@ -15,11 +15,17 @@ from backend.records import ACTIONS, Outcome, Prompt, RunRecord, Span
 from viz.theme import MethodStyle, method_styles
 
 NONE = "–"
+GAP = "\u00a0"  # between a number and its unit, so that no line breaks there
 
 
 def escape(text: object) -> str:
     """Any text, safe inside HTML text and attributes."""
     return _escape(str(text), quote=True)
+
+
+def plot_text(text: object) -> str:
+    """Any text, safe inside a figure: Plotly reads a few tags and knows few entities."""
+    return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -38,14 +44,14 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def milliseconds(value: float) -> str:
     """A time with a fitting unit."""
-    return f"{number(value / 1000)} s" if value >= 10_000 else f"{number(value)} ms"
+    return f"{number(value / 1000)}{GAP}s" if value >= 10_000 else f"{number(value)}{GAP}ms"
 
 
 def size(count: float) -> str:
     """Bytes with a fitting binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024 or unit == "GiB":
-            return f"{number(count)} {unit}" if unit != "B" else f"{count:.0f} B"
+            return f"{number(count)}{GAP}{unit}" if unit != "B" else f"{count:.0f}{GAP}B"
         count /= 1024
     return ""
 
@@ -53,9 +59,10 @@ def size(count: float) -> str:
 def percent(part: float, whole: float) -> str:
     """``part`` of ``whole`` in percent."""
     if not whole:
-        return "0 %"
+        return f"0{GAP}%"
     share = 100 * part / whole
-    return "<1 %" if 0 < share < 1 else (">99 %" if 99 < share < 100 else f"{share:.0f} %")
+    shown = "<1" if 0 < share < 1 else ">99" if 99 < share < 100 else f"{share:.0f}"
+    return f"{shown}{GAP}%"
 
 
 def ratio(value: float, reference: float) -> str:

@@ -10,6 +10,8 @@ Tasks
         wrong, and gives its own.
     (c) *judge*: 2 to 5 candidates; restates each candidate's result with a verdict, names the first
         right one (0 when all are wrong) and gives the final answer.
+    (d) *drill*: a chain of bare calculations. Arithmetic is what training waits for, and a drill holds ten
+        times as many calculations a token as a word problem.
 
 Problems are split by a hash of their wording: one in 32 is held out and never trained on.
 """
@@ -21,7 +23,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-TaskName = Literal["solver", "worker", "judge"]
+TaskName = Literal["solver", "worker", "judge", "drill"]
 
 NAMES = (
     "Tess Omar Lena Hugo Iris Noah Mara Felix Nina Otto Ruth Sami Vera Yara Emil Alma Cleo Dina Ezra Finn "
@@ -191,6 +193,13 @@ def judgement_text(problem: Problem, results: list[int]) -> tuple[str, int]:
     return f"{body} {verdicts} The best candidate is {best}. The answer is {problem.answer}", best
 
 
+def make_drill(rng: random.Random, length: int = 14) -> Document:
+    """A chain of calculations, each going on from the last result."""
+    problem = make_problem(rng, length)
+    text = " ".join(f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in problem.steps)
+    return Document("drill", (Piece("Compute.\n"), Piece(text, answer=True)), problem.answer, steps=length)
+
+
 def draw_problem(rng: random.Random, held_out: bool, max_steps: int) -> Problem:
     """Draw until the problem falls on the wanted side of the split."""
     while True:
@@ -213,6 +222,8 @@ def make_document(
     ``others`` fixes how many solutions of others are shown; ``canonical`` takes the first wording of
     every instruction (the one the presets use) instead of a random one.
     """
+    if task == "drill":
+        return make_drill(rng)
     problem = draw_problem(rng, held_out, max_steps)
 
     def wording(options: tuple[str, ...]) -> str:

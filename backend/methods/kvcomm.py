@@ -55,6 +55,11 @@ class KVCommOptions(Options):
         "token", "Weights per", "One weight per anchor and token, or one per anchor for the whole text.",
         choices=("token", "sequence"), paper="Eq. 6 leaves it open", shapes_pool=False,
     )  # fmt: skip
+    norm: str = option(
+        "sum", "Distance of two texts", "Sum of their tokens' distances, or the norm of all of them as one vector.",
+        choices=("sum", "frobenius"), paper="Eq. 5 leaves it open",
+    )  # fmt: skip
+
 
 
 class KVCommMethod(Method):
@@ -73,7 +78,7 @@ class KVCommMethod(Method):
 
     def pool(self, placeholder: str) -> AnchorPool:
         """The placeholder's pool; empty at first."""
-        return self._pools.setdefault(placeholder, AnchorPool(placeholder, self.options.capacity))
+        return self._pools.setdefault(placeholder, AnchorPool(placeholder, self.options.capacity, self.options.norm))
 
     def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
         """Gate each sample once, when it arrives; what is not shareable becomes an anchor."""

@@ -179,6 +179,10 @@
     };
     const repaint = () => { if (element.isConnected) [...host.children].forEach((c) => c.kvParts && paint(c, props.value.themes)); };
     drawn.add(repaint);
+    new ResizeObserver(() => [...host.children].forEach((c) => {
+      const plot = c.querySelector(".kv-plot");
+      if (plot && plot.kvBound && plot.offsetWidth) window.Plotly.Plots.resize(plot);
+    })).observe(host);
     watch("value", redraw);
     whenPlotly(redraw);
   }

@@ -241,7 +241,6 @@ def test_comparison_says_states_answers_and_reasons():
         "≠ answer 36",
         "wrong",
         "right",
-        "dense’s text",
         "margin",
         "floor",
         "<ins",

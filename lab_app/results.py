@@ -15,6 +15,7 @@ from viz.words import escape, plural
 
 from lab_app import html, text
 from lab_app.figure_view import payload
+from lab_app.findings import repair, where
 from lab_app.sessions import Visit
 
 Update = dict[str, Any]
@@ -112,7 +113,7 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
     picked = choices(found, None, None, None)
     update: Update = {
         "results": True,
-        "verdict": html.verdict_card(told.sentence_html, told.tone, told.points, factline(found)),
+        "verdict": html.verdict_card(told.sentence_html, told.tone, told.points, where(found), repair(found), factline(found)),
         "comparison": comparison_html(found),
         "download": html.download(visit.shown),
     }

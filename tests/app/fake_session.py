@@ -1,0 +1,83 @@
+"""An engine session that replays a made-up record, so that the page can be tested without a model."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from backend.errors import RunCancelled
+from backend.events import Event, Progress, RunDone, TextSoFar
+from backend.prompts import Example, Pipeline
+from backend.records import ModelInfo, PoolState, RunRequest
+from tests.fake_record import make_model, make_record
+
+
+class FakeModel:
+    """Facts of a made-up model; a token is a word."""
+
+    info: ModelInfo = make_model(4)
+
+    def count_tokens(self, pipeline: Pipeline, agent: int, values: Mapping[str, str]) -> int:
+        words = pipeline.agent(agent).template.split()
+        return len(words) + sum(len(values.get(hole.name, "").split()) for hole in pipeline.template(agent).placeholders)
+
+
+@dataclass(frozen=True)
+class FakeEstimate:
+    """A fixed price per request."""
+
+    seconds: float
+    bytes: int
+    tokens: int
+
+
+class FakeSession:
+    """Streams the texts of :func:`make_record`; ``pause`` seconds lie between its events."""
+
+    def __init__(self, model: FakeModel, pause: float = 0.0) -> None:
+        self.model, self.pause = model, pause
+        self.warmed: list[Example] = []
+        self.requests: list[RunRequest] = []
+
+    def run(self, request: RunRequest, *, cancel: threading.Event | None = None) -> Iterator[Event]:
+        self.requests.append(request)
+        labels = ["dense", *(m.label for m in request.methods if m.name != "dense")]
+        record = make_record(layers=4, methods=labels, seed=len(self.requests))
+        stated = replace(record.request, methods=request.methods, mode=request.mode, decoding=request.decoding)
+        for done, outcome in enumerate(record.outcomes):
+            self._step(cancel)
+            yield Progress(f"Agent {outcome.agent}: {outcome.method} is reading", done, len(record.outcomes))
+            for end in range(8, len(outcome.text) + 8, 8):
+                self._step(cancel)
+                yield TextSoFar(outcome.agent, outcome.method, outcome.text[:end])
+        yield RunDone(replace(record, request=stated))
+
+    def warm_up(
+        self, request: RunRequest, examples: Sequence[Example], *, cancel: threading.Event | None = None
+    ) -> Iterator[Event]:
+        for number, example in enumerate(examples):
+            self._step(cancel)
+            self.warmed.append(example)
+            yield Progress(f"Request {number + 1}", number, len(examples))
+
+    def estimate(self, request: RunRequest, count: int = 1) -> FakeEstimate:
+        return FakeEstimate(2.0 * count, 40_000_000, 1234)
+
+    def pools(self, request: RunRequest) -> tuple[PoolState, ...]:
+        count = min(20, len(self.warmed))
+        numbers = tuple(range(count))
+        names = tuple(m.label for m in request.methods if m.name == "kvcomm")
+        return tuple(
+            PoolState(name, "user_question", 20, numbers, (9,) * count, (0,) * count, ("",) * count, 9) for name in names
+        )
+
+    def forget(self) -> None:
+        self.warmed.clear()
+
+    def _step(self, cancel: threading.Event | None) -> None:
+        if self.pause:
+            time.sleep(self.pause)
+        if cancel is not None and cancel.is_set():
+            raise RunCancelled("Stopped.")
