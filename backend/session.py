@@ -268,6 +268,7 @@ class LabSession:
         for agent in request.pipeline.order:
             length = self.model.count_tokens(request.pipeline, agent, values)
             self.engine.check_room(length, self._limit(request, agent), agent)
+        self._check_budget(request, values, len(choices) + 1)
         lanes: list[Lane] = []
         flows: dict[int, Flow] = {}
         for choice in (dense, *choices):
@@ -281,6 +282,24 @@ class LabSession:
             flow = flows.setdefault(id(stream), Flow(request.pipeline, self.engine, stream.log))
             lanes.append(Lane(choice, options, stream, flow, slot.method))
         return lanes, values
+
+    def _check_budget(self, request: RunRequest, values: dict[str, str], methods: int) -> None:
+        """Refuse a request whose own KV is over the budget: bases and offsets of every prompt, kept once
+        (pinned) or per method (free), beside one cache per method."""
+        most = 0
+        for agent in request.pipeline.order:
+            read = sum(self._limit(request, p) for p, reader in request.pipeline.edges if reader == agent)
+            most += self.model.count_tokens(request.pipeline, agent, values) + read
+        kept = 3 * most * (methods if request.mode == "free" else 1)
+        needed = (kept + most * methods) * self.model.info.kv_bytes_per_token
+        if needed > self.budget_bytes:
+            raise BudgetError(
+                f"This request may need {needed / 2**20:,.0f} MiB of KV cache ({most:,} prompt tokens, {methods} methods, "
+                f"{self.model.info.kv_bytes_per_token / 1024:.0f} KiB a token); this lab allows "
+                f"{self.budget_bytes / 2**20:,.0f} MiB. Shorten the texts, choose fewer methods or fewer new tokens, or "
+                "serve with a larger --budget-mb.",
+                field="methods",
+            )
 
     def _slot(self, stream: Stream, choice: MethodChoice, options: Options) -> Slot:
         """The method instance of a choice, brought up to date by replaying what it has not seen."""
@@ -460,6 +479,7 @@ class LabSession:
             gone = set(range(len(stream.history))) - {index for index, _ in kept}
             for slot in stream.slots.values():
                 slot.seen -= sum(1 for index in gone if index < slot.seen)
+                slot.method.forget(dropped)
             stream.history = [request for _, request in kept]
 
     def _warm_batch(self, request: RunRequest, examples: Sequence[Example], cancel: threading.Event | None) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from backend.errors import BudgetError
 from backend.kv import KVOffset, KVSegment
 from backend.tokens import TokenizedPrompt
 
@@ -137,31 +136,17 @@ class ObservationLog:
         return best, found
 
     def shrink(self, needed: Iterable[int]) -> list[int]:
-        """Drop past prompts, then the oldest observations outside ``needed``, until the budget holds.
-
-        Returns:
-            The numbers dropped.
-
-        Raises:
-            BudgetError: what is needed alone is over the budget.
-        """
+        """Drop past prompts, then the oldest observations outside ``needed``, then the oldest of all, until
+        the budget holds; returns the numbers dropped."""
         keep = set(needed)
         dropped: list[int] = []
         held = self.bytes
         while held > self.budget_bytes and self.prompts:
             _, segment = self.prompts.popitem(last=False)
             held -= segment.bytes
-        for number in list(self.observations):
+        for number in sorted(self.observations, key=lambda n: (n in keep, n)):
             if held <= self.budget_bytes:
                 break
-            if number not in keep:
-                held -= self.observations.pop(number).bytes
-                dropped.append(number)
-        if held > self.budget_bytes:
-            raise BudgetError(
-                f"The anchors need {held / 2**20:.0f} MiB, more than this lab's budget of "
-                f"{self.budget_bytes / 2**20:.0f} MiB. Lower the pool size V, shorten the prompts, or start with a "
-                "larger --budget-mb.",
-                field="kvcomm.capacity",
-            )
+            held -= self.observations.pop(number).bytes
+            dropped.append(number)
         return dropped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,13 @@ def build_app(
     return blocks, lab
 
 
+def free_port(host: str) -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
 def serve(
     host: str = "127.0.0.1",
     port: int = 7860,
@@ -69,7 +77,7 @@ def serve(
 
     Args:
         host: address to listen on.
-        port: port to listen on.
+        port: port to listen on; 0 for any free one.
         model_name: ``embedded``, a folder or a hub id.
         device: ``cpu``, ``cuda`` or ``mps``; the best one when absent.
         dtype: ``fp32``, ``bf16`` or ``fp16``.
@@ -102,7 +110,7 @@ def launch(
     blocks, lab = build_app(model_loader, engine=engine, first_run=first_run, preset=preset)
     _, address, _ = blocks.launch(
         server_name=host,
-        server_port=port,
+        server_port=port or free_port(host),
         share=False,
         quiet=True,
         show_error=False,

@@ -217,8 +217,11 @@ class Method(ABC):  # noqa: B024 - every hook has a default: together they are t
         return ()
 
     def needed(self) -> set[int]:
-        """Observations that must stay in the log."""
+        """Observations that should stay in the log."""
         return set()
+
+    def forget(self, numbers: set[int]) -> None:
+        """Observations that left the log for want of memory."""
 
 
 def segment_base(context: PromptInContext, name: str) -> KVSegment:

@@ -161,6 +161,13 @@ class KVCommMethod(Method):
     def needed(self) -> set[int]:
         return {n for pool in self._pools.values() for n in pool.uses}
 
+    def forget(self, numbers: set[int]) -> None:
+        for pool in self._pools.values():
+            for number in numbers & pool.uses.keys():
+                del pool.uses[number]
+        for number in numbers & self._decisions.keys():
+            del self._decisions[number]
+
 
 def _fallback(context: PromptInContext, reason: str, gate: tuple[GateDecision, ...]) -> Plan:
     plan = dense_plan(context, reason)

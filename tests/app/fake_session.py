@@ -11,7 +11,7 @@ from backend.errors import RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
 from backend.prompts import Example, Pipeline
 from backend.records import ModelInfo, PoolState, RunRequest
-from tests.fake_record import make_model, make_record
+from fake_record import make_model, make_record
 
 
 class FakeModel:

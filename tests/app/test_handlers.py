@@ -15,8 +15,8 @@ from lab_app import form as forms
 from lab_app.form import Form
 from lab_app.handlers import Handlers, Update
 from lab_app.sessions import MOST_VISITS, Lab, Turns, Visit
-from tests.app.fake_session import FakeModel, FakeSession
-from tests.fake_record import make_record
+from fake_session import FakeModel, FakeSession
+from fake_record import make_record
 
 
 @pytest.fixture

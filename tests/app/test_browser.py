@@ -1,0 +1,229 @@
+"""The real page in Chromium: run, toggle a step, compare, save and reopen, bad input, no outside requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_record import make_record
+from fake_session import FakeModel, FakeSession
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from backend.records import RunRecord
+from lab_app.app import launch, serve
+
+pytestmark = pytest.mark.browser
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
+MODEL = Path(__file__).resolve().parents[2] / "presets" / "model" / "config.json"
+PATIENCE = 60_000
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    with sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=chromium_path, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A page on a made-up engine that takes its time, with a first run on it."""
+    first = make_record(layers=4).save(tmp_path_factory.mktemp("first") / "first.kvrun")
+    blocks, found = launch(
+        FakeModel, "127.0.0.1", 0, block=False, first_run=first, engine=lambda model: FakeSession(model, 0.02)
+    )
+    yield found
+    blocks.close(verbose=False)
+
+
+class Watched:
+    """A page that remembers console errors, failed answers and requests to other hosts."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page, self.complaints = page, []
+        page.on("console", lambda m: self._note(f"console: {m.text}") if m.type == "error" else None)
+        page.on("pageerror", lambda e: self._note(f"page: {e}"))
+        page.on("response", lambda r: self._note(f"{r.status} {r.url}") if r.status >= 400 else None)
+        page.on("request", lambda r: self._note(f"outside: {r.url}") if self._outside(r.url, address) else None)
+        page.goto(address)
+        expect(page.locator("#kv-verdict .kv-verdict-head")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
+
+    complaints: list[str]
+
+    def _note(self, text: str) -> None:
+        self.complaints.append(text)
+
+    @staticmethod
+    def _outside(url: str, address: str) -> bool:
+        return not url.startswith((address.rstrip("/"), "data:", "blob:"))
+
+    def run(self) -> None:
+        """Press Run and wait for the end."""
+        self.page.click("#kv-run")
+        expect(self.page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
+        expect(self.page.locator("#kv-run")).to_be_visible(timeout=2 * PATIENCE)
+
+
+@pytest.fixture
+def lab(browser: Browser, address: str) -> Iterator[Watched]:
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
+    watched = Watched(context.new_page(), address)
+    yield watched
+    context.close()
+    assert watched.complaints == []
+
+
+def test_first_visit_is_not_empty(lab: Watched) -> None:
+    page = lab.page
+    expect(page.locator("#kv-comparison .kv-cell").first).to_be_visible()
+    expect(page.locator("#kv-strip .kv-band").first).to_be_visible()
+    expect(page.locator("#kv-view-errors .main-svg").first).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("#kv-verdict")).to_contain_text("What would repair it?")
+    expect(page.locator("#kv-graph svg")).to_be_visible()
+
+
+def test_run_toggle_a_step_and_compare(lab: Watched) -> None:
+    page = lab.page
+    lab.run()
+    expect(page.locator("#kv-comparison .kv-method-head")).to_have_count(3)
+    page.locator("#kv-option-kvcomm-prefix_offset input").uncheck()
+    expect(page.locator("#kv-status")).to_contain_text("edited since", timeout=PATIENCE)
+    page.locator("#kv-ablate-kvcomm input").check()
+    page.locator("#kv-status button").click()
+    expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("#kv-comparison .kv-progress")).to_have_count(1, timeout=PATIENCE)
+    expect(page.locator("#kv-run")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("#kv-comparison .kv-method-head")).to_have_count(5)
+    expect(page.locator("#kv-status")).not_to_contain_text("edited since")
+
+
+def test_every_tab_draws(lab: Watched) -> None:
+    page = lab.page
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        panel = page.locator("[role=tabpanel]:visible")
+        expect(panel.locator(".kv-card-title").first).not_to_be_empty(timeout=PATIENCE)
+
+
+def test_selection_holds_across_tabs(lab: Watched) -> None:
+    page = lab.page
+    page.locator("#kv-strip .kv-bracket-slot").first.click()
+    expect(page.locator("#kv-pick-segment input")).to_have_value(re.compile("question"), timeout=PATIENCE)
+    page.get_by_role("tab", name="Offsets").click()
+    expect(page.locator("#kv-pick-segment input")).to_have_value(re.compile("question"))
+    page.locator("#kv-pick-agent input").click()
+    page.get_by_role("option", name="Inspector").click()
+    expect(page.locator("#kv-strip h4")).to_contain_text("Inspector", timeout=PATIENCE)
+
+
+def test_save_and_reopen(lab: Watched, tmp_path: Path) -> None:
+    page = lab.page
+    lab.run()
+    with page.expect_download() as waiting:
+        page.click("#kv-download")
+    saved = tmp_path / waiting.value.suggested_filename
+    waiting.value.save_as(saved)
+    record = RunRecord.load(saved)
+    page.reload()
+    expect(page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
+    page.set_input_files("#kv-upload input, input[type=file]", saved)
+    expect(page.locator("#kv-status")).to_contain_text("Opened a saved record", timeout=PATIENCE)
+    page.get_by_role("tab", name="Record").click()
+    expect(page.locator("#kv-view-record")).to_contain_text(record.id, timeout=PATIENCE)
+    broken = tmp_path / "broken.kvrun"
+    broken.write_bytes(b"nothing")
+    page.set_input_files("#kv-upload input, input[type=file]", broken)
+    expect(page.locator("#kv-error-record")).to_contain_text("not a complete record", timeout=PATIENCE)
+
+
+def test_bad_input_is_told_and_kept(lab: Watched) -> None:
+    page = lab.page
+    page.fill("#kv-value-0 textarea", "")
+    expect(page.locator("#kv-error-value-0")).to_contain_text("empty", timeout=PATIENCE)
+    page.fill("#kv-value-0 textarea", "<b>2</b> {x} 🙂 plus 2?")
+    expect(page.locator("#kv-error-value-0 .kv-problem")).to_have_count(0, timeout=PATIENCE)
+    page.locator("#kv-agent-1 > button").click()
+    typed = "I read {user_question} and {user_question} twice"
+    page.fill("#kv-template-1 textarea", typed)
+    page.fill("#kv-option-kvcomm-gamma input", "42")
+    expect(page.locator("#kv-error-agent-1")).to_contain_text("twice", timeout=PATIENCE)
+    expect(page.locator("#kv-error-panel-kvcomm")).to_contain_text("allowed: 0 to 1", timeout=PATIENCE)
+    page.click("#kv-run")
+    expect(page.locator("#kv-run")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("#kv-error-agent-1")).to_contain_text("twice")
+    assert page.input_value("#kv-template-1 textarea") == typed
+    assert page.input_value("#kv-value-0 textarea") == "<b>2</b> {x} 🙂 plus 2?"
+
+
+def test_cancel_stops_a_run(lab: Watched) -> None:
+    page = lab.page
+    page.click("#kv-run")
+    expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
+    page.click("#kv-cancel")
+    expect(page.locator("#kv-status")).to_contain_text("Stopped", timeout=PATIENCE)
+    expect(page.locator("#kv-run")).to_be_visible()
+    expect(page.locator("#kv-comparison .kv-cell").first).to_be_visible()
+
+
+def test_two_visitors_wait_for_one_model(lab: Watched, browser: Browser, address: str) -> None:
+    other = browser.new_context().new_page()
+    second = Watched(other, address)
+    lab.page.click("#kv-run")
+    expect(lab.page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
+    other.click("#kv-run")
+    expect(other.locator("#kv-status")).to_contain_text("1 run before you", timeout=PATIENCE)
+    expect(other.locator("#kv-run")).to_be_visible(timeout=2 * PATIENCE)
+    assert second.complaints == []
+    other.context.close()
+
+
+def test_theme_and_narrow_window(lab: Watched) -> None:
+    page = lab.page
+    page.click('[data-kv="theme"]')
+    assert page.evaluate("document.body.classList.contains('dark')")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_model_chip_opens_the_certificate(lab: Watched) -> None:
+    lab.page.click(".kv-model summary")
+    expect(lab.page.locator(".kv-popover")).to_contain_text("key error")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["gradio_api/file=http://example.com/x", "gradio_api/file=https%3A//example.com/x", "gradio_api/info", "gradio_api/run/refresh"],
+)
+def test_doors_are_closed(path: str, browser: Browser, address: str) -> None:
+    context: Any = browser.new_context()
+    assert context.request.get(address.rstrip("/") + "/" + path).status == 403
+    context.close()
+
+
+def test_other_origins_cannot_post(browser: Browser, address: str) -> None:
+    context = browser.new_context()
+    answer = context.request.post(
+        address.rstrip("/") + "/gradio_api/queue/join", data="{}", headers={"Origin": "https://example.com"}
+    )
+    assert answer.status == 403
+    context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MODEL.is_file(), reason="the embedded model is not in presets/model")
+def test_preset_on_the_embedded_model(browser: Browser) -> None:
+    blocks, address = serve(port=0, block=False)
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    watched = Watched(context.new_page(), address)
+    watched.run()
+    expect(watched.page.locator("#kv-comparison .kv-method-head")).to_have_count(3)
+    expect(watched.page.locator("#kv-comparison")).to_contain_text("TTFT")
+    context.close()
+    blocks.close(verbose=False)
+    assert watched.complaints == []
