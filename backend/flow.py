@@ -34,8 +34,6 @@ class Flow:
         any context (Section 3.3), yet with the token that this family of models rests its attention on.
         """
         tokens = self.engine.model.tokens
-        bos = tokens.tokenizer.bos_token_id
-        lead_in = (bos,) if bos is not None else ()
         arrived = []
         for name, text in values.items():
             ids = self.ids[name] = tokens.encode(text)
@@ -44,7 +42,7 @@ class Flow:
             self.engine.check_room(len(ids), 1, self.pipeline.order[0])
             clock = self.engine.clock()
             with clock.part("base"):
-                base = self.engine.encode(ids, lead_in, "encoded alone")
+                base = self.engine.encode(ids, tokens.bos, "encoded alone")
             self.base_ms[name] = clock.parts["base"]
             arrived.append(self._observe(name, ids, text, base))
         return arrived

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,10 +100,10 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
         )
     if not name:
         raise ModelError("No model was named. Give 'embedded', a folder, or a hub id.", field="model.name")
-    looks_local = name == "embedded" or name[0] in "./~\\" or Path(name).exists()
+    looks_local = name == "embedded" or name[0] in "./~\\" or _exists(Path(name))
     if looks_local:
-        source = str(Path(source).expanduser())
-        if not (Path(source) / "config.json").is_file():
+        source = os.path.expanduser(source)
+        if not _exists(Path(source) / "config.json"):
             raise ModelError(
                 f"The model folder {name!r} has no config.json. Give a folder in hub layout "
                 "(config.json, *.safetensors, tokenizer files), a hub id, or 'embedded'.",
@@ -116,6 +117,13 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
     except Exception as error:
         raise ModelError(_loading_failed(name, looks_local, error), field="model.name") from None
     return wrap_model(module.to(where).eval(), tokenizer, name=name, source="" if looks_local else name)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # longer than any path may be
+        return False
 
 
 def _loading_failed(name: str, local: bool, error: Exception) -> str:

@@ -311,11 +311,11 @@ class RunRecord:
         body = json.dumps(encode(self, arrays), ensure_ascii=False, allow_nan=True)
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("record.json", body)
+            archive.writestr(_entry("record.json"), body)
             for name, array in arrays.items():
                 part = io.BytesIO()
                 np.save(part, array, allow_pickle=False)
-                archive.writestr(f"{name}.npy", part.getvalue())
+                archive.writestr(_entry(f"{name}.npy"), part.getvalue())
         return buffer.getvalue()
 
     @staticmethod
@@ -356,6 +356,13 @@ class RunRecord:
                 f"This is not a complete record of the lab ({type(error).__name__}). "
                 "Choose a file that the lab's download button wrote."
             ) from None
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """A file in the archive, without the time of day: the same record gives the same bytes."""
+    entry = zipfile.ZipInfo(name)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
 
 
 def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:

@@ -54,6 +54,7 @@ from backend.records import (
 from backend.store import ObservationLog, Observation, PromptInContext
 
 MAX_METHODS = 12
+WARM_BATCH = 8  # requests that a pinned warm-up decodes together
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ class Lane:
     options: Options
     stream: Stream
     flow: Flow
-    method: Method
+    slot: Slot
+    method: Method  # a fork of the slot's, which it replaces when the request is finished
     gate_ms: float = 0.0
 
 
@@ -201,15 +203,14 @@ class LabSession:
                 for event in self.run(replace(bare, values=dict(example.values)), cancel=cancel):
                     assert event is not None
             return
-        size = 8
-        for at in range(0, len(examples), size):
-            part = examples[at : at + size]
+        for at in range(0, len(examples), WARM_BATCH):
+            part = examples[at : at + WARM_BATCH]
             yield Progress(f"Warming up with requests {at + 1} to {at + len(part)}", at, len(examples))
             _stop_if(cancel)
             self._warm_batch(bare, part, cancel)
 
     def estimate(self, request: RunRequest, count: int = 1) -> Estimate:
-        """Rough cost of ``count`` requests, from this machine's measured speed.
+        """Rough cost from this machine's measured speed: of one request, or of warming up with ``count`` > 1.
 
         Raises:
             LabError: the request cannot be run.
@@ -223,9 +224,11 @@ class LabSession:
             length = self.model.count_tokens(request.pipeline, agent, values) + answer * readers
             prompt_tokens += length
             longest = max(longest, length)
-        methods = len(request.methods)
-        steps = answer * len(request.pipeline.order)
-        seconds = count * (prompt_tokens * methods * per_token * 1.5 + steps * per_step)
+        # A pinned warm-up runs dense only, and decodes its requests in batches.
+        batched = count > 1 and request.mode == "pinned"
+        methods = 1 if batched else len(request.methods)
+        steps = answer * len(request.pipeline.order) * (-(-count // WARM_BATCH) if batched else count)
+        seconds = count * prompt_tokens * methods * per_token * 1.5 + steps * per_step * (2 if batched else 1)
         held = prompt_tokens * self.model.info.kv_bytes_per_token * (2 * count + methods)
         return Estimate(seconds, held, prompt_tokens * methods * count)
 
@@ -277,10 +280,10 @@ class LabSession:
             refused = cls.supports(self.model.info)
             if refused:
                 raise NotRelocatableError(f"{cls.title} cannot run on {self.model.info.name}. {refused}", field="methods")
-            stream = self.streams.setdefault(_stream_key(request, choice), Stream(ObservationLog(self.id, self.budget_bytes)))
+            stream = self._stream(_stream_key(request, choice))
             slot = self._slot(stream, choice, options)
             flow = flows.setdefault(id(stream), Flow(request.pipeline, self.engine, stream.log))
-            lanes.append(Lane(choice, options, stream, flow, slot.method))
+            lanes.append(Lane(choice, options, stream, flow, slot, slot.method.fork()))
         return lanes, values
 
     def _check_budget(self, request: RunRequest, values: dict[str, str], methods: int) -> None:
@@ -300,6 +303,12 @@ class LabSession:
                 "serve with a larger --budget-mb.",
                 field="methods",
             )
+
+    def _stream(self, key: str) -> Stream:
+        """The stream of a key, a new one if need be; the last one used stands last."""
+        found = self.streams.pop(key, None) or Stream(ObservationLog(self.id, self.budget_bytes))
+        self.streams[key] = found
+        return found
 
     def _slot(self, stream: Stream, choice: MethodChoice, options: Options) -> Slot:
         """The method instance of a choice, brought up to date by replaying what it has not seen."""
@@ -455,21 +464,29 @@ class LabSession:
             members = [lane for lane in lanes if lane.stream is stream]
             if finished:
                 stream.history.append(contexts[members[0].choice.label])
-                for slot in stream.slots.values():
-                    if any(slot.method is lane.method for lane in members):
-                        slot.seen = len(stream.history)
+                for lane in members:
+                    lane.slot.method, lane.slot.seen = lane.method, len(stream.history)
             else:
-                # Pools that saw half a request are rebuilt from the history at the next run.
-                stream.slots.clear()
                 known = {o.number for request in stream.history for c in request for o in c.samples.values()}
+                known |= self._needed(stream)
                 for number in list(stream.log.observations):
                     if number not in known:
                         del stream.log.observations[number]
             self._shrink(stream)
+        self._drop_idle({id(lane.stream) for lane in lanes})
+
+    def _drop_idle(self, running: set[int]) -> None:
+        """Drop streams of earlier templates or settings, the longest unused first, until the budget holds."""
+        for key in [key for key, stream in self.streams.items() if id(stream) not in running]:
+            if self.bytes <= self.budget_bytes:
+                break
+            del self.streams[key]
+
+    def _needed(self, stream: Stream) -> set[int]:
+        return {n for slot in stream.slots.values() for n in slot.method.needed()}
 
     def _shrink(self, stream: Stream) -> None:
-        needed = {n for slot in stream.slots.values() for n in slot.method.needed()}
-        dropped = set(stream.log.shrink(needed))
+        dropped = set(stream.log.shrink(self._needed(stream)))
         if dropped:
             kept = [
                 (index, request)
@@ -511,6 +528,7 @@ class LabSession:
             if finished:
                 stream.history += histories
                 self._shrink(stream)
+                self._drop_idle({id(stream)})
             else:
                 self._settle(lanes, {"dense": []}, finished=False)
 
@@ -567,7 +585,6 @@ def _same_text_notes(lanes: list[Lane]) -> tuple[str, ...]:
     """Warn where a pool already holds the very text that is asked: the correction is then a memory."""
     notes = []
     for lane in lanes:
-        held = {lane.stream.log.observations[n].ids for n in lane.method.needed() if n in lane.stream.log.observations}
         mine = {s.number for s in lane.flow.samples.values()}
         anchors = lane.method.needed() - mine
         held = {lane.stream.log.observations[n].ids for n in anchors if n in lane.stream.log.observations}

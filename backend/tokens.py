@@ -17,6 +17,7 @@ from backend.prompts import Pipeline, Placeholder
 from backend.records import Prompt, Span
 
 SENTINEL = "\u2063kv-reuse-lab\u2063"
+LONGEST_CHARACTER = 12  # tokens to wait for the end of a character; a multiple of a replacement character's three
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,14 @@ class Tokens:
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
+        bos = tokenizer.bos_token_id
+        self.bos: tuple[int, ...] = (bos,) if bos is not None else ()
         self.opening, self.closing = self._wrapping()
 
     def _wrapping(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Ids before and after a prompt: from the chat template, else just the begin-of-sequence token."""
-        bos = self.tokenizer.bos_token_id
         if not getattr(self.tokenizer, "chat_template", None):
-            return ((bos,) if bos is not None else ()), ()
+            return self.bos, ()
         text = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": SENTINEL}], tokenize=False, add_generation_prompt=True
         )
@@ -71,7 +73,7 @@ class Tokens:
         for token in ids:
             waiting.append(int(token))
             text = str(self.tokenizer.decode(waiting, skip_special_tokens=False))
-            if text.endswith("\ufffd") and len(waiting) < 6:
+            if text.endswith("\ufffd") and len(waiting) < LONGEST_CHARACTER:
                 out.append("")
                 continue
             piece = self.tokenizer.convert_ids_to_tokens(waiting[0])
@@ -79,13 +81,16 @@ class Tokens:
                 text = " " + text
             out.append(text)
             waiting = []
+        if waiting:  # the ids end within a character, or with a replacement character of the text's own
+            out[-1] = str(self.tokenizer.decode(waiting, skip_special_tokens=False))
         return tuple(out)
 
     def prompt(self, pipeline: Pipeline, agent: int, values: Mapping[str, Sequence[int]]) -> TokenizedPrompt:
         """Lay out one agent's prompt; ``values`` maps every placeholder's name to its token ids."""
         ids: list[int] = []
         spans: list[Span] = []
-        pending: list[int] = list(self.opening)
+        opening, closing = (self.opening, self.closing) if pipeline.chat else (self.bos, ())
+        pending: list[int] = list(opening)
         number = 0
 
         def close() -> None:
@@ -104,7 +109,7 @@ class Tokens:
                 ids.extend(content)
             else:
                 pending.extend(self.encode(part))
-        pending.extend(self.closing)
+        pending.extend(closing)
         close()
         return TokenizedPrompt(agent, tuple(ids), tuple(spans))
 

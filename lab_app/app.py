@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
-import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
 import gradio as gr
 from starlette.middleware import Middleware
 
@@ -15,9 +16,6 @@ from lab_app.page import build_page
 from lab_app.sessions import Engine, Lab, Model
 from lab_app.theme import theme
 from lab_app.wiring import Wiring
-
-# Strips carry their data in inert JSON script elements; nothing is meant to be executed.
-warnings.filterwarnings("ignore", message="A `<script>` tag was found")
 
 FIRST_PRESET = "math-3"
 FIRST_RUN = Path(__file__).resolve().parents[1] / "presets" / "first_run.kvrun"
@@ -71,6 +69,7 @@ def serve(
     device: str | None = None,
     dtype: str | None = None,
     preset: str = FIRST_PRESET,
+    budget_mb: int = 1024,
     block: bool = True,
 ) -> tuple[gr.Blocks, str]:
     """Load the model, then serve the page.
@@ -82,6 +81,7 @@ def serve(
         device: ``cpu``, ``cuda`` or ``mps``; the best one when absent.
         dtype: ``fp32``, ``bf16`` or ``fp16``.
         preset: the scenario on the bench at first.
+        budget_mb: MiB of cached KV that each visitor's session may hold.
         block: wait until the server is stopped.
 
     Returns:
@@ -91,9 +91,14 @@ def serve(
         LabError: the model cannot be loaded.
     """
     from backend.model import load_model
+    from backend.session import LabSession
 
     model = load_model(model_name, device=device, dtype=dtype)
-    return launch(lambda: model, host, port, preset=preset, block=block)  # type: ignore[arg-type,return-value]
+
+    def engine(loaded: Any) -> Engine:
+        return LabSession(loaded, budget_bytes=budget_mb << 20)
+
+    return launch(lambda: model, host, port, preset=preset, block=block, engine=engine)  # type: ignore[arg-type,return-value]
 
 
 def launch(

@@ -13,6 +13,7 @@ from backend import __version__
 from backend.errors import LabError, OptionError
 
 if TYPE_CHECKING:
+    from backend.methods.registry import OptionField
     from backend.records import MethodChoice
 
 
@@ -70,15 +71,45 @@ def serve(args: argparse.Namespace) -> int:
 def methods(args: argparse.Namespace) -> int:
     from backend.methods.registry import METHODS, option_fields
 
+    if args.markdown:
+        print(methods_markdown(), end="")
+        return 0
     for cls in METHODS:
         print(f"{cls.name:<10} {cls.title}: {cls.summary}")
         if cls.paper:
             print(f"{'':<10} source: {cls.paper}")
         for f in option_fields(cls):
-            limits = f" ({f.minimum:g} to {f.maximum:g})" if f.minimum is not None else ""
-            choices = f" ({', '.join(f.choices)})" if f.choices else ""
-            print(f"{'':<10} {f.name} = {f.default}{limits}{choices}: {f.help}")
+            print(f"{'':<10} {f.name} = {_plain(f.default)}{_allowed(f)}: {f.help}")
     return 0
+
+
+def methods_markdown() -> str:
+    """``docs/methods.md``: the registry as a page; a test holds the page to it."""
+    from backend.methods.registry import METHODS, option_fields
+
+    lines = ["# Methods", "", "Made by `kvlab methods --markdown` from the code; do not edit by hand.", ""]
+    for cls in METHODS:
+        lines += [f"## {cls.title} (`{cls.name}`)", "", cls.summary, ""]
+        if cls.paper:
+            lines += [f"Source: {cls.paper}.", ""]
+        options = option_fields(cls)
+        if options:
+            lines += ["| option | default | allowed | what it does | source |", "|---|---|---|---|---|"]
+            for f in options:
+                allowed = _allowed(f).strip(" ()") or "true, false"
+                lines.append(f"| `{f.name}` | {_plain(f.default)} | {allowed} | **{f.label}.** {f.help} | {f.paper} |")
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _allowed(field: OptionField) -> str:
+    if field.choices:
+        return f" ({', '.join(field.choices)})"
+    return f" ({field.minimum:g} to {field.maximum:g})" if field.minimum is not None else ""
 
 
 def certify(args: argparse.Namespace) -> int:
@@ -206,7 +237,8 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     sub.add_argument("--budget-mb", type=int, default=1024, help="memory for each visitor's cached text, MiB")
 
-    add("methods", methods, "List the reuse methods with their options.")
+    sub = add("methods", methods, "List the reuse methods with their options.")
+    sub.add_argument("--markdown", action="store_true", help="as the page docs/methods.md")
 
     sub = add("certify", certify, "Probe whether a model's keys can be moved to another position.")
     sub.add_argument("model", metavar="MODEL")

@@ -144,7 +144,7 @@ def build_stage(page: Page) -> None:
                 pick_method=gr.Dropdown([], label="Method", elem_id="kv-pick-method", min_width=120, filterable=False),
                 pick_segment=gr.Dropdown([], label="Segment or token", elem_id="kv-pick-segment", min_width=150, filterable=False),
             )
-        page.add(strip=gr.HTML("", html_template='<div class="kv-raw"></div>', js_on_load=RAW, elem_id="kv-strip", apply_default_css=False))
+        page.add(strip=gr.HTML({"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW, elem_id="kv-strip", apply_default_css=False))
         with gr.Tabs(elem_id="kv-tabs"):
             for tab in TABS:
                 with gr.Tab(tab.label, id=tab.key, elem_id=f"kv-tab-{tab.key}") as widget:

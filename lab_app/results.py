@@ -100,7 +100,8 @@ def drawing(visit: Visit, picked: Update, strip: bool = True) -> Update:
     tab = next((t for t in TABS if t.key == visit.tab), TABS[0])
     update: Update = {f"view_{tab.key}": payload(tab.views(record, selection))}
     if strip:
-        update["strip"] = strip_html(record, selection.agent, marked(record, selection), selection.method)
+        # a mapping, because the strip carries its data in inert script elements, which plain HTML values may not
+        update["strip"] = {"html": strip_html(record, selection.agent, marked(record, selection), selection.method)}
     return update
 
 

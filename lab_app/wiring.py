@@ -93,9 +93,11 @@ class Wiring:
         """A new visit."""
         try:
             visit_id, update = self.handlers.arrive(preset)
+            return {self.page["session"]: visit_id, **applied(self.page, update)}
         except LabError as error:
             return applied(self.page, {"status": html.status(str(error), "error")})
-        return {self.page["session"]: visit_id, **applied(self.page, update)}
+        except Exception as error:
+            return self.unexpected(error)
 
     def once(self, act: Callable[[Visit, Form], Update]) -> Callable[..., dict[Any, Any]]:
         """A handler that answers once."""
@@ -126,9 +128,12 @@ class Wiring:
         except LabError as error:
             return applied(self.page, {"status": html.status(str(error), "error")})
         except Exception as error:
-            LOG.exception("a handler failed")
-            said = text.UNEXPECTED.format(kind=type(error).__name__)
-            return applied(self.page, {"status": html.status(said, "error")})
+            return self.unexpected(error)
+
+    def unexpected(self, error: Exception) -> dict[Any, Any]:
+        """A sentence for the person, the rest for the log."""
+        LOG.exception("a handler failed")
+        return applied(self.page, {"status": html.status(text.UNEXPECTED.format(kind=type(error).__name__), "error")})
 
     def opened(self, visit_id: str, content: Any) -> dict[Any, Any]:
         """An uploaded record."""

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from backend.model import LoadedModel
+    from backend.prompts import Pipeline
 
 # Before gradio or huggingface_hub is imported: tests read local folders only and report to nobody.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# A slow machine is no failure.
+settings.register_profile("lab", deadline=None)
+settings.load_profile("lab")
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -46,3 +56,19 @@ def chromium_path() -> str:
     path = find_chromium()
     assert path is not None, "mark tests that use chromium_path with @pytest.mark.browser"
     return path
+
+
+@pytest.fixture(scope="session")
+def tiny_model() -> LoadedModel:
+    """A random Llama of three layers (see tiny.py); tests must not change it."""
+    import tiny
+
+    return tiny.model()
+
+
+@pytest.fixture(scope="session")
+def tiny_pipeline() -> Pipeline:
+    """Three agents: one solves, one checks it, one judges both."""
+    import tiny
+
+    return tiny.pipeline()

@@ -8,12 +8,13 @@ behind the begin-of-sequence token alone, and keeps each response's KV from its 
 
 from __future__ import annotations
 
+import copy
 import time
 from abc import ABC
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
@@ -219,6 +220,11 @@ class Method(ABC):  # noqa: B024 - every hook has a default: together they are t
     def needed(self) -> set[int]:
         """Observations that should stay in the log."""
         return set()
+
+    def fork(self) -> Self:
+        """A twin that goes on by itself. A run works on a fork, which takes the original's place when the run
+        is finished; so a cancelled run leaves no trace."""
+        return copy.deepcopy(self)
 
     def forget(self, numbers: set[int]) -> None:
         """Observations that left the log for want of memory."""

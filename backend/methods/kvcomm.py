@@ -9,7 +9,8 @@ segment), Algorithm 1. Readings of open points that concern the pool are in :mod
   sample that the gate made an anchor gets its offsets from that dense pass. Samples that were
   shareable do not become anchors (Section 3, step 2), though the pass saw them too.
 * An empty placeholder (no history yet) has no tokens and no say; the prefix segment behind it counts as
-  following the last placeholder that holds text.
+  following the last placeholder that holds text. Where there is none, no anchor knows its offset, and it
+  is read afresh.
 * An anchor that never met this agent is not eligible for it; with no eligible anchor the agent is dense.
 * Base of a prefix segment: the template with every hole filled by its own name. With weights that sum to
   one it cancels in Eq. 7: base + sum w (real_a - base) = sum w real_a.
@@ -17,13 +18,27 @@ segment), Algorithm 1. Readings of open points that concern the pool are in :mod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 
 from backend.anchors import AnchorPool, Match
-from backend.methods.base import Arrived, Blend, Clock, Method, ObserveEvent, Options, Plan, Step, Term, option, segment_base
+from backend.methods.base import (
+    Arrived,
+    Blend,
+    Clock,
+    Dense,
+    Method,
+    ObserveEvent,
+    Options,
+    Plan,
+    Step,
+    Term,
+    option,
+    segment_base,
+)
 from backend.methods.dense import dense_plan
-from backend.records import GateDecision, PoolState
+from backend.records import GateDecision, PoolState, Span
 from backend.store import ObservationLog, PromptInContext
 
 
@@ -111,14 +126,17 @@ class KVCommMethod(Method):
             self._pools[name].used(found.anchors)
         behind = {f: name for name in matches for f in context.followers(name)}
         steps = tuple(
-            Step(span.start, span.end, self._blend(context, span.name, behind, matches))
+            Step(span.start, span.end, self._action(context, span, behind, matches))
             for span in context.prompt.spans
             if span.end > span.start
         )
         return Plan(steps, "reused", "Every shared text has trusted anchors: copied and corrected.", gate)
 
-    def _blend(self, context: PromptInContext, name: str, behind: dict[str, str], matches: dict[str, Match]) -> Blend:
-        agent, base, moved = context.prompt.agent, segment_base(context, name), self.options.rotate
+    def _action(
+        self, context: PromptInContext, span: Span, behind: dict[str, str], matches: dict[str, Match]
+    ) -> Blend | Dense:
+        agent, name, moved = context.prompt.agent, span.name, self.options.rotate
+        base = segment_base(context, name)
         if name in matches:
             if not self.options.placeholder_offset:
                 return Blend(base, moved=moved, reason="copied (its correction is switched off)")
@@ -130,6 +148,8 @@ class KVCommMethod(Method):
             )
             return Blend(base, terms, moved, "corrected by its anchors (Eq. 6)")
         if name not in behind:
+            if span.start > 0:
+                return Dense("template text behind an empty placeholder, with no text before it to correct it by")
             return Blend(base, moved=moved, reason="the prompt's own beginning, exact", exact=moved)
         if not self.options.prefix_offset:
             return Blend(base, moved=moved, reason="copied (its correction is switched off)")
@@ -160,6 +180,11 @@ class KVCommMethod(Method):
 
     def needed(self) -> set[int]:
         return {n for pool in self._pools.values() for n in pool.uses}
+
+    def fork(self) -> Self:
+        twin = type(self)(self.options)
+        twin._pools = {name: replace(pool, uses=dict(pool.uses)) for name, pool in self._pools.items()}
+        return twin  # decisions belong to the request that asked for them
 
     def forget(self, numbers: set[int]) -> None:
         for pool in self._pools.values():

@@ -196,7 +196,7 @@
 
   function raw(element, props, trigger, watch) {
     const host = element.querySelector(".kv-raw");
-    const redraw = () => { host.innerHTML = props.value || ""; };
+    const redraw = () => { host.innerHTML = (props.value && props.value.html) || ""; };
     watch("value", redraw);
     redraw();
     host.addEventListener("kv-select", (event) => trigger("select", event.detail));

@@ -18,7 +18,7 @@ from lab_app.app import launch, serve
 pytestmark = pytest.mark.browser
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
 MODEL = Path(__file__).resolve().parents[2] / "presets" / "model" / "config.json"
-PATIENCE = 60_000
+PATIENCE = 12_000
 
 
 @pytest.fixture(scope="module")
