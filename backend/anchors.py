@@ -66,12 +66,12 @@ class AnchorPool:
     # Squared token distances of the sample last measured, by anchor: the gate finds them, matching reads them.
     _measured: tuple[int, dict[int, Tensor]] = (0, {})
 
-    def eligible(self, sample: Observation, log: ObservationLog, agent: int | None = None) -> list[Observation]:
+    def eligible(
+        self, sample: Observation, log: ObservationLog, agent: int | None = None
+    ) -> list[Observation]:
         """Anchors at least as long as the sample; with ``agent``, those with an offset seen there."""
         found = [log.observations[n] for n in self.uses if n in log.observations and n != sample.number]
-        return [
-            o for o in found if o.tokens >= sample.tokens and (agent is None or agent in o.offsets)
-        ]
+        return [o for o in found if o.tokens >= sample.tokens and (agent is None or agent in o.offsets)]
 
     def distances(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
         """Squared token distances (anchors, tokens) of a sample; each is computed once."""
@@ -91,16 +91,27 @@ class AnchorPool:
         """Is the sample shareable, or does it become an anchor? (Eq. 5)"""
         anchors = self.eligible(sample, log)
         size = len(self.uses)
-        facts = {"placeholder": sample.placeholder, "tokens": sample.tokens, "pool_size": size, "eligible": len(anchors)}
+        facts = {
+            "placeholder": sample.placeholder,
+            "tokens": sample.tokens,
+            "pool_size": size,
+            "eligible": len(anchors),
+        }
 
         def verdict(shareable: bool, rule: str, reason: str, **more: object) -> GateDecision:
             return GateDecision(shareable=shareable, rule=rule, reason=reason, **facts, **more)  # type: ignore[arg-type]
 
         if self.capacity == 0:
-            return verdict(False, "no pool", "The pool size V is 0: nothing is shared.", entropy=None, threshold=None)
+            return verdict(
+                False, "no pool", "The pool size V is 0: nothing is shared.", entropy=None, threshold=None
+            )
         if not size:
             return verdict(
-                False, "empty pool", "The pool is empty: this text becomes its first anchor.", entropy=None, threshold=None
+                False,
+                "empty pool",
+                "The pool is empty: this text becomes its first anchor.",
+                entropy=None,
+                threshold=None,
             )
         if not anchors:
             longest = max((log.observations[n].tokens for n in self.uses if n in log.observations), default=0)
@@ -122,6 +133,8 @@ class AnchorPool:
                 f"Entropy {found:.2f} is within {threshold:.2f} (gamma {gamma:g} x log {len(anchors)}): "
                 f"anchor {nearest.number} stands out, so its offsets can be trusted."
             )
+        elif gamma <= 0:
+            reason = "Gamma is 0, so nothing is shared: this text becomes an anchor."
         else:
             reason = (
                 f"Entropy {found:.2f} is over {threshold:.2f} (gamma {gamma:g} x log {len(anchors)}): "
@@ -139,7 +152,9 @@ class AnchorPool:
             previews=tuple(a.preview for a in anchors),
         )
 
-    def match(self, sample: Observation, agent: int, followers: list[str], log: ObservationLog, how: Distance) -> Match | None:
+    def match(
+        self, sample: Observation, agent: int, followers: list[str], log: ObservationLog, how: Distance
+    ) -> Match | None:
         """Weights of Eq. 6 over the anchors that know this agent; None when there is none."""
         anchors = [
             a for a in self.eligible(sample, log, agent) if list(a.offsets[agent].followers) == followers

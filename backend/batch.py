@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.errors import RecordError
 from backend.events import Event, Progress, RunDone
@@ -46,7 +47,7 @@ class Batch:
 def outcome_row(record: RunRecord, outcome: Outcome) -> dict[str, Any]:
     """The numbers of one agent under one method."""
     prompt = record.prompts[outcome.prompt]
-    computed = np.isin(outcome.actions, (COMPUTED, RECOMPUTED)).all(axis=0)
+    computed: NDArray[np.bool_] = np.asarray(np.isin(outcome.actions, (COMPUTED, RECOMPUTED)).all(axis=0))
     blocks = [s for s in prompt.spans if s.kind == "placeholder" and s.end > s.start]
     # The last prompt token is always forwarded; it does not make its block a computed one.
     reused = sum(1 for s in blocks if not computed[s.start : min(s.end, len(computed) - 1)].any())
@@ -76,7 +77,10 @@ def outcome_row(record: RunRecord, outcome: Outcome) -> dict[str, Any]:
             "floor": near.floor,
         }
     if outcome.key_error is not None and outcome.value_error is not None:
-        row |= {"key_error": float(outcome.key_error.mean()), "value_error": float(outcome.value_error.mean())}
+        row |= {
+            "key_error": float(outcome.key_error.mean()),
+            "value_error": float(outcome.value_error.mean()),
+        }
     return row
 
 
@@ -170,7 +174,10 @@ def summarise(rows: Sequence[dict[str, Any]], final: int) -> list[dict[str, Any]
     for row in rows:
         dense = {o["agent"]: o for o in row["outcomes"] if o["method"] == row["outcomes"][0]["method"]}
         for o in row["outcomes"]:
-            item = o | {"ratio": dense[o["agent"]]["ttft_ms"] / max(1e-9, o["ttft_ms"]), "same": o["text"] == dense[o["agent"]]["text"]}
+            item = o | {
+                "ratio": dense[o["agent"]]["ttft_ms"] / max(1e-9, o["ttft_ms"]),
+                "same": o["text"] == dense[o["agent"]]["text"],
+            }
             item["verdict_same"] = o["answer"] == dense[o["agent"]]["answer"]
             for agent in (0, o["agent"]):
                 groups.setdefault((row["mode"], o["method"], agent), []).append(item)
@@ -191,7 +198,8 @@ def summarise(rows: Sequence[dict[str, Any]], final: int) -> list[dict[str, Any]
             "reuse_agents": statistics.fmean(i["state"] == "reused" for i in items),
             "reuse_events": sum(i["state"] == "reused" for i in items),
             "reuse_blocks": sum(i["blocks_reused"] for i in items) / max(1, sum(i["blocks"] for i in items)),
-            "reuse_tokens": sum(i["tokens_reused"] for i in items) / max(1, sum(i["prompt_tokens"] for i in items)),
+            "reuse_tokens": sum(i["tokens_reused"] for i in items)
+            / max(1, sum(i["prompt_tokens"] for i in items)),
             "ttft_ms": statistics.median(i["ttft_ms"] for i in items),
             "ttft_ratio": statistics.median(i["ratio"] for i in items),
         }

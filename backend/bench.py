@@ -12,6 +12,7 @@ import os
 import platform
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,23 +47,31 @@ def random_model(shape: str, device: str | None, dtype: str | None = None) -> Lo
     from backend.model import DTYPES, pick_device
 
     shapes = {
-        "smollm2-135m": dict(vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
-                             num_attention_heads=9, num_key_value_heads=3, max_position_embeddings=8192),
-        "llama-8b": dict(vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
-                         num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=16384),
+        "smollm2-135m": {
+            "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+            "num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 8192,
+        },
+        "llama-8b": {
+            "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 16384,
+        },
     }  # fmt: skip
     if shape not in shapes:
-        raise OptionError(f"The shape {shape!r} is unknown; there are: {', '.join(shapes)}.", field="bench.shape")
+        raise OptionError(
+            f"The shape {shape!r} is unknown; there are: {', '.join(shapes)}.", field="bench.shape"
+        )
     where = pick_device(device)
     torch.manual_seed(0)
     kind = DTYPES[dtype or ("bf16" if where == "cuda" else "fp32")]
-    config = LlamaConfig(**shapes[shape], tie_word_embeddings=shape != "llama-8b", attn_implementation="sdpa")  # type: ignore[arg-type]
+    config = LlamaConfig(**shapes[shape], tie_word_embeddings=shape != "llama-8b", attn_implementation="sdpa")
     with torch.device(where):
         module = LlamaForCausalLM(config).to(kind).eval()
     return wrap_model(module, NoText(), name=f"random {shape}")
 
 
-def bench_ttft(shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None) -> dict[str, Any]:
+def bench_ttft(
+    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None
+) -> dict[str, Any]:
     """Measure; see the module's docstring.
 
     Args:
@@ -96,13 +105,24 @@ def bench_ttft(shape: str, tokens: int, anchors: int, repeats: int, device: str 
     def request() -> tuple[PromptInContext, list[Observation]]:
         parts = [("prefix 0", fixed["prefix 0"]), ("user_question", draw(question)), ("prefix 1", fixed["prefix 1"]),
                  ("agent_1_current", draw(answer)), ("prefix 2", fixed["prefix 2"])]  # fmt: skip
-        spans, ids, samples = [], [], {}
+        spans: list[Span] = []
+        ids: list[int] = []
+        samples: dict[str, Observation] = {}
         for name, part in parts:
-            spans.append(Span("prefix" if name.startswith("prefix") else "placeholder", name, len(ids), len(ids) + len(part)))
+            spans.append(
+                Span(
+                    "prefix" if name.startswith("prefix") else "placeholder",
+                    name,
+                    len(ids),
+                    len(ids) + len(part),
+                )
+            )
             ids += part
             if not name.startswith("prefix"):
                 samples[name] = log.add(name, part, "", engine.encode(part, (1,), "alone"), model.embed(part))
-        return PromptInContext(TokenizedPrompt(2, tuple(ids), tuple(spans)), samples, bases), list(samples.values())
+        return PromptInContext(TokenizedPrompt(2, tuple(ids), tuple(spans)), samples, bases), list(
+            samples.values()
+        )
 
     for _ in range(anchors):
         context, samples = request()
@@ -121,10 +141,14 @@ def bench_ttft(shape: str, tokens: int, anchors: int, repeats: int, device: str 
             method.observe(Arrived(samples[-1]), log)
         plan = method.plan(context, log, clock)
         if not all(isinstance(step.action, Blend) for step in plan.steps):
-            raise OptionError(f"The gate refused reuse, so there is nothing to time: {plan.reason}", field="bench")
+            raise OptionError(
+                f"The gate refused reuse, so there is nothing to time: {plan.reason}", field="bench"
+            )
         return engine.execute(context.prompt, plan, clock)
 
-    synchronise = torch.cuda.synchronize if model.device.type == "cuda" else (lambda: None)
+    synchronise: Callable[[], object] = (
+        torch.cuda.synchronize if model.device.type == "cuda" else (lambda: None)
+    )
     for sample in samples:
         method.observe(Arrived(sample), log)
     times: dict[str, list[float]] = {"dense": [], "reuse": []}
@@ -154,7 +178,9 @@ def bench_ttft(shape: str, tokens: int, anchors: int, repeats: int, device: str 
         "reuse_parts_ms": {name: round(statistics.median(v), 3) for name, v in parts.items()},
         "spread": {side: [round(min(v), 2), round(max(v), 2)] for side, v in times.items()},
         "anchor_bytes_read": anchors * copied * model.info.kv_bytes_per_token,
-        "hardware": torch.cuda.get_device_name() if model.device.type == "cuda" else platform.processor() or platform.machine(),
+        "hardware": torch.cuda.get_device_name()
+        if model.device.type == "cuda"
+        else platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "dtype": model.info.dtype,

@@ -242,7 +242,7 @@ class Engine:
         done, ids = [False] * rows, [[] for _ in range(rows)]  # type: ignore[var-annotated]
         margins: list[list[float]] = [[] for _ in range(rows)]
         kept: list[Tensor] = []
-        for step in range(limit):
+        for _ in range(limit):
             top = logits.topk(2, dim=-1)
             gaps = (top.values[:, 0] - top.values[:, 1]).tolist()
             picked = self._pick(logits, top.indices[:, 0], decoding, generator)
@@ -322,6 +322,6 @@ def mix(out: Tensor, offsets: Sequence[Tensor], weights: Sequence[Tensor]) -> No
         part = out[at : at + size]
         for offset, scalar, column in zip(offsets, plain, columns, strict=True):
             if column is None:
-                part.add_(offset[at : at + size], alpha=scalar)  # type: ignore[arg-type]
+                part.add_(offset[at : at + size], alpha=scalar)
             else:
                 part.addcmul_(offset[at : at + size], column)

@@ -77,7 +77,11 @@ class Flow:
             cache, _ = self.engine.prefill(prompt.ids)
             known = {
                 s.name: cache.segment(
-                    s.start, s.end, self.engine.model.rotation, exact=True, context="the template with its holes filled by stand-ins"
+                    s.start,
+                    s.end,
+                    self.engine.model.rotation,
+                    exact=True,
+                    context="the template with its holes filled by stand-ins",
                 )
                 for s in prompt.spans
                 if s.kind == "prefix"
@@ -91,7 +95,9 @@ class Flow:
 
 
 @torch.inference_mode()
-def see_offsets(context: PromptInContext, cache: KVCache, engine: Engine, only: set[int] | None = None) -> None:
+def see_offsets(
+    context: PromptInContext, cache: KVCache, engine: Engine, only: set[int] | None = None
+) -> None:
     """Write the offsets that a dense pass over ``context`` shows into its samples (Algorithm 1).
 
     Args:

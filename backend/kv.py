@@ -41,7 +41,11 @@ class KVSegment:
     def slice(self, start: int, end: int) -> KVSegment:
         """Tokens ``[start, end)`` as a view."""
         return KVSegment(
-            self.keys[:, :, start:end], self.values[:, :, start:end], self.start + start, self.exact, self.context
+            self.keys[:, :, start:end],
+            self.values[:, :, start:end],
+            self.start + start,
+            self.exact,
+            self.context,
         )
 
 
@@ -79,7 +83,9 @@ class BufferLayer(DynamicLayer):
         self.key_buffer, self.value_buffer, self.length = keys, values, length
         self.keys, self.values = keys[:, :, :length], values[:, :, :length]
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         end = self.length + key_states.shape[2]
         self.key_buffer[:, :, self.length : end] = key_states
         self.value_buffer[:, :, self.length : end] = value_states
@@ -97,7 +103,9 @@ class KVCache:
     Keys are rotated to their places, as the model's attention wants them.
     """
 
-    def __init__(self, shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.keys = torch.empty(shape, dtype=dtype, device=device)
         self.values = torch.empty(shape, dtype=dtype, device=device)
         self._wrap(0)
@@ -110,14 +118,14 @@ class KVCache:
     def length(self) -> int:
         return self.layers[0].length
 
-    @property
-    def capacity(self) -> int:
-        return int(self.keys.shape[3])
-
     @length.setter
     def length(self, tokens: int) -> None:
         """Declare that the first ``tokens`` places are filled (after writing into the buffers)."""
         self._wrap(tokens)
+
+    @property
+    def capacity(self) -> int:
+        return int(self.keys.shape[3])
 
     def reserve(self, tokens: int) -> None:
         """Make room for ``tokens`` in all, keeping what is there."""
@@ -131,7 +139,15 @@ class KVCache:
         self._wrap(length)
 
     def segment(
-        self, start: int, end: int, rotation: Rotation, *, exact: bool, context: str, row: int = 0, padding: int = 0
+        self,
+        start: int,
+        end: int,
+        rotation: Rotation,
+        *,
+        exact: bool,
+        context: str,
+        row: int = 0,
+        padding: int = 0,
     ) -> KVSegment:
         """A position-free copy of the places ``[start, end)`` of a row; their positions are place - padding."""
         positions = padding - torch.arange(start, end, device=self.keys.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ class LoadedModel:
 
     def embed(self, ids: tuple[int, ...]) -> Tensor:
         """Input embeddings (the papers' h at layer 1), (tokens, hidden), fp32."""
-        table = self.module.get_input_embeddings().weight.detach()
+        table: Tensor = self.module.get_input_embeddings().weight.detach()
         return table[torch.tensor(ids, dtype=torch.long, device=table.device)].float()
 
     def count_tokens(self, pipeline: Pipeline, agent: int, values: Mapping[str, str]) -> int:
@@ -89,14 +90,18 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
         ModelError: it cannot be found, reached, read or run; the message says what to do.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()  # a log file wants no bar
     name = name.strip()
     source = str(EMBEDDED) if name == "embedded" else name
     where = pick_device(device)
     kind = dtype or ("bf16" if where == "cuda" else "fp32")
     if kind not in DTYPES:
         raise ModelError(
-            f"The dtype {kind!r} is unknown; allowed: {', '.join(DTYPES)}. Choose one of them.", field="model.dtype"
+            f"The dtype {kind!r} is unknown; allowed: {', '.join(DTYPES)}. Choose one of them.",
+            field="model.dtype",
         )
     if not name:
         raise ModelError("No model was named. Give 'embedded', a folder, or a hub id.", field="model.name")
@@ -112,7 +117,11 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         module = AutoModelForCausalLM.from_pretrained(
-            source, dtype=DTYPES[kind], attn_implementation="sdpa", use_safetensors=True, trust_remote_code=False
+            source,
+            dtype=DTYPES[kind],
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            trust_remote_code=False,
         )
     except Exception as error:
         raise ModelError(_loading_failed(name, looks_local, error), field="model.name") from None
@@ -145,7 +154,10 @@ def wrap_model(module: Any, tokenizer: Any, *, name: str, source: str = "") -> L
     parameter = next(module.parameters())
     heads = int(config.num_attention_heads)
     head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-    layers, kv_heads = int(config.num_hidden_layers), int(getattr(config, "num_key_value_heads", None) or heads)
+    layers, kv_heads = (
+        int(config.num_hidden_layers),
+        int(getattr(config, "num_key_value_heads", None) or heads),
+    )
     shape = (layers, 1, kv_heads, head_dim)
     certificate, rotation = certify(module, shape)
     dtype = next(k for k, v in DTYPES.items() if v == parameter.dtype)
@@ -181,7 +193,9 @@ def weights_hash(module: Any) -> str:
 
 
 @torch.inference_mode()
-def certify(module: Any, shape: tuple[int, int, int, int], *, tokens: int = 24, shift: int = 37) -> tuple[Certificate, Rotation]:
+def certify(
+    module: Any, shape: tuple[int, int, int, int], *, tokens: int = 24, shift: int = 37
+) -> tuple[Certificate, Rotation]:
     """Probe whether keys are a pure rotation of position.
 
     The same random tokens are prefilled at positions 0.. and ``shift``..; layer by layer the first
@@ -195,7 +209,9 @@ def certify(module: Any, shape: tuple[int, int, int, int], *, tokens: int = 24, 
     parameter = next(module.parameters())
     device, dtype = parameter.device, parameter.dtype
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(5, int(module.config.get_text_config().vocab_size) - 1, (1, tokens), generator=generator)
+    ids = torch.randint(
+        5, int(module.config.get_text_config().vocab_size) - 1, (1, tokens), generator=generator
+    )
     ids = ids.to(device)
 
     def run(start: int, pieces: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:

@@ -147,7 +147,7 @@ class GateDecision:
 
     placeholder: str
     shareable: bool
-    rule: str  # "empty pool", "longer than every anchor", "entropy", "empty text"
+    rule: str  # "no pool", "empty pool", "longer than every anchor", "entropy"
     reason: str  # one sentence for a person
     tokens: int
     pool_size: int
@@ -328,7 +328,9 @@ class RunRecord:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise RecordError(f"The record {path.name} cannot be read: {error.strerror}. Choose another file.") from None
+            raise RecordError(
+                f"The record {path.name} cannot be read: {error.strerror}. Choose another file."
+            ) from None
         return RunRecord.from_bytes(content)
 
     @staticmethod
@@ -337,7 +339,9 @@ class RunRecord:
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 if sum(part.file_size for part in archive.infolist()) > limit_bytes:
-                    raise RecordError(f"The record unpacks to more than {limit_bytes // 2**20} MiB and was not opened.")
+                    raise RecordError(
+                        f"The record unpacks to more than {limit_bytes // 2**20} MiB and was not opened."
+                    )
                 body = json.loads(archive.read("record.json"))
                 arrays = {
                     name[:-4]: np.load(io.BytesIO(archive.read(name)), allow_pickle=False)

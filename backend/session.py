@@ -51,7 +51,7 @@ from backend.records import (
     Timing,
     encode,
 )
-from backend.store import ObservationLog, Observation, PromptInContext
+from backend.store import Observation, ObservationLog, PromptInContext
 
 MAX_METHODS = 12
 WARM_BATCH = 8  # requests that a pinned warm-up decodes together
@@ -152,7 +152,9 @@ class LabSession:
                 name = request.pipeline.agent(agent).name
                 rows = []
                 for lane in lanes:
-                    yield Progress(f"{name}: {lane.choice.label} is reading", done, total, agent, lane.choice.label)
+                    yield Progress(
+                        f"{name}: {lane.choice.label} is reading", done, total, agent, lane.choice.label
+                    )
                     _stop_if(cancel)
                     rows.append(self._prefill(lane, agent, request))
                     contexts[lane.choice.label].append(rows[-1].context)
@@ -199,7 +201,9 @@ class LabSession:
         bare = replace(request, probe_offsets=False, expected=None)
         if request.mode == "free":
             for number, example in enumerate(examples):
-                yield Progress(f"Warming up with request {number + 1} of {len(examples)}", number, len(examples))
+                yield Progress(
+                    f"Warming up with request {number + 1} of {len(examples)}", number, len(examples)
+                )
                 for event in self.run(replace(bare, values=dict(example.values)), cancel=cancel):
                     assert event is not None
             return
@@ -262,12 +266,15 @@ class LabSession:
         dense = next((c for c in request.methods if c.name == "dense"), MethodChoice("dense"))
         if len(choices) + 1 > MAX_METHODS:
             raise OptionError(
-                f"{len(choices) + 1} methods were chosen; at most {MAX_METHODS} run side by side. Remove some.", field="methods"
+                f"{len(choices) + 1} methods were chosen; at most {MAX_METHODS} run side by side. Remove some.",
+                field="methods",
             )
         labels = [c.label for c in (dense, *choices)]
         for label in labels:
             if labels.count(label) > 1:
-                raise OptionError(f"Two methods are labelled {label!r}. Give each its own label.", field="methods")
+                raise OptionError(
+                    f"Two methods are labelled {label!r}. Give each its own label.", field="methods"
+                )
         for agent in request.pipeline.order:
             length = self.model.count_tokens(request.pipeline, agent, values)
             self.engine.check_room(length, self._limit(request, agent), agent)
@@ -279,7 +286,9 @@ class LabSession:
             options = make_options(choice.name, choice.options)
             refused = cls.supports(self.model.info)
             if refused:
-                raise NotRelocatableError(f"{cls.title} cannot run on {self.model.info.name}. {refused}", field="methods")
+                raise NotRelocatableError(
+                    f"{cls.title} cannot run on {self.model.info.name}. {refused}", field="methods"
+                )
             stream = self._stream(_stream_key(request, choice))
             slot = self._slot(stream, choice, options)
             flow = flows.setdefault(id(stream), Flow(request.pipeline, self.engine, stream.log))
@@ -417,7 +426,9 @@ class LabSession:
             if pinned and forced is not None and dense_logits is not None:
                 near = fidelity(dense.decoded, decoded, forced[index], dense_logits, floor, self.model.tokens)
                 if request.probe_offsets:
-                    key_error, value_error = cache_error(row.prefill.cache, dense.prefill.cache, len(row.context.prompt.ids))
+                    key_error, value_error = cache_error(
+                        row.prefill.cache, dense.prefill.cache, len(row.context.prompt.ids)
+                    )
             parts = row.clock.parts
             out.append(
                 Outcome(
@@ -447,7 +458,9 @@ class LabSession:
                 )
             )
         if pinned and request.probe_offsets:
-            offsets.append(offset_probe(dense.context, dense.prefill.cache, self.model.rotation, len(prompts) - 1))
+            offsets.append(
+                offset_probe(dense.context, dense.prefill.cache, self.model.rotation, len(prompts) - 1)
+            )
         for row in rows[:1] if pinned else rows:
             if row.prefill.exact and row.lane.choice.name in ("dense", "prefix"):
                 self._remember_prompt(row.context, row.prefill, row.lane.stream.log)
@@ -455,7 +468,9 @@ class LabSession:
 
     def _remember_prompt(self, context: PromptInContext, prefill: Prefill, log: ObservationLog) -> None:
         total = len(context.prompt.ids)
-        segment = prefill.cache.segment(0, total, self.model.rotation, exact=True, context="an earlier prompt")
+        segment = prefill.cache.segment(
+            0, total, self.model.rotation, exact=True, context="an earlier prompt"
+        )
         log.remember_prompt(context.prompt.ids, segment)
 
     def _settle(self, lanes: list[Lane], contexts: dict[str, list[PromptInContext]], finished: bool) -> None:
@@ -499,9 +514,13 @@ class LabSession:
                 slot.method.forget(dropped)
             stream.history = [request for _, request in kept]
 
-    def _warm_batch(self, request: RunRequest, examples: Sequence[Example], cancel: threading.Event | None) -> None:
+    def _warm_batch(
+        self, request: RunRequest, examples: Sequence[Example], cancel: threading.Event | None
+    ) -> None:
         """Dense over several requests at once, into the pinned stream's history."""
-        lanes, _ = self._prepare(replace(request, values=dict(examples[0].values), methods=(MethodChoice("dense"),)))
+        lanes, _ = self._prepare(
+            replace(request, values=dict(examples[0].values), methods=(MethodChoice("dense"),))
+        )
         stream = lanes[0].stream
         flows = [Flow(request.pipeline, self.engine, stream.log) for _ in examples]
         histories: list[list[PromptInContext]] = [[] for _ in examples]
@@ -555,7 +574,7 @@ def versions() -> dict[str, str]:
 
     return {
         "kv-reuse-lab": __version__,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "transformers": transformers.__version__,
         "python": platform.python_version(),
     }
@@ -620,7 +639,11 @@ def _span_actions(row: Row) -> tuple[SpanAction, ...]:
             )
         )
     if isinstance(row.plan.steps[-1].action, Blend):
-        out.append(SpanAction(total - 1, total, COMPUTED, "forward pass", "the last token gives the first answer", True))
+        out.append(
+            SpanAction(
+                total - 1, total, COMPUTED, "forward pass", "the last token gives the first answer", True
+            )
+        )
     return tuple(out)
 
 
@@ -634,7 +657,8 @@ def _check_decoding(decoding: Decoding) -> None:
     for name, value, low, high in limits:
         if not isinstance(value, int | float) or not low <= value <= high:
             raise OptionError(
-                f"{name} is {value!r}; allowed: {low:g} to {high:g}. Choose a value in that range.", field=f"decoding.{name}"
+                f"{name} is {value!r}; allowed: {low:g} to {high:g}. Choose a value in that range.",
+                field=f"decoding.{name}",
             )
 
 

@@ -108,7 +108,9 @@ class ObservationLog:
             + sum(s.bytes for s in self.prompts.values())
         )
 
-    def add(self, placeholder: str, ids: tuple[int, ...], text: str, base: KVSegment, descriptor: Tensor) -> Observation:
+    def add(
+        self, placeholder: str, ids: tuple[int, ...], text: str, base: KVSegment, descriptor: Tensor
+    ) -> Observation:
         """Write a new observation."""
         observation = Observation(self.next_number, placeholder, ids, text, base, descriptor)
         self.next_number += 1

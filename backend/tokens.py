@@ -17,7 +17,9 @@ from backend.prompts import Pipeline, Placeholder
 from backend.records import Prompt, Span
 
 SENTINEL = "\u2063kv-reuse-lab\u2063"
-LONGEST_CHARACTER = 12  # tokens to wait for the end of a character; a multiple of a replacement character's three
+LONGEST_CHARACTER = (
+    12  # tokens to wait for the end of a character; a multiple of a replacement character's three
+)
 
 
 @dataclass(frozen=True)
@@ -115,4 +117,6 @@ class Tokens:
 
     def as_record(self, prompt: TokenizedPrompt) -> Prompt:
         """The prompt as a record keeps it."""
-        return Prompt(prompt.agent, np.array(prompt.ids, dtype=np.int64), self.texts(prompt.ids), prompt.spans)
+        return Prompt(
+            prompt.agent, np.array(prompt.ids, dtype=np.int64), self.texts(prompt.ids), prompt.spans
+        )

@@ -1,4 +1,4 @@
-"""The web page: Gradio widgets, handlers and styles. It draws what the engine returns and touches no tensor."""
+"""The web page: widgets, handlers and styles. It draws what the engine returns and touches no tensor."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def engine_session(model: Model) -> Engine:
     """A fresh engine session, a trust domain of its own."""
     from backend.session import LabSession
 
-    return LabSession(model)  # type: ignore[arg-type,return-value]
+    return LabSession(model)  # type: ignore[arg-type]
 
 
 def build_app(
@@ -47,7 +47,9 @@ def build_app(
     """
     lab = Lab(model_loader, engine)
     handlers = Handlers(lab, first_run)
-    with gr.Blocks(title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)) as blocks:
+    with gr.Blocks(
+        title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
+    ) as blocks:
         page = build_page(preset)
         Wiring(page, handlers).connect(blocks, preset)
     blocks.queue(api_open=False, max_size=QUEUE_LENGTH, default_concurrency_limit=None)
@@ -98,7 +100,8 @@ def serve(
     def engine(loaded: Any) -> Engine:
         return LabSession(loaded, budget_bytes=budget_mb << 20)
 
-    return launch(lambda: model, host, port, preset=preset, block=block, engine=engine)  # type: ignore[arg-type,return-value]
+    loaded: Any = model
+    return launch(lambda: loaded, host, port, preset=preset, block=block, engine=engine)
 
 
 def launch(

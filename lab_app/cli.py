@@ -37,19 +37,32 @@ def parse_methods(text: str) -> tuple[MethodChoice, ...]:
         for setting in filter(None, settings.split("+")):
             key, equals, value = setting.partition("=")
             if not equals:
-                raise OptionError(f"{setting!r} is no option; write option=value, as in kvcomm:gamma=0.5.", field="methods")
+                raise OptionError(
+                    f"{setting!r} is no option; write option=value, as in kvcomm:gamma=0.5.", field="methods"
+                )
             known = fields.get(key.strip())
             options[key.strip()] = _value(value.strip(), known.kind if known else "choice", key.strip())
         make_options(name.strip(), options)
         choices.append(MethodChoice(name.strip(), options, label.strip() or body.strip()))
     if not choices:
-        raise OptionError("No method was named. Name at least one, as in --methods dense,naive,kvcomm.", field="methods")
+        raise OptionError(
+            "No method was named. Name at least one, as in --methods dense,naive,kvcomm.", field="methods"
+        )
     return tuple(choices)
 
 
 def _value(text: str, kind: str, name: str) -> Any:
     readers: dict[str, Any] = {
-        "bool": lambda t: {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}[t.lower()],
+        "bool": lambda t: {
+            "true": True,
+            "on": True,
+            "yes": True,
+            "1": True,
+            "false": False,
+            "off": False,
+            "no": False,
+            "0": False,
+        }[t.lower()],
         "int": int,
         "float": float,
         "choice": str,
@@ -64,7 +77,9 @@ def _value(text: str, kind: str, name: str) -> Any:
 def serve(args: argparse.Namespace) -> int:
     from lab_app.app import serve as run_server
 
-    run_server(host=args.host, port=args.port, model_name=args.model, device=args.device, budget_mb=args.budget_mb)
+    run_server(
+        host=args.host, port=args.port, model_name=args.model, device=args.device, budget_mb=args.budget_mb
+    )
     return 0
 
 
@@ -97,7 +112,9 @@ def methods_markdown() -> str:
             lines += ["| option | default | allowed | what it does | source |", "|---|---|---|---|---|"]
             for f in options:
                 allowed = _allowed(f).strip(" ()") or "true, false"
-                lines.append(f"| `{f.name}` | {_plain(f.default)} | {allowed} | **{f.label}.** {f.help} | {f.paper} |")
+                lines.append(
+                    f"| `{f.name}` | {_plain(f.default)} | {allowed} | **{f.label}.** {f.help} | {f.paper} |"
+                )
             lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -117,12 +134,18 @@ def certify(args: argparse.Namespace) -> int:
 
     info = load_model(args.model, device=args.device, dtype=args.dtype).info
     found = info.certificate
-    print(f"{info.name}: {info.parameters:,} parameters, {info.layers} layers, {info.device}, {info.dtype}, weights {info.weights_hash}")
+    print(
+        f"{info.name}: {info.parameters:,} parameters, {info.layers} layers, {info.device}, {info.dtype}, weights {info.weights_hash}"
+    )
     print(found.reason)
     print(f"{'layer':>5}  {'kind':<18} {'turned':>6}  {'key error':>9}  {'value error':>11}")
     for index, layer in enumerate(found.layers):
-        print(f"{index:>5}  {layer.kind:<18} {layer.rotated_dims:>6}  {layer.key_error:>9.1e}  {layer.value_error:>11.1e}")
-    print(f"Numerical floor (one piece against two): keys {found.floor:.1e} relative, logits {found.logit_floor:.1e} absolute")
+        print(
+            f"{index:>5}  {layer.kind:<18} {layer.rotated_dims:>6}  {layer.key_error:>9.1e}  {layer.value_error:>11.1e}"
+        )
+    print(
+        f"Numerical floor (one piece against two): keys {found.floor:.1e} relative, logits {found.logit_floor:.1e} absolute"
+    )
     return 0 if found.relocatable else 1
 
 
@@ -130,29 +153,55 @@ def run(args: argparse.Namespace) -> int:
     from backend.batch import Batch, read_rows, run_batch, summarise
     from backend.events import Progress
     from backend.model import load_model
-    from backend.prompts import load_preset, preset_names, preset_requests, read_requests
+    from backend.prompts import load_preset, notices, preset_names, preset_requests, read_requests
     from backend.records import Decoding, RunRequest
     from backend.session import LabSession
 
     choices = parse_methods(args.methods)
-    preset = load_preset(args.preset if args.preset in preset_names() else Path(args.preset) if "." in args.preset else args.preset)
+    preset = load_preset(
+        args.preset
+        if args.preset in preset_names()
+        else Path(args.preset)
+        if "." in args.preset
+        else args.preset
+    )
+    for hint in notices(preset.pipeline):
+        print(f"kvlab: note: {hint}", file=sys.stderr)
+    out = Path(args.json)
+    if not out.name or out.is_dir():
+        raise OptionError(
+            f"--json is {args.json!r}, which names no file. Name one, such as out.json.", field="json"
+        )
+    if args.requests < 1 or args.warmup < 0:
+        raise OptionError(
+            f"requests is {args.requests} and warmup {args.warmup}; at least 1 and 0 are needed. Change them.",
+            field="requests",
+        )
     count = args.requests + args.warmup
-    examples = read_requests(Path(args.data))[:count] if args.data else preset_requests(preset, count, args.seed)
+    examples = (
+        read_requests(Path(args.data))[:count] if args.data else preset_requests(preset, count, args.seed)
+    )
     if len(examples) < count:
-        raise OptionError(f"{count} requests are wanted, but the file holds {len(examples)}. Ask for fewer.", field="requests")
-    model = load_model(args.model or ("embedded" if preset.model == "any" else preset.model), device=args.device)
+        raise OptionError(
+            f"{count} requests are wanted, but the file holds {len(examples)}. Ask for fewer.",
+            field="requests",
+        )
+    model = load_model(
+        args.model or ("embedded" if preset.model == "any" else preset.model), device=args.device
+    )
     decoding = Decoding(args.max_new_tokens, args.temperature, 1.0, args.seed)
     request = RunRequest(preset.pipeline, dict(examples[0].values), choices, decoding=decoding)
     modes: Any = ("pinned", "free") if args.mode == "both" else (args.mode,)
     batch = Batch(request, tuple(examples), modes, args.warmup)
-    out = Path(args.json)
     rows_path = out.with_suffix(".rows.jsonl")
     session = LabSession(model, budget_bytes=args.budget_mb << 20)
     for event in run_batch(session, batch, rows_path):
         if isinstance(event, Progress) and event.agent is None and sys.stderr.isatty():
             print(f"\r{event.text:<70}", end="", file=sys.stderr, flush=True)
     wanted = {
-        batch.key(mode, i, model.info.weights_hash) for mode in modes for i in range(args.warmup, len(examples))
+        batch.key(mode, i, model.info.weights_hash)
+        for mode in modes
+        for i in range(args.warmup, len(examples))
     }
     rows = [row for row in read_rows(rows_path) if row["key"] in wanted]
     summary = summarise(rows, preset.pipeline.final)
@@ -177,21 +226,23 @@ def run(args: argparse.Namespace) -> int:
 
 def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     """The summary as a table for people."""
-    head = ("mode", "agent", "method", "right", "as dense", "agents", "blocks", "tokens", "reuses", "TTFT ms", "ratio", "KL first", "KL mean", "K err", "V err", "floor")
-    rows = []
-    for s in summary:
-        show = lambda key, form, s=s: format(s[key], form) if s.get(key) is not None else "-"  # noqa: E731
-        rows.append(
-            (
-                s["mode"], str(s["agent"] or "all"), s["method"], show("accuracy", ".1%"), show("same_answer", ".1%"),
-                show("reuse_agents", ".0%"), show("reuse_blocks", ".0%"), show("reuse_tokens", ".0%"),
-                str(s["reuse_events"]), show("ttft_ms", ".1f"), show("ttft_ratio", ".2f"), show("kl_first", ".4f"),
-                show("kl_mean", ".4f"), show("key_error", ".3f"), show("value_error", ".3f"), show("floor", ".1e"),
-            )  # fmt: skip
-        )
-    widths = [max(len(str(r[i])) for r in [head, *rows]) for i in range(len(head))]
-    for row in [head, *rows]:
-        print("  ".join(str(cell).ljust(w) if i < 3 else str(cell).rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))))
+    head: tuple[str, ...] = (
+        "mode", "agent", "method", "right", "as dense", "agents", "blocks", "tokens", "reuses", "TTFT ms", "ratio",
+        "KL first", "KL mean", "K err", "V err", "floor",
+    )  # fmt: skip
+    columns = (
+        ("accuracy", ".1%"), ("same_answer", ".1%"), ("reuse_agents", ".0%"), ("reuse_blocks", ".0%"),
+        ("reuse_tokens", ".0%"), ("reuse_events", "d"), ("ttft_ms", ".1f"), ("ttft_ratio", ".2f"), ("kl_first", ".4f"),
+        ("kl_mean", ".4f"), ("key_error", ".3f"), ("value_error", ".3f"), ("floor", ".1e"),
+    )  # fmt: skip
+    rows = [head]
+    for line in summary:
+        found = ("-" if line.get(key) is None else format(line[key], form) for key, form in columns)
+        rows.append((line["mode"], str(line["agent"] or "all"), line["method"], *found))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        print("  ".join(c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(cells)))
 
 
 def bench(args: argparse.Namespace) -> int:
@@ -206,7 +257,12 @@ def train_embedded(args: argparse.Namespace) -> int:
 
     recipe = Recipe(seed=args.seed, tokens=args.tokens)
     folder = Path(args.out).expanduser()
-    export = train(folder, recipe, stop_after_steps=args.stop_after_steps, report=lambda row: print(json.dumps(row), flush=True))
+    export = train(
+        folder,
+        recipe,
+        stop_after_steps=args.stop_after_steps,
+        report=lambda row: print(json.dumps(row), flush=True),
+    )
     print(f"The model is in {export}")
     return 0
 
@@ -221,7 +277,9 @@ def evaluate_embedded(args: argparse.Namespace) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and flags."""
-    main_parser = argparse.ArgumentParser(prog="kvlab", description="See what KV-cache reuse does to a multi-agent LLM pipeline.")
+    main_parser = argparse.ArgumentParser(
+        prog="kvlab", description="See what KV-cache reuse does to a multi-agent LLM pipeline."
+    )
     main_parser.add_argument("--version", action="version", version=f"kvlab {__version__}")
     commands = main_parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -247,29 +305,41 @@ def parser() -> argparse.ArgumentParser:
 
     sub = add("run", run, "Run a preset over many requests under several methods.")
     sub.add_argument("preset", metavar="PRESET", help="a preset's name or a YAML file")
-    sub.add_argument("--methods", default="dense,naive,kvcomm", help="as in dense,naive,kvcomm:gamma=0.5+rotate=false@label")
+    sub.add_argument(
+        "--methods",
+        default="dense,naive,kvcomm",
+        help="as in dense,naive,kvcomm:gamma=0.5+rotate=false@label",
+    )
     sub.add_argument("--requests", type=int, default=20)
     sub.add_argument("--warmup", type=int, default=0, help="extra first requests that only fill the pools")
     sub.add_argument("--mode", choices=("pinned", "free", "both"), default="both")
-    sub.add_argument("--data", help="JSON lines with question and answer, instead of the preset's own requests")
+    sub.add_argument(
+        "--data", help="JSON lines with question and answer, instead of the preset's own requests"
+    )
     sub.add_argument("--model", help="overrides the preset's model")
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--temperature", type=float, default=0.0)
     sub.add_argument("--max-new-tokens", type=int, default=128)
     sub.add_argument("--budget-mb", type=int, default=4096)
-    sub.add_argument("--json", required=True, metavar="OUT", help="where to write the summary; rows go beside it")
+    sub.add_argument(
+        "--json", required=True, metavar="OUT", help="where to write the summary; rows go beside it"
+    )
 
     sub = add("bench", bench, "Measure time to first token, dense against reuse, in one run.")
     sub.add_argument("what", choices=("ttft",))
-    sub.add_argument("--shape", default="embedded", help="'embedded', 'smollm2-135m' (random weights), or a model")
+    sub.add_argument(
+        "--shape", default="embedded", help="'embedded', 'smollm2-135m' (random weights), or a model"
+    )
     sub.add_argument("--tokens", type=int, default=1000, help="prompt length of the measured agent")
     sub.add_argument("--anchors", type=int, default=20)
     sub.add_argument("--repeats", type=int, default=7)
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
 
     sub = add("train-embedded", train_embedded, "Train the embedded model, or continue.")
-    sub.add_argument("--out", default="~/.cache/kvlab/train", help="folder of the checkpoint and the exported model")
+    sub.add_argument(
+        "--out", default="~/.cache/kvlab/train", help="folder of the checkpoint and the exported model"
+    )
     sub.add_argument("--tokens", type=int, default=12_000_000)
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--stop-after-steps", type=int)
@@ -290,8 +360,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f" [{error.field}]" if error.field else ""
         print(f"kvlab: {error}{where}", file=sys.stderr)
         return 2
+    except OSError as error:  # a file or folder named on the command line, a port in use
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"kvlab: {place}{error.strerror or error}. Choose another one.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
-        print("\nkvlab: stopped; finished rows are kept, and the same command goes on from there.", file=sys.stderr)
+        print(
+            "\nkvlab: stopped; finished rows are kept, and the same command goes on from there.",
+            file=sys.stderr,
+        )
         return 130
 
 

@@ -56,7 +56,8 @@ def method_panel(cls: Any, fields: tuple[Any, ...], shown: bool) -> MethodPanel:
             widgets[field.name] = option_widget(cls.name, field)
         if len(switches) > 1:
             ablate = gr.Checkbox(
-                False, label=text.ABLATE, info=f"Adds up to {len(switches)} columns.", elem_classes="kv-option kv-kind-bool kv-ablate",
+                False, label=text.ABLATE, info=f"Adds up to {len(switches)} columns.",
+                elem_classes="kv-option kv-kind-bool kv-ablate",
                 elem_id=f"kv-ablate-{cls.name}",
             )  # fmt: skip
         if rest:

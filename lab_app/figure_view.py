@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
+
 from viz.figure import FigureView, Panel
 from viz.theme import PLOTLY_DARK, PLOTLY_LIGHT
 
 #: app.js is deferred, so a component may come to life before it.
 MOUNT = """
-const start = () => window.KVLab ? window.KVLab.figures(element, props, trigger, watch) : setTimeout(start, 30);
+const start = () =>
+  window.KVLab ? window.KVLab.figures(element, props, trigger, watch) : setTimeout(start, 30);
 start();
 """
 
@@ -33,7 +35,10 @@ def figure_view(name: str) -> gr.HTML:
 
 def payload(views: Sequence[FigureView | Panel]) -> dict[str, Any]:
     """What the browser needs to draw the views."""
-    return {"themes": {"light": PLOTLY_LIGHT, "dark": PLOTLY_DARK}, "views": [_panel(view) if isinstance(view, Panel) else _figure(view) for view in views]}
+    return {
+        "themes": {"light": PLOTLY_LIGHT, "dark": PLOTLY_DARK},
+        "views": [_panel(view) if isinstance(view, Panel) else _figure(view) for view in views],
+    }
 
 
 def _panel(view: Panel) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import numpy as np
 
 from backend.records import Outcome, RunRecord
 from viz import words
+from viz.facts import final_agent
 from viz.glossary import term
-from viz.verdict import compare, final_agent
+from viz.verdict import compare
 from viz.words import escape, number
 
 TRY = "Not tried in this run. "
@@ -45,7 +46,13 @@ def standings(record: RunRecord) -> list[Standing]:
 
 
 def _mean_error(outcomes: list[Outcome]) -> float | None:
-    parts = [e[:, taken] for o in outcomes if (taken := words.main_actions(o) > 0).any() for e in (o.key_error, o.value_error) if e is not None]
+    parts = [
+        error[:, taken]
+        for o in outcomes
+        if (taken := words.main_actions(o) > 0).any()
+        for error in (o.key_error, o.value_error)
+        if error is not None
+    ]
     values = np.concatenate([p.ravel() for p in parts]) if parts else np.zeros(0)
     return float(np.nanmean(values)) if values.size else None
 
@@ -56,16 +63,22 @@ def where(record: RunRecord) -> str:
     if not found:
         return "Nothing was copied from a cache in this run, so there is nothing to trace."
     if record.request.mode == "free":
-        return f"Only a {term('pinned')} run can trace it: free-running methods read different texts. Switch the mode and run again."
+        return (
+            f"Only a {term('pinned')} run can trace it: free-running methods read different texts. "
+            "Switch the mode and run again."
+        )
     rank = {"answer": 0, "text": 1, "same": 2}
     told = min(found, key=lambda s: (rank.get(s.kind, 3), -(s.error or 0)))
     worst = _worst_segment(record, told.label)
     changed = [a for a in record.agents if _differs(record, a, told.label)]
-    said = f"{escape(told.name)} first departs from dense at {_agent(record, changed[0])}. " if changed else ""
+    said = (
+        f"{escape(told.name)} first departs from dense at {_agent(record, changed[0])}. " if changed else ""
+    )
     if worst is None:
         return said or f"{escape(told.name)} left no measurable error in the cache."
     agent, name, error, layer = worst
-    said += f"Its copied cache is furthest from dense’s in the {_segment(record, name)} of {_agent(record, agent)}’s prompt: "
+    place = f"{_segment(record, name)} of {_agent(record, agent)}’s prompt"
+    said += f"Its copied cache is furthest from dense’s in the {place}: "
     return said + f"mean error <b>{number(error, 2)}</b> of dense’s size, worst at layer {layer}."
 
 
@@ -109,8 +122,11 @@ def repair(record: RunRecord) -> str:
     refused = [s for s in found if s.kind == "nothing"]
     names = {choice.label: choice.name for choice in record.request.methods}
     if not reused:
-        return "Nothing needs repair. To see what correction does, let a method reuse: fill its pools or raise gamma."
-    if len(better) > 1 and (steps := _steps(record, better + plain, names)):
+        return (
+            "Nothing needs repair. To see what correction does, let a method reuse: "
+            "fill its pools or raise gamma."
+        )
+    if len(better) > 1 and (steps := _steps(better + plain)):
         return steps
     if better and plain:
         return _corrected(min(better, key=_distance), max(plain, key=_distance))
@@ -118,14 +134,16 @@ def repair(record: RunRecord) -> str:
         name = escape(refused[0].name)
         if any(names.get(s.label) == "kvcomm" for s in refused):
             return (
-                f"{name}’s {term('gate')} refused to reuse and computed the prompts: safe, but nothing was gained. More anchors "
-                f"or a higher {term('gamma')} let it correct instead."
+                f"{name}’s {term('gate')} refused to reuse and computed the prompts: safe, but nothing was "
+                f"gained. More anchors or a higher {term('gamma')} let it correct instead."
             )
-        return f"{name} copied nothing here. Computing the prompt is always a repair; it costs dense’s time."
+        return f"{name} copied nothing. Computing the prompt is always a repair; it costs dense’s time."
     if plain and all(s.kind == "same" for s in plain) and all((s.error or 0) < 0.01 for s in plain):
         return "Nothing needs repair: the copied cache agrees with dense’s."
     if better:
-        return f"{escape(better[0].name)} already corrects its copies; add Naive to see how much that repairs."
+        return (
+            f"{escape(better[0].name)} already corrects its copies; add Naive to see how much that repairs."
+        )
     return TRY + "Add KVCOMM: it corrects the copied cache by the offsets that similar earlier texts showed."
 
 
@@ -135,28 +153,43 @@ def _distance(standing: Standing) -> float:
 
 def _corrected(better: Standing, plain: Standing) -> str:
     name, other = escape(better.name), escape(plain.name)
-    parts = []
+    moved = []
     if better.error is not None and plain.error is not None:
-        parts.append(f"the mean cache error from {number(plain.error, 2)} to <b>{number(better.error, 2)}</b>")
+        moved.append(f"mean cache error {number(plain.error, 2)} to <b>{number(better.error, 2)}</b>")
     if better.kl is not None and plain.kl is not None:
-        parts.append(f"the {term('KL')} of the first token from {number(plain.kl, 2)} to <b>{number(better.kl, 2)}</b> nats")
-    kept = {"same": " and wrote dense’s texts", "text": " and kept the answer"}.get(better.kind, ", but the answer still changed")
-    if not parts:
-        return f"Correcting the copies with anchors ({name}){kept}."
-    if _distance(better) > _distance(plain):
-        return f"Not correction, this time: {name} moved {' and '.join(parts)} compared with {other}."
-    return f"Correcting the copies with anchors: {name} brings {' and '.join(parts)} compared with {other}{kept}."
+        moved.append(
+            f"{term('KL')} of the first token {number(plain.kl, 2)} to <b>{number(better.kl, 2)}</b> nats"
+        )
+    nearer = _distance(better) < _distance(plain)
+    kept, lost = better.kind != "answer", plain.kind == "answer"
+    if kept and lost:
+        said = f"Correcting the copies with anchors: {name} kept the answer that {other} lost"
+        said += "" if nearer or not moved else ", though on average it is not nearer to dense"
+    elif lost:
+        said = f"Not this correction: under {name} the answer changed too" + (
+            ", though it is nearer to dense" if nearer else ""
+        )
+    elif kept:
+        said = (
+            f"Correcting the copies with anchors brings {name} nearer to dense than {other}"
+            if nearer
+            else (f"Nothing: the answer held, and {name}’s correction is not nearer to dense than {other}")
+        )
+    else:
+        said = f"Leaving the correction out: {name} changed the answer and {other} did not"
+    return said + (f" ({'; '.join(moved)})." if moved else ".")
 
 
-def _steps(record: RunRecord, found: list[Standing], names: dict[str, str]) -> str:
+def _steps(found: list[Standing]) -> str:
     """With a method and itself minus single steps in one run: which step matters most."""
-    whole = next((s for s in found if s.label == names.get(s.label) and any(o.label.startswith(f"{s.label} without ") for o in found)), None)
+    whole = next((s for s in found if any(o.label.startswith(f"{s.label} without ") for o in found)), None)
     if whole is None:
         return ""
     without = [s for s in found if s.label.startswith(f"{whole.label} without ")]
     worst = max(without, key=_distance)
+    step = words.escape(worst.label.removeprefix(whole.label + " without "))
     unit = "nats of KL at the first token" if whole.kl is not None else "mean cache error"
     return (
         f"All steps together leave {number(_distance(whole), 2)} {unit}. The step that matters most is "
-        f"<b>{escape(worst.label.removeprefix(whole.label + ' without '))}</b>: switched off, it is {number(_distance(worst), 2)}."
+        f"<b>{step}</b>: switched off, it is {number(_distance(worst), 2)}."
     )

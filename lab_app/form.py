@@ -98,7 +98,10 @@ def read_number(value: Any, label: str, low: float, high: float, whole: bool, wh
     """A number in its range."""
     allowed = f"allowed: {low:g} to {high:g}{', whole numbers' if whole else ''}"
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise OptionError(f"{label} is {'empty' if value in (None, '') else repr(value)[:40]}; {allowed}. Give a number.", field=where)
+        raise OptionError(
+            f"{label} is {'empty' if value in (None, '') else repr(value)[:40]}; {allowed}. Give a number.",
+            field=where,
+        )
     if not low <= value <= high or (whole and value != int(value)):
         raise OptionError(f"{label} is {value:g}; {allowed}. Change it.", field=where)
     return int(value) if whole else float(value)
@@ -110,7 +113,9 @@ def read_methods(form: Form) -> tuple[MethodChoice, ...]:
 
     for name in form.methods:
         if name not in method_names():
-            raise OptionError(f"There is no method {str(name)[:40]!r}. Choose among the chips.", field="methods")
+            raise OptionError(
+                f"There is no method {str(name)[:40]!r}. Choose among the chips.", field="methods"
+            )
     out: list[MethodChoice] = []
     problems: list[Problem] = []
     for name in method_names():
@@ -129,13 +134,20 @@ def read_methods(form: Form) -> tuple[MethodChoice, ...]:
     if problems:
         raise Problems(problems)
     if len(out) > MOST_COLUMNS:
-        raise OptionError(f"That makes {len(out)} columns; up to {MOST_COLUMNS} can be compared. Leave a method out.", field="methods")
+        raise OptionError(
+            f"That makes {len(out)} columns; up to {MOST_COLUMNS} can be compared. Leave a method out.",
+            field="methods",
+        )
     return tuple(out)
 
 
 def blanks(name: str, given: Mapping[str, Any]) -> list[Problem]:
     """Options whose box is empty."""
-    return [Problem(f"{name}.{key}", "This box is empty. Give a number.") for key, value in given.items() if value is None or value == ""]
+    return [
+        Problem(f"{name}.{key}", "This box is empty. Give a number.")
+        for key, value in given.items()
+        if value is None or value == ""
+    ]
 
 
 def ablations(name: str, options: Mapping[str, Any]) -> list[MethodChoice]:

@@ -7,11 +7,12 @@ the log.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,13 @@ from backend.errors import LabError, RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
 from backend.prompts import Example, Preset, notices, preset_requests
 from backend.records import RunRecord, RunRequest
-from viz.comparison import live_html
-from viz.words import plural
-
 from lab_app import form as forms
 from lab_app import html, text
 from lab_app.form import Form, Problem, Problems
 from lab_app.results import choices, drawing, results
 from lab_app.sessions import Lab, Visit
+from viz.comparison import live_html
+from viz.words import plural
 
 LOG = logging.getLogger("lab_app")
 VALUE_SLOTS, AGENT_SLOTS = 6, 8
@@ -70,7 +70,11 @@ class Handlers:
         preset = forms.find_preset(name)
         pipeline = preset.pipeline
         visit.next_example = 0
-        update: Update = {"preset": name, "scenario": html.scenario(preset), "declared": ", ".join(pipeline.declared)}
+        update: Update = {
+            "preset": name,
+            "scenario": html.scenario(preset),
+            "declared": ", ".join(pipeline.declared),
+        }
         for slot in range(AGENT_SLOTS):
             there = slot < len(pipeline.agents)
             update[f"template_{slot}"] = pipeline.agents[slot].template if there else ""
@@ -94,21 +98,13 @@ class Handlers:
     def refresh(self, visit: Visit, form: Form) -> Update:
         """Everything on the bench that follows from what was typed; clears mended errors."""
         update: Update = {"shown_methods": form.methods}
+        with contextlib.suppress(LabError):  # told by read_request, with everything else
+            update |= self._derived(visit, form)
         try:
-            pipeline = forms.read_pipeline(form)
-            before, visit.value_names = visit.value_names, pipeline.inputs
-            update |= html.bench(pipeline, self._count(pipeline, form))
-            moved = visit.value_names != before
-            update["values"] = tuple(
-                (html.label(pipeline, name), form.values.get(name, "") if moved else None) for name in pipeline.inputs
-            )
-            update["notices"] = html.notices(notices(pipeline))
             request = forms.read_request(form, visit.example)
-        except LabError as error:
-            update |= problems(error, visit, form)
-            update["cost"] = ""
-        else:
             update |= problems(None) | self._cost(visit, form, request)
+        except LabError as error:
+            update |= problems(error, visit, form) | {"cost": ""}
         update["known"] = html.known(visit.example, form.values)
         stale = visit.ran is not None and visit.ran != statement(form)
         if visit.cancel is None and visit.record is not None:
@@ -117,6 +113,18 @@ class Handlers:
             elif visit.ran is not None:
                 update["status"] = ""
         return update
+
+    def _derived(self, visit: Visit, form: Form) -> Update:
+        """Graph, cards, boxes and hints that follow from the templates."""
+        pipeline = forms.read_pipeline(form)
+        before, visit.value_names = visit.value_names, pipeline.inputs
+        update: Update = html.bench(pipeline, self._count(pipeline, form))
+        moved = visit.value_names != before
+        update["values"] = tuple(
+            (html.label(pipeline, name), form.values.get(name, "") if moved else None)
+            for name in pipeline.inputs
+        )
+        return update | {"notices": html.notices(notices(pipeline))}
 
     def _count(self, pipeline: Any, form: Form) -> dict[int, int]:
         counts: dict[int, int] = {}
@@ -131,18 +139,26 @@ class Handlers:
         warm = self._warm_count(visit, form, request)
         once = visit.engine.estimate(request)
         before = visit.engine.estimate(request, warm).seconds if warm else 0.0
-        return {"cost": html.cost(once, warm, before), "pools": html.pools(visit.engine.pools(request), forms.keeps_pools(request.methods))}
+        return {
+            "cost": html.cost(once, warm, before),
+            "pools": html.pools(visit.engine.pools(request), forms.keeps_pools(request.methods)),
+        }
 
     def _warm_count(self, visit: Visit, form: Form, request: RunRequest) -> int:
         """How many requests to send first: none when the pools hold something already."""
         if not form.warm or not forms.keeps_pools(request.methods):
             return 0
-        if any(pool.anchors for pool in visit.engine.pools(request)) or example(forms.find_preset(form.preset), 0) is None:
+        if (
+            any(pool.anchors for pool in visit.engine.pools(request))
+            or example(forms.find_preset(form.preset), 0) is None
+        ):
             return 0
         return self._asked(form)
 
     def _asked(self, form: Form) -> int:
-        return int(forms.read_number(form.warm_count, "The number of requests", 1, forms.WARM_LIMIT, True, "warm"))
+        return int(
+            forms.read_number(form.warm_count, "The number of requests", 1, forms.WARM_LIMIT, True, "warm")
+        )
 
     # -- running ----------------------------------------------------------------------------------
 
@@ -172,7 +188,9 @@ class Handlers:
             count = self._asked(form)
             yield problems(None)
             if not forms.keeps_pools(request.methods):
-                raise Problems([Problem("warm", "None of the chosen methods keeps anchor pools. Choose KVCOMM.")])
+                raise Problems(
+                    [Problem("warm", "None of the chosen methods keeps anchor pools. Choose KVCOMM.")]
+                )
             with self.lab.in_line() as wait:
                 yield from waiting(wait, cancel)
                 events = visit.engine.warm_up(request, warm_set(form, count), cancel=cancel)
@@ -181,9 +199,15 @@ class Handlers:
 
         yield from self._guarded(visit, form, work)
 
-    def _guarded(self, visit: Visit, form: Form, work: Callable[[threading.Event], Iterator[Update]]) -> Iterator[Update]:
+    def _guarded(
+        self, visit: Visit, form: Form, work: Callable[[threading.Event], Iterator[Update]]
+    ) -> Iterator[Update]:
         if visit.cancel is not None:
-            yield {"status": html.status("A run of this page is still going on. Wait for it or press Cancel.", "busy")}
+            yield {
+                "status": html.status(
+                    "A run of this page is still going on. Wait for it or press Cancel.", "busy"
+                )
+            }
             return
         cancel = visit.cancel = threading.Event()
         try:
@@ -263,7 +287,11 @@ class Handlers:
             return {"error_record": html.error(str(error))}
         except Exception:
             LOG.exception("a record could not be drawn")
-            return {"error_record": html.error("This record is complete but cannot be drawn by this version of the lab.")}
+            return {
+                "error_record": html.error(
+                    "This record is complete but cannot be drawn by this version of the lab."
+                )
+            }
         visit.keep(record)
         visit.ran = None
         return update | results(visit) | {"error_record": "", "status": html.status(text.OPENED, "note")}
@@ -290,10 +318,10 @@ def warm_set(form: Form, count: int) -> list[Example]:
 
 def statement(form: Form) -> Form:
     """The part of the bench that decides a run's result."""
-    import dataclasses
-
     shown = {name: form.options.get(name, {}) for name in form.methods}
-    return dataclasses.replace(form, warm=True, warm_count=20, options=shown, methods=tuple(sorted(form.methods)))
+    return dataclasses.replace(
+        form, warm=True, warm_count=20, options=shown, methods=tuple(sorted(form.methods))
+    )
 
 
 def waiting(wait: Callable[[float], int], cancel: threading.Event) -> Iterator[Update]:
@@ -320,7 +348,13 @@ def back(visit: Visit) -> Update:
 
 def problems(error: LabError | None, visit: Visit | None = None, form: Form | None = None) -> Update:
     """Messages beside their fields; what has no field of its own goes under the Run button."""
-    found = error.found if isinstance(error, Problems) else [Problem(error.field or "", str(error))] if error else []
+    found = (
+        error.found
+        if isinstance(error, Problems)
+        else [Problem(error.field or "", str(error))]
+        if error
+        else []
+    )
     grouped: dict[str, str] = {}
     for problem in found:
         slot = slot_of(problem.field, visit, form)

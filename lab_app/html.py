@@ -7,18 +7,31 @@ from typing import Any
 
 from backend.prompts import Agent, Example, Pipeline, Preset
 from backend.records import Certificate, ModelInfo, PoolState
+from lab_app import text
 from viz.glossary import term
 from viz.graph import graph_svg
 from viz.pills import pill, template_html
 from viz.words import clip, escape, listing, number, plural, size
 
-from lab_app import text
-
+#: The name's mark, a small strip: x, y, width, colour.
+CELLS = (
+    (0, 0, 7, 0),
+    (8.5, 0, 17.5, 0),
+    (0, 7, 7, 0),
+    (8.5, 7, 9, 1),
+    (19, 7, 7, 2),
+    (0, 14, 13, 1),
+    (14.5, 14, 11.5, 3),
+)
 MARK = (
-    '<svg class="kv-mark" viewBox="0 0 26 20" aria-hidden="true"><rect class="m0" x="0" y="0" width="7" height="5"/>'
-    '<rect class="m0" x="8.5" y="0" width="17.5" height="5"/><rect class="m0" x="0" y="7" width="7" height="5"/>'
-    '<rect class="m1" x="8.5" y="7" width="9" height="5"/><rect class="m2" x="19" y="7" width="7" height="5"/>'
-    '<rect class="m1" x="0" y="14" width="13" height="5"/><rect class="m3" x="14.5" y="14" width="11.5" height="5"/></svg>'
+    '<svg class="kv-mark" viewBox="0 0 26 20" aria-hidden="true">'
+    + "".join(f'<rect class="m{c}" x="{x}" y="{y}" width="{w}" height="5"/>' for x, y, w, c in CELLS)
+    + "</svg>"
+)
+BENCH_ICON = '<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M1.5 2.5h13v11h-13zM6 2.5v11"/></svg>'
+THEME_ICON = (
+    '<svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="8" cy="8" r="6"/>'
+    '<path class="kv-fill" d="M8 2a6 6 0 0 1 0 12z"/></svg>'
 )
 
 
@@ -36,12 +49,11 @@ def topbar(info: ModelInfo | None) -> str:
     return (
         '<header class="kv-topbar">'
         '<button type="button" class="kv-icon-button" data-kv="bench" aria-label="Show or hide the bench" '
-        'aria-expanded="true" aria-controls="kv-bench"><svg viewBox="0 0 16 16" aria-hidden="true"><path d="M1.5 2.5h13v11h-13zM6 2.5v11"/></svg></button>'
+        f'aria-expanded="true" aria-controls="kv-bench">{BENCH_ICON}<span>Bench</span></button>'
         f'<h1 class="kv-brand">{MARK}<span>{text.NAME}</span></h1><p class="kv-tagline">{text.TAGLINE}</p>'
         f'<div class="kv-topbar-end">{chip}'
-        '<button type="button" class="kv-icon-button" data-kv="theme" aria-label="Switch between light and dark">'
-        '<svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="8" cy="8" r="6"/><path class="kv-fill" d="M8 2a6 6 0 0 1 0 12z"/></svg>'
-        "</button></div></header>"
+        '<button type="button" class="kv-icon-button" data-kv="theme" '
+        f'aria-label="Switch between light and dark">{THEME_ICON}</button></div></header>'
     )
 
 
@@ -50,10 +62,12 @@ def model_chip(info: ModelInfo) -> str:
     sound = info.certificate.relocatable
     badge = "keys can be moved" if sound else "keys cannot be moved"
     mark = "✓" if sound else "✗"
+    shape = f"{short_count(info.parameters)} · {info.device} · {info.dtype}"
     name = "embedded model" if info.name == "embedded" else clip(info.name.rstrip("/").split("/")[-1], 32)
     return (
-        f'<details class="kv-model"><summary title="Open the model\'s certificate"><span class="kv-chip"><b>{escape(name)}</b>'
-        f'<span class="kv-chip-facts">{short_count(info.parameters)} · {escape(info.device)} · {escape(info.dtype)}</span>'
+        f'<details class="kv-model"><summary title="Open the model\'s certificate">'
+        f'<span class="kv-chip"><b>{escape(name)}</b>'
+        f'<span class="kv-chip-facts">{escape(shape)}</span>'
         f'<span class="kv-cert {"kv-good" if sound else "kv-bad"}">{mark} {badge}</span></span></summary>'
         f'<div class="kv-popover">{facts(info)}{certificate(info.certificate)}</div></details>'
     )
@@ -63,7 +77,10 @@ def facts(info: ModelInfo) -> str:
     """The model's shape as a list."""
     rows = (
         ("Parameters", f"{info.parameters:,}"),
-        ("Layers, heads", f"{info.layers} layers, {info.heads} heads, {info.kv_heads} KV heads of {info.head_dim}"),
+        (
+            "Layers, heads",
+            f"{info.layers} layers, {info.heads} heads, {info.kv_heads} KV heads of {info.head_dim}",
+        ),
         ("Context", f"{info.context_tokens:,} tokens, vocabulary {info.vocabulary:,}"),
         ("Cache", f"{size(info.kv_bytes_per_token)} per token"),
         ("Weights", info.weights_hash[:16]),
@@ -74,36 +91,52 @@ def facts(info: ModelInfo) -> str:
 def certificate(found: Certificate) -> str:
     """The certificate: what shifting a text by some positions does to its keys and values, per layer."""
     rows = "".join(
-        f"<tr><td>{index}</td><td>{layer.kind}</td><td>{number(layer.key_error, 2)}</td><td>{number(layer.value_error, 2)}</td></tr>"
+        f"<tr><td>{index}</td><td>{layer.kind}</td><td>{number(layer.key_error, 2)}</td>"
+        f"<td>{number(layer.value_error, 2)}</td></tr>"
         for index, layer in enumerate(found.layers)
     )
     return (
-        f'<h3>{term("certificate", "Certificate")}</h3><p>{escape(found.reason)}</p>'
-        f"<p>Found by moving a text by {found.shift_tokens} positions. {term('numerical floor', 'Numerical floor')}: "
-        f"{number(found.floor, 2)} relative, {number(found.logit_floor, 2)} in logits.</p>"
-        '<div class="kv-scroll"><table class="kv-table"><thead><tr><th>layer</th><th>kind</th><th>key error</th>'
+        f"<h3>{term('certificate', 'Certificate')}</h3><p>{escape(found.reason)}</p>"
+        f"<p>Found by moving a text by {found.shift_tokens} positions. "
+        f"{term('numerical floor', 'Numerical floor')}: {number(found.floor, 2)} relative, "
+        f"{number(found.logit_floor, 2)} in logits.</p>"
+        '<div class="kv-scroll"><table class="kv-table"><thead><tr><th>layer</th><th>kind</th>'
+        "<th>key error</th>"
         f"<th>value error</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
 def scenario(preset: Preset) -> str:
     """One sentence on the scenario, and what it needs."""
-    needs = "" if preset.model == "embedded" else f" Needs a model with {preset.needs_context:,} tokens of context."
+    needs = (
+        ""
+        if preset.model == "embedded"
+        else f" Needs a model with {preset.needs_context:,} tokens of context."
+    )
     return f'<p class="kv-help">{escape(preset.pipeline.summary)}{needs}</p>'
 
 
 def bench(pipeline: Pipeline, counts: Mapping[int, int]) -> dict[str, Any]:
     """Graph, cards and pills that follow from the pipeline."""
-    update: dict[str, Any] = {"graph": graph_svg(pipeline), "agents": tuple(card_label(a, counts) for a in pipeline.agents)}
+    update: dict[str, Any] = {"graph": graph_svg(pipeline), "agents": len(pipeline.agents)}
     for slot, agent in enumerate(pipeline.agents):
-        update[f"pills_{slot}"] = f'<p class="kv-help">{escape(agent.role)}</p>{template_html(pipeline, agent.id)}'
+        update[f"head_{slot}"] = card_head(agent, counts.get(agent.id))
+        update[f"pills_{slot}"] = (
+            f'<p class="kv-help">{escape(agent.role)}</p>{template_html(pipeline, agent.id)}'
+        )
     return update
 
 
-def card_label(agent: Agent, counts: Mapping[int, int]) -> str:
-    """An agent's card in one line."""
-    count = f"  ·  {counts[agent.id]:,} tokens" if agent.id in counts else ""
-    return f"{agent.id}  {agent.name}{count}"
+def card_head(agent: Agent, tokens: int | None) -> str:
+    """An agent's card in one line. The box opens it; its state lives in the browser."""
+    count = f'<span class="kv-agent-count">{plural(tokens, "token")}</span>' if tokens is not None else ""
+    name = escape(agent.name)
+    return (
+        f'<label class="kv-agent-head"><input type="checkbox" class="kv-agent-open" '
+        f'aria-label="Edit the prompt of {name}">'
+        f'<span class="kv-step">{agent.id}</span><span class="kv-agent-name">{name}</span>{count}'
+        '<svg viewBox="0 0 10 10" aria-hidden="true"><path d="M2 3.5 5 6.5 8 3.5"/></svg></label>'
+    )
 
 
 def label(pipeline: Pipeline, name: str) -> str:
@@ -135,10 +168,15 @@ def duration(seconds: float) -> str:
 
 def cost(once: Any, warm: int, before: float) -> str:
     """What a run will cost."""
-    first = f"Sends {plural(warm, 'request')} to the pools first (about {duration(before)}). " if warm else ""
     total = duration(once.seconds + before)
     about = total if total.startswith("under") else f"about {total}"
-    return f'<p class="kv-cost">{first}<b>{about}</b>, {size(once.bytes)}, {once.tokens:,} tokens to read</p>'
+    first = (
+        f" Of this, about {duration(before)} send {plural(warm, 'request')} to the pools first."
+        if warm
+        else ""
+    )
+    amount = f"{size(once.bytes)}, {once.tokens:,} tokens to read."
+    return f'<p class="kv-cost"><b>{about[0].upper()}{about[1:]}</b>, {amount}{first}</p>'
 
 
 def pools(states: Sequence[PoolState], kept: bool) -> str:
@@ -149,11 +187,13 @@ def pools(states: Sequence[PoolState], kept: bool) -> str:
     if not any(state.anchors for state in rows.values()):
         return f'<p class="kv-help">{term("anchor pool", "Anchor pools")}: empty.</p>'
     items = "".join(
-        f'<li><span>{escape(name)}</span><i style="--kv-fill:{100 * len(s.anchors) / max(1, s.capacity):.0f}%"></i>'
+        f"<li><span>{escape(name)}</span>"
+        f'<i style="--kv-fill:{100 * len(s.anchors) / max(1, s.capacity):.0f}%"></i>'
         f'<b class="kv-num">{len(s.anchors)}/{s.capacity}</b></li>'
         for name, s in rows.items()
     )
-    return f'<p class="kv-help">{term("anchor pool", "Anchor pools")} of this page</p><ul class="kv-pools">{items}</ul>'
+    title = f'<p class="kv-help">{term("anchor pool", "Anchor pools")} of this page</p>'
+    return f'{title}<ul class="kv-pools">{items}</ul>'
 
 
 def error(message: str) -> str:
@@ -164,9 +204,12 @@ def error(message: str) -> str:
 def status(message: str, kind: str, done: int = 0, total: int = 0, again: bool = False) -> str:
     """The line above the results: ``running``, ``busy``, ``edited``, ``note`` or ``error``."""
     bar = f'<i class="kv-status-bar" style="--kv-fill:{100 * done / total:.1f}%"></i>' if total else ""
-    button = f'<button type="button" class="kv-small-button" data-kv="run">{text.AGAIN}</button>' if again else ""
+    button = (
+        f'<button type="button" class="kv-small-button" data-kv="run">{text.AGAIN}</button>' if again else ""
+    )
     role = "alert" if kind == "error" else "status"
-    return f'<div class="kv-status kv-status-{kind}" data-state="{kind}" role="{role}"><p>{escape(message)}</p>{button}{bar}</div>'
+    head = f'<div class="kv-status kv-status-{kind}" data-state="{kind}" role="{role}">'
+    return f"{head}<p>{escape(message)}</p>{button}{bar}</div>"
 
 
 TONES = {
@@ -177,13 +220,15 @@ TONES = {
 }
 
 
-def verdict_card(sentence_html: str, tone: str, points: Sequence[str], where: str, repair: str, footer: str) -> str:
+def verdict_card(
+    sentence_html: str, tone: str, points: Sequence[str], where: str, repair: str, footer: str
+) -> str:
     """One look, three questions: the outcome, its source, its repair."""
     items = "".join(f"<li>{escape(point)}</li>" for point in points)
     listed = f"<ul>{items}</ul>" if items else ""
     return (
         f'<section class="kv-verdict kv-verdict-{tone}" aria-label="{text.QUESTION_1}">'
-        f'<p class="kv-eyebrow">{text.QUESTION_1} <span class="kv-verdict-tone">{TONES.get(tone, tone)}</span></p>'
+        f'<p class="kv-eyebrow">{text.QUESTION_1} <span class="kv-verdict-tone">{TONES[tone]}</span></p>'
         f'<p class="kv-verdict-sentence">{sentence_html}</p><div class="kv-answers">'
         f'<div><p class="kv-eyebrow">{text.QUESTION_2}</p><p>{where}</p></div>'
         f'<div><p class="kv-eyebrow">{text.QUESTION_3}</p><p>{repair}</p></div></div>'
@@ -194,8 +239,10 @@ def verdict_card(sentence_html: str, tone: str, points: Sequence[str], where: st
 def empty_card() -> str:
     """Before the first run."""
     return (
-        f'<section class="kv-verdict kv-verdict-empty" aria-label="{text.QUESTION_1}"><p class="kv-eyebrow">{text.QUESTION_1}</p><p class="kv-verdict-sentence">'
-        f'<strong class="kv-verdict-head">{text.EMPTY_VERDICT}</strong><span class="kv-verdict-rest">{text.EMPTY_HELP}</span></p></section>'
+        f'<section class="kv-verdict kv-verdict-empty" aria-label="{text.QUESTION_1}">'
+        f'<p class="kv-eyebrow">{text.QUESTION_1}</p><p class="kv-verdict-sentence">'
+        f'<strong class="kv-verdict-head">{text.EMPTY_VERDICT}</strong>'
+        f'<span class="kv-verdict-rest">{text.EMPTY_HELP}</span></p></section>'
     )
 
 
@@ -210,7 +257,8 @@ def download(token: str | None) -> str:
         return f'<p class="kv-help">{text.NO_RECORD}</p>'
     return (
         f'<div class="kv-download"><p class="kv-help">{text.RECORD_HELP}</p>'
-        f'<a class="kv-button" id="kv-download" href="lab/record/{escape(token)}" download>Save this run</a></div>'
+        f'<a class="kv-button" id="kv-download" href="lab/record/{escape(token)}" download>'
+        "Save this run</a></div>"
     )
 
 

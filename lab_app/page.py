@@ -6,16 +6,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gradio as gr
+
 from backend.methods.registry import method_class, method_names, option_fields
 from backend.prompts import load_preset, preset_names
-from viz.registry import TABS
-
 from lab_app import html, text
 from lab_app.controls import MethodPanel, error_slot, method_panel
 from lab_app.figure_view import figure_view
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS
+from viz.registry import TABS
 
-RAW = "const go = () => window.KVLab ? window.KVLab.raw(element, props, trigger, watch) : setTimeout(go, 30); go();"
+RAW = (
+    "const go = () => window.KVLab ? window.KVLab.raw(element, props, trigger, watch) : setTimeout(go, 30);"
+    "go();"
+)
 METHODS_AT_FIRST = ("naive", "kvcomm")
 
 
@@ -70,12 +73,21 @@ def build_bench(page: Page, preset: str) -> None:
     names = [(load_preset(name).pipeline.title, name) for name in preset_names()]
     with section(text.SCENARIO, "scenario"):
         page.add(
-            preset=gr.Dropdown(names, value=preset, show_label=False, label=text.SCENARIO, container=False, elem_id="kv-preset"),
+            preset=gr.Dropdown(names, value=preset, show_label=False, label=text.SCENARIO, container=False,
+                elem_id="kv-preset",
+            ),
             scenario=block("scenario"), error_preset=error_slot("preset"), graph=block("graph"),
         )  # fmt: skip
     with section(text.REQUEST, "request"):
         for slot in range(VALUE_SLOTS):
-            box = gr.Textbox(label="Question", lines=2, max_lines=8, visible=slot == 0, elem_id=f"kv-value-{slot}", elem_classes="kv-value")
+            box = gr.Textbox(
+                label="Question",
+                lines=2,
+                max_lines=8,
+                visible=slot == 0,
+                elem_id=f"kv-value-{slot}",
+                elem_classes="kv-value",
+            )
             page.add(**{f"value_{slot}": box, f"error_value_{slot}": error_slot(f"value-{slot}")})
         with gr.Row(elem_classes="kv-line"):
             page.add(known=block("known"), next=gr.Button(text.NEXT, size="sm", elem_id="kv-next", scale=0))
@@ -83,9 +95,11 @@ def build_bench(page: Page, preset: str) -> None:
         chips = [(method_class(name).title, name) for name in method_names() if name != "dense"]
         page.add(
             methods=gr.CheckboxGroup(
-                chips, value=list(METHODS_AT_FIRST), show_label=False, label=text.METHODS, container=False, elem_id="kv-methods"
+                chips, value=list(METHODS_AT_FIRST), show_label=False, label=text.METHODS, container=False,
+                elem_id="kv-methods",
             ),
-            method_help=block("method-help", f'<p class="kv-help">{text.METHODS_HELP}</p>'), error_methods=error_slot("methods"),
+            method_help=block("method-help", f'<p class="kv-help">{text.METHODS_HELP}</p>'),
+            error_methods=error_slot("methods"),
         )  # fmt: skip
         for name in method_names():
             cls = method_class(name)
@@ -96,8 +110,13 @@ def build_bench(page: Page, preset: str) -> None:
             page.add(warm_group=warm_group)
             with gr.Row(elem_classes="kv-line"):
                 page.add(
-                    warm=gr.Checkbox(True, label=text.WARM, elem_id="kv-warm-first", elem_classes="kv-option kv-kind-bool"),
-                    warm_count=gr.Number(20, label="requests", step=1, elem_id="kv-warm-count", min_width=60, elem_classes="kv-inline-number"),
+                    warm=gr.Checkbox(
+                        True, label=text.WARM, elem_id="kv-warm-first", elem_classes="kv-option kv-kind-bool"
+                    ),
+                    warm_count=gr.Number(
+                        20, label="requests", step=1, elem_id="kv-warm-count", min_width=60,
+                        elem_classes="kv-inline-number",
+                    ),
                 )  # fmt: skip
             page.add(pools=block("pools"))
             with gr.Row(elem_classes="kv-line"):
@@ -108,23 +127,43 @@ def build_bench(page: Page, preset: str) -> None:
             page.add(error_warm=error_slot("warm"))
     with section(text.AGENTS, "agents"):
         for slot in range(AGENT_SLOTS):
-            with gr.Accordion(f"Agent {slot + 1}", open=False, visible=False, elem_classes="kv-agent", elem_id=f"kv-agent-{slot}") as card:
-                pills = block(f"pills-{slot}")
-                template = gr.Textbox(
-                    show_label=False, label="Template", lines=4, max_lines=18, container=False,
-                    elem_id=f"kv-template-{slot}", elem_classes="kv-template-box",
-                )  # fmt: skip
+            with gr.Column(
+                visible=False, min_width=0, elem_classes="kv-agent", elem_id=f"kv-agent-{slot}"
+            ) as card:
+                head = block(f"agent-head-{slot}")
+                with gr.Column(min_width=0, elem_classes="kv-agent-body"):
+                    pills = block(f"pills-{slot}")
+                    template = gr.Textbox(
+                        show_label=False, label="Template", lines=4, max_lines=18, container=False,
+                        elem_id=f"kv-template-{slot}", elem_classes="kv-template-box",
+                    )  # fmt: skip
+                error = error_slot(f"agent-{slot}")
             page.add(**{
-                f"agent_{slot}": card, f"pills_{slot}": pills, f"template_{slot}": template,
-                f"error_agent_{slot}": error_slot(f"agent-{slot}"),
+                f"agent_{slot}": card, f"head_{slot}": head, f"pills_{slot}": pills,
+                f"template_{slot}": template,
+                f"error_agent_{slot}": error,
             })  # fmt: skip
         page.add(error_agents=error_slot("agents"), notices=block("notices"))
-        page.add(declared=gr.Textbox(label=text.DECLARED, info=text.DECLARED_HELP, elem_id="kv-declared"), error_declared=error_slot("declared"))
+        page.add(
+            declared=gr.Textbox(label=text.DECLARED, info=text.DECLARED_HELP, elem_id="kv-declared"),
+            error_declared=error_slot("declared"),
+        )
     with gr.Accordion(text.MORE, open=False, elem_classes="kv-part kv-fold", elem_id="kv-part-decoding"):
-        page.add(mode=gr.Radio([(label, name) for name, label in text.MODES.items()], value="pinned", show_label=False, label="Mode", container=False, elem_id="kv-mode"))
+        page.add(
+            mode=gr.Radio(
+                [(label, name) for name, label in text.MODES.items()],
+                value="pinned",
+                show_label=False,
+                label="Mode",
+                container=False,
+                elem_id="kv-mode",
+            )
+        )
         with gr.Row(elem_classes="kv-numbers"):
             page.add(
-                max_new_tokens=gr.Number(96, label="Longest answer (tokens)", step=1, elem_id="kv-max-new-tokens"),
+                max_new_tokens=gr.Number(
+                    96, label="Longest answer (tokens)", step=1, elem_id="kv-max-new-tokens"
+                ),
                 temperature=gr.Number(0, label="Temperature (0: greedy)", step=0.1, elem_id="kv-temperature"),
                 top_p=gr.Number(1, label="Top-p", step=0.05, elem_id="kv-top-p"),
                 seed=gr.Number(0, label="Seed", step=1, elem_id="kv-seed"),
@@ -134,17 +173,33 @@ def build_bench(page: Page, preset: str) -> None:
 
 def build_stage(page: Page) -> None:
     """The centre: status, verdict, comparison, strip, microscope."""
-    page.add(status=block("status"), verdict=block("verdict", html.empty_card()), comparison=block("comparison"))
+    page.add(
+        status=block("status"), verdict=block("verdict", html.empty_card()), comparison=block("comparison")
+    )
     with gr.Column(elem_id="kv-results", visible=False) as results:
         page.add(results=results)
         with gr.Row(elem_id="kv-pickers"):
             gr.HTML(html.heading(text.QUESTION_2), apply_default_css=False, elem_id="kv-question-2")
             page.add(
-                pick_agent=gr.Dropdown([], label="Agent", elem_id="kv-pick-agent", min_width=120, filterable=False),
-                pick_method=gr.Dropdown([], label="Method", elem_id="kv-pick-method", min_width=120, filterable=False),
-                pick_segment=gr.Dropdown([], label="Segment or token", elem_id="kv-pick-segment", min_width=150, filterable=False),
+                pick_agent=gr.Dropdown(
+                    [], label="Agent", elem_id="kv-pick-agent", min_width=120, filterable=False
+                ),
+                pick_method=gr.Dropdown(
+                    [], label="Method", elem_id="kv-pick-method", min_width=120, filterable=False
+                ),
+                pick_segment=gr.Dropdown(
+                    [], label="Segment or token", elem_id="kv-pick-segment", min_width=150, filterable=False
+                ),
             )
-        page.add(strip=gr.HTML({"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW, elem_id="kv-strip", apply_default_css=False))
+        page.add(
+            strip=gr.HTML(
+                {"html": ""},
+                html_template='<div class="kv-raw"></div>',
+                js_on_load=RAW,
+                elem_id="kv-strip",
+                apply_default_css=False,
+            )
+        )
         with gr.Tabs(elem_id="kv-tabs"):
             for tab in TABS:
                 with gr.Tab(tab.label, id=tab.key, elem_id=f"kv-tab-{tab.key}") as widget:
@@ -154,5 +209,9 @@ def build_stage(page: Page) -> None:
     with gr.Column(elem_id="kv-file", elem_classes="kv-part"):
         gr.HTML('<h2 class="kv-part-title">Save and open runs</h2>', apply_default_css=False)
         page.add(download=block("download-area", html.download(None)))
-        page.add(upload=gr.UploadButton("Open a saved run", file_count="single", type="binary", size="sm", elem_id="kv-upload"))
+        page.add(
+            upload=gr.UploadButton(
+                "Open a saved run", file_count="single", type="binary", size="sm", elem_id="kv-upload"
+            )
+        )
         page.add(error_record=error_slot("record"))

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from backend.records import Prompt, RunRecord
-from viz import words
-from viz.comparison import comparison_html
-from viz.glossary import term
-from viz.registry import TABS, Selection
-from viz.strip import strip_html
-from viz.verdict import compare, final_agent, verdict
-from viz.words import escape, plural
-
 from lab_app import html, text
 from lab_app.figure_view import payload
 from lab_app.findings import repair, where
 from lab_app.sessions import Visit
+from viz import words
+from viz.comparison import comparison_html
+from viz.facts import final_agent
+from viz.glossary import term
+from viz.registry import TABS, Selection
+from viz.strip import strip_html
+from viz.verdict import compare, verdict
+from viz.words import escape, plural
 
 Update = dict[str, Any]
 
@@ -66,7 +66,11 @@ def segments(record: RunRecord, selection: Selection) -> list[tuple[str, str]]:
     out = [(text.ALL_SEGMENTS, "")]
     for span in prompt_of(record, selection.agent, selection.method).spans:
         if span.end > span.start:
-            name = words.slot_words(record.request.pipeline, span.name) if span.kind == "placeholder" else span.name
+            name = (
+                words.slot_words(record.request.pipeline, span.name)
+                if span.kind == "placeholder"
+                else span.name
+            )
             out.append((f"{name} · {plural(span.end - span.start, 'token')}", span.name))
     return out
 
@@ -100,8 +104,10 @@ def drawing(visit: Visit, picked: Update, strip: bool = True) -> Update:
     tab = next((t for t in TABS if t.key == visit.tab), TABS[0])
     update: Update = {f"view_{tab.key}": payload(tab.views(record, selection))}
     if strip:
-        # a mapping, because the strip carries its data in inert script elements, which plain HTML values may not
-        update["strip"] = {"html": strip_html(record, selection.agent, marked(record, selection), selection.method)}
+        # a mapping: the strip carries its data in inert script elements, which plain values may not
+        update["strip"] = {
+            "html": strip_html(record, selection.agent, marked(record, selection), selection.method)
+        }
     return update
 
 
@@ -109,12 +115,19 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
     """Everything under the status line, for a record or for none."""
     found = record or (visit.record if visit else None)
     if visit is None or found is None:
-        return {"results": False, "verdict": html.empty_card(), "comparison": "", "download": html.download(None)}
+        return {
+            "results": False,
+            "verdict": html.empty_card(),
+            "comparison": "",
+            "download": html.download(None),
+        }
     told = verdict(found)
     picked = choices(found, None, None, None)
     update: Update = {
         "results": True,
-        "verdict": html.verdict_card(told.sentence_html, told.tone, told.points, where(found), repair(found), factline(found)),
+        "verdict": html.verdict_card(
+            told.sentence_html, told.tone, told.points, where(found), repair(found), factline(found)
+        ),
         "comparison": comparison_html(found),
         "download": html.download(visit.shown),
     }
@@ -128,6 +141,9 @@ def factline(record: RunRecord) -> str:
     asked = f'<span class="kv-asked">{escape(words.clip(values, 140))}</span>' if values else ""
     when = record.created.replace("T", " ").split("+")[0]
     temperature = record.request.decoding.temperature
-    how = "greedy" if temperature == 0 else f"temperature {temperature:g}, seed {record.request.decoding.seed}"
+    how = (
+        "greedy" if temperature == 0 else f"temperature {temperature:g}, seed {record.request.decoding.seed}"
+    )
     title = escape(record.request.pipeline.title)
-    return f"{asked}<span>{title} · {mode} · {how} · {escape(words.clip(record.model.name, 40))} · {escape(when)} UTC</span>"
+    model = escape(words.clip(record.model.name, 40))
+    return f"{asked}<span>{title} · {mode} · {how} · {model} · {escape(when)} UTC</span>"

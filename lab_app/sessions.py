@@ -31,7 +31,9 @@ class Engine(Protocol):
     def run(self, request: RunRequest, *, cancel: threading.Event | None = None) -> Iterator[Event]:
         """Events, the last one a finished record."""
 
-    def warm_up(self, request: RunRequest, examples: Any, *, cancel: threading.Event | None = None) -> Iterator[Event]:
+    def warm_up(
+        self, request: RunRequest, examples: Any, *, cancel: threading.Event | None = None
+    ) -> Iterator[Event]:
         """Fill the pools of the request's methods; progress events only."""
 
     def estimate(self, request: RunRequest, count: int = 1) -> Any:
@@ -117,7 +119,13 @@ class Visit:
 class Lab:
     """The loaded model, the visits, and whose turn it is."""
 
-    def __init__(self, loader: Callable[[], Model], engine: Callable[[Model], Engine], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        loader: Callable[[], Model],
+        engine: Callable[[Model], Engine],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._loader, self._engine, self._clock = loader, engine, clock
         self._model: Model | None = None
         self._loading = threading.Lock()
@@ -150,7 +158,10 @@ class Lab:
         with self._guard:
             found = self._visits.get(visit_id)
             if found is None:
-                raise LabError("This page was idle for too long and its session has ended. Reload the page; nothing typed is lost until then.")
+                raise LabError(
+                    "This page was idle for too long and its session has ended. "
+                    "Reload the page; nothing typed is lost until then."
+                )
             found.used = self._clock()
             return found
 

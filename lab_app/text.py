@@ -34,13 +34,12 @@ CANCELLING = "Stopping after this step"
 QUESTION_1 = "Did reuse change the outcome?"
 QUESTION_2 = "Where does it come from?"
 QUESTION_3 = "What would repair it?"
-STRIP_HELP = "Each lane is one method, each cell one prompt token, coloured by what happened to its cache. Click a token to select its segment."
 ALL_SEGMENTS = "whole prompt"
 
 EMPTY_VERDICT = "Nothing has been run here yet."
 EMPTY_HELP = (
-    "Press Run on the left: the agents answer the question once with every prompt read in full (dense), and once more "
-    "with each reuse method. The difference appears here."
+    "Press Run on the left: the agents answer the question once with every prompt read in full (dense), and "
+    "once more with each reuse method. The difference appears here."
 )
 EDITED = "The bench was edited since this run, so the results below belong to the earlier input."
 AGAIN = "Run again"
@@ -48,12 +47,12 @@ FIRST_RUN = "This is a saved run. Press Run to make your own, or open another re
 OPENED = "Opened a saved record. The bench on the left keeps what you typed."
 CANCELLED = "Stopped. The results below are from the run before."
 UNEXPECTED = (
-    "The lab met an error that it did not expect ({kind}). Nothing you typed is lost. Try again, or change the last thing "
-    "you edited; the server's log holds the details."
+    "The lab met an error that it did not expect ({kind}). Nothing you typed is lost. Try again, or change the "
+    "last thing you edited; the server's log holds the details."
 )
 RECORD_HELP = (
-    "One file holds everything on this screen: prompts, texts, actions, offsets, timings and the model's certificate. "
-    "It opens here again, on any machine, without running the model."
+    "One file holds everything on this screen: prompts, texts, actions, offsets, timings and the model's "
+    "certificate. It opens here again, on any machine, without running the model."
 )
 NO_RECORD = "There is no run to save yet."
 WAITING = "Another run has the model: {before} before you."

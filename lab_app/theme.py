@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 import gradio as gr
+
 from viz.theme import FONT, MONO
 
 VARIABLES = {
@@ -51,7 +52,13 @@ VARIABLES = {
     "shadow_drop_lg": "0 6px 22px rgb(0 0 0 / .16)",
     "loader_color": "var(--kv-accent)",
 }
-PLAIN = {"block_border_width": "0px", "block_padding": "0px", "block_shadow": "none", "input_border_width": "1px", "layout_gap": "0px"}
+PLAIN = {
+    "block_border_width": "0px",
+    "block_padding": "0px",
+    "block_shadow": "none",
+    "input_border_width": "1px",
+    "layout_gap": "0px",
+}
 
 
 def theme() -> gr.themes.Base:

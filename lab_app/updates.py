@@ -18,7 +18,11 @@ def applied(page: Page, update: Update) -> dict[Any, Any]:
         special = SPECIAL.get(name)
         if special is not None:
             for widget, change in special(page, value).items():
-                out[widget] = {**out[widget], **change} if isinstance(out.get(widget), dict) and isinstance(change, dict) else change
+                out[widget] = (
+                    {**out[widget], **change}
+                    if isinstance(out.get(widget), dict) and isinstance(change, dict)
+                    else change
+                )
         elif name.startswith("pick_"):
             out[page[name]] = gr.update(choices=value[0], value=value[1])
         else:
@@ -31,12 +35,9 @@ def show_running(page: Page, running: bool) -> dict[Any, Any]:
     return {page["run"]: gr.update(visible=not running), page["cancel"]: gr.update(visible=running)}
 
 
-def show_agents(page: Page, labels: tuple[str, ...]) -> dict[Any, Any]:
+def show_agents(page: Page, count: int) -> dict[Any, Any]:
     """One card per agent."""
-    return {
-        page[f"agent_{slot}"]: gr.update(visible=True, label=labels[slot]) if slot < len(labels) else gr.update(visible=False)
-        for slot in range(AGENT_SLOTS)
-    }
+    return {page[f"agent_{slot}"]: gr.update(visible=slot < count) for slot in range(AGENT_SLOTS)}
 
 
 def show_values(page: Page, boxes: tuple[tuple[str, str | None], ...]) -> dict[Any, Any]:
@@ -60,20 +61,22 @@ def show_methods(page: Page, chosen: tuple[str, ...]) -> dict[Any, Any]:
 
 
 def show_errors(page: Page, errors: Mapping[str, str]) -> dict[Any, Any]:
-    """Every message in its slot; slots without one are emptied. A card with a message opens."""
+    """Every message in its slot; slots without one are emptied."""
     slots = error_slots(page)
     out: dict[Any, Any] = dict.fromkeys(slots.values(), "")
     for where, message in errors.items():
         slot = slots.get(f"error_{where}", page["error_run"])
         out[slot] = out[slot] + message
-        if where.startswith("agent_"):
-            out[page[where]] = gr.update(open=True)
     return out
 
 
 def error_slots(page: Page) -> dict[str, Any]:
     """Where messages about the bench can stand."""
-    slots = {name: widget for name, widget in page.widgets.items() if name.startswith("error_") and name != "error_record"}
+    slots = {
+        name: widget
+        for name, widget in page.widgets.items()
+        if name.startswith("error_") and name != "error_record"
+    }
     return slots | {f"error_{name}": panel.error for name, panel in page.panels.items()}
 
 

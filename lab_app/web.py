@@ -7,19 +7,20 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
-import viz.theme
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+import viz.theme
 from lab_app.sessions import Lab
 
 ASSETS = Path(__file__).parent / "assets"
 CACHE = {"Cache-Control": "no-cache"}
 #: Doors of the web framework that this page does not use.
 CLOSED = re.compile(
-    r"^/(gradio_api/)?(run/|call/|api/|info|runs|run-history|proxy=|mcp|monitoring|vibe-|dev/|deep_link)", re.IGNORECASE
+    r"^/(gradio_api/)?(run/|call/|api/|info|runs|run-history|proxy=|mcp|monitoring|vibe-|dev/|deep_link)",
+    re.IGNORECASE,
 )
 
 HEAD = """
@@ -57,7 +58,11 @@ def refusal(request: Request) -> str | None:
     if CLOSED.search(path):
         return "This door is closed."
     origin = request.headers.get("origin")
-    if origin and request.method not in ("GET", "HEAD") and origin.split("://")[-1] != request.headers.get("host"):
+    if (
+        origin
+        and request.method not in ("GET", "HEAD")
+        and origin.split("://")[-1] != request.headers.get("host")
+    ):
         return "Requests from other pages are refused."
     return None
 
@@ -79,7 +84,9 @@ def routes(lab: Lab) -> list[Route]:
         return Response(viz.theme.script() + "\n" + own, media_type="text/javascript", headers=CACHE)
 
     def plotly(_: Request) -> Response:
-        return FileResponse(plotly_file(), media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
+        return FileResponse(
+            plotly_file(), media_type="text/javascript", headers={"Cache-Control": "max-age=86400"}
+        )
 
     def icon(_: Request) -> Response:
         return FileResponse(ASSETS / "icon.svg", media_type="image/svg+xml")
@@ -87,7 +94,9 @@ def routes(lab: Lab) -> list[Route]:
     def record(request: Request) -> Response:
         found = lab.record(request.path_params["token"])
         if found is None:
-            return PlainTextResponse("This record is no longer held by the server. Run it again.", status_code=404)
+            return PlainTextResponse(
+                "This record is no longer held by the server. Run it again.", status_code=404
+            )
         name = f"run-{re.sub(r'[^A-Za-z0-9_-]', '', found.id)[:40] or 'record'}.kvrun"
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return Response(found.to_bytes(), media_type="application/octet-stream", headers=headers)

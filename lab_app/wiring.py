@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
-from backend.errors import LabError
 
+from backend.errors import LabError
 from lab_app import html, text
 from lab_app.form import Form
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
-from lab_app.results import span_of_token
 from lab_app.page import Page
+from lab_app.results import span_of_token
 from lab_app.sessions import Visit
 from lab_app.updates import applied
 
@@ -24,8 +24,21 @@ LATEST: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_las
 
 def bench_inputs(page: Page) -> list[Any]:
     """The widgets that make a :class:`Form`, in the order of :func:`read_form`."""
-    names = ["preset", "declared", "methods", "mode", "max_new_tokens", "temperature", "top_p", "seed", "warm", "warm_count"]
-    names += [f"value_{slot}" for slot in range(VALUE_SLOTS)] + [f"template_{slot}" for slot in range(AGENT_SLOTS)]
+    names = [
+        "preset",
+        "declared",
+        "methods",
+        "mode",
+        "max_new_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+        "warm",
+        "warm_count",
+    ]
+    names += [f"value_{slot}" for slot in range(VALUE_SLOTS)] + [
+        f"template_{slot}" for slot in range(AGENT_SLOTS)
+    ]
     found = [page[name] for name in names]
     for panel in page.panels.values():
         found += panel.options.values()
@@ -51,8 +64,8 @@ def read_form(page: Page, visit: Visit, given: tuple[Any, ...]) -> Form:
         if panel.ablate is not None and take(1)[0]:
             ablate.append(name)
     return Form(
-        str(preset), values, templates, str(declared or ""), tuple(methods or ()), options, tuple(ablate), str(mode),
-        longest, temperature, top_p, seed, bool(warm), warm_count,
+        str(preset), values, templates, str(declared or ""), tuple(methods or ()), options, tuple(ablate),
+        str(mode), longest, temperature, top_p, seed, bool(warm), warm_count,
     )  # fmt: skip
 
 
@@ -66,25 +79,40 @@ class Wiring:
         panels = [part for panel in page.panels.values() for part in (panel.group, panel.error)]
         self.outputs = [widget for name, widget in page.widgets.items() if name != "session"] + panels
         self.pickers = [page["pick_agent"], page["pick_method"], page["pick_segment"]]
-        self.looks = [*self.pickers, page["strip"], *(page[name] for name in page.widgets if name.startswith("view_"))]
+        self.looks = [
+            *self.pickers,
+            page["strip"],
+            *(page[name] for name in page.widgets if name.startswith("view_")),
+        ]
 
     def connect(self, blocks: gr.Blocks, preset: str) -> None:
         """Attach every event."""
         page, act = self.page, self.handlers
         refresh = {"fn": self.once(act.refresh), "inputs": self.inputs, "outputs": self.outputs, **LATEST}
-        blocks.load(lambda: self.arrive(preset), None, [page["session"], *self.outputs], **QUIET).then(**refresh)
+        blocks.load(lambda: self.arrive(preset), None, [page["session"], *self.outputs], **QUIET).then(
+            **refresh
+        )
         chosen = self.once(lambda visit, form: act.choose(visit, form.preset))
         page["preset"].input(chosen, self.inputs, self.outputs, **QUIET).then(**refresh)
         following = self.once(lambda visit, form: act.next_example(visit, form.preset))
         page["next"].click(following, self.inputs, self.outputs, **QUIET).then(**refresh)
-        typed = [widget.input for widget in self.bench if widget is not page["preset"]]
+        # a text box reports pasted and dropped text by its change event only
+        typed = [
+            w.change if isinstance(w, gr.Textbox) else w.input for w in self.bench if w is not page["preset"]
+        ]
         gr.on(typed, **refresh)
         page["run"].click(self.stream(act.run), self.inputs, self.outputs, concurrency_limit=None, **QUIET)
-        page["warm_now"].click(self.stream(act.warm_up), self.inputs, self.outputs, concurrency_limit=None, **QUIET)
-        page["cancel"].click(self.once(lambda visit, form: act.cancel(visit)), self.inputs, self.outputs, queue=False, **QUIET)
+        page["warm_now"].click(
+            self.stream(act.warm_up), self.inputs, self.outputs, concurrency_limit=None, **QUIET
+        )
+        page["cancel"].click(
+            self.once(lambda visit, form: act.cancel(visit)), self.inputs, self.outputs, **QUIET
+        )
         page["forget"].click(self.once(act.forget), self.inputs, self.outputs, **QUIET)
         page["upload"].upload(self.opened, [page["session"], page["upload"]], self.outputs, **QUIET)
-        gr.on([p.input for p in self.pickers], self.look, [page["session"], *self.pickers], self.looks, **LATEST)
+        gr.on(
+            [p.input for p in self.pickers], self.look, [page["session"], *self.pickers], self.looks, **LATEST
+        )
         page["strip"].select(self.select, page["session"], self.looks, **LATEST)
         for key, tab in page.tabs.items():
             tab.select(self.tab(key), [page["session"], *self.pickers], self.looks, **QUIET)
@@ -107,7 +135,9 @@ class Wiring:
 
         return handler
 
-    def stream(self, act: Callable[[Visit, Form], Iterator[Update]]) -> Callable[..., Iterator[dict[Any, Any]]]:
+    def stream(
+        self, act: Callable[[Visit, Form], Iterator[Update]]
+    ) -> Callable[..., Iterator[dict[Any, Any]]]:
         """A handler that answers step by step, and stops when the browser goes away."""
 
         def handler(visit_id: str, *given: Any) -> Iterator[dict[Any, Any]]:
@@ -133,7 +163,9 @@ class Wiring:
     def unexpected(self, error: Exception) -> dict[Any, Any]:
         """A sentence for the person, the rest for the log."""
         LOG.exception("a handler failed")
-        return applied(self.page, {"status": html.status(text.UNEXPECTED.format(kind=type(error).__name__), "error")})
+        return applied(
+            self.page, {"status": html.status(text.UNEXPECTED.format(kind=type(error).__name__), "error")}
+        )
 
     def opened(self, visit_id: str, content: Any) -> dict[Any, Any]:
         """An uploaded record."""
@@ -147,7 +179,9 @@ class Wiring:
         """Another tab."""
 
         def handler(visit_id: str, agent: Any, method: Any, segment: Any) -> dict[Any, Any]:
-            return self.guarded(visit_id, lambda visit: self.handlers.look(visit, agent, method, segment, key, strip=False))
+            return self.guarded(
+                visit_id, lambda visit: self.handlers.look(visit, agent, method, segment, key, strip=False)
+            )
 
         return handler
 

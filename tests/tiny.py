@@ -24,7 +24,7 @@ from backend.methods.base import Blend, Clock, Plan, Step, Term
 from backend.methods.dense import dense_plan
 from backend.model import LoadedModel, wrap_model
 from backend.prompts import Agent, Pipeline
-from backend.records import Decoding, Mode, MethodChoice, RunRecord, RunRequest
+from backend.records import Decoding, MethodChoice, Mode, RunRecord, RunRequest
 from backend.session import LabSession
 from backend.store import ObservationLog, PromptInContext
 
@@ -49,8 +49,10 @@ def tokenizer() -> Any:
 
 
 def llama(seed: int = 0) -> Any:
-    """A random Llama of three layers with llama3's scaling of the rotation."""
-    torch.manual_seed(seed)
+    """A random Llama of three layers with llama3's scaling of the rotation.
+
+    The weights are drawn here, name by name, so that they do not depend on a library's order of doing so.
+    """
     config = LlamaConfig(
         vocab_size=len(tokenizer()),
         hidden_size=64,
@@ -64,7 +66,6 @@ def llama(seed: int = 0) -> Any:
         bos_token_id=tokenizer().bos_token_id,
         eos_token_id=tokenizer().eos_token_id,
         pad_token_id=tokenizer().pad_token_id,
-        initializer_range=0.12,
         rope_parameters={
             "rope_type": "llama3",
             "rope_theta": 10_000.0,
@@ -75,7 +76,14 @@ def llama(seed: int = 0) -> Any:
         },
         attn_implementation="sdpa",
     )
-    return LlamaForCausalLM(config).eval()
+    module = LlamaForCausalLM(config).eval()
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in sorted(module.named_parameters()):
+        if weight.ndim == 2:
+            weight.data.normal_(0, 0.12, generator=generator)
+        else:
+            assert "norm" in name
+    return module
 
 
 def model(seed: int = 0) -> LoadedModel:
@@ -155,7 +163,9 @@ class Walk:
         return Plan(tuple(steps), "reused", "true offsets")
 
 
-def walk(loaded: LoadedModel, flow: Pipeline, question: str = QUESTIONS[0], log: ObservationLog | None = None) -> Walk:
+def walk(
+    loaded: LoadedModel, flow: Pipeline, question: str = QUESTIONS[0], log: ObservationLog | None = None
+) -> Walk:
     """Send a question through a pipeline, densely; a given log goes on being filled."""
     engine = Engine(loaded)
     log = log if log is not None else ObservationLog("test", 1 << 40)
@@ -166,7 +176,9 @@ def walk(loaded: LoadedModel, flow: Pipeline, question: str = QUESTIONS[0], log:
         prefill = out.dense[agent] = engine.execute(context.prompt, dense_plan(context, "test"), Clock())
         see_offsets(context, prefill.cache, engine)
         decoding = Decoding(max_new_tokens=flow.agent(agent).max_new_tokens)
-        [decoded] = engine.decode([prefill], decoding, context=f"agent {agent}'s own context", keep_logits=True)
+        [decoded] = engine.decode(
+            [prefill], decoding, context=f"agent {agent}'s own context", keep_logits=True
+        )
         out.answers[agent] = decoded
         out.flow.answer(agent, decoded.ids, loaded.tokens.decode(decoded.ids), decoded.kv)
     return out

@@ -50,7 +50,10 @@ def evaluate(model: LoadedModel, count: int = 200, seed: int = 0) -> dict[str, A
             scores: Counter[str] = Counter()
             seen: Counter[str] = Counter()
             for document, text in zip(documents, texts, strict=True):
-                marks = {"answer": same_answer(extract_number(text), str(document.answer)), "exact": text == document.target}
+                marks = {
+                    "answer": same_answer(extract_number(text), str(document.answer)),
+                    "exact": text == document.target,
+                }
                 if document.best is not None:
                     found = BEST.search(text)
                     marks["selection"] = found is not None and int(found[1]) == document.best
@@ -59,7 +62,11 @@ def evaluate(model: LoadedModel, count: int = 200, seed: int = 0) -> dict[str, A
                     seen[name] += 1
                     scores[name] += bool(good)
             report[f"{task}, {wording}"] = {
-                name: {"share": round(scores[name] / seen[name], 4), "n": seen[name], "ci": [round(x, 3) for x in wilson(scores[name], seen[name])]}
+                name: {
+                    "share": round(scores[name] / seen[name], 4),
+                    "n": seen[name],
+                    "ci": [round(x, 3) for x in wilson(scores[name], seen[name])],
+                }
                 for name in sorted(seen)
             }
     return report

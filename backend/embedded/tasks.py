@@ -176,15 +176,17 @@ def wrong_solution(rng: random.Random, problem: Problem) -> tuple[str, int]:
                 result += rng.choice((-10, -2, -1, 1, 2, 10))
             lines.append(f"{value} {shown} {right} = {result}.")
             value = result
-        if 0 <= value <= 199 and value != problem.answer and "-" not in "".join(x.split("=")[1] for x in lines):
+        if (
+            0 <= value <= 199
+            and value != problem.answer
+            and "-" not in "".join(x.split("=")[1] for x in lines)
+        ):
             return " ".join(lines) + f" The answer is {value}", value
 
 
 def judgement_text(problem: Problem, results: list[int]) -> tuple[str, int]:
     """The judge's fixed output structure and the index it selects (1-based; 0 when none is right)."""
-    body = " ".join(
-        f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in problem.steps
-    )
+    body = " ".join(f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in problem.steps)
     verdicts = " ".join(
         f"Candidate {i}: {value} {'right' if value == problem.answer else 'wrong'}."
         for i, value in enumerate(results, 1)

@@ -34,9 +34,7 @@ def train_tokenizer(seed: int = 0, documents: int = 3000, vocab_size: int = 640)
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = (
-        piece.text for index in range(documents) for piece in make_document(rng, MIX[index % 3]).pieces
-    )
+    texts = (piece.text for index in range(documents) for piece in make_document(rng, MIX[index % 3]).pieces)
     tokenizer.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

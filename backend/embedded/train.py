@@ -184,7 +184,9 @@ def train(
     tokenizer = save_tokenizer(export, recipe.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = build_model(recipe, tokenizer).to(device)
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
+    matrices = [
+        p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "lm_head" not in n
+    ]
     chosen = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen]
     muon = torch.optim.Muon(
@@ -201,11 +203,15 @@ def train(
         start = state["step"]
     forward = torch.compile(model.model, dynamic=False) if compile_model else model.model
     packer = Packer(tokenizer, recipe)
-    log = (folder / "train.jsonl").open("a", encoding="utf-8")
     end = min(recipe.steps, start + stop_after_steps) if stop_after_steps else recipe.steps
 
     def save(step: int) -> None:
-        state = {"model": model.state_dict(), "muon": muon.state_dict(), "adam": adam.state_dict(), "step": step}
+        state = {
+            "model": model.state_dict(),
+            "muon": muon.state_dict(),
+            "adam": adam.state_dict(),
+            "step": step,
+        }
         torch.save(state, checkpoint.with_suffix(".tmp"))
         checkpoint.with_suffix(".tmp").replace(checkpoint)
 
@@ -235,7 +241,7 @@ def train(
         muon.zero_grad(set_to_none=True)
         adam.zero_grad(set_to_none=True)
         answers = scale == 1.0
-        losses.append(float(each[answers].mean()))
+        losses.append(float(each.detach()[answers].mean()))
         if (step + 1) % 20 == 0 or step + 1 == end:
             row = {
                 "step": step + 1,
@@ -246,8 +252,8 @@ def train(
                 ),
             }
             losses.clear()
-            log.write(json.dumps(row) + "\n")
-            log.flush()
+            with (folder / "train.jsonl").open("a", encoding="utf-8") as log:
+                log.write(json.dumps(row) + "\n")
             if report:
                 report(row)
         if (step + 1) % checkpoint_every == 0 or step + 1 == end:
@@ -255,7 +261,6 @@ def train(
         if evaluate_every and (step + 1) % evaluate_every == 0:
             export_model(model, export, recipe, step + 1)
     export_model(model, export, recipe, end)
-    log.close()
     return export
 
 

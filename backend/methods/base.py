@@ -171,16 +171,18 @@ class Options:
                 )
             if meta["choices"] and value not in meta["choices"]:
                 raise OptionError(
-                    f"{meta['label']} is {value!r}; allowed: {', '.join(meta['choices'])}. Choose one of them.", field=where
+                    f"{meta['label']} is {value!r}; allowed: {', '.join(meta['choices'])}. Choose one of them.",
+                    field=where,
                 )
             low, high = meta["minimum"], meta["maximum"]
             if low is not None and not low <= value <= high:
                 raise OptionError(
-                    f"{meta['label']} is {value:g}; allowed: {low:g} to {high:g}. The default is {f.default:g}.", field=where
+                    f"{meta['label']} is {value:g}; allowed: {low:g} to {high:g}. The default is {f.default:g}.",
+                    field=where,
                 )
 
 
-class Method(ABC):  # noqa: B024 - every hook has a default: together they are the naive method
+class Method(ABC):
     """A reuse method. One instance lives as long as its pools; ``options`` may be replaced between requests.
 
     Class attributes: ``name`` (in the CLI and records), ``title``, ``summary`` (one plain sentence),

@@ -21,7 +21,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-
 from backend.anchors import AnchorPool, Match
 from backend.methods.base import (
     Arrived,
@@ -76,7 +75,6 @@ class KVCommOptions(Options):
     )  # fmt: skip
 
 
-
 class KVCommMethod(Method):
     """Reuse corrected by what dense passes over similar texts have shown."""
 
@@ -93,7 +91,9 @@ class KVCommMethod(Method):
 
     def pool(self, placeholder: str) -> AnchorPool:
         """The placeholder's pool; empty at first."""
-        return self._pools.setdefault(placeholder, AnchorPool(placeholder, self.options.capacity, self.options.norm))
+        return self._pools.setdefault(
+            placeholder, AnchorPool(placeholder, self.options.capacity, self.options.norm)
+        )
 
     def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
         """Gate each sample once, when it arrives; what is not shareable becomes an anchor."""
@@ -149,7 +149,9 @@ class KVCommMethod(Method):
             return Blend(base, terms, moved, "corrected by its anchors (Eq. 6)")
         if name not in behind:
             if span.start > 0:
-                return Dense("template text behind an empty placeholder, with no text before it to correct it by")
+                return Dense(
+                    "template text behind an empty placeholder, with no text before it to correct it by"
+                )
             return Blend(base, moved=moved, reason="the prompt's own beginning, exact", exact=moved)
         if not self.options.prefix_offset:
             return Blend(base, moved=moved, reason="copied (its correction is switched off)")
@@ -197,5 +199,3 @@ class KVCommMethod(Method):
 def _fallback(context: PromptInContext, reason: str, gate: tuple[GateDecision, ...]) -> Plan:
     plan = dense_plan(context, reason)
     return Plan(plan.steps, "fallback", reason, gate)
-
-

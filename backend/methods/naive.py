@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from backend.methods.base import Clock, Method, Options, Plan, option
+from backend.methods.base import Blend, Clock, Method, Options, Plan, option
 from backend.store import ObservationLog, PromptInContext
 
 
@@ -34,5 +34,11 @@ class NaiveMethod(Method):
         plan = super().plan(context, log, clock)
         if self.options.rotate:
             return plan
-        steps = tuple(replace(s, action=replace(s.action, moved=False, reason="copied, not moved")) for s in plan.steps)
-        return replace(plan, steps=steps, reason="Every segment was copied; keys were left at their old positions.")
+        steps = tuple(
+            replace(step, action=replace(step.action, moved=False, reason="copied, not moved"))
+            for step in plan.steps
+            if isinstance(step.action, Blend)
+        )
+        return replace(
+            plan, steps=steps, reason="Every segment was copied; keys were left at their old positions."
+        )

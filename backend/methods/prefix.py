@@ -36,7 +36,13 @@ class PrefixMethod(Method):
         if segment is None or length < self.options.minimum_tokens:
             return dense_plan(context, "No earlier prompt begins like this one.")
         steps = (
-            Step(0, length, Blend(segment.slice(0, length), reason="the same beginning, at the same place", exact=True)),
+            Step(
+                0,
+                length,
+                Blend(segment.slice(0, length), reason="the same beginning, at the same place", exact=True),
+            ),
             Step(length, len(ids), Dense("after the shared beginning")),
         )
-        return Plan(steps, "partial", f"The first {length} of {len(ids)} tokens equal those of an earlier prompt.")
+        return Plan(
+            steps, "partial", f"The first {length} of {len(ids)} tokens equal those of an earlier prompt."
+        )

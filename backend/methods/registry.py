@@ -45,18 +45,34 @@ def method_class(name: str) -> type[Method]:
     for found in METHODS:
         if found.name == name:
             return found
-    raise OptionError(f"There is no method {name!r}; there are: {', '.join(method_names())}.", field="methods")
+    raise OptionError(
+        f"There is no method {name!r}; there are: {', '.join(method_names())}.", field="methods"
+    )
 
 
 def option_fields(cls: type[Method]) -> tuple[OptionField, ...]:
     """The method's options, from its ``Options`` dataclass."""
     out = []
     for f in fields(cls.Options):
-        kinds: dict[type, Literal["bool", "int", "float", "choice"]] = {bool: "bool", int: "int", float: "float"}
+        kinds: dict[type, Literal["bool", "int", "float", "choice"]] = {
+            bool: "bool",
+            int: "int",
+            float: "float",
+        }
         kind = "choice" if f.metadata["choices"] else kinds[type(f.default)]
         m = f.metadata
         out.append(
-            OptionField(f.name, m["label"], kind, f.default, m["minimum"], m["maximum"], m["choices"], m["help"], m["paper"])
+            OptionField(
+                f.name,
+                m["label"],
+                kind,
+                f.default,
+                m["minimum"],
+                m["maximum"],
+                m["choices"],
+                m["help"],
+                m["paper"],
+            )
         )
     return tuple(out)
 
@@ -78,4 +94,6 @@ def make_options(name: str, given: Mapping[str, Any]) -> Options:
 
 def pool_key(options: Options) -> tuple[tuple[str, Any], ...]:
     """The options that decide which samples become anchors."""
-    return tuple((f.name, getattr(options, f.name)) for f in fields(options) if f.metadata.get("shapes_pool", True))
+    return tuple(
+        (f.name, getattr(options, f.name)) for f in fields(options) if f.metadata.get("shapes_pool", True)
+    )

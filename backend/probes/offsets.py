@@ -18,7 +18,9 @@ def token_norms(x: Tensor) -> Tensor:
     return x.float().square().sum(dim=(1, 3)).sqrt()
 
 
-def cache_error(cache: KVCache, dense: KVCache, tokens: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def cache_error(
+    cache: KVCache, dense: KVCache, tokens: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Relative L2 error of a cache's keys and values against dense, each (layers, tokens).
 
     Both caches hold the same tokens at the same positions, so the rotation drops out of the norm.
@@ -31,7 +33,9 @@ def cache_error(cache: KVCache, dense: KVCache, tokens: int) -> tuple[NDArray[np
     return out[0], out[1]
 
 
-def offset_probe(context: PromptInContext, dense: KVCache, rotation: Rotation, prompt_index: int) -> OffsetProbe:
+def offset_probe(
+    context: PromptInContext, dense: KVCache, rotation: Rotation, prompt_index: int
+) -> OffsetProbe:
     """True offsets of a prompt: dense KV in context minus each segment's base (Section 2, Fig. 1).
 
     The first segment has no other context and holds 0.

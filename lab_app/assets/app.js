@@ -21,14 +21,20 @@
     if (button) button.click();
   }
 
-  function toggleBench(button) {
-    const closed = document.body.classList.toggle("kv-bench-closed");
+  const narrow = () => window.matchMedia("(max-width: 980px)").matches;
+
+  function toggleBench(close) {
+    const closed = document.body.classList.toggle("kv-bench-closed", close);
     document.querySelectorAll('[data-kv="bench"]').forEach((b) => b.setAttribute("aria-expanded", String(!closed)));
     window.dispatchEvent(new Event("resize"));
   }
 
   document.addEventListener("click", (event) => {
     const target = event.target instanceof Element ? event.target.closest("[data-kv]") : null;
+    if (narrow() && event.target instanceof Element && event.target.closest("#kv-run")) {
+      toggleBench(true);
+      window.scrollTo({ top: 0 });
+    }
     if (!target) {
       const open = document.querySelector(".kv-model[open]");
       if (open && !(event.target instanceof Element && event.target.closest(".kv-model"))) open.removeAttribute("open");
@@ -39,7 +45,7 @@
       const next = dark() ? "light" : "dark";
       try { localStorage.setItem(THEME, next); } catch { /* a private window may refuse */ }
       document.body.classList.toggle("dark", next === "dark");
-    } else if (kind === "bench") toggleBench(target);
+    } else if (kind === "bench") toggleBench();
     else if (kind === "run") press("kv-run");
   });
   document.addEventListener("keydown", (event) => {
@@ -206,5 +212,7 @@
     .observe(document.body || document.documentElement, { attributes: true, attributeFilter: ["class"] });
   applyTheme();
   setTimeout(applyTheme, 300);
+  // On a narrow window the results come first and the bench opens on request.
+  if (narrow()) setTimeout(() => toggleBench(true), 0);
   window.KVLab = { figures, raw };
 })();

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fake_record import make_model, make_record
+
 from backend.errors import RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
 from backend.prompts import Example, Pipeline
 from backend.records import ModelInfo, PoolState, RunRequest
-from fake_record import make_model, make_record
 
 
 class FakeModel:
@@ -21,7 +22,9 @@ class FakeModel:
 
     def count_tokens(self, pipeline: Pipeline, agent: int, values: Mapping[str, str]) -> int:
         words = pipeline.agent(agent).template.split()
-        return len(words) + sum(len(values.get(hole.name, "").split()) for hole in pipeline.template(agent).placeholders)
+        return len(words) + sum(
+            len(values.get(hole.name, "").split()) for hole in pipeline.template(agent).placeholders
+        )
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,9 @@ class FakeSession:
         self.requests.append(request)
         labels = ["dense", *(m.label for m in request.methods if m.name != "dense")]
         record = make_record(layers=4, methods=labels, seed=len(self.requests))
-        stated = replace(record.request, methods=request.methods, mode=request.mode, decoding=request.decoding)
+        stated = replace(
+            record.request, methods=request.methods, mode=request.mode, decoding=request.decoding
+        )
         for done, outcome in enumerate(record.outcomes):
             self._step(cancel)
             yield Progress(f"Agent {outcome.agent}: {outcome.method} is reading", done, len(record.outcomes))
@@ -70,7 +75,8 @@ class FakeSession:
         numbers = tuple(range(count))
         names = tuple(m.label for m in request.methods if m.name == "kvcomm")
         return tuple(
-            PoolState(name, "user_question", 20, numbers, (9,) * count, (0,) * count, ("",) * count, 9) for name in names
+            PoolState(name, "user_question", 20, numbers, (9,) * count, (0,) * count, ("",) * count, 9)
+            for name in names
         )
 
     def forget(self) -> None:

@@ -15,10 +15,12 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from backend.records import RunRecord
 from lab_app.app import launch, serve
 
-pytestmark = pytest.mark.browser
+# Gradio's queue reads its own statistics in ways that pandas has deprecated.
+QUIET = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.browser, QUIET]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
 MODEL = Path(__file__).resolve().parents[2] / "presets" / "model" / "config.json"
-PATIENCE = 12_000
+PATIENCE = 20_000
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,9 @@ class Watched:
         page.on("console", lambda m: self._note(f"console: {m.text}") if m.type == "error" else None)
         page.on("pageerror", lambda e: self._note(f"page: {e}"))
         page.on("response", lambda r: self._note(f"{r.status} {r.url}") if r.status >= 400 else None)
-        page.on("request", lambda r: self._note(f"outside: {r.url}") if self._outside(r.url, address) else None)
+        page.on(
+            "request", lambda r: self._note(f"outside: {r.url}") if self._outside(r.url, address) else None
+        )
         page.goto(address)
         expect(page.locator("#kv-verdict .kv-verdict-head")).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
@@ -147,7 +151,7 @@ def test_bad_input_is_told_and_kept(lab: Watched) -> None:
     expect(page.locator("#kv-error-value-0")).to_contain_text("empty", timeout=PATIENCE)
     page.fill("#kv-value-0 textarea", "<b>2</b> {x} 🙂 plus 2?")
     expect(page.locator("#kv-error-value-0 .kv-problem")).to_have_count(0, timeout=PATIENCE)
-    page.locator("#kv-agent-1 > button").click()
+    page.locator("#kv-agent-1 .kv-agent-head").click()
     typed = "I read {user_question} and {user_question} twice"
     page.fill("#kv-template-1 textarea", typed)
     page.fill("#kv-option-kvcomm-gamma input", "42")
@@ -198,7 +202,12 @@ def test_model_chip_opens_the_certificate(lab: Watched) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["gradio_api/file=http://example.com/x", "gradio_api/file=https%3A//example.com/x", "gradio_api/info", "gradio_api/run/refresh"],
+    [
+        "gradio_api/file=http://example.com/x",
+        "gradio_api/file=https%3A//example.com/x",
+        "gradio_api/info",
+        "gradio_api/run/refresh",
+    ],
 )
 def test_doors_are_closed(path: str, browser: Browser, address: str) -> None:
     context: Any = browser.new_context()

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_record import make_record
+from fake_session import FakeModel, FakeSession
 
 from backend.errors import LabError
 from backend.prompts import load_preset
@@ -15,8 +17,6 @@ from lab_app import form as forms
 from lab_app.form import Form
 from lab_app.handlers import Handlers, Update
 from lab_app.sessions import MOST_VISITS, Lab, Turns, Visit
-from fake_session import FakeModel, FakeSession
-from fake_record import make_record
 
 
 @pytest.fixture
@@ -34,7 +34,8 @@ def make_form(visit: Visit | None = None, **changes: Any) -> Form:
     pipeline = load_preset("math-3").pipeline
     question = visit.example.values["user_question"] if visit and visit.example else "What is 1 + 1?"
     made = Form(
-        "math-3", {"user_question": question}, tuple(a.template for a in pipeline.agents), methods=("naive", "kvcomm"),
+        "math-3", {"user_question": question}, tuple(a.template for a in pipeline.agents),
+        methods=("naive", "kvcomm"),
         options={"kvcomm": {"gamma": 0.3, "capacity": 20}},
     )  # fmt: skip
     return dataclasses.replace(made, **changes)
@@ -59,7 +60,11 @@ LONG = "word " * 220_000  # about 1 MB
 BAD = {
     "empty question": ({"values": {"user_question": "  "}}, "value_0", "The question is empty"),
     "empty prompt": ({"templates": templates(t1=" ")}, "agent_1", "is empty"),
-    "a placeholder twice": ({"templates": templates(t0="{user_question} {user_question}")}, "agent_0", "twice"),
+    "a placeholder twice": (
+        {"templates": templates(t0="{user_question} {user_question}")},
+        "agent_0",
+        "twice",
+    ),
     "no such agent": ({"templates": templates(t1="{agent_9_current}")}, "agent_1", "no agent 9"),
     "a circle": ({"templates": templates(t0="{user_question} {agent_4_current}")}, "agent_0", "circle"),
     "a megabyte": ({"templates": templates(t2=LONG)}, "agent_2", "characters"),
@@ -93,6 +98,9 @@ def test_bad_input_is_told_beside_its_field(name: str, handlers: Handlers, visit
 def test_every_problem_is_told_at_once(handlers: Handlers, visit: Visit) -> None:
     form = make_form(visit, values={"user_question": ""}, seed=-1, options={"kvcomm": {"gamma": 9}})
     assert set(handlers.refresh(visit, form)["errors"]) == {"value_0", "decoding", "kvcomm"}
+    form = make_form(visit, templates=templates(t0=""), options={"kvcomm": {"gamma": 9}})
+    assert set(handlers.refresh(visit, form)["errors"]) == {"agent_0", "kvcomm"}
+    assert "warm" in handlers.refresh(visit, make_form(visit, warm_count=-3))["errors"]
 
 
 def test_unusual_text_is_no_error(handlers: Handlers, visit: Visit) -> None:
@@ -125,7 +133,9 @@ def test_edit_after_a_run_is_announced(handlers: Handlers, visit: Visit) -> None
     form = make_form(visit)
     last(handlers.run(visit, form))
     assert handlers.refresh(visit, form)["status"] == ""
-    edited = handlers.refresh(visit, dataclasses.replace(form, options={"kvcomm": {"gamma": 0.5, "capacity": 20}}))
+    edited = handlers.refresh(
+        visit, dataclasses.replace(form, options={"kvcomm": {"gamma": 0.5, "capacity": 20}})
+    )
     assert "edited since" in edited["status"]
 
 
@@ -144,7 +154,9 @@ def test_cancel_brings_the_earlier_results_back(visit: Visit, handlers: Handlers
     assert visit.cancel is None
 
 
-def test_an_unexpected_error_shows_no_traceback(handlers: Handlers, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_shows_no_traceback(
+    handlers: Handlers, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def explode(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("secret detail")
 

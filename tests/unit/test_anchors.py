@@ -1,0 +1,297 @@
+"""Anchor pools: the gate's rules with numbers worked out by hand, weights, insertion and eviction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import entropy as scipy_entropy
+
+from backend.anchors import AnchorPool, entropy, squared_distances
+from backend.kv import KVOffset, KVSegment
+from backend.store import Observation, ObservationLog, SeenOffset
+
+
+def rows(*tokens: float | Sequence[float]) -> torch.Tensor:
+    """A descriptor: one row per token."""
+    return torch.tensor([[t] if isinstance(t, int | float) else list(t) for t in tokens], dtype=torch.float32)
+
+
+def kv(tokens: int) -> KVSegment:
+    return KVSegment(torch.zeros(1, 1, tokens, 2), torch.zeros(1, 1, tokens, 2), 0, True, "test")
+
+
+def add(log: ObservationLog, descriptor: torch.Tensor, name: str = "q") -> Observation:
+    tokens = descriptor.shape[0]
+    return log.add(name, tuple(range(tokens)), "some text", kv(tokens), descriptor)
+
+
+def saw(sample: Observation, agent: int, followers: Sequence[str] = ()) -> None:
+    """Give a sample an offset in an agent's context."""
+    zero = torch.zeros(1, 1, sample.tokens, 2)
+    offset = KVOffset(zero, zero)
+    sample.offsets[agent] = SeenOffset(
+        offset, {name: KVOffset(zero[:, :, :1], zero[:, :, :1]) for name in followers}
+    )
+
+
+@pytest.fixture
+def log() -> ObservationLog:
+    return ObservationLog("test", 1 << 30)
+
+
+def pool_of(log: ObservationLog, *anchors: torch.Tensor, capacity: int = 20, **options: Any) -> AnchorPool:
+    pool = AnchorPool("q", capacity, **options)
+    for descriptor in anchors:
+        pool.insert(add(log, descriptor))
+    return pool
+
+
+# -- the gate, rule by rule
+
+
+def test_without_a_pool_nothing_is_shared(log: ObservationLog) -> None:
+    pool = AnchorPool("q", 0)
+    decision = pool.gate(add(log, rows(1, 2)), 0.3, log)
+    assert (decision.shareable, decision.rule, decision.pool_size) == (False, "no pool", 0)
+    assert decision.entropy is decision.threshold is None
+    assert pool.insert(add(log, rows(1))) is None
+    assert not pool.uses
+
+
+def test_an_empty_pool_makes_an_anchor(log: ObservationLog) -> None:
+    decision = AnchorPool("q", 20).gate(add(log, rows(1, 2)), 1.0, log)
+    assert (decision.shareable, decision.rule, decision.pool_size, decision.eligible) == (
+        False,
+        "empty pool",
+        0,
+        0,
+    )
+    assert "first anchor" in decision.reason
+
+
+def test_a_text_longer_than_every_anchor_makes_an_anchor(log: ObservationLog) -> None:
+    pool = pool_of(log, rows(0, 0), rows(0, 0, 0))
+    decision = pool.gate(add(log, rows(0, 0, 0, 0)), 1.0, log)
+    assert (decision.shareable, decision.rule) == (False, "longer than every anchor")
+    assert (decision.pool_size, decision.eligible, decision.tokens) == (2, 0, 4)
+    assert "4 tokens" in decision.reason
+    assert "longest has 3" in decision.reason
+
+
+def test_equal_length_is_long_enough(log: ObservationLog) -> None:
+    decision = pool_of(log, rows(0, 0), rows(0)).gate(add(log, rows(5, 5)), 0.3, log)
+    assert (decision.rule, decision.eligible) == ("entropy", 1)
+
+
+def test_a_single_anchor_is_shared_however_far(log: ObservationLog) -> None:
+    """H of one weight is 0, and so is the threshold: Eq. 5 measures contrast, not closeness."""
+    decision = pool_of(log, rows(1000)).gate(add(log, rows(0)), 0.3, log)
+    assert decision.shareable
+    assert (decision.entropy, decision.threshold, decision.weights) == (0.0, 0.0, (1.0,))
+
+
+# Anchors at distances 3 and 2: weights 1/(1+e) and e/(1+e), H = 0.58220 nats; log 2 = 0.69315; H/log 2 = 0.83993.
+@pytest.mark.parametrize(("gamma", "shareable"), [(0.83, False), (0.85, True), (1.0, True), (0.3, False)])
+def test_entropy_against_the_threshold(log: ObservationLog, gamma: float, shareable: bool) -> None:
+    pool = pool_of(log, rows(3, 0), rows(1, 1))
+    decision = pool.gate(add(log, rows(0, 0)), gamma, log)
+    assert (decision.shareable, decision.rule) == (shareable, "entropy")
+    assert decision.distances == pytest.approx((3, 2))
+    assert decision.weights == pytest.approx((0.268941, 0.731059), abs=1e-6)
+    assert decision.entropy == pytest.approx(0.582203, abs=1e-6)
+    assert decision.threshold == pytest.approx(gamma * 0.693147, abs=1e-6)
+    assert decision.anchors == (1, 2)
+    assert len(decision.previews) == 2
+    assert ("anchor 2 stands out" in decision.reason) == shareable
+
+
+def test_the_norm_of_two_texts_as_one_vector(log: ObservationLog) -> None:
+    pool = pool_of(log, rows(3, 4), rows(0, 6), norm="frobenius")
+    sample = add(log, rows(0, 0))
+    assert pool.gate(sample, 0.3, log).distances == pytest.approx((5, 6))
+    pool.norm = "sum"
+    assert pool.gate(sample, 0.3, log).distances == pytest.approx((7, 6))
+
+
+def test_equally_near_anchors_are_no_evidence(log: ObservationLog) -> None:
+    """Three anchors identical to the sample: entropy is full, so it becomes the fourth."""
+    decision = pool_of(log, rows(1, 2), rows(1, 2), rows(1, 2)).gate(add(log, rows(1, 2)), 0.99, log)
+    assert not decision.shareable
+    assert decision.entropy == pytest.approx(math.log(3))
+
+
+def test_gamma_zero_shares_nothing(log: ObservationLog) -> None:
+    decision = pool_of(log, rows(0)).gate(add(log, rows(0)), 0.0, log)
+    assert (decision.shareable, decision.rule) == (False, "entropy")
+    assert "0.00 is over 0.00" not in decision.reason
+    assert "amma" in decision.reason
+
+
+def test_longer_anchors_are_cut_at_their_end(log: ObservationLog) -> None:
+    assert squared_distances(rows(1, 2), rows(4, 2, 99)).tolist() == [9, 0]
+    decision = pool_of(log, rows(4, 2, 99)).gate(add(log, rows(1, 2)), 0.3, log)
+    assert decision.distances == pytest.approx((3,))
+
+
+def test_only_long_enough_anchors_weigh(log: ObservationLog) -> None:
+    pool = pool_of(log, rows(0, 0, 0), rows(7), rows(0, 2))
+    decision = pool.gate(add(log, rows(0, 0)), 0.9, log)
+    assert decision.anchors == (1, 3)
+    assert (decision.pool_size, decision.eligible) == (3, 2)
+    assert decision.threshold == pytest.approx(0.9 * math.log(2))
+
+
+def test_a_sample_is_not_its_own_anchor(log: ObservationLog) -> None:
+    pool = pool_of(log, rows(5))
+    sample = add(log, rows(0))
+    pool.insert(sample)
+    assert pool.gate(sample, 0.3, log).anchors == (1,)
+
+
+def test_anchors_that_left_the_log_do_not_count(log: ObservationLog) -> None:
+    pool = pool_of(log, rows(1), rows(2))
+    del log.observations[1]
+    assert pool.gate(add(log, rows(0)), 0.3, log).anchors == (2,)
+
+
+# -- weights
+
+
+def test_matching_takes_anchors_that_met_the_agent_in_the_same_place(log: ObservationLog) -> None:
+    pool = pool_of(log, rows(0), rows(1), rows(2), rows(3))
+    one, two, three, _ = log.observations.values()
+    saw(one, 1, ["prefix 1"])
+    saw(two, 2, ["prefix 1"])
+    saw(three, 1, ["prefix 1", "prefix 2"])
+    sample = add(log, rows(0))
+    match = pool.match(sample, 1, ["prefix 1"], log, "token")
+    assert match is not None
+    assert [a.number for a in match.anchors] == [1]
+    assert pool.match(sample, 3, ["prefix 1"], log, "token") is None
+    assert pool.match(sample, 1, ["prefix 2"], log, "token") is None
+
+
+def test_token_weights_by_hand(log: ObservationLog) -> None:
+    pool = pool_of(log, rows(3, 0), rows(1, 1))
+    for anchor in list(log.observations.values()):
+        saw(anchor, 1)
+    match = pool.match(add(log, rows(0, 0)), 1, [], log, "token")
+    assert match is not None
+    assert match.token is not None
+    # token 1: distances 3 and 1; token 2: distances 0 and 1
+    low, high = 1 / (1 + math.exp(2)), 1 / (1 + math.exp(-1))
+    torch.testing.assert_close(match.token, torch.tensor([[low, high], [1 - low, 1 - high]]))
+    torch.testing.assert_close(match.sequence, match.token.mean(dim=1))
+
+
+def test_sequence_weights_are_the_gates(log: ObservationLog) -> None:
+    for norm in ("sum", "frobenius"):
+        pool = pool_of(log, rows(3, 0), rows(1, 1), norm=norm)
+        for number in pool.uses:
+            saw(log.observations[number], 1)
+        sample = add(log, rows(0, 0))
+        decision = pool.gate(sample, 0.3, log)
+        match = pool.match(sample, 1, [], log, "sequence")
+        assert match is not None
+        assert match.token is None
+        assert match.sequence.tolist() == pytest.approx(decision.weights)
+
+
+DESCRIPTORS = st.lists(st.lists(st.floats(-50, 50), min_size=3, max_size=6), min_size=1, max_size=8)
+
+
+@given(
+    anchors=DESCRIPTORS, sample=st.lists(st.floats(-50, 50), min_size=1, max_size=3), gamma=st.floats(0.01, 1)
+)
+def test_weights_sum_to_one(anchors: list[list[float]], sample: list[float], gamma: float) -> None:
+    log = ObservationLog("test", 1 << 30)
+    pool = pool_of(log, *(rows(*a) for a in anchors))
+    for anchor in list(log.observations.values()):
+        saw(anchor, 1)
+    mine = add(log, rows(*sample))
+    decision = pool.gate(mine, gamma, log)
+    assert sum(decision.weights) == pytest.approx(1, abs=1e-5)
+    assert decision.entropy is not None
+    assert decision.threshold is not None
+    assert -1e-9 <= decision.entropy <= math.log(len(anchors)) + 1e-6
+    assert decision.shareable == (decision.entropy <= decision.threshold)
+    for how in ("token", "sequence"):
+        match = pool.match(mine, 1, [], log, how)
+        assert match is not None
+        assert float(match.sequence.sum()) == pytest.approx(1, abs=1e-5)
+        if match.token is not None:
+            torch.testing.assert_close(match.token.sum(dim=0), torch.ones(mine.tokens), atol=1e-5, rtol=0)
+
+
+@given(st.lists(st.floats(0, 1000), min_size=1, max_size=30))
+def test_entropy_is_scipys(distances: list[float]) -> None:
+    weights = torch.softmax(-torch.tensor(distances, dtype=torch.float64), dim=0)
+    assert entropy(weights) == pytest.approx(float(scipy_entropy(weights.numpy())), abs=1e-9)
+
+
+# -- insertion and eviction
+
+
+def test_the_least_used_of_the_earliest_quarter_goes(log: ObservationLog) -> None:
+    pool = pool_of(log, *(rows(i) for i in range(8)), capacity=8)  # the earliest quarter: anchors 1 and 2
+    uses = {1: 5, 2: 3, 3: 0, 4: 0, 5: 9, 6: 0, 7: 0, 8: 0}
+    pool.uses.update(uses)
+    assert pool.insert(add(log, rows(9))) == 2
+    assert list(pool.uses) == [1, 3, 4, 5, 6, 7, 8, 9]
+    assert pool.uses[9] == 0
+    assert pool.insert(add(log, rows(10))) == 3
+
+
+def test_ties_go_to_the_oldest(log: ObservationLog) -> None:
+    pool = pool_of(log, *(rows(i) for i in range(12)), capacity=12)
+    pool.uses.update({1: 2, 2: 1, 3: 1})
+    assert pool.insert(add(log, rows(99))) == 2
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3])
+def test_small_pools_drop_their_oldest(log: ObservationLog, capacity: int) -> None:
+    pool = AnchorPool("q", capacity)
+    dropped = [pool.insert(add(log, rows(i))) for i in range(5)]
+    assert dropped == [None] * capacity + list(range(1, 6 - capacity))
+    assert len(pool.uses) == capacity
+
+
+def test_an_anchor_is_inserted_once(log: ObservationLog) -> None:
+    pool = pool_of(log, rows(1), capacity=1)
+    pool.used([log.observations[1]])
+    assert pool.insert(log.observations[1]) is None
+    assert pool.uses == {1: 1}
+
+
+def test_being_mixed_is_being_used(log: ObservationLog) -> None:
+    pool = pool_of(log, rows(1), rows(2), rows(3))
+    pool.used([log.observations[1], log.observations[3]])
+    pool.used([log.observations[3]])
+    assert pool.uses == {1: 1, 2: 0, 3: 2}
+
+
+@given(capacity=st.integers(0, 9), steps=st.lists(st.integers(0, 30), max_size=40))
+def test_capacity_is_never_exceeded(capacity: int, steps: list[int]) -> None:
+    """Insert, or use an anchor that is there; the newest anchor is never the one that goes."""
+    log = ObservationLog("test", 1 << 30)
+    pool = AnchorPool("q", capacity)
+    for step in steps:
+        held = list(pool.uses)
+        if held and step % 3 == 0:
+            pool.used([log.observations[held[step % len(held)]]])
+            continue
+        sample = add(log, rows(step))
+        gone = pool.insert(sample)
+        assert len(pool.uses) <= capacity
+        assert gone != sample.number
+        assert (gone is not None) == (capacity > 0 and len(held) == capacity)
+        if gone is not None:
+            assert gone in held[: max(1, capacity // 4)]
+        if capacity:
+            assert list(pool.uses)[-1] == sample.number

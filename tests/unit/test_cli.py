@@ -1,0 +1,394 @@
+"""The command line: what works prints its result; what cannot is one line, and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import yaml
+from tiny import QUESTIONS
+
+from backend import __version__
+from backend.errors import OptionError
+from backend.methods.registry import METHODS, option_fields
+from backend.model import LoadedModel
+from lab_app.cli import main, parse_methods
+
+Run = tuple[int, str, str]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    tiny.llama().save_pretrained(path)
+    tiny.tokenizer().save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def kvlab(capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*args: object) -> Run:
+        try:
+            code = main([str(a) for a in args])
+        except SystemExit as stopped:  # argparse's own
+            code = int(stopped.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def quick(tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny model without loading it again."""
+    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: tiny_model)
+
+
+def preset(path: Path, *templates: str, tokens: int = 6, **changes: Any) -> Path:
+    """Write a preset of the tiny pipeline, or of these templates."""
+    flow = tiny.pipeline()
+    templates = templates or tuple(a.template for a in flow.agents)
+    body = {
+        "name": "tiny",
+        "title": "Tiny",
+        "summary": "For tests.",
+        "model": "any",
+        "needs_context": 512,
+        "request_source": "examples",
+        "agents": [
+            {"id": n, "name": f"Agent {n}", "role": "", "template": t, "max_new_tokens": tokens}
+            for n, t in enumerate(templates, 1)
+        ],
+        "examples": [{"values": {"user_question": q}, "answer": "1"} for q in QUESTIONS[:2]],
+    }
+    path.write_text(yaml.safe_dump(body | changes, allow_unicode=True), encoding="utf-8")
+    return path
+
+
+def assert_one_line(done: Run, *words: str) -> None:
+    code, out, err = done
+    assert code == 2, (out, err)
+    assert out == ""
+    assert err.startswith("kvlab: ")
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    assert "Traceback" not in err
+    assert len(err) < 1000
+    for word in words:
+        assert word in err
+
+
+# -- methods on the command line
+
+
+def test_methods_are_read() -> None:
+    found = parse_methods(
+        "dense, naive ,kvcomm:gamma=0.5+rotate=false+capacity=3+distance=sequence@my label,,"
+    )
+    assert [c.name for c in found] == ["dense", "naive", "kvcomm"]
+    assert [c.label for c in found] == ["dense", "naive", "my label"]
+    assert found[2].options == {"gamma": 0.5, "rotate": False, "capacity": 3, "distance": "sequence"}
+    assert parse_methods("kvcomm:gamma=1")[0].label == "kvcomm:gamma=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("False", False),
+        ("on", True),
+        ("OFF", False),
+        ("yes", True),
+        ("no", False),
+        ("1", True),
+        ("0", False),
+    ],
+)
+def test_switches_have_many_spellings(text: str, value: bool) -> None:
+    assert parse_methods(f"kvcomm:rotate={text}")[0].options == {"rotate": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "field"),
+    [
+        ("", "No method was named", "methods"),
+        (" , ", "No method was named", "methods"),
+        ("nonsense", "no method 'nonsense'", "methods"),
+        ("dense,nonsense:x=1", "no method 'nonsense'", "methods"),
+        ("kvcomm:gamma", "is no option; write option=value", "methods"),
+        ("kvcomm:gamma=", "must be a number", "methods.gamma"),
+        ("kvcomm:gamma=lots", "must be a number", "methods.gamma"),
+        ("kvcomm:gamma=1.5", "allowed: 0 to 1", "kvcomm.gamma"),
+        ("kvcomm:gamma=-0.1", "allowed: 0 to 1", "kvcomm.gamma"),
+        ("kvcomm:gamma=nan", "allowed: 0 to 1", "kvcomm.gamma"),
+        ("kvcomm:capacity=257", "allowed: 0 to 256", "kvcomm.capacity"),
+        ("kvcomm:capacity=-1", "allowed: 0 to 256", "kvcomm.capacity"),
+        ("kvcomm:capacity=2.5", "must be a whole number", "methods.capacity"),
+        ("kvcomm:rotate=maybe", "must be true or false", "methods.rotate"),
+        ("kvcomm:distance=far", "allowed: token, sequence", "kvcomm.distance"),
+        ("kvcomm:nonsense=1", "no option 'nonsense'", "kvcomm.nonsense"),
+        ("dense:gamma=1", "no option 'gamma'; it has: none", "dense.gamma"),
+    ],
+)
+def test_bad_methods_are_refused(text: str, words: str, field: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        parse_methods(text)
+    assert words in str(refused.value)
+    assert refused.value.field == field
+
+
+def test_methods_are_listed_with_their_options(kvlab: Any) -> None:
+    code, out, err = kvlab("methods")
+    assert (code, err) == (0, "")
+    for cls in METHODS:
+        assert cls.summary in out
+        for field in option_fields(cls):
+            assert field.name in out
+            assert field.help in out
+
+
+def test_version_and_help(kvlab: Any) -> None:
+    assert kvlab("--version")[1].strip() == f"kvlab {__version__}"
+    for command in ("serve", "methods", "certify", "run", "bench", "train-embedded", "evaluate-embedded"):
+        code, out, _ = kvlab(command, "--help")
+        assert code == 0
+        assert f"kvlab {command}" in out
+    assert kvlab()[0] == 2
+    assert kvlab("nonsense")[0] == 2
+
+
+def test_listing_and_help_load_no_torch() -> None:
+    code = "import sys\nfrom lab_app.cli import main, parser\nparser()\nsys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+# -- runs
+
+
+def test_a_run_from_end_to_end(kvlab: Any, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new folder" / "out.json"
+    what = [
+        "run",
+        preset(tmp_path / "tiny.yaml"),
+        "--model",
+        folder,
+        "--device",
+        "cpu",
+        "--requests",
+        3,
+        "--json",
+        out,
+    ]
+    code, printed, err = kvlab(*what, "--methods", "dense,naive,kvcomm:gamma=0.9@near")
+    assert (code, err) == (0, "")
+    report = json.loads(out.read_text(encoding="utf-8"))
+    assert report["requests"] == 3
+    assert report["model"]["certificate"]["relocatable"] is True
+    assert str(folder) not in out.read_text(encoding="utf-8")
+    assert {s["method"] for s in report["summary"]} == {"dense", "naive", "near"}
+    assert {s["mode"] for s in report["summary"]} == {"pinned", "free"}
+    assert {s["agent"] for s in report["summary"]} == {0, 1, 2, 3}
+    for line in report["summary"]:
+        assert line["requests"] == 3
+        assert line["method"] in printed
+    rows = (out.parent / "out.rows.jsonl").read_text(encoding="utf-8")
+    assert rows.count("\n") == 6
+    # the same command again has nothing left to do
+    assert kvlab(*what, "--methods", "dense,naive,kvcomm:gamma=0.9@near")[0] == 0
+    assert (out.parent / "out.rows.jsonl").read_text(encoding="utf-8") == rows
+    assert json.loads(out.read_text(encoding="utf-8"))["summary"] == report["summary"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_shipped_presets_run(kvlab: Any, tmp_path: Path) -> None:
+    done = kvlab(
+        "run",
+        "math-2",
+        "--requests",
+        1,
+        "--mode",
+        "pinned",
+        "--max-new-tokens",
+        4,
+        "--json",
+        tmp_path / "o.json",
+    )
+    assert done[0] == 0, done[2]
+
+
+@pytest.mark.usefixtures("quick")
+def test_emoji_and_right_to_left_text_work(kvlab: Any, tmp_path: Path) -> None:
+    odd = ["\U0001f468\u200d\U0001f469\u200d\U0001f467 and \U0001f600\ufffd", "\u05db\u05de\u05d4 \u05d6\u05d4 2+2? \u202e\u0645\u0631\u062d\u0628\u0627",
+           "</s><s><a> <|eot_id|> {agent_1_current} {x}", "line\r\n\tbreaks\u2028"]  # fmt: skip
+    data = tmp_path / "odd.jsonl"
+    data.write_text("".join(json.dumps({"question": q}) + "\n" for q in odd), encoding="utf-8")
+    out = tmp_path / "o.json"
+    flow = preset(
+        tmp_path / "p.yaml",
+        "\u05e4\u05ea\u05d5\u05e8 \U0001f9ee {user_question}\n",
+        "\u202bCheck {user_question}: {agent_1_current}",
+    )
+    code, _, err = kvlab("run", flow, "--data", data, "--requests", 4, "--json", out)
+    assert (code, err) == (0, "")
+    assert json.loads(out.read_text(encoding="utf-8"))["summary"][0]["requests"] == 4
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("templates", "words"),
+    [
+        (("",), ("template is empty", "agents.1.template")),
+        ((" \n ",), ("template is empty",)),
+        (("{user_question}", "{agent_9_current}"), ("there is no agent 9", "agents.2.template")),
+        (("{user_question}", "{agent_2_current}"), ("its own output",)),
+        (("{agent_2_current}", "{agent_1_current}"), ("in a circle: 1 -> 2 -> 1",)),
+        (("{user_question} and {user_question}",), ("uses {user_question} twice",)),
+        (("{user_question}" + "x" * 300_000,), ("up to 200,000 are allowed",)),
+        (("{user_question}" + "x" * 1_100_000,), ("larger than 1 MiB",)),
+        (("{user_question}" + " word" * 3000,), ("tokens", "that tiny can read")),
+    ],
+    ids=["empty", "blank", "no such agent", "itself", "cycle", "twice", "long", "1 MB", "beyond the context"],
+)
+def test_bad_templates(
+    kvlab: Any, tmp_path: Path, templates: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    done = kvlab("run", preset(tmp_path / "bad.yaml", *templates), "--json", tmp_path / "o.json")
+    assert_one_line(done, *words)
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_undeclared_placeholder_is_pointed_out(kvlab: Any, tmp_path: Path) -> None:
+    """It stays in the prompt as text, and the person is told."""
+    flow = preset(tmp_path / "p.yaml", "{user_question} {user_name} {user_questoin}")
+    code, _, err = kvlab("run", flow, "--requests", 1, "--mode", "pinned", "--json", tmp_path / "o.json")
+    assert code == 0
+    assert err.count("kvlab: note: ") == err.count("\n") == 2
+    assert "Did you mean {user_question}?" in err
+    assert "{user_name} will stay in the prompt as plain text" in err
+    undeclared = [{"values": {"user_question": "x", "color": "red"}}]
+    done = kvlab("run", preset(tmp_path / "q.yaml", examples=undeclared), "--json", tmp_path / "o.json")
+    assert_one_line(done, "'color'", "no template asks for it")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("", ("question is empty", "data.jsonl, line 1")),
+        ("  \n", ("question is empty",)),
+        ("x" * (1 << 20), ("1,048,576 characters", "up to 200,000")),
+        ("many words " * 2000, ("tokens", "that tiny can read")),
+        ("a\x00b", ("NUL",)),
+    ],
+    ids=["empty", "blank", "1 MB", "beyond the context", "NUL"],
+)
+def test_bad_questions(kvlab: Any, tmp_path: Path, question: str, words: tuple[str, ...]) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text(json.dumps({"question": question}) + "\n", encoding="utf-8")
+    done = kvlab(
+        "run", preset(tmp_path / "p.yaml"), "--data", data, "--requests", 1, "--json", tmp_path / "o.json"
+    )
+    assert_one_line(done, *words)
+    assert not (tmp_path / "o.json").exists()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--methods", "kvcomm:gamma=7"], ("allowed: 0 to 1", "kvcomm.gamma")),
+        (["--methods", "kvcomm:capacity=999"], ("allowed: 0 to 256", "kvcomm.capacity")),
+        (["--methods", "nonsense"], ("there are: dense, ",)),
+        (["--methods", "naive,naive"], ("Two methods are labelled 'naive'",)),
+        (["--methods", ",".join(f"naive@{i}" for i in range(12))], ("at most 12",)),
+        (["--requests", "0"], ("requests is 0",)),
+        (["--requests", "-1", "--warmup", "2"], ("requests is -1",)),
+        (["--requests", "2", "--warmup", "-1"], ("warmup -1",)),
+        (["--requests", "999999"], ("10,000",)),
+        (["--max-new-tokens", "0"], ("max_new_tokens is 0", "1 to 4096")),
+        (["--temperature", "-1"], ("temperature is -1",)),
+        (["--temperature", "nan"], ("temperature is nan",)),
+        (["--seed", "-1"], ("seed is -1",)),
+        (["--budget-mb", "0"], ("this lab allows 0 MiB",)),
+        (["--data", "no-such-file.jsonl"], ("no-such-file.jsonl cannot be read",)),
+        (["--json", "."], ("names no file",)),
+        (["--json", "/dev/null/x/y.json"], ("Choose another one",)),
+    ],
+    ids=lambda v: " ".join(v)[:40] if isinstance(v, list) else "",
+)
+def test_bad_settings(kvlab: Any, tmp_path: Path, flags: list[str], words: tuple[str, ...]) -> None:
+    settings = ["--json", tmp_path / "o.json", *flags]
+    assert_one_line(kvlab("run", preset(tmp_path / "p.yaml"), *settings), *words)
+
+
+def test_too_few_requests_in_a_file(kvlab: Any, tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"question": "1+1?"}\n', encoding="utf-8")
+    done = kvlab(
+        "run", preset(tmp_path / "p.yaml"), "--data", data, "--requests", 2, "--json", tmp_path / "o.json"
+    )
+    assert_one_line(done, "2 requests are wanted, but the file holds 1")
+
+
+@pytest.mark.parametrize("name", ["no-such-preset", "no-such-file.yaml", "", "../math-2", "x" * 5000])
+def test_presets_that_are_not_there(kvlab: Any, tmp_path: Path, name: str) -> None:
+    assert_one_line(kvlab("run", name, "--json", tmp_path / "o.json"))
+
+
+@pytest.mark.parametrize("model", ["/no/such/folder", "./nothing", "", "nobody/has-this-model"])
+def test_models_that_are_not_there(kvlab: Any, tmp_path: Path, model: str) -> None:
+    assert_one_line(kvlab("certify", model), "[model.name]")
+    if model:
+        done = kvlab("run", preset(tmp_path / "p.yaml"), "--model", model, "--json", tmp_path / "o.json")
+        assert_one_line(done, "[model.name]")
+
+
+def test_certify(kvlab: Any, folder: Path) -> None:
+    code, out, err = kvlab("certify", folder, "--device", "cpu")
+    assert (code, err) == (0, "")
+    assert "Keys move by rotation" in out
+    assert out.count("rotation  ") == 3
+    assert "floor" in out
+
+
+def test_certify_refuses_a_model_without_rotation(kvlab: Any, tmp_path: Path) -> None:
+    import transformers
+
+    config = transformers.GPT2Config(vocab_size=len(tiny.tokenizer()), n_embd=32, n_layer=1, n_head=2, n_positions=128,
+                                     bos_token_id=1, eos_token_id=2)  # fmt: skip
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    code, out, _ = kvlab("certify", tmp_path, "--device", "cpu")
+    assert code == 1
+    assert "Not relocatable" in out
+
+
+def test_bench(kvlab: Any, folder: Path) -> None:
+    code, out, _ = kvlab(
+        "bench", "ttft", "--shape", folder, "--tokens", 64, "--anchors", 2, "--repeats", 1, "--device", "cpu"
+    )
+    assert code == 0
+    report = json.loads(out)
+    assert (report["tokens"], report["anchors"]) == (64, 2)
+    assert report["ratio"] > 0
+    assert {"gate", "match", "correct", "rotate", "first_token"} <= set(report["reuse_parts_ms"])
+    for flags in (["--tokens", 8], ["--anchors", 0], ["--repeats", 0]):
+        assert_one_line(kvlab("bench", "ttft", "--shape", folder, *flags), "allowed are")
+
+
+@pytest.mark.usefixtures("quick")
+def test_stopping_by_hand_says_what_is_kept(
+    kvlab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("backend.batch.run_batch", interrupted)
+    code, out, err = kvlab("run", preset(tmp_path / "p.yaml"), "--json", tmp_path / "o.json")
+    assert (code, out) == (130, "")
+    assert "goes on from there" in err
