@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ Norm = Literal["sum", "frobenius"]
 
 
 def squared_distances(descriptor: Tensor, anchor: Tensor) -> Tensor:
-    """Squared L2 distance of each token to the anchor's token at the same place, (tokens,); the anchor is cut."""
+    """Squared L2 distance of each token to the anchor's at the same place, (tokens,); the anchor is cut."""
     return (descriptor - anchor[: descriptor.shape[0]]).square().sum(dim=-1)
 
 
@@ -48,7 +48,7 @@ def entropy(weights: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Match:
-    """Weights of a sample over eligible anchors: ``sequence`` (anchors,), ``token`` (anchors, tokens) or None."""
+    """A sample's weights over anchors: ``sequence`` (anchors,); ``token`` (anchors, tokens) or None."""
 
     anchors: tuple[Observation, ...]
     sequence: Tensor
@@ -63,7 +63,7 @@ class AnchorPool:
     capacity: int
     norm: Norm = "sum"
     uses: dict[int, int] = field(default_factory=dict)  # observation number -> accesses, in insertion order
-    # Squared token distances of the sample last measured, by anchor: the gate finds them, matching reads them.
+    # Squared token distances of the sample last measured, by anchor: the gate finds, matching reads them.
     _measured: tuple[int, dict[int, Tensor]] = (0, {})
 
     def eligible(
@@ -99,7 +99,8 @@ class AnchorPool:
         }
 
         def verdict(shareable: bool, rule: str, reason: str, **more: object) -> GateDecision:
-            return GateDecision(shareable=shareable, rule=rule, reason=reason, **facts, **more)  # type: ignore[arg-type]
+            values: dict[str, Any] = facts | more
+            return GateDecision(shareable=shareable, rule=rule, reason=reason, **values)
 
         if self.capacity == 0:
             return verdict(
@@ -118,7 +119,8 @@ class AnchorPool:
             return verdict(
                 False,
                 "longer than every anchor",
-                f"{sample.tokens} tokens are longer than every anchor (the longest has {longest}): it becomes an anchor.",
+                f"{sample.tokens} tokens are longer than every anchor (the longest has {longest}): it "
+                "becomes an anchor.",
                 entropy=None,
                 threshold=None,
             )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from backend.errors import RecordError
 from backend.events import Event, Progress, RunDone
-from backend.prompts import Example
+from backend.presets import Example
 from backend.records import COMPUTED, RECOMPUTED, Mode, Outcome, RunRecord, RunRequest, encode
 from backend.session import LabSession
 
@@ -105,7 +105,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
             rows.append(json.loads(line))
         except ValueError:
             raise RecordError(
-                f"Line {number} of {path.name} is damaged. Remove it, or choose another file; its request will be run again."
+                f"Line {number} of {path.name} is damaged. Remove it, or choose another file; its "
+                "request will be run again."
             ) from None
     return rows
 

@@ -83,7 +83,8 @@ def bench_ttft(
     """
     if not 32 <= tokens <= 8000 or not 1 <= anchors <= 64 or not 1 <= repeats <= 1000:
         raise OptionError(
-            f"tokens {tokens}, anchors {anchors}, repeats {repeats}: allowed are 32 to 8000, 1 to 64 and 1 to 1000.",
+            f"tokens {tokens}, anchors {anchors}, repeats {repeats}: allowed are 32 to 8000, 1 to 64 "
+            "and 1 to 1000.",
             field="bench",
         )
     known = shape in ("smollm2-135m", "llama-8b")
@@ -103,8 +104,13 @@ def bench_ttft(
     bases = {name: engine.encode(ids, (), "alone") for name, ids in fixed.items()}
 
     def request() -> tuple[PromptInContext, list[Observation]]:
-        parts = [("prefix 0", fixed["prefix 0"]), ("user_question", draw(question)), ("prefix 1", fixed["prefix 1"]),
-                 ("agent_1_current", draw(answer)), ("prefix 2", fixed["prefix 2"])]  # fmt: skip
+        parts = [
+            ("prefix 0", fixed["prefix 0"]),
+            ("user_question", draw(question)),
+            ("prefix 1", fixed["prefix 1"]),
+            ("agent_1_current", draw(answer)),
+            ("prefix 2", fixed["prefix 2"]),
+        ]
         spans: list[Span] = []
         ids: list[int] = []
         samples: dict[str, Observation] = {}

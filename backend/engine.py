@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.errors import BudgetError, ModelError
+from backend.errors import BudgetError, ModelError, PromptError
 from backend.kv import KVCache, KVSegment
 from backend.methods.base import Blend, Clock, Plan
 from backend.model import LoadedModel
@@ -135,9 +135,9 @@ class Engine:
         limit = self.model.info.context_tokens
         if prompt_tokens + new_tokens > limit:
             raise BudgetError(
-                f"Agent {agent}'s prompt has {prompt_tokens:,} tokens; with {new_tokens:,} for its answer that is more "
-                f"than the {limit:,} tokens that {self.model.info.name} can read. Shorten the texts or the template, "
-                "or allow fewer new tokens.",
+                f"Agent {agent}'s prompt has {prompt_tokens:,} tokens; with {new_tokens:,} for its answer "
+                f"that is more than the {limit:,} tokens that {self.model.info.name} can read. Shorten the "
+                "texts or the template, or allow fewer new tokens.",
                 field=f"agents.{agent}.template",
             )
 
@@ -153,8 +153,15 @@ class Engine:
 
         Raises:
             ModelError: the plan does not partition the prompt.
+            PromptError: the prompt has no token at all.
         """
         total = len(prompt.ids)
+        if total == 0:
+            raise PromptError(
+                f"Agent {prompt.agent}'s prompt is empty once its placeholders are filled, and this model has no "
+                "token to begin with. Write some text into its template.",
+                field=f"agents.{prompt.agent}.template",
+            )
         cache = self.model.new_cache(total + spare_tokens)
         actions = np.zeros((self.model.info.layers, total), dtype=np.uint8)
         before, at, logits = self.forwarded_tokens, 0, None

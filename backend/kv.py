@@ -149,7 +149,7 @@ class KVCache:
         row: int = 0,
         padding: int = 0,
     ) -> KVSegment:
-        """A position-free copy of the places ``[start, end)`` of a row; their positions are place - padding."""
+        """A position-free copy of places ``[start, end)`` of a row; their positions are place - padding."""
         positions = padding - torch.arange(start, end, device=self.keys.device)
         keys = rotation.rotate(self.keys[:, row, :, start:end], positions)
         return KVSegment(keys, self.values[:, row, :, start:end].clone(), start - padding, exact, context)

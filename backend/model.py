@@ -72,7 +72,8 @@ def pick_device(wanted: str | None) -> str:
         return next(d for d in ("cuda", "mps", "cpu") if d in available)
     if wanted not in available:
         raise ModelError(
-            f"The device {wanted!r} is not usable here; usable: {', '.join(sorted(available))}. Choose one of them.",
+            f"The device {wanted!r} is not usable here; usable: {', '.join(sorted(available))}. Choose "
+            "one of them.",
             field="model.device",
         )
     return wanted
@@ -143,8 +144,9 @@ def _loading_failed(name: str, local: bool, error: Exception) -> str:
             "config.json, safetensors weights and a tokenizer of an architecture that transformers knows."
         )
     return (
-        f"The model {name!r} cannot be loaded from the hub ({type(error).__name__}: {detail}). Check the id and the "
-        "network; for a gated model log in first; without a network give a local folder or 'embedded'."
+        f"The model {name!r} cannot be loaded from the hub ({type(error).__name__}: {detail}). "
+        "Check the id and the network; for a gated model log in first; without a network give a local "
+        "folder or 'embedded'."
     )
 
 
@@ -252,13 +254,17 @@ def certify(
     if bad:
         first = certificates[bad[0]]
         reason = (
-            f"Not relocatable: at layer {bad[0]} a shift by {shift} positions changes the keys in a way no rotation "
-            f"explains (relative error {first.key_error:.2g}) or changes the values ({first.value_error:.2g}); "
+            f"Not relocatable: at layer {bad[0]} a shift by {shift} positions changes the keys in a way no "
+            f"rotation explains (relative error {first.key_error:.2g}) or changes the values "
+            f"({first.value_error:.2g}); "
             "the model's position is not a rotation of its keys. Only dense runs are possible."
         )
     else:
         worst = max(c.key_error for c in certificates)
-        reason = f"Keys move by rotation: a shift by {shift} positions is undone to a relative error of {worst:.1g}."
+        reason = (
+            f"Keys move by rotation: a shift by {shift} positions is undone "
+            f"to a relative error of {worst:.1g}."
+        )
     certificate = Certificate(
         relocatable=not bad,
         reason=reason,

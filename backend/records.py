@@ -350,7 +350,8 @@ class RunRecord:
                 }
             if body.get("format") != FORMAT:
                 raise RecordError(
-                    f"The record has format {body.get('format')!r}; this version reads format {FORMAT}. Run it again."
+                    f"The record has format {body.get('format')!r}; this version reads format {FORMAT}. "
+                    "Run it again."
                 )
             return typing.cast(RunRecord, decode(RunRecord, body, arrays))
         except RecordError:

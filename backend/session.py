@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from backend import __version__
+from backend.answers import extract_number, same_answer
 from backend.engine import Decoded, Engine, Prefill
 from backend.errors import BudgetError, NotRelocatableError, OptionError, RunCancelled
 from backend.events import AgentDone, Event, Progress, RunDone, TextSoFar
@@ -32,9 +33,10 @@ from backend.methods.base import Arrived, Blend, Clock, Dense, Method, Options, 
 from backend.methods.dense import dense_plan
 from backend.methods.registry import make_options, method_class
 from backend.model import LoadedModel
+from backend.presets import Example
 from backend.probes.fidelity import fidelity, largest_difference
 from backend.probes.offsets import cache_error, offset_probe
-from backend.prompts import Example, Pipeline, extract_number, same_answer
+from backend.prompts import Pipeline
 from backend.records import (
     COMPUTED,
     CORRECTED,
@@ -266,7 +268,8 @@ class LabSession:
         dense = next((c for c in request.methods if c.name == "dense"), MethodChoice("dense"))
         if len(choices) + 1 > MAX_METHODS:
             raise OptionError(
-                f"{len(choices) + 1} methods were chosen; at most {MAX_METHODS} run side by side. Remove some.",
+                f"{len(choices) + 1} methods were chosen; at most {MAX_METHODS} run side by side. "
+                "Remove some.",
                 field="methods",
             )
         labels = [c.label for c in (dense, *choices)]
@@ -306,10 +309,10 @@ class LabSession:
         needed = (kept + most * methods) * self.model.info.kv_bytes_per_token
         if needed > self.budget_bytes:
             raise BudgetError(
-                f"This request may need {needed / 2**20:,.0f} MiB of KV cache ({most:,} prompt tokens, {methods} methods, "
-                f"{self.model.info.kv_bytes_per_token / 1024:.0f} KiB a token); this lab allows "
-                f"{self.budget_bytes / 2**20:,.0f} MiB. Shorten the texts, choose fewer methods or fewer new tokens, or "
-                "serve with a larger --budget-mb.",
+                f"This request may need {needed / 2**20:,.0f} MiB of KV cache ({most:,} prompt tokens, "
+                f"{methods} methods, {self.model.info.kv_bytes_per_token / 1024:.0f} KiB a token); this lab "
+                f"allows {self.budget_bytes / 2**20:,.0f} MiB. Shorten the texts, choose fewer methods or "
+                "fewer new tokens, or serve with a larger --budget-mb.",
                 field="methods",
             )
 
@@ -609,7 +612,8 @@ def _same_text_notes(lanes: list[Lane]) -> tuple[str, ...]:
         held = {lane.stream.log.observations[n].ids for n in anchors if n in lane.stream.log.observations}
         if any(s.ids in held for s in lane.flow.samples.values()):
             notes.append(
-                f"{lane.choice.label}: an anchor holds this very request, so its correction is a memory rather than an estimate."
+                f"{lane.choice.label}: an anchor holds this very request, so its correction is a memory "
+                "rather than an estimate."
             )
     return tuple(notes)
 
@@ -655,7 +659,8 @@ def _check_decoding(decoding: Decoding) -> None:
         ("seed", decoding.seed, 0, 2**63 - 1),
     )
     for name, value, low, high in limits:
-        if not isinstance(value, int | float) or not low <= value <= high:
+        whole = name in ("max_new_tokens", "seed")
+        if type(value) not in ((int,) if whole else (int, float)) or not low <= value <= high:
             raise OptionError(
                 f"{name} is {value!r}; allowed: {low:g} to {high:g}. Choose a value in that range.",
                 field=f"decoding.{name}",

@@ -61,8 +61,9 @@ class Tokens:
         """Ids of a person's or a model's text; control tokens in it stay text."""
         if not text:
             return ()
-        found = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        return tuple(found)
+        # Not verbose: whether a text fits is checked elsewhere, and said in better words.
+        found = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
+        return tuple(found["input_ids"])
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids; control tokens are left out."""

@@ -135,16 +135,19 @@ def certify(args: argparse.Namespace) -> int:
     info = load_model(args.model, device=args.device, dtype=args.dtype).info
     found = info.certificate
     print(
-        f"{info.name}: {info.parameters:,} parameters, {info.layers} layers, {info.device}, {info.dtype}, weights {info.weights_hash}"
+        f"{info.name}: {info.parameters:,} parameters, {info.layers} layers, {info.device}, "
+        f"{info.dtype}, weights {info.weights_hash}"
     )
     print(found.reason)
     print(f"{'layer':>5}  {'kind':<18} {'turned':>6}  {'key error':>9}  {'value error':>11}")
     for index, layer in enumerate(found.layers):
         print(
-            f"{index:>5}  {layer.kind:<18} {layer.rotated_dims:>6}  {layer.key_error:>9.1e}  {layer.value_error:>11.1e}"
+            f"{index:>5}  {layer.kind:<18} {layer.rotated_dims:>6}  {layer.key_error:>9.1e}  "
+            f"{layer.value_error:>11.1e}"
         )
     print(
-        f"Numerical floor (one piece against two): keys {found.floor:.1e} relative, logits {found.logit_floor:.1e} absolute"
+        f"Numerical floor (one piece against two): keys {found.floor:.1e} relative, logits "
+        f"{found.logit_floor:.1e} absolute"
     )
     return 0 if found.relocatable else 1
 
@@ -153,7 +156,8 @@ def run(args: argparse.Namespace) -> int:
     from backend.batch import Batch, read_rows, run_batch, summarise
     from backend.events import Progress
     from backend.model import load_model
-    from backend.prompts import load_preset, notices, preset_names, preset_requests, read_requests
+    from backend.presets import load_preset, preset_names, preset_requests, read_requests
+    from backend.prompts import notices
     from backend.records import Decoding, RunRequest
     from backend.session import LabSession
 
@@ -174,7 +178,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.requests < 1 or args.warmup < 0:
         raise OptionError(
-            f"requests is {args.requests} and warmup {args.warmup}; at least 1 and 0 are needed. Change them.",
+            f"requests is {args.requests} and warmup {args.warmup}; at least 1 and 0 are needed. Change "
+            "them.",
             field="requests",
         )
     count = args.requests + args.warmup
@@ -227,13 +232,14 @@ def run(args: argparse.Namespace) -> int:
 def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     """The summary as a table for people."""
     head: tuple[str, ...] = (
-        "mode", "agent", "method", "right", "as dense", "agents", "blocks", "tokens", "reuses", "TTFT ms", "ratio",
-        "KL first", "KL mean", "K err", "V err", "floor",
+        "mode", "agent", "method", "right", "as dense", "agents", "blocks", "tokens", "reuses", "TTFT ms",
+        "ratio", "KL first", "KL mean", "K err", "V err", "floor",
     )  # fmt: skip
     columns = (
         ("accuracy", ".1%"), ("same_answer", ".1%"), ("reuse_agents", ".0%"), ("reuse_blocks", ".0%"),
-        ("reuse_tokens", ".0%"), ("reuse_events", "d"), ("ttft_ms", ".1f"), ("ttft_ratio", ".2f"), ("kl_first", ".4f"),
-        ("kl_mean", ".4f"), ("key_error", ".3f"), ("value_error", ".3f"), ("floor", ".1e"),
+        ("reuse_tokens", ".0%"), ("reuse_events", "d"), ("ttft_ms", ".1f"), ("ttft_ratio", ".2f"),
+        ("kl_first", ".4f"), ("kl_mean", ".4f"), ("key_error", ".3f"), ("value_error", ".3f"),
+        ("floor", ".1e"),
     )  # fmt: skip
     rows = [head]
     for line in summary:

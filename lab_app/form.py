@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.errors import LabError, OptionError, PromptError
-from backend.prompts import Example, Pipeline, Preset, load_preset, preset_names
+from backend.presets import Example, Preset, load_preset, preset_names
+from backend.prompts import Pipeline
 from backend.records import Decoding, MethodChoice, RunRequest
 
 MOST_COLUMNS = 8

@@ -18,7 +18,8 @@ from typing import Any
 
 from backend.errors import LabError, RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
-from backend.prompts import Example, Preset, notices, preset_requests
+from backend.presets import Example, Preset, preset_requests
+from backend.prompts import notices
 from backend.records import RunRecord, RunRequest
 from lab_app import form as forms
 from lab_app import html, text

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backend.prompts import Agent, Example, Pipeline, Preset
+from backend.presets import Example, Preset
+from backend.prompts import Agent, Pipeline
 from backend.records import Certificate, ModelInfo, PoolState
 from lab_app import text
 from viz.glossary import term

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from backend.methods.registry import method_class, method_names, option_fields
-from backend.prompts import load_preset, preset_names
+from backend.presets import load_preset, preset_names
 from lab_app import html, text
 from lab_app.controls import MethodPanel, error_slot, method_panel
 from lab_app.figure_view import figure_view

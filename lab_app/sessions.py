@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from backend.errors import LabError
 from backend.events import Event
-from backend.prompts import Example, Pipeline
+from backend.presets import Example
+from backend.prompts import Pipeline
 from backend.records import ModelInfo, PoolState, RunRecord, RunRequest
 
 IDLE_SECONDS = 2 * 3600.0

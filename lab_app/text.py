@@ -47,8 +47,8 @@ FIRST_RUN = "This is a saved run. Press Run to make your own, or open another re
 OPENED = "Opened a saved record. The bench on the left keeps what you typed."
 CANCELLED = "Stopped. The results below are from the run before."
 UNEXPECTED = (
-    "The lab met an error that it did not expect ({kind}). Nothing you typed is lost. Try again, or change the "
-    "last thing you edited; the server's log holds the details."
+    "The lab met an error that it did not expect ({kind}). Nothing you typed is lost. Try again, or change "
+    "the last thing you edited; the server's log holds the details."
 )
 RECORD_HELP = (
     "One file holds everything on this screen: prompts, texts, actions, offsets, timings and the model's "

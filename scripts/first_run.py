@@ -12,7 +12,7 @@ from pathlib import Path
 
 from backend.events import RunDone
 from backend.model import load_model
-from backend.prompts import load_preset, preset_requests
+from backend.presets import load_preset, preset_requests
 from backend.records import MethodChoice, RunRecord, RunRequest
 from backend.session import LabSession
 
@@ -51,7 +51,9 @@ def main() -> int:
                     event.record.save(OUT)
                     print(f"request {index}: {examples[index].values['user_question']}")
                     for outcome in event.record.outcomes:
-                        print(f"  agent {outcome.agent} {outcome.method:<7} {outcome.state:<8} {outcome.text}")
+                        print(
+                            f"  agent {outcome.agent} {outcome.method:<7} {outcome.state:<8} {outcome.text}"
+                        )
                     print(f"wrote {OUT.name}, {OUT.stat().st_size:,} bytes")
                     return 0
                 print(f"request {index}: not instructive")

@@ -95,7 +95,8 @@ def pipeline(tokens: int = 8, **changes: str) -> Pipeline:
     """A solver, a checker who reads it, and a judge who reads both; ``t1`` to ``t3`` replace templates."""
     templates = {
         "t1": "Solve the problem step by step.\nThe task is: {user_question}\n",
-        "t2": "Check the work of the other agent.\nThe task is: {user_question}\nAgent 1 wrote:\n{agent_1_current}\n",
+        "t2": "Check the work of the other agent.\nThe task is: {user_question}\nAgent 1 wrote:\n"
+        "{agent_1_current}\n",
         "t3": "You are the judge.\nThe task is: {user_question}\nCandidate 1:\n{agent_1_current}\n"
         "Candidate 2:\n{agent_2_current}\nThe best is:",
     } | changes
@@ -122,9 +123,7 @@ def request(
 
 def run(session: LabSession, asked: RunRequest, cancel: threading.Event | None = None) -> RunRecord:
     """Run a request to its end."""
-    last: Event | None = None
-    for last in session.run(asked, cancel=cancel):
-        pass
+    last: Event = list(session.run(asked, cancel=cancel))[-1]
     assert isinstance(last, RunDone)
     return last.record
 

@@ -7,12 +7,12 @@ import re
 from collections import Counter
 from typing import Any
 
+from backend.answers import extract_number, same_answer
 from backend.batch import wilson
 from backend.embedded.tasks import Document, TaskName, make_document
 from backend.engine import Engine
 from backend.methods.base import Clock, Dense, Plan, Step
 from backend.model import LoadedModel
-from backend.prompts import extract_number, same_answer
 from backend.records import Decoding
 from backend.tokens import TokenizedPrompt
 

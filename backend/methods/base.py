@@ -166,18 +166,21 @@ class Options:
                 object.__setattr__(self, f.name, value)
             if type(value) is not wanted:
                 raise OptionError(
-                    f"{meta['label']} is {value!r}; it must be of type {wanted.__name__}. The default is {f.default!r}.",
+                    f"{meta['label']} is {value!r}; it must be of type {wanted.__name__}. The default "
+                    f"is {f.default!r}.",
                     field=where,
                 )
             if meta["choices"] and value not in meta["choices"]:
                 raise OptionError(
-                    f"{meta['label']} is {value!r}; allowed: {', '.join(meta['choices'])}. Choose one of them.",
+                    f"{meta['label']} is {value!r}; allowed: {', '.join(meta['choices'])}. Choose one "
+                    "of them.",
                     field=where,
                 )
             low, high = meta["minimum"], meta["maximum"]
             if low is not None and not low <= value <= high:
                 raise OptionError(
-                    f"{meta['label']} is {value:g}; allowed: {low:g} to {high:g}. The default is {f.default:g}.",
+                    f"{meta['label']} is {value:g}; allowed: {low:g} to {high:g}. The default is "
+                    f"{f.default:g}.",
                     field=where,
                 )
 

@@ -50,27 +50,31 @@ class KVCommOptions(Options):
         paper="Table 5, K w/ rot", shapes_pool=False,
     )  # fmt: skip
     placeholder_offset: bool = option(
-        True, "Correct the shared texts", "Add the anchors' offsets to the placeholders' KV (alignment step 2).",
+        True, "Correct the shared texts",
+        "Add the anchors' offsets to the placeholders' KV (alignment step 2).",
         paper="Eq. 6; Table 5, phi w/ offset", shapes_pool=False,
     )  # fmt: skip
     prefix_offset: bool = option(
-        True, "Correct the template text behind them", "Add the anchors' offsets to the following prefix segments' "
-        "KV (alignment step 3).", paper="Eq. 7; Table 5, p w/ offset", shapes_pool=False,
+        True, "Correct the template text behind them",
+        "Add the anchors' offsets to the following prefix segments' KV (alignment step 3).",
+        paper="Eq. 7; Table 5, p w/ offset", shapes_pool=False,
     )  # fmt: skip
     gamma: float = option(
-        0.3, "Entropy threshold (gamma)", "How evenly the anchors may weigh before a text counts as new. 0 shares nothing.",
+        0.3, "Entropy threshold (gamma)",
+        "How evenly the anchors may weigh before a text counts as new. 0 shares nothing.",
         minimum=0.0, maximum=1.0, paper="Eq. 5, Table 6",
     )  # fmt: skip
     capacity: int = option(
-        20, "Pool size (V)", "How many anchors each placeholder may keep. 0 shares nothing.", minimum=0, maximum=256,
-        paper="Section 3.3, Table 6",
+        20, "Pool size (V)", "How many anchors each placeholder may keep. 0 shares nothing.",
+        minimum=0, maximum=256, paper="Section 3.3, Table 6",
     )  # fmt: skip
     distance: str = option(
         "token", "Weights per", "One weight per anchor and token, or one per anchor for the whole text.",
         choices=("token", "sequence"), paper="Eq. 6 leaves it open", shapes_pool=False,
     )  # fmt: skip
     norm: str = option(
-        "sum", "Distance of two texts", "Sum of their tokens' distances, or the norm of all of them as one vector.",
+        "sum", "Distance of two texts",
+        "Sum of their tokens' distances, or the norm of all of them as one vector.",
         choices=("sum", "frobenius"), paper="Eq. 5 leaves it open",
     )  # fmt: skip
 
@@ -110,7 +114,8 @@ class KVCommMethod(Method):
         gate = tuple(self._decisions[o.number] for o in context.samples.values())
         new = [d.placeholder for d in gate if not d.shareable]
         if new:
-            reason = f"{', '.join(new)} {'is' if len(new) == 1 else 'are'} new to the pool, so the whole prompt is read afresh."
+            names, verb = ", ".join(new), "is" if len(new) == 1 else "are"
+            reason = f"{names} {verb} new to the pool, so the whole prompt is read afresh."
             return _fallback(context, reason, gate)
         matches: dict[str, Match] = {}
         with clock.part("match"):

@@ -25,7 +25,7 @@ class NaiveMethod(Method):
     """The contract's defaults: reuse everything, correct nothing but the position."""
 
     name = "naive"
-    title = "Naive"
+    title = "Position-only"
     summary = "Copies the cache of every shared text and only moves it to its new place."
     paper = "KVCOMM Fig. A.12 (plain); judge study, naive reuse"
     Options = NaiveOptions

@@ -14,8 +14,8 @@ class PrefixOptions(Options):
     """Options of the prefix cache."""
 
     minimum_tokens: int = option(
-        1, "Shortest prefix worth copying", "Prefixes shorter than this are read afresh.", minimum=1, maximum=4096,
-        shapes_pool=False,
+        1, "Shortest prefix worth copying", "Prefixes shorter than this are read afresh.",
+        minimum=1, maximum=4096, shapes_pool=False,
     )  # fmt: skip
 
 

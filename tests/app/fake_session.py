@@ -11,7 +11,8 @@ from fake_record import make_model, make_record
 
 from backend.errors import RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
-from backend.prompts import Example, Pipeline
+from backend.presets import Example
+from backend.prompts import Pipeline
 from backend.records import ModelInfo, PoolState, RunRequest
 
 

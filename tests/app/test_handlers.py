@@ -12,7 +12,7 @@ from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
 from backend.errors import LabError
-from backend.prompts import load_preset
+from backend.presets import load_preset
 from lab_app import form as forms
 from lab_app.form import Form
 from lab_app.handlers import Handlers, Update

@@ -96,7 +96,7 @@ def test_a_single_anchor_is_shared_however_far(log: ObservationLog) -> None:
     assert (decision.entropy, decision.threshold, decision.weights) == (0.0, 0.0, (1.0,))
 
 
-# Anchors at distances 3 and 2: weights 1/(1+e) and e/(1+e), H = 0.58220 nats; log 2 = 0.69315; H/log 2 = 0.83993.
+# Anchors at distances 3 and 2: weights 1/(1+e), e/(1+e); H = 0.58220 nats, log 2 = 0.69315, ratio 0.83993.
 @pytest.mark.parametrize(("gamma", "shareable"), [(0.83, False), (0.85, True), (1.0, True), (0.3, False)])
 def test_entropy_against_the_threshold(log: ObservationLog, gamma: float, shareable: bool) -> None:
     pool = pool_of(log, rows(3, 0), rows(1, 1))

@@ -18,7 +18,7 @@ from backend.batch import Batch, outcome_row, read_rows, run_batch, summarise, w
 from backend.errors import PromptError, RecordError
 from backend.events import Progress
 from backend.model import LoadedModel
-from backend.prompts import Example
+from backend.presets import Example
 from backend.records import MethodChoice
 from backend.session import LabSession
 
@@ -39,8 +39,8 @@ def told(rows: Sequence[dict[str, Any]]) -> list[Any]:
     """What a batch found out: everything but times and the last digits of floats."""
 
     def keep(outcome: dict[str, Any]) -> dict[str, Any]:
-        names = ("agent", "method", "state", "answer", "correct", "text", "prompt_tokens", "tokens_reused", "blocks",
-                 "blocks_reused", "first_divergence", "gate")  # fmt: skip
+        names = ("agent", "method", "state", "answer", "correct", "text", "prompt_tokens", "tokens_reused",
+                 "blocks", "blocks_reused", "first_divergence", "gate")  # fmt: skip
         exact = {name: outcome.get(name) for name in names}
         return exact | {
             name: pytest.approx(outcome.get(name), abs=1e-4) for name in ("kl_first", "key_error")
@@ -193,7 +193,8 @@ def test_rows_count_what_the_record_shows(tiny_model: LoadedModel) -> None:
 
 def outcome(agent: int, method: str, **more: Any) -> dict[str, Any]:
     return {
-        "agent": agent, "method": method, "state": "dense", "answer": "4", "correct": True, "prompt_tokens": 100,
+        "agent": agent, "method": method, "state": "dense", "answer": "4", "correct": True,
+        "prompt_tokens": 100,
         "tokens_reused": 0, "blocks": 2, "blocks_reused": 0, "ttft_ms": 10.0, "text": "the answer is 4",
         "kl_first": 0.0, "kl_mean": 0.0, "floor": 1e-5, "key_error": 0.0, "value_error": 0.0,
     } | more  # fmt: skip

@@ -223,8 +223,12 @@ def test_shipped_presets_run(kvlab: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_emoji_and_right_to_left_text_work(kvlab: Any, tmp_path: Path) -> None:
-    odd = ["\U0001f468\u200d\U0001f469\u200d\U0001f467 and \U0001f600\ufffd", "\u05db\u05de\u05d4 \u05d6\u05d4 2+2? \u202e\u0645\u0631\u062d\u0628\u0627",
-           "</s><s><a> <|eot_id|> {agent_1_current} {x}", "line\r\n\tbreaks\u2028"]  # fmt: skip
+    odd = [
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467 and \U0001f600\ufffd",
+        "\u05db\u05de\u05d4 \u05d6\u05d4 2+2? \u202e\u0645\u0631\u062d\u0628\u0627",
+        "</s><s><a> <|eot_id|> {agent_1_current} {x}",
+        "line\r\n\tbreaks\u2028",
+    ]
     data = tmp_path / "odd.jsonl"
     data.write_text("".join(json.dumps({"question": q}) + "\n" for q in odd), encoding="utf-8")
     out = tmp_path / "o.json"
@@ -359,8 +363,10 @@ def test_certify(kvlab: Any, folder: Path) -> None:
 def test_certify_refuses_a_model_without_rotation(kvlab: Any, tmp_path: Path) -> None:
     import transformers
 
-    config = transformers.GPT2Config(vocab_size=len(tiny.tokenizer()), n_embd=32, n_layer=1, n_head=2, n_positions=128,
-                                     bos_token_id=1, eos_token_id=2)  # fmt: skip
+    config = transformers.GPT2Config(
+        vocab_size=len(tiny.tokenizer()), n_embd=32, n_layer=1, n_head=2, n_positions=128, bos_token_id=1,
+        eos_token_id=2,
+    )  # fmt: skip
     transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
     tiny.tokenizer().save_pretrained(tmp_path)
     code, out, _ = kvlab("certify", tmp_path, "--device", "cpu")

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.answers import extract_number
 from backend.embedded import tasks, train
 from backend.embedded.evaluate import BEST, answers, evaluate
 from backend.embedded.tasks import Document, make_document, make_problem, wrong_solution
 from backend.embedded.train import Packer, Recipe, mixture, rate_factor
 from backend.model import LoadedModel, load_model
-from backend.prompts import extract_number, load_preset
+from backend.presets import load_preset
 from backend.tokens import Tokens
 
 SEEDS = st.integers(0, 10**9)
@@ -64,9 +66,7 @@ def test_wrong_solutions_are_wrong_once_and_carried_on(seed: int, steps: int) ->
     lines = chain(text)
     assert len(lines) == steps
     assert lines[0][0] == problem.steps[0][0]
-    assert all(a[3] == b[0] for a, b in zip(lines, lines[1:], strict=False)), (
-        "each step starts from the last result"
-    )
+    assert all(a[3] == b[0] for a, b in pairwise(lines)), "each step starts from the last result"
     slips = sum(
         tasks.compute(a, op, b) != c or op != wanted
         for (a, op, b, c), (_, wanted, _) in zip(lines, problem.steps, strict=True)
@@ -109,7 +109,7 @@ def test_the_drill_is_a_chain() -> None:
     lines = chain(document.target)
     assert len(lines) == document.steps == 14
     assert all(tasks.compute(a, op, b) == c for a, op, b, c in lines)
-    assert all(a[3] == b[0] for a, b in zip(lines, lines[1:], strict=False))
+    assert all(a[3] == b[0] for a, b in pairwise(lines))
     assert lines[-1][3] == document.answer
 
 
@@ -156,8 +156,8 @@ def test_training_sees_the_very_ids_of_the_presets_prompts(
 
 
 SMALL = Recipe(
-    tokens=3 * 2 * 192, sequence_tokens=192, batch=2, hidden=32, layers=1, heads=2, kv_heads=1, intermediate=48,
-    context=256, warmup_steps=1,
+    tokens=3 * 2 * 192, sequence_tokens=192, batch=2, hidden=32, layers=1, heads=2, kv_heads=1,
+    intermediate=48, context=256, warmup_steps=1,
 )  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def test_the_rate_rises_stays_and_falls_to_zero() -> None:
     assert factors[99] == factors[100] == factors[640] == 1
     assert factors[-1] == pytest.approx(1 / 350)
     assert all(0 < f <= 1 for f in factors)
-    assert all(a >= b for a, b in zip(factors[100:], factors[101:], strict=False))
+    assert all(a >= b for a, b in pairwise(factors[100:]))
 
 
 # -- training
@@ -286,7 +286,9 @@ def test_evaluation_scores_by_hand(tiny_model: LoadedModel, monkeypatch: pytest.
             assert scores["answer"]["share"] == scores["exact"]["share"] == 1
             assert scores["answer"]["n"] == 12
             assert ("selection" in scores) == (name == "judge")
-    swapped = lambda _, documents: [BEST.sub("The best candidate is 9", d.target) for d in documents]
-    monkeypatch.setattr("backend.embedded.evaluate.answers", swapped)
+    monkeypatch.setattr(
+        "backend.embedded.evaluate.answers",
+        lambda _, documents: [BEST.sub("The best candidate is 9", d.target) for d in documents],
+    )
     judge = evaluate(tiny_model, count=12)["judge, stock wording"]
     assert (judge["answer"]["share"], judge["selection"]["share"], judge["exact"]["share"]) == (1, 0, 0)

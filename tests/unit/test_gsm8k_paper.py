@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from backend.embedded.tokenizer import train_tokenizer
 from backend.events import RunDone
 from backend.model import load_model
-from backend.prompts import load_preset, preset_requests
+from backend.presets import load_preset, preset_requests
 from backend.records import Decoding, MethodChoice, RunRecord, RunRequest
 from backend.session import LabSession
 
@@ -69,7 +69,9 @@ def test_four_agents_of_the_paper_end_to_end(tmp_path: Path) -> None:
             assert outcome.actions.shape == (2, tokens)
             assert [s.start for s in outcome.spans] == [0, *[s.end for s in outcome.spans][:-1]]
             assert outcome.spans[-1].end == tokens
-            assert outcome.fidelity is not None and np.isfinite(outcome.fidelity.kl_first)
-            assert outcome.key_error is not None and np.isfinite(outcome.key_error).all()
+            assert outcome.fidelity is not None
+            assert np.isfinite(outcome.fidelity.kl_first)
+            assert outcome.key_error is not None
+            assert np.isfinite(outcome.key_error).all()
             assert outcome.timing.ttft_ms > 0
         assert RunRecord.from_bytes(record.to_bytes()).to_bytes() == record.to_bytes()

@@ -100,7 +100,7 @@ def test_a_segment_is_position_free_and_comes_back() -> None:
 
 
 def test_the_same_tokens_elsewhere_are_the_same_segment(tiny_model: LoadedModel) -> None:
-    """At layer 0 keys depend on token and position alone: position-free they are equal wherever they stood."""
+    """At layer 0 keys depend on token and position alone: position-free they are equal anywhere."""
     engine = Engine(tiny_model)
     near, _ = engine.prefill(IDS)
     far, _ = engine.prefill([*reversed(IDS), *IDS])

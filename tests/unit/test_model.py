@@ -12,10 +12,13 @@ import torch
 import transformers
 from tiny import request, run
 
+from backend.engine import Engine
 from backend.errors import ModelError, NotRelocatableError
+from backend.methods.base import Clock, Dense, Plan, Step
 from backend.model import LoadedModel, load_model, pick_device, weights_hash, wrap_model
-from backend.records import COMPUTED
+from backend.records import COMPUTED, Decoding
 from backend.session import LabSession
+from backend.tokens import TokenizedPrompt
 
 SIZES = {
     "vocab_size": 64,
@@ -100,6 +103,29 @@ def test_models_with_a_rotation_are_relocatable(family: str) -> None:
     assert all(rule.interleaved == (family == "cohere2") for rule in loaded.rotation.layers)
 
 
+@pytest.mark.parametrize("family", [*FAMILIES, "gpt2"])
+def test_every_family_prefills_and_decodes_as_transformers_does(family: str) -> None:
+    """Also in a padded batch, and beyond a sliding window."""
+    module = gpt2() if family == "gpt2" else build(family)
+    engine = Engine(wrap_model(module, tiny.tokenizer(), name=family))
+    generator = torch.Generator().manual_seed(0)
+    prompts = [tuple(torch.randint(5, 60, (n,), generator=generator).tolist()) for n in (23, 9, 30)]
+    prefills = [
+        engine.execute(
+            TokenizedPrompt(1, ids, ()), Plan((Step(0, len(ids), Dense("test")),), "dense", ""), Clock()
+        )
+        for ids in prompts
+    ]
+    engine._stop_ids = set  # type: ignore[method-assign]
+    for ids, row in zip(prompts, engine.decode(prefills, Decoding(12), keep_logits=True), strict=True):
+        with torch.inference_mode():
+            wanted = module(input_ids=torch.tensor([[*ids, *row.ids]]), use_cache=False).logits[
+                0, len(ids) - 1 : -1
+            ]
+        assert row.logits is not None
+        assert tiny.error(row.logits, wanted) <= tiny.TOLERANCE
+
+
 def test_layers_without_position_are_told_apart() -> None:
     torch.manual_seed(0)
     config = transformers.SmolLM3Config(**SIZES, no_rope_layers=[1, 0])
@@ -117,7 +143,7 @@ def test_gpt2_is_refused_and_runs_dense() -> None:
     assert {x.kind for x in found.layers} == {"not relocatable"}
     session = LabSession(loaded)
     for name in ("naive", "kvcomm"):
-        with pytest.raises(NotRelocatableError, match="tiny-gpt2.*no rotation") as refused:
+        with pytest.raises(NotRelocatableError, match=r"tiny-gpt2.*no rotation") as refused:
             run(session, request(["dense", name]))
         assert refused.value.field == "methods"
     record = run(session, request(["dense"]))
@@ -229,14 +255,14 @@ def test_what_cannot_be_found_is_explained(name: str, words: str) -> None:
 
 
 def test_a_file_is_not_a_model() -> None:
-    with pytest.raises(ModelError, match="has no config.json"):
+    with pytest.raises(ModelError, match=r"has no config\.json"):
         load_model(__file__)
 
 
 def test_device_and_dtype_are_checked(folder: Path) -> None:
     assert pick_device("cpu") == "cpu"
     assert pick_device(None) in ("cpu", "cuda", "mps")
-    with pytest.raises(ModelError, match="usable: .*cpu") as refused:
+    with pytest.raises(ModelError, match=r"usable: .*cpu") as refused:
         load_model(str(folder), device="abacus")
     assert refused.value.field == "model.device"
     with pytest.raises(ModelError, match="fp32, bf16, fp16") as refused:

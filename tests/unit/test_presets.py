@@ -11,20 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from backend.answers import same_answer
 from backend.embedded import tasks
 from backend.errors import PromptError
-from backend.prompts import (
-    PRESET_FOLDER,
-    Example,
-    Pipeline,
-    Placeholder,
-    load_preset,
-    notices,
-    preset_names,
-    preset_requests,
-    read_requests,
-    same_answer,
-)
+from backend.presets import PRESET_FOLDER, Example, load_preset, preset_names, preset_requests, read_requests
+from backend.prompts import Pipeline, Placeholder, notices
 from backend.records import decode, encode
 
 SHIPPED = sorted(path.stem for path in PRESET_FOLDER.glob("*.yaml"))

@@ -13,17 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.answers import extract_number, same_answer
 from backend.errors import PromptError
-from backend.prompts import (
-    MAX_TEXT,
-    Agent,
-    Pipeline,
-    Placeholder,
-    PromptTemplate,
-    extract_number,
-    notices,
-    same_answer,
-)
+from backend.prompts import MAX_TEXT, Agent, Pipeline, Placeholder, PromptTemplate, notices
 from backend.records import decode, encode
 
 NAMES = (

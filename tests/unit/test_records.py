@@ -25,7 +25,7 @@ from backend.session import LabSession
 
 @pytest.fixture(scope="module")
 def real(tiny_model: LoadedModel) -> RunRecord:
-    """A record with everything in it: gates, pools, offsets, fidelity, options, odd text, an expected answer."""
+    """A record with everything in it: gates, pools, offsets, fidelity, options, odd text, a known answer."""
     session = LabSession(tiny_model)
     methods = [
         "dense",
