@@ -158,8 +158,8 @@ class Engine:
         total = len(prompt.ids)
         if total == 0:
             raise PromptError(
-                f"Agent {prompt.agent}'s prompt is empty once its placeholders are filled, and this model has no "
-                "token to begin with. Write some text into its template.",
+                f"Agent {prompt.agent}'s prompt is empty once its placeholders are filled, and the model has "
+                "no token to begin with. Write some text into its template.",
                 field=f"agents.{prompt.agent}.template",
             )
         cache = self.model.new_cache(total + spare_tokens)

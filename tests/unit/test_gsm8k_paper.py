@@ -1,4 +1,4 @@
-"""The paper's own GSM8K prompts run end to end on a model with 8k context: the text is noise, the record whole."""
+"""The GSM8K prompts of the paper, end to end on a random model with 8k context: the record is whole."""
 
 from __future__ import annotations
 
