@@ -64,12 +64,13 @@ class Flow:
         prompt = self.engine.model.tokens.prompt(self.pipeline, agent, self.ids)
         names = [s.name for s in prompt.spans if s.kind == "placeholder"]
         samples = {n: self.samples[n] for n in names if n in self.samples}
-        return PromptInContext(prompt, samples, self.prefix_bases(agent))
+        self._encode_template(agent)
+        return PromptInContext(prompt, samples, self.log.prefix_bases[agent], self.log.lone_bases[agent])
 
-    def prefix_bases(self, agent: int) -> dict[str, KVSegment]:
-        """Base KV of an agent's prefix segments, computed once from its template with stand-ins (step 0)."""
-        known = self.log.prefix_bases.get(agent)
-        if known is None:
+    def _encode_template(self, agent: int) -> None:
+        """Base KV of an agent's prefix segments, once, before any request (step 0): in its template with
+        stand-ins in the holes, and each by itself."""
+        if agent not in self.log.prefix_bases:
             tokens = self.engine.model.tokens
             filled = {n: tokens.encode(t) for n, t in self.pipeline.stand_ins.items()}
             prompt = tokens.prompt(self.pipeline, agent, filled)
@@ -87,7 +88,13 @@ class Flow:
                 if s.kind == "prefix"
             }
             self.log.prefix_bases[agent] = known
-        return known
+            self.log.lone_bases[agent] = {
+                s.name: known[s.name]
+                if s.start == 0
+                else self.engine.encode(prompt.span_ids(s), tokens.bos, "encoded alone")
+                for s in prompt.spans
+                if s.kind == "prefix"
+            }
 
     def charge(self, context: PromptInContext) -> float:
         """Milliseconds of base encoding that this agent is the first to need."""

@@ -173,13 +173,26 @@ def wrap_model(module: Any, tokenizer: Any, *, name: str, source: str = "") -> L
         kv_heads=kv_heads,
         head_dim=head_dim,
         vocabulary=int(config.vocab_size),
-        context_tokens=int(getattr(config, "max_position_embeddings", 2048)),
+        context_tokens=_context_tokens(config),
         device=str(parameter.device.type),
         dtype=dtype,
         kv_bytes_per_token=2 * layers * kv_heads * head_dim * parameter.element_size(),
         certificate=certificate,
     )
     return LoadedModel(module, Tokens(tokenizer), rotation, info)
+
+
+def _context_tokens(config: Any) -> int:
+    """How many tokens may be read: never past the length where ``longrope`` switches its frequencies, since
+    keys from either side of the switch cannot be moved across it. (``dynamic`` switches at the limit.)"""
+    limit = int(getattr(config, "max_position_embeddings", 2048))
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        original = rope.get("original_max_position_embeddings") or getattr(
+            config, "original_max_position_embeddings", limit
+        )
+        limit = min(limit, int(original))
+    return limit
 
 
 def weights_hash(module: Any) -> str:

@@ -85,7 +85,6 @@ class LayerCertificate:
     rotated_dims: int
     key_error: float  # relative error of moving keys by rotation
     value_error: float  # relative change of values under the shift
-    hidden_error: float = 0.0
 
 
 @dataclass(frozen=True)

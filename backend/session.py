@@ -414,7 +414,9 @@ class LabSession:
             dense_logits = dense.decoded.logits
             fed = dense.decoded.ids[: len(dense_logits) - 1]
             forced = self.engine.teacher_force([r.prefill for r in rows], fed)
-            floor = largest_difference(forced[0], dense_logits)
+            computed_again = largest_difference(forced[0], dense_logits)
+            # A one-token answer has nothing to compute again; what loading measured holds then.
+            floor = max(computed_again, self.model.info.certificate.logit_floor)
         out = []
         for index, row in enumerate(rows):
             decoded = row.decoded

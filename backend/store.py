@@ -74,7 +74,8 @@ class PromptInContext:
 
     prompt: TokenizedPrompt
     samples: dict[str, Observation]
-    prefix_bases: dict[str, KVSegment]
+    prefix_bases: dict[str, KVSegment]  # from the template with stand-ins in its holes
+    lone_bases: dict[str, KVSegment] = field(default_factory=dict)  # each segment encoded alone
 
     def followers(self, name: str) -> list[str]:
         """Prefix segments between placeholder ``name`` and the next one that holds text."""
@@ -96,6 +97,7 @@ class ObservationLog:
         self.budget_bytes = budget_bytes
         self.observations: OrderedDict[int, Observation] = OrderedDict()
         self.prefix_bases: dict[int, dict[str, KVSegment]] = {}
+        self.lone_bases: dict[int, dict[str, KVSegment]] = {}
         self.prompts: OrderedDict[tuple[int, ...], KVSegment] = OrderedDict()
         self.next_number = 1
 
@@ -104,7 +106,12 @@ class ObservationLog:
         """Bytes held now."""
         return (
             sum(o.bytes for o in self.observations.values())
-            + sum(s.bytes for bases in self.prefix_bases.values() for s in bases.values())
+            + sum(
+                s.bytes
+                for agents in (self.prefix_bases, self.lone_bases)
+                for bases in agents.values()
+                for s in bases.values()
+            )
             + sum(s.bytes for s in self.prompts.values())
         )
 

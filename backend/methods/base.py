@@ -123,13 +123,8 @@ def option(
     maximum: float | None = None,
     choices: Sequence[str] = (),
     paper: str = "",
-    shapes_pool: bool = True,
 ) -> Any:
-    """A field of an ``Options`` dataclass with what widgets, flags and docs need.
-
-    ``shapes_pool`` is False for options that change how a cache is corrected but not which samples
-    become anchors.
-    """
+    """A field of an ``Options`` dataclass with what widgets, flags and docs need."""
     return field(
         default=default,
         metadata={
@@ -139,7 +134,6 @@ def option(
             "maximum": maximum,
             "choices": tuple(choices),
             "paper": paper,
-            "shapes_pool": shapes_pool,
         },
     )
 
@@ -235,8 +229,19 @@ class Method(ABC):
         """Observations that left the log for want of memory."""
 
 
-def segment_base(context: PromptInContext, name: str) -> KVSegment:
-    """The base KV of a prefix segment or of a placeholder's sample."""
+def segment_base(context: PromptInContext, name: str, prefix_base: str = "template") -> KVSegment:
+    """The base KV of a placeholder's sample or of a prefix segment (see :func:`prefix_base_option`)."""
     if name in context.samples:
         return context.samples[name].base
-    return context.prefix_bases[name]
+    return (context.lone_bases if prefix_base == "alone" else context.prefix_bases)[name]
+
+
+def prefix_base_option() -> Any:
+    """The option that says where uncorrected template text was encoded; the paper leaves it open."""
+    return option(
+        "template",
+        "Template text was encoded",
+        "In its template, with stand-ins in the holes, or alone. Matters only where it is not corrected.",
+        choices=("template", "alone"),
+        paper="KVCOMM Fig. 3, initialization",
+    )

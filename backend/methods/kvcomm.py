@@ -12,8 +12,9 @@ segment), Algorithm 1. Readings of open points that concern the pool are in :mod
   following the last placeholder that holds text. Where there is none, no anchor knows its offset, and it
   is read afresh.
 * An anchor that never met this agent is not eligible for it; with no eligible anchor the agent is dense.
-* Base of a prefix segment: the template with every hole filled by its own name. With weights that sum to
-  one it cancels in Eq. 7: base + sum w (real_a - base) = sum w real_a.
+* Base of a prefix segment: its template with stand-ins in the holes. With weights that sum to one it cancels
+  in Eq. 7: base + sum w (real_a - base) = sum w real_a. So ``prefix_base`` matters only with
+  ``prefix_offset`` off.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from backend.methods.base import (
     Step,
     Term,
     option,
+    prefix_base_option,
     segment_base,
 )
 from backend.methods.dense import dense_plan
@@ -47,17 +49,17 @@ class KVCommOptions(Options):
 
     rotate: bool = option(
         True, "Move keys to their new position", "Rotate corrected keys into place (alignment step 1).",
-        paper="Table 5, K w/ rot", shapes_pool=False,
+        paper="Table 5, K w/ rot",
     )  # fmt: skip
     placeholder_offset: bool = option(
         True, "Correct the shared texts",
         "Add the anchors' offsets to the placeholders' KV (alignment step 2).",
-        paper="Eq. 6; Table 5, phi w/ offset", shapes_pool=False,
+        paper="Eq. 6; Table 5, phi w/ offset",
     )  # fmt: skip
     prefix_offset: bool = option(
         True, "Correct the template text behind them",
         "Add the anchors' offsets to the following prefix segments' KV (alignment step 3).",
-        paper="Eq. 7; Table 5, p w/ offset", shapes_pool=False,
+        paper="Eq. 7; Table 5, p w/ offset",
     )  # fmt: skip
     gamma: float = option(
         0.3, "Entropy threshold (gamma)",
@@ -70,13 +72,14 @@ class KVCommOptions(Options):
     )  # fmt: skip
     distance: str = option(
         "token", "Weights per", "One weight per anchor and token, or one per anchor for the whole text.",
-        choices=("token", "sequence"), paper="Eq. 6 leaves it open", shapes_pool=False,
+        choices=("token", "sequence"), paper="Eq. 6 leaves it open",
     )  # fmt: skip
     norm: str = option(
         "sum", "Distance of two texts",
         "Sum of their tokens' distances, or the norm of all of them as one vector.",
         choices=("sum", "frobenius"), paper="Eq. 5 leaves it open",
     )  # fmt: skip
+    prefix_base: str = prefix_base_option()
 
 
 class KVCommMethod(Method):
@@ -159,6 +162,7 @@ class KVCommMethod(Method):
                 )
             return Blend(base, moved=moved, reason="the prompt's own beginning, exact", exact=moved)
         if not self.options.prefix_offset:
+            base = segment_base(context, name, self.options.prefix_base)
             return Blend(base, moved=moved, reason="copied (its correction is switched off)")
         match = matches[behind[name]]
         terms = tuple(

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from backend.methods.base import Blend, Clock, Method, Options, Plan, option
+from backend.methods.base import (
+    Blend,
+    Clock,
+    Method,
+    Options,
+    Plan,
+    Step,
+    option,
+    prefix_base_option,
+    segment_base,
+)
 from backend.store import ObservationLog, PromptInContext
 
 
@@ -17,12 +27,12 @@ class NaiveOptions(Options):
         "Move keys to their new position",
         "Rotate copied keys from where they were computed to where they stand now. Off: copied as they are.",
         paper="KVCOMM Table 5, K w/ rot",
-        shapes_pool=False,
     )
+    prefix_base: str = prefix_base_option()
 
 
 class NaiveMethod(Method):
-    """The contract's defaults: reuse everything, correct nothing but the position."""
+    """The contract's defaults with two switches: reuse everything, correct nothing but the position."""
 
     name = "naive"
     title = "Position-only"
@@ -31,14 +41,16 @@ class NaiveMethod(Method):
     Options = NaiveOptions
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
-        plan = super().plan(context, log, clock)
-        if self.options.rotate:
-            return plan
+        moved, where = self.options.rotate, self.options.prefix_base
+        reason = "copied and moved" if moved else "copied, not moved"
         steps = tuple(
-            replace(step, action=replace(step.action, moved=False, reason="copied, not moved"))
-            for step in plan.steps
-            if isinstance(step.action, Blend)
+            Step(
+                span.start,
+                span.end,
+                Blend(segment_base(context, span.name, where), moved=moved, reason=reason),
+            )
+            for span in context.prompt.spans
+            if span.end > span.start
         )
-        return replace(
-            plan, steps=steps, reason="Every segment was copied; keys were left at their old positions."
-        )
+        how = "moved to their new" if moved else "left at their old"
+        return Plan(steps, "reused", f"Every segment was copied; keys were {how} positions.")

@@ -15,7 +15,7 @@ class PrefixOptions(Options):
 
     minimum_tokens: int = option(
         1, "Shortest prefix worth copying", "Prefixes shorter than this are read afresh.",
-        minimum=1, maximum=4096, shapes_pool=False,
+        minimum=1, maximum=4096,
     )  # fmt: skip
 
 

@@ -11,9 +11,10 @@ from backend.methods.base import Method, Options
 from backend.methods.dense import DenseMethod
 from backend.methods.kvcomm import KVCommMethod
 from backend.methods.naive import NaiveMethod
+from backend.methods.oracle import OracleMethod
 from backend.methods.prefix import PrefixMethod
 
-METHODS: tuple[type[Method], ...] = (DenseMethod, PrefixMethod, NaiveMethod, KVCommMethod)
+METHODS: tuple[type[Method], ...] = (DenseMethod, PrefixMethod, NaiveMethod, KVCommMethod, OracleMethod)
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,3 @@ def make_options(name: str, given: Mapping[str, Any]) -> Options:
             allowed = ", ".join(sorted(known)) or "none"
             raise OptionError(f"{cls.title} has no option {key!r}; it has: {allowed}.", field=f"{name}.{key}")
     return cls.Options(**given)
-
-
-def pool_key(options: Options) -> tuple[tuple[str, Any], ...]:
-    """The options that decide which samples become anchors."""
-    return tuple(
-        (f.name, getattr(options, f.name)) for f in fields(options) if f.metadata.get("shapes_pool", True)
-    )

@@ -107,6 +107,7 @@ def test_naive_with_segments_of_this_very_context_gives_dense(walked: Walk, agen
         context.prompt,
         {name: replace(sample, base=places[name]) for name, sample in context.samples.items()},
         {name: places[name] for name in context.prefix_bases},
+        {name: places[name] for name in context.lone_bases},
     )
     for rotate in (True, False):  # they stand where they were computed, so moving them changes nothing
         plan = NaiveMethod(NaiveOptions(rotate=rotate)).plan(own, walked.log, Clock())
@@ -119,12 +120,14 @@ def test_naive_is_not_dense_where_context_matters(walked: Walk) -> None:
     assert error(found.logits, walked.dense[3].logits) > 1000 * TOLERANCE
 
 
-@pytest.mark.parametrize("distance", ["token", "sequence"])
+@pytest.mark.parametrize(
+    "options", [{}, {"distance": "sequence"}, {"norm": "frobenius"}, {"prefix_base": "alone"}, {"gamma": 1.0}]
+)
 def test_kvcomm_with_the_request_as_its_only_anchor_gives_dense(
-    tiny_model: LoadedModel, tiny_pipeline: Pipeline, distance: str
+    tiny_model: LoadedModel, tiny_pipeline: Pipeline, options: dict[str, Any]
 ) -> None:
     log = ObservationLog("test", 1 << 40)
-    method = KVCommMethod(KVCommOptions(distance=distance))
+    method = KVCommMethod(KVCommOptions(**options))
     first = walk(tiny_model, tiny_pipeline, log=log)
     for sample in first.flow.samples.values():
         method.observe(Arrived(sample), log)
@@ -172,6 +175,23 @@ def test_a_template_without_text_to_share_is_read_exactly(session: LabSession) -
     assert found.fidelity.logit_difference <= TOLERANCE
 
 
+@pytest.mark.parametrize("history", [False, True])
+def test_the_oracle_is_dense(session: LabSession, history: bool) -> None:
+    """Also where template text follows a placeholder that is still empty."""
+    before = "Before: {agent_1_history_-1} and this was before.\n"
+    flow = tiny.pipeline(t1=before + "Now solve: {user_question}\n") if history else tiny.pipeline()
+    record = run(session, request(["dense", "oracle"], flow=flow))
+    for agent in record.agents:
+        found = record.outcome(agent, "oracle")
+        assert found.state == "reused"
+        assert found.fidelity is not None
+        assert found.fidelity.logit_difference <= TOLERANCE
+        assert found.key_error is not None
+        assert found.value_error is not None
+        assert max(found.key_error.max(), found.value_error.max()) <= TOLERANCE
+        assert (found.actions == CORRECTED).any()
+
+
 # -- offsets
 
 
@@ -197,6 +217,17 @@ def test_the_beginning_of_a_prompt_has_no_offset(walked: Walk) -> None:
         base = context.prefix_bases[span.name]
         assert error(base.keys, real.keys) <= TOLERANCE
         assert error(base.values, real.values) <= TOLERANCE
+
+
+def test_a_base_is_encoded_behind_the_begin_token_alone(walked: Walk) -> None:
+    tokens = walked.engine.model.tokens
+    ids = tokens.encode(QUESTIONS[0])
+    cache, _ = walked.engine.prefill((*tokens.bos, *ids))
+    alone = cache.segment(1, 1 + len(ids), walked.engine.model.rotation, exact=True, context="")
+    base = walked.flow.samples["user_question"].base
+    assert (base.start, base.tokens) == (1, len(ids))
+    assert error(base.keys, alone.keys) <= TOLERANCE
+    assert error(base.values, alone.values) <= TOLERANCE
 
 
 # -- decoding
@@ -505,10 +536,12 @@ def test_prompts_beyond_the_context_are_refused(session: LabSession) -> None:
     templates = {f"t{n}": "0" * 760 + f"{{user_question}} for {n}" for n in (1, 2)}  # a token per digit
     templates["t2"] += " {agent_1_current}"
     long = tiny.pipeline(120, **templates)
-    before = session.bytes
     with pytest.raises(BudgetError, match="Agent 2's prompt"):
         run(session, request(flow=long, question="0" * 40, decoding=Decoding(max_new_tokens=120)))
-    assert session.bytes == before, "nothing is remembered of it"
+    [stream] = session.streams.values()
+    assert not stream.history
+    assert not stream.log.observations
+    assert not session.pools(request(flow=long, decoding=Decoding(max_new_tokens=120)))
 
 
 def test_an_empty_prompt_is_refused_in_words(tiny_model: LoadedModel) -> None:
@@ -534,16 +567,22 @@ def test_an_empty_prompt_is_refused_in_words(tiny_model: LoadedModel) -> None:
     tokens=st.integers(1, 9),
     terms=st.integers(0, 4),
     per_token=st.booleans(),
+    chunk_bytes=st.sampled_from([1, 200, 1 << 20]),
     seed=st.integers(0, 1000),
 )
-def test_mixing_is_a_weighted_sum(layers: int, tokens: int, terms: int, per_token: bool, seed: int) -> None:
+def test_mixing_is_a_weighted_sum(
+    layers: int, tokens: int, terms: int, per_token: bool, chunk_bytes: int, seed: int
+) -> None:
+    """However many layers are taken at a time."""
     generator = torch.Generator().manual_seed(seed)
     shape = (layers, 2, tokens, 4)
     out = torch.randn(shape, generator=generator)
     offsets = [torch.randn(shape, generator=generator) for _ in range(terms)]
     weights = [torch.rand((tokens,) if per_token else (), generator=generator) for _ in range(terms)]
     wanted = out + sum(w.reshape(-1, 1) * o for w, o in zip(weights, offsets, strict=True))
-    mix(out, offsets, weights)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backend.engine.MIX_CHUNK_BYTES", chunk_bytes)
+        mix(out, offsets, weights)
     assert error(out, wanted) <= TOLERANCE
 
 

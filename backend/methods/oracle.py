@@ -1,0 +1,86 @@
+"""True offsets: the ceiling of every method that corrects by offsets.
+
+Adds to each base the offset that the dense pass over this very prompt shows (Eq. 6 and 7 with the request
+itself as the only anchor), so with both corrections on it equals dense. It needs the dense pass that it is
+meant to replace: a control, not a method to serve with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from backend.kv import KVOffset
+from backend.methods.base import (
+    Blend,
+    Clock,
+    Dense,
+    Method,
+    Options,
+    Plan,
+    Step,
+    Term,
+    option,
+    prefix_base_option,
+    segment_base,
+)
+from backend.methods.dense import dense_plan
+from backend.store import ObservationLog, PromptInContext
+
+
+@dataclass(frozen=True)
+class OracleOptions(Options):
+    """Options of the oracle."""
+
+    placeholder_offset: bool = option(
+        True, "Correct the shared texts", "Add the true offsets to the placeholders' KV.",
+        paper="Eq. 6",
+    )  # fmt: skip
+    prefix_offset: bool = option(
+        True, "Correct the template text behind them",
+        "Add the true offsets to the following prefix segments.",
+        paper="Eq. 7",
+    )  # fmt: skip
+    prefix_base: str = prefix_base_option()
+
+
+class OracleMethod(Method):
+    """What a perfect estimate of the offsets would give."""
+
+    name = "oracle"
+    title = "True offsets"
+    summary = "Corrects the copy by the offsets that dense really shows: the ceiling of every correction."
+    paper = "a control of this lab"
+    Options = OracleOptions
+
+    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+        agent, options = context.prompt.agent, self.options
+        if any(agent not in sample.offsets for sample in context.samples.values()):
+            return dense_plan(
+                context, "True offsets are known in pinned mode only, where dense read this prompt."
+            )
+        offsets: dict[str, tuple[KVOffset, int]] = {}
+        for name, sample in context.samples.items():
+            seen = sample.offsets[agent]
+            if options.placeholder_offset:
+                offsets[name] = (seen.placeholder, sample.number)
+            if options.prefix_offset:
+                offsets |= {follower: (offset, sample.number) for follower, offset in seen.followers.items()}
+        one = torch.ones(())
+        steps: list[Step] = []
+        action: Blend | Dense
+        for span in context.prompt.spans:
+            if span.end == span.start:
+                continue
+            if span.name in offsets:
+                offset, number = offsets[span.name]
+                base = segment_base(context, span.name)
+                action = Blend(base, (Term(one, offset, number),), reason="corrected by its true offset")
+            elif span.kind == "prefix" and span.start > 0 and options.prefix_offset:
+                action = Dense("template text behind an empty placeholder: no sample holds its offset")
+            else:
+                base = segment_base(context, span.name, options.prefix_base)
+                action = Blend(base, reason="copied", exact=span.start == 0)
+            steps.append(Step(span.start, span.end, action))
+        return Plan(tuple(steps), "reused", "Every segment was copied and corrected by its true offset.")
