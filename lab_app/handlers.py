@@ -53,6 +53,11 @@ class Handlers:
         if record is None:
             return visit.id, update | results(None) | {"status": ""}
         visit.keep(record)
+        if record.request.pipeline == forms.find_preset(preset).pipeline:
+            # The bench asks what the shown run was asked, so that Run repeats it.
+            visit.example, visit.next_example = Example(record.request.values, record.request.expected), 0
+            for slot, name in enumerate(visit.value_names[:VALUE_SLOTS]):
+                update[f"value_{slot}"] = record.request.values.get(name, "")
         return visit.id, update | results(visit) | {"status": html.status(text.FIRST_RUN, "note")}
 
     def _read_first_run(self) -> RunRecord | None:
