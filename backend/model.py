@@ -188,10 +188,8 @@ def _context_tokens(config: Any) -> int:
     limit = int(getattr(config, "max_position_embeddings", 2048))
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
-        original = rope.get("original_max_position_embeddings") or getattr(
-            config, "original_max_position_embeddings", limit
-        )
-        limit = min(limit, int(original))
+        found = rope.get("original_max_position_embeddings")
+        limit = min(limit, int(found or getattr(config, "original_max_position_embeddings", limit)))
     return limit
 
 
