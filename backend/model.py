@@ -188,8 +188,8 @@ def _context_tokens(config: Any) -> int:
     limit = int(getattr(config, "max_position_embeddings", 2048))
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
-        found = rope.get("original_max_position_embeddings")
-        limit = min(limit, int(found or getattr(config, "original_max_position_embeddings", limit)))
+        found: Any = rope.get("original_max_position_embeddings") or limit
+        limit = min(limit, int(found))
     return limit
 
 
