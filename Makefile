@@ -47,7 +47,7 @@ format: $(VENV)/.test-stamp
 
 picture: $(VENV)/.test-stamp
 	@scripts/install-chromium.sh
-	$(BIN)/python scripts/screenshot.py $(ARGS)
+	$(BIN)/python scripts/screenshot.py docs/images/lab.png $(ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
