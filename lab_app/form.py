@@ -15,6 +15,7 @@ from backend.records import Decoding, MethodChoice, RunRequest
 
 MOST_COLUMNS = 8
 WARM_LIMIT = 200
+MANY_LIMIT = 50
 DECODING: dict[str, tuple[str, float, float, bool]] = {
     "max_new_tokens": ("The longest answer", 1, 4096, True),
     "temperature": ("The temperature", 0.0, 5.0, False),
@@ -57,6 +58,7 @@ class Form:
     seed: Any = 0
     warm: bool = True
     warm_count: Any = 20
+    many_count: Any = 10
 
 
 def find_preset(name: object) -> Preset:

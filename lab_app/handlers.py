@@ -27,6 +27,7 @@ from lab_app.form import Form, Problem, Problems
 from lab_app.results import choices, drawing, results
 from lab_app.sessions import Lab, Visit
 from viz.comparison import live_html
+from viz.tally import Count, count, tally_html
 from viz.words import plural
 
 LOG = logging.getLogger("lab_app")
@@ -182,7 +183,38 @@ class Handlers:
                     yield from progress(events, f"Filling the anchor pools with {plural(warm, 'request')}")
                 yield from self._stream(visit, request, visit.engine.run(request, cancel=cancel))
             visit.ran = statement(form)
-            yield results(visit) | {"status": ""}
+            yield results(visit) | {"status": "", "tally": ""}
+
+        yield from self._guarded(visit, form, work)
+
+    def run_many(self, visit: Visit, form: Form) -> Iterator[Update]:
+        """Send the next requests of the set one after the other, and count."""
+
+        def work(cancel: threading.Event) -> Iterator[Update]:
+            label, most = "The number of requests", forms.MANY_LIMIT
+            wanted = int(forms.read_number(form.many_count, label, 1, most, True, "many"))
+            if example(forms.find_preset(form.preset), 0) is None:
+                raise Problems([Problem("many", text.NO_SET)])
+            request = forms.read_request(form, visit.example)
+            yield problems(None) | {"tally": ""}
+            warm = self._warm_count(visit, form, request)
+            rows: list[tuple[Count, ...]] = []
+            with self.lab.in_line() as wait:
+                yield from waiting(wait, cancel)
+                if warm:
+                    events = visit.engine.warm_up(request, warm_set(form, warm), cancel=cancel)
+                    yield from progress(events, f"Filling the anchor pools with {plural(warm, 'request')}")
+                for _ in range(wanted):
+                    yield self.next_example(visit, form.preset)
+                    asked = visit.example.values if visit.example else {}
+                    now = dataclasses.replace(form, values=dict(asked))
+                    request = forms.read_request(now, visit.example)
+                    yield from self._stream(visit, request, visit.engine.run(request, cancel=cancel))
+                    assert visit.record is not None
+                    rows.append(count(visit.record))
+                    visit.ran = statement(now)
+                    yield results(visit) | {"tally": tally_html(rows, wanted)}
+            yield {"status": ""}
 
         yield from self._guarded(visit, form, work)
 
@@ -326,7 +358,7 @@ def statement(form: Form) -> Form:
     """The part of the bench that decides a run's result."""
     shown = {name: form.options.get(name, {}) for name in form.methods}
     return dataclasses.replace(
-        form, warm=True, warm_count=20, options=shown, methods=tuple(sorted(form.methods))
+        form, warm=True, warm_count=20, many_count=10, options=shown, methods=tuple(sorted(form.methods))
     )
 
 

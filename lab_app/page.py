@@ -91,6 +91,15 @@ def build_bench(page: Page, preset: str) -> None:
             page.add(**{f"value_{slot}": box, f"error_value_{slot}": error_slot(f"value-{slot}")})
         with gr.Row(elem_classes="kv-line"):
             page.add(known=block("known"), next=gr.Button(text.NEXT, size="sm", elem_id="kv-next", scale=0))
+        with gr.Row(elem_classes="kv-line"):
+            page.add(
+                many=gr.Button(text.MANY, size="sm", elem_id="kv-many"),
+                many_count=gr.Number(
+                    10, label="requests", step=1, elem_id="kv-many-count", min_width=60,
+                    elem_classes="kv-inline-number",
+                ),
+            )  # fmt: skip
+        page.add(error_many=error_slot("many"))
     with section(text.METHODS, "methods"):
         chips = [(method_class(name).title, name) for name in method_names() if name != "dense"]
         page.add(
@@ -174,7 +183,10 @@ def build_bench(page: Page, preset: str) -> None:
 def build_stage(page: Page) -> None:
     """The centre: status, verdict, comparison, strip, microscope."""
     page.add(
-        status=block("status"), verdict=block("verdict", html.empty_card()), comparison=block("comparison")
+        status=block("status"),
+        tally=block("tally"),
+        verdict=block("verdict", html.empty_card()),
+        comparison=block("comparison"),
     )
     with gr.Column(elem_id="kv-results", visible=False) as results:
         page.add(results=results)

@@ -18,6 +18,7 @@ MODES = {
     "free": "Free-running: each method reads its own texts",
 }
 NEXT = "Next of the set"
+MANY = "Run the next of the set"
 NO_SET = "This scenario has no set of requests; type one."
 WARM = "Fill empty anchor pools first"
 WARM_COUNT = "with requests of the set"

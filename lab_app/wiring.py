@@ -35,6 +35,7 @@ def bench_inputs(page: Page) -> list[Any]:
         "seed",
         "warm",
         "warm_count",
+        "many_count",
     ]
     names += [f"value_{slot}" for slot in range(VALUE_SLOTS)] + [
         f"template_{slot}" for slot in range(AGENT_SLOTS)
@@ -54,7 +55,7 @@ def read_form(page: Page, visit: Visit, given: tuple[Any, ...]) -> Form:
         out, rest[:] = rest[:count], rest[count:]
         return out
 
-    preset, declared, methods, mode, longest, temperature, top_p, seed, warm, warm_count = take(10)
+    preset, declared, methods, mode, longest, temperature, top_p, seed, warm, warm_count, many = take(11)
     values = dict(zip(visit.value_names, (str(v or "") for v in take(VALUE_SLOTS)), strict=False))
     templates = tuple(str(t or "") for t in take(AGENT_SLOTS))
     options: dict[str, dict[str, Any]] = {}
@@ -65,7 +66,7 @@ def read_form(page: Page, visit: Visit, given: tuple[Any, ...]) -> Form:
             ablate.append(name)
     return Form(
         str(preset), values, templates, str(declared or ""), tuple(methods or ()), options, tuple(ablate),
-        str(mode), longest, temperature, top_p, seed, bool(warm), warm_count,
+        str(mode), longest, temperature, top_p, seed, bool(warm), warm_count, many,
     )  # fmt: skip
 
 
@@ -102,6 +103,9 @@ class Wiring:
         ]
         gr.on(typed, **refresh)
         page["run"].click(self.stream(act.run), self.inputs, self.outputs, concurrency_limit=None, **QUIET)
+        page["many"].click(
+            self.stream(act.run_many), self.inputs, self.outputs, concurrency_limit=None, **QUIET
+        ).then(**refresh)
         page["warm_now"].click(
             self.stream(act.warm_up), self.inputs, self.outputs, concurrency_limit=None, **QUIET
         )

@@ -1,0 +1,32 @@
+"""The count over several requests says what the records say."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backend.records import COMPUTED
+from tests.fake_record import make_record
+from viz.tally import count, tally_html
+
+
+def test_a_count_is_the_record_in_numbers() -> None:
+    record = make_record()
+    rows = count(record)
+    assert [row.label for row in rows] == list(record.labels)
+    assert rows[0].as_dense
+    assert rows[0].reused_agents == rows[0].cached_tokens == 0
+    for row in rows:
+        mine = [o for o in record.outcomes if o.method == row.label]
+        assert row.agents == len(mine)
+        assert row.tokens == sum(o.actions.shape[1] for o in mine)
+        assert row.cached_tokens == sum(int(np.all(o.actions != COMPUTED, axis=0).sum()) for o in mine)
+        assert row.ttft_ms == sum(o.timing.ttft_ms for o in mine)
+
+
+def test_the_table_counts_requests_and_escapes_labels() -> None:
+    rows = [count(make_record(seed=seed)) for seed in range(3)]
+    page = tally_html(rows, 5)
+    assert "3 of 5 requests" in page
+    assert page.count("<tr>") == 1 + len(rows[0])
+    assert "<script" not in page
+    assert tally_html([], 5) == ""
