@@ -19,7 +19,6 @@ from lab_app.app import launch, serve
 QUIET = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 pytestmark = [pytest.mark.browser, QUIET]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
-MODEL = Path(__file__).resolve().parents[2] / "presets" / "model" / "config.json"
 PATIENCE = 20_000
 
 
@@ -225,7 +224,6 @@ def test_other_origins_cannot_post(browser: Browser, address: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not MODEL.is_file(), reason="the embedded model is not in presets/model")
 def test_preset_on_the_embedded_model(browser: Browser) -> None:
     blocks, address = serve(port=0, block=False)
     context = browser.new_context(viewport={"width": 1280, "height": 800})

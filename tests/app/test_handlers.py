@@ -124,6 +124,25 @@ def test_run_warms_empty_pools_once(handlers: Handlers, visit: Visit) -> None:
     assert engine.requests[0].expected is not None
 
 
+def test_several_requests_are_run_one_by_one_and_counted(handlers: Handlers, visit: Visit) -> None:
+    first = visit.next_example
+    updates = list(handlers.run_many(visit, make_form(visit, many_count=3)))
+    tallies = [u["tally"] for u in updates if u.get("tally")]
+    assert [f"{n} of 3 requests" in page for n, page in enumerate(tallies, 1)] == [True] * 3
+    assert visit.next_example == first + 3
+    asked = {u["value_0"] for u in updates if "value_0" in u}
+    assert len(asked) == 3
+    assert visit.record is not None
+    assert visit.cancel is None
+
+
+@pytest.mark.parametrize("wrong", [0, 51, 2.5, None])
+def test_a_wrong_number_of_requests_is_told(wrong: Any, handlers: Handlers, visit: Visit) -> None:
+    updates = list(handlers.run_many(visit, make_form(visit, many_count=wrong)))
+    assert any("allowed: 1 to 50" in u.get("errors", {}).get("many", "") for u in updates)
+    assert visit.record is None
+
+
 def test_edited_question_is_not_scored(handlers: Handlers, visit: Visit) -> None:
     last(handlers.run(visit, make_form(visit, values={"user_question": "What is 2 + 2?"})))
     assert visit.engine.requests[0].expected is None  # type: ignore[attr-defined]
