@@ -1,0 +1,52 @@
+"""How good is KVCOMM's judge after a short and a longer warm-up?
+
+The table "The gate trusts most when it knows least" of FINDINGS.md: math-3, pinned, the first 24
+requests of the set after 20 and 60 warm-up requests.
+"""
+
+from __future__ import annotations
+
+from backend.events import RunDone
+from backend.model import load_model
+from backend.presets import Example, load_preset, preset_requests
+from backend.prompts import Pipeline
+from backend.records import MethodChoice, RunRequest
+from backend.session import LabSession
+
+METHODS = (MethodChoice("dense"), MethodChoice("naive"), MethodChoice("kvcomm"))
+
+
+def request(pipeline: Pipeline, example: Example) -> RunRequest:
+    """One request, without probes."""
+    return RunRequest(pipeline, dict(example.values), METHODS, expected=example.answer, probe_offsets=False)
+
+
+def main() -> None:
+    """Measure and print."""
+    preset = load_preset("math-3")
+    examples = preset_requests(preset, 24, seed=0)
+    model = load_model("embedded")
+    for warm in (20, 60):
+        session = LabSession(model)
+        for _ in session.warm_up(
+            request(preset.pipeline, examples[0]), preset_requests(preset, warm, seed=1)
+        ):
+            pass
+        pools = session.pools(request(preset.pipeline, examples[0]))
+        print(f"warm-up {warm}: anchors", {p.placeholder: len(p.anchors) for p in pools})
+        finals = []
+        for example in examples:
+            for event in session.run(request(preset.pipeline, example)):
+                if isinstance(event, RunDone):
+                    finals += [o for o in event.record.outcomes if o.agent == preset.pipeline.final]
+        for choice in METHODS:
+            mine = [o for o in finals if o.method == choice.label]
+            reused = [o for o in mine if o.state == "reused"]
+            right, of_reused = sum(bool(o.correct) for o in mine), sum(bool(o.correct) for o in reused)
+            print(
+                f"  {choice.label}: right {right} of {len(mine)}, reused {len(reused)}, right of these {of_reused}"
+            )
+
+
+if __name__ == "__main__":
+    main()
