@@ -43,9 +43,8 @@ def main() -> None:
             mine = [o for o in finals if o.method == choice.label]
             reused = [o for o in mine if o.state == "reused"]
             right, of_reused = sum(bool(o.correct) for o in mine), sum(bool(o.correct) for o in reused)
-            print(
-                f"  {choice.label}: right {right} of {len(mine)}, reused {len(reused)}, right of these {of_reused}"
-            )
+            print(f"  {choice.label}: right {right} of {len(mine)}")
+            print(f"    reused {len(reused)}, of these {of_reused} right")
 
 
 if __name__ == "__main__":
