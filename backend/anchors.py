@@ -1,19 +1,14 @@
-"""Anchor pools: gate, weights, insertion and eviction (KVCOMM, Eq. 5 and Section 3.3).
+"""Anchor pools: gate, insertion and eviction (KVCOMM, Eq. 5 and Section 3.3).
 
-A pool is an ordered set of observation numbers with use counts; the tensors stay in the log.
+A pool is an ordered set of observation numbers with use counts; the tensors stay in the log. How anchors are
+weighed is in :mod:`backend.weights`.
 
 Readings of points that the paper leaves open
-    * *h* is the input embedding of the tokens (h at layer 1, Section 3.1).
-    * Weights ``token``: one softmax "across the anchor dimension" per token, averaged over the tokens
-      for the following prefix segment; ``sequence``: one weight per anchor. The gate needs one
-      distribution and takes the sequence form.
-    * The distance of two sequences, ``sum``: the sum of their tokens' L2 distances (a sequence's
-      unnormalised weight is then the product of its tokens'); ``frobenius``: the norm of H - H_a as one
-      long vector. The two decide the reuse rate: see FINDINGS.md.
-    * Truncation: an anchor longer than the sample is cut to the sample's length at its end.
     * Eligible anchors (A_phi) are those at least as long as the sample ("longer" would exclude
       equal lengths, for which the alignment is perfect).
     * Entropy carries the minus sign that Eq. 5 lacks; the log's base cancels.
+    * The gate needs one distribution over the anchors and takes the sequence form of the weights; where the
+      weighing has none of its own (*nearest*, *uniform*), the softmax of the distances.
     * An empty pool makes an anchor (the maximum over nothing is below any length).
     * Eviction: "the least frequently accessed among the earliest-added": among the first quarter
       (at least one), ties to the oldest. An access is being mixed into a reuse.
@@ -23,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -31,14 +26,31 @@ from torch import Tensor
 
 from backend.records import GateDecision
 from backend.store import Observation, ObservationLog
+from backend.weights import Match, Weighing, descriptor, dissimilarity, of_sequences, weigh, weights
 
-Distance = Literal["sequence", "token"]
-Norm = Literal["sum", "frobenius"]
+GateRule = Literal["entropy", "length", "closeness", "shipped"]
+Eviction = Literal["published", "shipped", "least used"]
+COUNTED_MASS = 0.9  # as shipped: the heaviest anchors that hold this much of the weight count as used
 
 
-def squared_distances(descriptor: Tensor, anchor: Tensor) -> Tensor:
-    """Squared L2 distance of each token to the anchor's at the same place, (tokens,); the anchor is cut."""
-    return (descriptor - anchor[: descriptor.shape[0]]).square().sum(dim=-1)
+@dataclass(frozen=True)
+class PoolRules:
+    """How a pool gates, weighs and evicts.
+
+    ``gate``: *entropy* (Eq. 5); *length*: any anchor long enough will do (Table A.3); *closeness*: the
+    nearest anchor must be near, and either one anchor stands out or all that weigh are near; *shipped*: the
+    public implementation's (two entries and two eligible anchors at least, distances between the values).
+    ``closeness``: the allowed distance per token, as a share of the token embeddings' own norm.
+    ``eviction``: *published*; *shipped*: the least counted of the first five, one late, and only the anchors
+    with most of the weight are counted; *least used*: of all, ties to the oldest.
+    """
+
+    capacity: int = 20
+    gamma: float = 0.3
+    gate: GateRule = "entropy"
+    closeness: float = 0.5
+    eviction: Eviction = "published"
+    weighing: Weighing = field(default_factory=Weighing)
 
 
 def entropy(weights: Tensor) -> float:
@@ -46,25 +58,19 @@ def entropy(weights: Tensor) -> float:
     return float(torch.special.entr(weights.double()).sum())
 
 
-@dataclass(frozen=True)
-class Match:
-    """A sample's weights over anchors: ``sequence`` (anchors,); ``token`` (anchors, tokens) or None."""
-
-    anchors: tuple[Observation, ...]
-    sequence: Tensor
-    token: Tensor | None
-
-
 @dataclass
 class AnchorPool:
     """The anchors of one placeholder."""
 
     placeholder: str
-    capacity: int
-    norm: Norm = "sum"
+    rules: PoolRules = field(default_factory=PoolRules)
     uses: dict[int, int] = field(default_factory=dict)  # observation number -> accesses, in insertion order
-    # Squared token distances of the sample last measured, by anchor: the gate finds, matching reads them.
+    # Dissimilarities of the sample last measured, by anchor: the gate finds, matching reads them.
     _measured: tuple[int, dict[int, Tensor]] = (0, {})
+
+    @property
+    def capacity(self) -> int:
+        return self.rules.capacity
 
     def eligible(
         self, sample: Observation, log: ObservationLog, agent: int | None = None
@@ -73,22 +79,37 @@ class AnchorPool:
         found = [log.observations[n] for n in self.uses if n in log.observations and n != sample.number]
         return [o for o in found if o.tokens >= sample.tokens and (agent is None or agent in o.offsets)]
 
-    def distances(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
-        """Squared token distances (anchors, tokens) of a sample; each is computed once."""
+    def scores(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
+        """Dissimilarity of each token (anchors, tokens) of a sample; each is computed once."""
         if self._measured[0] != sample.number:
             self._measured = (sample.number, {})
-        known = self._measured[1]
-        for anchor in anchors:
-            if anchor.number not in known:
-                known[anchor.number] = squared_distances(sample.descriptor, anchor.descriptor)
+        known, weighing = self._measured[1], self.rules.weighing
+        missing = [anchor for anchor in anchors if anchor.number not in known]
+        if missing:
+            mine = descriptor(sample, weighing.compared)
+            for anchor in missing:
+                theirs = descriptor(anchor, weighing.compared)
+                known[anchor.number] = dissimilarity(mine, theirs, weighing)
         return torch.stack([known[a.number] for a in anchors])
 
-    def _of_sequences(self, squared: Tensor) -> Tensor:
-        """Sequence distances (anchors,) from squared token distances (anchors, tokens)."""
-        return squared.sqrt().sum(dim=1) if self.norm == "sum" else squared.sum(dim=1).sqrt()
+    def _gate_distances(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
+        """Sequence distances (anchors,) that the gate looks at."""
+        if self.rules.gate != "shipped":
+            return of_sequences(self.scores(sample, anchors), self.rules.weighing)
+        mine = sample.base.values
+        return torch.stack([(mine - a.base.values[:, :, : sample.tokens]).norm() for a in anchors])
 
-    def gate(self, sample: Observation, gamma: float, log: ObservationLog) -> GateDecision:
+    def _nearness(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
+        """Mean distance per token (anchors,) as a share of the tokens' own mean norm."""
+        mine = sample.descriptor
+        own = mine.norm(dim=-1).mean().clamp_min(1e-9)
+        return torch.stack(
+            [(mine - a.descriptor[: sample.tokens]).norm(dim=-1).mean() / own for a in anchors]
+        )
+
+    def gate(self, sample: Observation, log: ObservationLog) -> GateDecision:
         """Is the sample shareable, or does it become an anchor? (Eq. 5)"""
+        gamma, rule = self.rules.gamma, self.rules.gate
         anchors = self.eligible(sample, log)
         size = len(self.uses)
         facts = {
@@ -124,64 +145,101 @@ class AnchorPool:
                 entropy=None,
                 threshold=None,
             )
+        if rule == "shipped" and (size < 2 or len(anchors) < 2):
+            return verdict(
+                False,
+                "too few anchors",
+                f"Fewer than two anchors are long enough ({len(anchors)} of {size}): it becomes an anchor.",
+                entropy=None,
+                threshold=None,
+            )
         self._measured = (0, {})  # a sample is gated once, when it arrives
-        distances = self._of_sequences(self.distances(sample, anchors))
-        weights = torch.softmax(-distances, dim=0)
-        found, threshold = entropy(weights), gamma * math.log(len(anchors))
+        distances = self._gate_distances(sample, anchors)
+        weighing = self.rules.weighing
+        if weighing.approximation in ("nearest", "uniform"):
+            weighing = replace(weighing, approximation="softmax")
+        weight = weights(distances, weighing)
+        found, threshold = entropy(weight), gamma * math.log(len(anchors))
         shareable = gamma > 0 and found <= threshold
         nearest = anchors[int(distances.argmin())]
-        if shareable:
+        if rule == "length":
+            shareable = gamma > 0
+            reason = f"{len(anchors)} anchors are long enough, and this gate asks for nothing else."
+        elif rule == "closeness":
+            near = self._nearness(sample, anchors)
+            least, blend, limit = float(near.min()), float((weight * near).sum()), self.rules.closeness
+            shareable = gamma > 0 and least <= limit and (shareable or blend <= limit)
+            reason = (
+                f"The nearest anchor is {least:.2f} of a token's norm away, the weighted mean {blend:.2f}; "
+                f"{limit:g} is allowed. Entropy {found:.2f}, threshold {threshold:.2f}. "
+                + ("Near enough to be trusted." if shareable else "It becomes an anchor.")
+            )
+        elif shareable:
             reason = (
                 f"Entropy {found:.2f} is within {threshold:.2f} (gamma {gamma:g} x log {len(anchors)}): "
                 f"anchor {nearest.number} stands out, so its offsets can be trusted."
             )
-        elif gamma <= 0:
-            reason = "Gamma is 0, so nothing is shared: this text becomes an anchor."
         else:
             reason = (
                 f"Entropy {found:.2f} is over {threshold:.2f} (gamma {gamma:g} x log {len(anchors)}): "
                 "no anchor stands out, so it becomes an anchor."
             )
+        if gamma <= 0:
+            reason = "Gamma is 0, so nothing is shared: this text becomes an anchor."
         return verdict(
             shareable,
-            "entropy",
+            "entropy" if rule == "shipped" else rule,
             reason,
             entropy=found,
             threshold=threshold,
             anchors=tuple(a.number for a in anchors),
-            weights=tuple(weights.tolist()),
+            weights=tuple(weight.tolist()),
             distances=tuple(distances.tolist()),
             previews=tuple(a.preview for a in anchors),
         )
 
     def match(
-        self, sample: Observation, agent: int, followers: list[str], log: ObservationLog, how: Distance
+        self, sample: Observation, agent: int, followers: list[str], log: ObservationLog
     ) -> Match | None:
-        """Weights of Eq. 6 over the anchors that know this agent; None when there is none."""
+        """Weights of Eq. 6 and 7 over the anchors that know this agent; None when there is none."""
         anchors = [
             a for a in self.eligible(sample, log, agent) if list(a.offsets[agent].followers) == followers
         ]
         if not anchors:
             return None
-        squared = self.distances(sample, anchors)
-        if how == "token":
-            token = torch.softmax(-squared.sqrt(), dim=0)
-            return Match(tuple(anchors), token.mean(dim=1), token)
-        return Match(tuple(anchors), torch.softmax(-self._of_sequences(squared), dim=0), None)
+        return weigh(sample, anchors, self.scores(sample, anchors), self.rules.weighing)
 
-    def used(self, anchors: Sequence[Observation]) -> None:
-        """Count an access of each anchor."""
-        for anchor in anchors:
-            self.uses[anchor.number] += 1
+    def used(self, match: Match) -> None:
+        """Count an access of each anchor that was mixed in."""
+        heavy = set(range(len(match.anchors)))
+        if self.rules.eviction == "shipped":
+            order = match.sequence.argsort(descending=True).tolist()
+            before = match.sequence[order].cumsum(0) - match.sequence[order]
+            heavy = {place for place, mass in zip(order, before.tolist(), strict=True) if mass < COUNTED_MASS}
+        for place, anchor in enumerate(match.anchors):
+            self.uses[anchor.number] += place in heavy
 
     def insert(self, sample: Observation) -> int | None:
         """Add an anchor; returns the number of the one that had to go, if any."""
         if self.capacity == 0 or sample.number in self.uses:
             return None
+        late = self.rules.eviction == "shipped"
+        # As shipped, room is made before the insertion, so the pool holds one anchor more than V.
+        victim = self._evict() if late and len(self.uses) > self.capacity else None
         self.uses[sample.number] = 0
-        if len(self.uses) <= self.capacity:
-            return None
-        earliest = list(self.uses)[: max(1, self.capacity // 4)]
-        victim = min(earliest, key=self.uses.__getitem__)  # ties: the oldest, as min keeps the first
+        if not late and len(self.uses) > self.capacity:
+            victim = self._evict()
+        return victim
+
+    def _evict(self) -> int:
+        """Drop one anchor by the eviction rule; ties go to the oldest, as min keeps the first."""
+        numbers = list(self.uses)
+        first = {
+            "published": max(1, self.capacity // 4),
+            "shipped": 5,
+            # the newest has had no chance to be used
+            "least used": max(1, len(numbers) - 1),
+        }[self.rules.eviction]
+        victim = min(numbers[:first], key=self.uses.__getitem__)
         del self.uses[victim]
         return victim

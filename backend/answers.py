@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from typing import Literal
+
+Scoring = Literal["number", "text", "selection", "none"]
+SCORINGS: tuple[Scoring, ...] = ("number", "text", "selection", "none")
 
 _NUMBER = re.compile(
     r"(?:(?P<sign>(?<![0-9A-Za-z)])-)?\$?|\$(?P<minus>-))"
     r"(?P<digits>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9A-Za-z])\.[0-9]+)"
 )
 _CUE = re.compile(r"the answer is", re.IGNORECASE)
+_FINAL = re.compile(r"(?:the answer is:?|finish\[)\s*([^\n\].]*)", re.IGNORECASE)
+_SELECTION = re.compile(
+    r"the best candidates? (?:is|are):? ([0-9]+(?:(?:,? and |, ?)[0-9]+)*)", re.IGNORECASE
+)
 
 
 def _plain(found: re.Match[str]) -> str:
@@ -38,3 +46,36 @@ def same_answer(a: str | None, b: str | None) -> bool:
     if left is None or right is None:
         return False
     return left == right or abs(Decimal(left) - Decimal(right)) <= Decimal("1e-6")
+
+
+def extract_answer(text: str, scoring: Scoring) -> str | None:
+    """What a text gives as its answer, under a pipeline's scoring; None if it gives none.
+
+    *number*: see :func:`extract_number`. *text*: what follows the last "The answer is", up to the end of
+    the sentence. *selection*: the candidates after the last "The best candidate is", as ``1 and 3``.
+    """
+    if scoring == "number":
+        return extract_number(text)
+    if scoring == "none":
+        return None
+    matches = list((_FINAL if scoring == "text" else _SELECTION).finditer(text))
+    if not matches:
+        return None
+    found = matches[-1]
+    if scoring == "selection":
+        return " and ".join(sorted(set(re.findall("[0-9]+", found[1])), key=int))
+    return " ".join(found[1].split()) or None
+
+
+def right(answer: str | None, expected: str, scoring: Scoring) -> bool:
+    """Is the answer that a text gave the expected one?
+
+    Numbers agree to within 1e-6, texts whatever their case and spaces, selections as sets.
+    """
+    if scoring == "none" or answer is None:
+        return False
+    if scoring == "number":
+        return same_answer(answer, expected)
+    if scoring == "text":
+        return answer.casefold() == " ".join(expected.split()).casefold()
+    return set(re.findall("[0-9]+", answer)) == set(re.findall("[0-9]+", expected))

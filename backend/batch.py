@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.codec import encode
 from backend.errors import RecordError
 from backend.events import Event, Progress, RunDone
 from backend.presets import Example
-from backend.records import COMPUTED, RECOMPUTED, Mode, Outcome, RunRecord, RunRequest, encode
+from backend.records import COMPUTED, RECOMPUTED, Mode, Outcome, RunRecord, RunRequest
 from backend.session import LabSession
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from backend.errors import BudgetError, ModelError, PromptError
 from backend.kv import KVCache, KVSegment
-from backend.methods.base import Blend, Clock, Plan
+from backend.methods.base import Blend, Clock, Plan, Term
 from backend.model import LoadedModel
 from backend.records import COMPUTED, CORRECTED, REUSED, Decoding
 from backend.tokens import TokenizedPrompt
@@ -203,14 +203,28 @@ class Engine:
             room_values.copy_(values)
             if blend.terms:
                 keys = keys.clone()
-                weights = [t.weight[:tokens] if t.weight.ndim else t.weight for t in blend.terms]
-                mix(keys, [t.offset.keys[:, :, :tokens] for t in blend.terms], weights)
-                mix(room_values, [t.offset.values[:, :, :tokens] for t in blend.terms], weights)
+                at, terms = blend.first_layer, blend.terms
+                own = [_cut(t.weight, tokens, at) for t in terms]
+                mix(keys[at:], [self._key_offset(t, tokens)[at:] for t in terms], own)
+                if any(t.value_weight is not None for t in terms):
+                    own = [
+                        _cut(t.weight if t.value_weight is None else t.value_weight, tokens, at)
+                        for t in terms
+                    ]
+                mix(room_values[at:], [t.offset.values[at:, :, :tokens] for t in terms], own)
         with clock.part("rotate"):
             first = start if blend.moved else base.start
             positions = torch.arange(first, first + tokens, device=keys.device)
             rotation.rotate(keys, positions, room_keys)
         cache.length = end
+
+    def _key_offset(self, term: Term, tokens: int) -> Tensor:
+        """A term's key offset, (layers, kv_heads, tokens, head_dim), turned by its shift."""
+        keys = term.offset.keys[:, :, :tokens]
+        if not term.shift:
+            return keys
+        places = torch.full((tokens,), term.shift, device=keys.device)
+        return self.model.rotation.rotate(keys, places)
 
     def decode(self, prefills: Sequence[Prefill], decoding: Decoding, **more: Any) -> list[Decoded]:
         """All of :meth:`decode_steps` at once."""
@@ -313,22 +327,31 @@ class Engine:
         return torch.cat([first, rest], dim=1)
 
 
+def _cut(weight: Tensor, tokens: int, first_layer: int) -> Tensor:
+    """A term's weight for the first tokens of a span and the layers from ``first_layer`` on."""
+    if weight.ndim == 1:
+        return weight[:tokens]
+    return weight[first_layer:] if weight.ndim else weight
+
+
 def mix(out: Tensor, offsets: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
     """``out += sum weight * offset`` in place, a few layers at a time (see MIX_CHUNK_BYTES).
 
     Args:
         out: (layers, kv_heads, tokens, head_dim).
         offsets: tensors of that shape.
-        weights: each a scalar () or (tokens,).
+        weights: each a scalar (), (tokens,), or (layers, kv_heads, 1, head_dim).
     """
     layer_bytes = out[0].numel() * out.element_size()
     size = max(1, MIX_CHUNK_BYTES // max(1, layer_bytes))
     plain = [float(w) if w.ndim == 0 else None for w in weights]
-    columns = [None if w.ndim == 0 else w.to(out.dtype)[:, None] for w in weights]
+    columns = [
+        None if w.ndim == 0 else w.to(out.dtype)[:, None] if w.ndim == 1 else w.to(out.dtype) for w in weights
+    ]
     for at in range(0, out.shape[0], size):
         part = out[at : at + size]
         for offset, scalar, column in zip(offsets, plain, columns, strict=True):
             if column is None:
                 part.add_(offset[at : at + size], alpha=scalar)
             else:
-                part.addcmul_(offset[at : at + size], column)
+                part.addcmul_(offset[at : at + size], column[at : at + size] if column.ndim == 4 else column)

@@ -51,8 +51,15 @@ class Flow:
         """Take an agent's answer with the KV its decoding left; None when nobody reads it or it is empty."""
         name = f"agent_{agent}_current"
         self.ids[name] = ids
-        read = any(producer == agent for producer, _ in self.pipeline.edges)
+        read = any(hole.name == name for hole in self.pipeline.placeholders)
         return self._observe(name, ids, text, kv) if read and ids else None
+
+    def tool_result(self, agent: int, text: str) -> Observation | None:
+        """Take what an agent's tool gave, an outside text; None when nobody reads it or it is empty."""
+        name = f"condition_{agent}_current"
+        if not any(hole.name == name for hole in self.pipeline.placeholders):
+            return None
+        return next(iter(self.start({name: text})), None)
 
     def _observe(self, name: str, ids: tuple[int, ...], text: str, base: KVSegment) -> Observation:
         sample = self.log.add(name, ids, text, base, self.engine.model.embed(ids))
@@ -124,4 +131,5 @@ def see_offsets(
         if only is not None and sample.number not in only:
             continue
         followers = {f: offset(f, context.prefix_bases[f]) for f in context.followers(name)}
-        sample.offsets[context.prompt.agent] = SeenOffset(offset(name, sample.base), followers)
+        starts = {seen: places[seen].start for seen in (name, *followers)}
+        sample.offsets[context.prompt.agent] = SeenOffset(offset(name, sample.base), followers, starts)

@@ -15,9 +15,12 @@ from backend.embedded import tasks
 from backend.errors import PromptError
 from backend.prompts import QUESTION, Agent, Pipeline, check_text, show
 
-RequestSource = Literal["arithmetic", "examples", "file"]
+RequestSource = Literal["generated", "examples", "file"]
 
 MAX_REQUESTS = 10_000
+MAX_STEPS = 6  # of a generated problem
+MAX_READERS = 4
+TRIES = 200  # draws for each distinct request
 MAX_PRESET_BYTES = 2**20
 MAX_REQUEST_FILE_BYTES = 100 * 2**20
 PRESET_FOLDER = Path(__file__).parents[1] / "presets" / "prompts"
@@ -32,12 +35,25 @@ class Example:
 
 
 @dataclass(frozen=True)
+class TaskSource:
+    """Where generated requests come from: a task of the embedded model, and what is fixed in it.
+
+    ``readers`` is for *prefix* alone: how many agents read the message behind prefixes of their own.
+    """
+
+    task: str
+    kind: str | None = None
+    size: int | None = None
+    readers: int = 1
+
+
+@dataclass(frozen=True)
 class Preset:
     """A pipeline that ships with the lab, and what it needs.
 
     ``needs_context`` is the number of tokens a prompt and its answer may take. ``model`` is
-    ``embedded`` or ``any``. ``request_source``: problems made by the lab (*arithmetic*), the
-    ``examples``, or a *file* that the person chooses.
+    ``embedded`` or ``any``. ``request_source``: problems with known answers made by the lab
+    (*generated*, from ``task``), the ``examples``, or a *file* that the person chooses.
     """
 
     pipeline: Pipeline
@@ -45,6 +61,7 @@ class Preset:
     request_source: RequestSource
     examples: tuple[Example, ...]
     model: str
+    task: TaskSource | None = None
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -71,10 +88,12 @@ _PRESET_KEYS: dict[str, tuple[type, ...]] = {
     "name": (str,), "title": (str,), "summary": (str,), "agents": (list,), "needs_context": (int,),
     "request_source": (str,), "model": (str,), "declared": (list,), "scoring": (str,),
     "judge": (int, _NOTHING), "chat": (bool,), "examples": (list,),
+    "task": (str,), "kind": (str,), "size": (int,), "readers": (int,),
 }  # fmt: skip
 _PRESET_REQUIRED = ("name", "title", "summary", "agents", "needs_context", "request_source", "model")
 _AGENT_KEYS: dict[str, tuple[type, ...]] = {
     "id": (int,), "name": (str,), "role": (str,), "template": (str,), "max_new_tokens": (int,),
+    "tool": (str,),
 }  # fmt: skip
 _EXAMPLE_KEYS: dict[str, tuple[type, ...]] = {"values": (dict,), "answer": (str, _NOTHING)}
 _TYPE_NAMES = {
@@ -190,18 +209,13 @@ def _preset_from(body: object, file: str) -> Preset:
             f"needs_context is {show(table['needs_context'])}; 1 to 10,000,000 are allowed. Correct it.",
             field="needs_context",
         )
-    source, sources = table["request_source"], ("arithmetic", "examples", "file")
+    source, sources = table["request_source"], ("generated", "examples", "file")
     if source not in sources:
         raise PromptError(
             f"request_source is {show(source)}; allowed are {', '.join(sources)}. Choose one.",
             field="request_source",
         )
-    if source == "arithmetic" and pipeline.required != (QUESTION,):
-        raise PromptError(
-            "request_source 'arithmetic' fills {user_question} alone, but this pipeline requires: "
-            f"{', '.join(pipeline.required) or 'nothing'}. Use 'examples'.",
-            field="request_source",
-        )
+    task = _task_source(table, pipeline) if source == "generated" else None
     if table["model"] not in ("embedded", "any"):
         raise PromptError(
             f"model is {show(table['model'])}; allowed are embedded, any. Choose one.", field="model"
@@ -217,15 +231,75 @@ def _preset_from(body: object, file: str) -> Preset:
         examples.append(Example(**found))
     if source == "examples" and not examples:
         raise PromptError("request_source is 'examples', but there are none. Add one.", field="examples")
-    return Preset(pipeline, table["needs_context"], source, tuple(examples), table["model"])
+    return Preset(pipeline, table["needs_context"], source, tuple(examples), table["model"], task)
+
+
+def _task_source(table: Mapping[str, Any], pipeline: Pipeline) -> TaskSource:
+    """The task of a preset with generated requests, tried out once."""
+    task, known = table.get("task"), [name for name in tasks.TASKS if name not in tasks.DRILLS]
+    if task not in known:
+        raise PromptError(
+            f"The task is {show(task)}; request_source 'generated' needs one of {', '.join(known)}. "
+            "Name one.",
+            field="task",
+        )
+    kind, kinds = table.get("kind"), tasks.TASKS[task][1]
+    if kind is not None and kind not in kinds:
+        raise PromptError(
+            f"The kind is {show(kind)}; the task {task} has {', '.join(kinds)}. Choose one.", field="kind"
+        )
+    size, readers = table.get("size"), table.get("readers", 1)
+    low, high = tasks.SIZES.get(task, (1, MAX_STEPS))
+    if size is not None and not low <= size <= high:
+        raise PromptError(
+            f"size is {show(size)}; the task {task} allows {low} to {high}. Correct it.", field="size"
+        )
+    if not 1 <= readers <= (MAX_READERS if task == "prefix" else 1):
+        raise PromptError(
+            f"readers is {show(readers)}; 1 to {MAX_READERS} are allowed, and more than one only for the "
+            "task prefix. Correct it.",
+            field="readers",
+        )
+    if pipeline.scoring == "selection" and task != "judge":
+        raise PromptError(
+            f"The scoring 'selection' needs the task judge, but the task is {task}. Use 'number' or 'text'.",
+            field="scoring",
+        )
+    source = TaskSource(task, kind, size, readers)
+    missing = set(pipeline.required) - set(_draw(source, random.Random(0), pipeline).values)
+    if missing:
+        raise PromptError(
+            f"The task {task} gives no value for {', '.join('{' + name + '}' for name in sorted(missing))}. "
+            "Use 'examples', or change the templates.",
+            field="request_source",
+        )
+    return source
+
+
+def _draw(source: TaskSource, rng: random.Random, pipeline: Pipeline) -> Example:
+    """One held-out problem of a task, as a request for the pipeline."""
+    if source.task == "prefix":
+        kind = source.kind or rng.choice(tasks.prefixes.KINDS)
+        steps = source.size or rng.randint(1, 2)
+        message = tasks.prefixes.draw_message(rng, kind, True, rng.randint(2, 5), steps, source.readers)
+        known = {f"prefix_{i}": book for i, book in enumerate(message.books, 1)} | {QUESTION: message.text}
+        expected = str(message.values[-1])
+    else:
+        size = source.size or (rng.randint(1, 3) if source.task == "solver" else None)
+        document = tasks.make_document(
+            rng, source.task, kind=source.kind, held_out=True, style=tasks.Style("stock"), size=size
+        )
+        known = document.values
+        expected = document.selection if pipeline.scoring == "selection" else document.answer
+    return Example({name: known[name] for name in pipeline.inputs if name in known}, expected)
 
 
 def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
     """``count`` requests for a preset, the same ones for the same arguments.
 
-    *arithmetic*: distinct problems of one to three steps that the embedded model never saw in
-    training; the same for every such preset, and fewer are a beginning of more. *examples*: the
-    preset's own, over and over (``seed`` plays no part).
+    *generated*: distinct problems that the embedded model never saw in training; the same for every
+    preset of the same task, and fewer are a beginning of more. *examples*: the preset's own, over and
+    over (``seed`` plays no part).
     """
     if type(count) is not int or not 1 <= count <= MAX_REQUESTS:
         raise PromptError(
@@ -239,12 +313,19 @@ def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
         )
     if preset.request_source == "examples":
         return [preset.examples[i % len(preset.examples)] for i in range(count)]
+    assert preset.task is not None
     rng = random.Random(f"requests:{seed}")
-    found: dict[str, Example] = {}
-    while len(found) < count:
-        problem = tasks.draw_problem(rng, held_out=True, max_steps=3)
-        found.setdefault(problem.question, Example({QUESTION: problem.question}, str(problem.answer)))
-    return list(found.values())
+    found: dict[tuple[str, ...], Example] = {}
+    for _ in range(TRIES * count):
+        example = _draw(preset.task, rng, preset.pipeline)
+        found.setdefault(tuple(example.values.values()), example)
+        if len(found) == count:
+            return list(found.values())
+    raise PromptError(
+        f"{count:,} requests are wanted, but this preset's task has only {len(found):,} different ones. Ask "
+        "for fewer.",
+        field="count",
+    )
 
 
 def read_requests(path: Path) -> list[Example]:

@@ -7,7 +7,7 @@ name                        filled with                                  kind
 ==========================  ===========================================  ==========
 ``{user_question}``         the request                                  question
 ``{agent_2_current}``       what agent 2 wrote in this run               agent
-``{condition_3_current}``   a tool's result for agent 3 in this run      tool
+``{condition_3_current}``   what agent 3's tool gave in this run         tool
 ``{agent_1_history_-1}``    what agent 1 wrote one turn ago              history
 ``{condition_1_history_-1}``  a tool's result one turn ago               history
 ``{anything_declared}``     a value of the pipeline's ``declared``       declared
@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from backend.answers import SCORINGS, Scoring
 from backend.errors import PromptError
 
 Kind = Literal["question", "agent", "tool", "history", "declared"]
-Scoring = Literal["number", "none"]
 
 MAX_TEXT = 200_000  # characters of one template or value
 MAX_AGENTS = 12
@@ -171,13 +171,18 @@ def _parse(text: str, declared: Collection[str], field: str, owner: str) -> Prom
 
 @dataclass(frozen=True)
 class Agent:
-    """One agent: its number in placeholder names, a name, what it does, and its template."""
+    """One agent: its number in placeholder names, a name, what it does, and its template.
+
+    ``tool`` names a tool of :mod:`backend.tools` that is called with the agent's answer; the result fills
+    ``{condition_N_current}``. Empty: none.
+    """
 
     id: int
     name: str
     role: str
     template: str
     max_new_tokens: int = 96
+    tool: str = ""
 
     def parsed(self, declared: Collection[str] = ()) -> PromptTemplate:
         """The template taken apart; see :meth:`PromptTemplate.parse`."""
@@ -224,9 +229,9 @@ class Pipeline:
                 "Name one of them, or leave the judge out.",
                 field="judge",
             )
-        if self.scoring not in ("number", "none"):
+        if self.scoring not in SCORINGS:
             raise PromptError(
-                f"The scoring is {show(self.scoring)}; allowed are 'number' and 'none'. Choose one.",
+                f"The scoring is {show(self.scoring)}; allowed are {', '.join(SCORINGS)}. Choose one.",
                 field="scoring",
             )
         for agent in self.agents:
@@ -237,7 +242,7 @@ class Pipeline:
                         f"{hole.agent}; the agents are {listed}. Correct the number or add the agent.",
                         field=f"agents.{agent.id}.template",
                     )
-                if hole.kind == "agent" and hole.agent == agent.id:
+                if self.written(hole) and hole.agent == agent.id:
                     raise PromptError(
                         f"Agent {agent.id}'s template reads {{{hole.name}}}, its own output of this "
                         f"run, which does not exist yet. Read another agent, or its last turn: "
@@ -283,6 +288,18 @@ class Pipeline:
                     "are allowed. Change the number.",
                     field=f"agents.{agent.id}.max_new_tokens",
                 )
+            if agent.tool:
+                self._check_tool(agent)
+
+    def _check_tool(self, agent: Agent) -> None:
+        from backend.tools.registry import tool_names
+
+        if agent.tool not in tool_names():
+            raise PromptError(
+                f"Agent {agent.id} has the tool {show(agent.tool)}; there are {', '.join(tool_names())}. "
+                "Choose one, or none.",
+                field=f"agents.{agent.id}.tool",
+            )
 
     def _check_declared(self) -> None:
         for index, name in enumerate(self.declared):
@@ -324,15 +341,21 @@ class Pipeline:
         """Every placeholder that some template uses, once, in order of appearance."""
         return tuple(dict.fromkeys(h for a in self.agents for h in self.template(a.id).placeholders))
 
+    def written(self, hole: Placeholder) -> bool:
+        """Is the placeholder filled by the run itself: an agent's answer, or what its tool gave?"""
+        if hole.kind == "tool" and hole.agent is not None:
+            return any(agent.id == hole.agent and agent.tool for agent in self.agents)
+        return hole.kind == "agent"
+
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """Who reads whom in this run: sorted pairs (producer, reader)."""
-        found = (
+        """Who reads whom in this run: sorted pairs (producer, reader), of answers and of tool results."""
+        found = {
             (hole.agent, agent.id)
             for agent in self.agents
             for hole in self.template(agent.id).placeholders
-            if hole.kind == "agent" and hole.agent is not None
-        )
+            if self.written(hole) and hole.agent is not None
+        }
         return tuple(sorted(found))
 
     @cached_property
@@ -382,7 +405,9 @@ class Pipeline:
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Outside placeholders: the required ones, then those that default to empty (tool, history)."""
-        optional = tuple(h.name for h in self.placeholders if h.kind in ("tool", "history"))
+        optional = tuple(
+            h.name for h in self.placeholders if h.kind in ("tool", "history") and not self.written(h)
+        )
         return self.required + optional
 
     @property
@@ -406,8 +431,8 @@ class Pipeline:
         for name in values:
             if name not in self.inputs:
                 hole = Placeholder(name) if isinstance(name, str) else None
-                own = hole is not None and hole.kind == "agent" and hole in self.placeholders
-                why = "an agent writes it during the run" if own else "no template asks for it"
+                own = hole is not None and hole in self.placeholders and self.written(hole)
+                why = "the run itself fills it" if own else "no template asks for it"
                 listed = ", ".join(self.inputs) or "none"
                 raise PromptError(
                     f"There is a value for {show(name)}, but {why}. Values can be given for: "

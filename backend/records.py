@@ -10,12 +10,7 @@ Distances between keys are taken position-free (rotation undone), so they hold n
 
 from __future__ import annotations
 
-import dataclasses
-import io
-import json
-import types
 import typing
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.codec import UNPACKED_BYTES, pack, unpack
 from backend.errors import RecordError
 from backend.prompts import Pipeline
 
@@ -266,6 +262,19 @@ class PoolState:
 
 
 @dataclass(frozen=True)
+class ToolUse:
+    """What an agent's tool gave for its answer; under *free* per method, else under dense."""
+
+    agent: int
+    method: str
+    tool: str
+    text: str
+    ok: bool
+    reason: str
+    wall_ms: float
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """Everything on the screen."""
 
@@ -280,6 +289,7 @@ class RunRecord:
     pools: tuple[PoolState, ...]
     wall_ms: float
     notes: tuple[str, ...] = ()
+    tools: tuple[ToolUse, ...] = ()
     format: int = FORMAT
 
     def outcome(self, agent: int, method: str) -> Outcome:
@@ -305,17 +315,8 @@ class RunRecord:
         return path
 
     def to_bytes(self) -> bytes:
-        """The file's content: a zip of ``record.json`` and one ``.npy`` per array."""
-        arrays: dict[str, NDArray[Any]] = {}
-        body = json.dumps(encode(self, arrays), ensure_ascii=False, allow_nan=True)
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(_entry("record.json"), body)
-            for name, array in arrays.items():
-                part = io.BytesIO()
-                np.save(part, array, allow_pickle=False)
-                archive.writestr(_entry(f"{name}.npy"), part.getvalue())
-        return buffer.getvalue()
+        """The file's content; see :func:`backend.codec.pack`."""
+        return pack(self)
 
     @staticmethod
     def load(path: Path) -> RunRecord:
@@ -333,73 +334,6 @@ class RunRecord:
         return RunRecord.from_bytes(content)
 
     @staticmethod
-    def from_bytes(content: bytes, *, limit_bytes: int = 256 * 2**20) -> RunRecord:
+    def from_bytes(content: bytes, *, limit_bytes: int = UNPACKED_BYTES) -> RunRecord:
         """Read a record from a file's content; see :meth:`load`."""
-        try:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                if sum(part.file_size for part in archive.infolist()) > limit_bytes:
-                    raise RecordError(
-                        f"The record unpacks to more than {limit_bytes // 2**20} MiB and was not opened."
-                    )
-                body = json.loads(archive.read("record.json"))
-                arrays = {
-                    name[:-4]: np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
-                    for name in archive.namelist()
-                    if name.endswith(".npy")
-                }
-            if body.get("format") != FORMAT:
-                raise RecordError(
-                    f"The record has format {body.get('format')!r}; this version reads format {FORMAT}. "
-                    "Run it again."
-                )
-            return typing.cast(RunRecord, decode(RunRecord, body, arrays))
-        except RecordError:
-            raise
-        except Exception as error:
-            raise RecordError(
-                f"This is not a complete record of the lab ({type(error).__name__}). "
-                "Choose a file that the lab's download button wrote."
-            ) from None
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    """A file in the archive, without the time of day: the same record gives the same bytes."""
-    entry = zipfile.ZipInfo(name)
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    return entry
-
-
-def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    """Dataclasses, tuples and mappings to JSON values; arrays go to ``arrays`` by reference."""
-    if isinstance(value, np.ndarray):
-        name = f"a{len(arrays)}"
-        arrays[name] = value
-        return {"$array": name}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: encode(getattr(value, f.name), arrays) for f in dataclasses.fields(value) if f.init}
-    if isinstance(value, Mapping):
-        return {str(k): encode(v, arrays) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return [encode(v, arrays) for v in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
-
-
-def decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """The inverse of :func:`encode`, guided by type hints."""
-    if isinstance(value, dict) and set(value) == {"$array"}:
-        return arrays[value["$array"]]
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        return decode(next(a for a in args if a is not type(None)), value, arrays)
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        hints = typing.get_type_hints(kind)
-        return kind(**{k: decode(hints[k], v, arrays) for k, v in value.items()})
-    if origin is tuple:
-        return tuple(decode(args[0], v, arrays) for v in value)
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        return {k: decode(args[1], v, arrays) for k, v in value.items()}
-    return value
+        return typing.cast(RunRecord, unpack(RunRecord, content, FORMAT, limit_bytes))

@@ -10,37 +10,31 @@ prefilling. *Free*: each method has a log of its own, reads its own texts, and i
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
 import secrets
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import torch
 
 from backend import __version__
-from backend.answers import extract_number, same_answer
-from backend.engine import Decoded, Engine, Prefill
+from backend.engine import Engine
 from backend.errors import BudgetError, NotRelocatableError, OptionError, RunCancelled
 from backend.events import AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.flow import Flow, see_offsets
-from backend.methods.base import Arrived, Blend, Clock, Dense, Method, Options, Plan, Prefilled
+from backend.measured import ProximityRecord, ProximityRequest
+from backend.methods.base import Arrived, Clock, Dense, Prefilled
 from backend.methods.dense import dense_plan
 from backend.methods.registry import make_options, method_class
 from backend.model import LoadedModel
+from backend.outcomes import outcomes_of, same_text_notes
 from backend.presets import Example
-from backend.probes.fidelity import fidelity, largest_difference
-from backend.probes.offsets import cache_error, offset_probe
-from backend.prompts import Pipeline
+from backend.prompts import Agent
 from backend.records import (
-    COMPUTED,
-    CORRECTED,
-    REUSED,
     Decoding,
     MethodChoice,
     OffsetProbe,
@@ -49,11 +43,11 @@ from backend.records import (
     Prompt,
     RunRecord,
     RunRequest,
-    SpanAction,
-    Timing,
-    encode,
+    ToolUse,
 )
 from backend.store import Observation, ObservationLog, PromptInContext
+from backend.streams import Lane, Row, Stream, flows_of, stream_key
+from backend.tools.registry import get_tool
 
 MAX_METHODS = 12
 WARM_BATCH = 8  # requests that a pinned warm-up decodes together
@@ -66,48 +60,6 @@ class Estimate:
     seconds: float
     bytes: int
     tokens: int
-
-
-@dataclass
-class Slot:
-    """One method choice in a stream: its instance and how much of the history it has processed."""
-
-    method: Method
-    seen: int = 0
-
-
-@dataclass
-class Stream:
-    """A log with the requests that went through it, oldest first, agent by agent."""
-
-    log: ObservationLog
-    history: list[list[PromptInContext]] = field(default_factory=list)
-    slots: dict[str, Slot] = field(default_factory=dict)
-
-
-@dataclass
-class Lane:
-    """One method within one request."""
-
-    choice: MethodChoice
-    options: Options
-    stream: Stream
-    flow: Flow
-    slot: Slot
-    method: Method  # a fork of the slot's, which it replaces when the request is finished
-    gate_ms: float = 0.0
-
-
-@dataclass
-class Row:
-    """One method at one agent."""
-
-    lane: Lane
-    context: PromptInContext
-    plan: Plan
-    prefill: Prefill
-    clock: Clock
-    decoded: Decoded | None = None
 
 
 class LabSession:
@@ -141,14 +93,15 @@ class LabSession:
         prompts: list[Prompt] = []
         outcomes: list[Outcome] = []
         offsets: list[OffsetProbe] = []
+        tools: list[ToolUse] = []
         contexts: dict[str, list[PromptInContext]] = {lane.choice.label: [] for lane in lanes}
         finished = False
         try:
-            for flow, members in _flows(lanes):
+            for flow, members in flows_of(lanes):
                 arrived = flow.start(values)
                 self._arrive(arrived, members)
             total = len(request.pipeline.order)
-            notes = _same_text_notes(lanes)
+            notes = same_text_notes(lanes)
             for done, agent in enumerate(request.pipeline.order):
                 _stop_if(cancel)
                 name = request.pipeline.agent(agent).name
@@ -161,14 +114,17 @@ class LabSession:
                     rows.append(self._prefill(lane, agent, request))
                     contexts[lane.choice.label].append(rows[-1].context)
                 decode_ms = yield from self._decode(rows, request, cancel, done, total)
-                new = self._outcomes(rows, request, decode_ms, prompts, offsets)
+                new = outcomes_of(self.engine, rows, request, decode_ms, prompts, offsets)
                 outcomes += new
-                for flow, members in _flows(lanes):
+                for flow, members in flows_of(lanes):
                     row = next(r for r in rows if r.lane is members[0])
                     assert row.decoded is not None
                     text = self.model.tokens.decode(row.decoded.ids)
                     sample = flow.answer(agent, row.decoded.ids, text, row.decoded.kv)
-                    self._arrive([sample] if sample else [], members)
+                    used = self._use_tool(request.pipeline.agent(agent), text, members)
+                    tools += [used] if used else []
+                    result = flow.tool_result(agent, used.text) if used else None
+                    self._arrive([x for x in (sample, result) if x], members)
                 yield AgentDone(agent, tuple(new))
             finished = True
         finally:
@@ -189,6 +145,7 @@ class LabSession:
                 pools=pools,
                 wall_ms=(time.perf_counter() - began) * 1e3,
                 notes=notes,
+                tools=tuple(tools),
             )
         )
 
@@ -214,6 +171,16 @@ class LabSession:
             yield Progress(f"Warming up with requests {at + 1} to {at + len(part)}", at, len(examples))
             _stop_if(cancel)
             self._warm_batch(bare, part, cancel)
+
+    def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
+        """Measure pairs of tokens behind two prefixes, without a request; ends with the record.
+
+        Raises:
+            OptionError: see :func:`backend.probes.proximity.proximity`.
+        """
+        from backend.probes.proximity import proximity
+
+        yield from proximity(self.model, request)
 
     def estimate(self, request: RunRequest, count: int = 1) -> Estimate:
         """Rough cost from this machine's measured speed: of one request, or of warming up with ``count`` > 1.
@@ -242,10 +209,10 @@ class LabSession:
         """The pools of the request's methods as they are now."""
         out: list[PoolState] = []
         for choice in request.methods:
-            stream = self.streams.get(_stream_key(request, choice))
+            stream = self.streams.get(stream_key(request, choice))
             if stream is None:
                 continue
-            slot = self._slot(stream, choice, make_options(choice.name, choice.options))
+            slot = stream.slot(choice, make_options(choice.name, choice.options))
             out += [replace(p, method=choice.label) for p in slot.method.pools(stream.log)]
         return tuple(out)
 
@@ -292,8 +259,8 @@ class LabSession:
                 raise NotRelocatableError(
                     f"{cls.title} cannot run on {self.model.info.name}. {refused}", field="methods"
                 )
-            stream = self._stream(_stream_key(request, choice))
-            slot = self._slot(stream, choice, options)
+            stream = self._stream(stream_key(request, choice))
+            slot = stream.slot(choice, options)
             flow = flows.setdefault(id(stream), Flow(request.pipeline, self.engine, stream.log))
             lanes.append(Lane(choice, options, stream, flow, slot, slot.method.fork()))
         return lanes, values
@@ -322,21 +289,6 @@ class LabSession:
         self.streams[key] = found
         return found
 
-    def _slot(self, stream: Stream, choice: MethodChoice, options: Options) -> Slot:
-        """The method instance of a choice, brought up to date by replaying what it has not seen."""
-        key = json.dumps([choice.name, [(f.name, getattr(options, f.name)) for f in fields(options)]])
-        slot = stream.slots.setdefault(key, Slot(method_class(choice.name)(options)))
-        while slot.seen < len(stream.history):
-            arrived: set[int] = set()
-            for context in stream.history[slot.seen]:
-                for sample in context.samples.values():
-                    if sample.number not in arrived:
-                        arrived.add(sample.number)
-                        slot.method.observe(Arrived(sample), stream.log)
-                slot.method.plan(context, stream.log, Clock())
-            slot.seen += 1
-        return slot
-
     def _limit(self, request: RunRequest, agent: int) -> int:
         return min(request.decoding.max_new_tokens, request.pipeline.agent(agent).max_new_tokens)
 
@@ -348,6 +300,14 @@ class LabSession:
                 for sample in samples:
                     lane.method.observe(Arrived(sample), lane.stream.log)
             lane.gate_ms += clock.parts["gate"]
+
+    def _use_tool(self, agent: Agent, text: str, members: Sequence[Lane]) -> ToolUse | None:
+        """Call an agent's tool, if it has one, with its answer."""
+        if not agent.tool:
+            return None
+        found = get_tool(agent.tool).run(text)
+        label = members[0].choice.label if members else "dense"
+        return ToolUse(agent.id, label, agent.tool, found.text, found.ok, found.reason or "", found.wall_ms)
 
     def _prefill(self, lane: Lane, agent: int, request: RunRequest) -> Row:
         context = lane.flow.context(agent)
@@ -395,89 +355,6 @@ class LabSession:
                     shown[index] = len(ids[index])
                     yield TextSoFar(agent, row.lane.choice.label, self.model.tokens.decode(ids[index]))
 
-    def _outcomes(
-        self,
-        rows: list[Row],
-        request: RunRequest,
-        decode_ms: float,
-        prompts: list[Prompt],
-        offsets: list[OffsetProbe],
-    ) -> list[Outcome]:
-        """Turn finished rows into outcomes, with probes where they are defined."""
-        pinned = request.mode == "pinned"
-        dense = rows[0]
-        assert dense.decoded is not None
-        forced = dense_logits = None
-        floor = 0.0
-        if pinned:
-            assert dense.decoded.logits is not None
-            dense_logits = dense.decoded.logits
-            fed = dense.decoded.ids[: len(dense_logits) - 1]
-            forced = self.engine.teacher_force([r.prefill for r in rows], fed)
-            computed_again = largest_difference(forced[0], dense_logits)
-            # A one-token answer has nothing to compute again; what loading measured holds then.
-            floor = max(computed_again, self.model.info.certificate.logit_floor)
-        out = []
-        for index, row in enumerate(rows):
-            decoded = row.decoded
-            assert decoded is not None
-            if not pinned or index == 0:
-                prompts.append(self.model.tokens.as_record(row.context.prompt))
-            where = len(prompts) - 1
-            text = self.model.tokens.decode(decoded.ids)
-            answer = extract_number(text) if request.pipeline.scoring == "number" else None
-            correct = same_answer(answer, request.expected) if request.expected is not None else None
-            near = key_error = value_error = None
-            if pinned and forced is not None and dense_logits is not None:
-                near = fidelity(dense.decoded, decoded, forced[index], dense_logits, floor, self.model.tokens)
-                if request.probe_offsets:
-                    key_error, value_error = cache_error(
-                        row.prefill.cache, dense.prefill.cache, len(row.context.prompt.ids)
-                    )
-            parts = row.clock.parts
-            out.append(
-                Outcome(
-                    agent=row.context.prompt.agent,
-                    method=row.lane.choice.label,
-                    prompt=where,
-                    state=row.plan.state,
-                    reason=row.plan.reason,
-                    text=text,
-                    token_ids=_ids(decoded.ids),
-                    texts=self.model.tokens.texts(decoded.ids),
-                    stopped=decoded.stopped,
-                    answer=answer,
-                    correct=correct,
-                    actions=row.prefill.actions,
-                    spans=_span_actions(row),
-                    gate=row.plan.gate,
-                    timing=Timing(
-                        {p: parts[p] for p in PARTS if p in parts},
-                        sum(parts.values()),
-                        decode_ms,
-                        row.prefill.forwarded_tokens,
-                    ),
-                    fidelity=near,
-                    key_error=key_error,
-                    value_error=value_error,
-                )
-            )
-        if pinned and request.probe_offsets:
-            offsets.append(
-                offset_probe(dense.context, dense.prefill.cache, self.model.rotation, len(prompts) - 1)
-            )
-        for row in rows[:1] if pinned else rows:
-            if row.prefill.exact and row.lane.choice.name in ("dense", "prefix"):
-                self._remember_prompt(row.context, row.prefill, row.lane.stream.log)
-        return out
-
-    def _remember_prompt(self, context: PromptInContext, prefill: Prefill, log: ObservationLog) -> None:
-        total = len(context.prompt.ids)
-        segment = prefill.cache.segment(
-            0, total, self.model.rotation, exact=True, context="an earlier prompt"
-        )
-        log.remember_prompt(context.prompt.ids, segment)
-
     def _settle(self, lanes: list[Lane], contexts: dict[str, list[PromptInContext]], finished: bool) -> None:
         """Close a request: remember it, or undo what an unfinished one left; then keep to the budget."""
         for stream in {id(lane.stream): lane.stream for lane in lanes}.values():
@@ -488,11 +365,11 @@ class LabSession:
                     lane.slot.method, lane.slot.seen = lane.method, len(stream.history)
             else:
                 known = {o.number for request in stream.history for c in request for o in c.samples.values()}
-                known |= self._needed(stream)
+                known |= stream.needed()
                 for number in list(stream.log.observations):
                     if number not in known:
                         del stream.log.observations[number]
-            self._shrink(stream)
+            stream.shrink()
         self._drop_idle({id(lane.stream) for lane in lanes})
 
     def _drop_idle(self, running: set[int]) -> None:
@@ -501,23 +378,6 @@ class LabSession:
             if self.bytes <= self.budget_bytes:
                 break
             del self.streams[key]
-
-    def _needed(self, stream: Stream) -> set[int]:
-        return {n for slot in stream.slots.values() for n in slot.method.needed()}
-
-    def _shrink(self, stream: Stream) -> None:
-        dropped = set(stream.log.shrink(self._needed(stream)))
-        if dropped:
-            kept = [
-                (index, request)
-                for index, request in enumerate(stream.history)
-                if not any(o.number in dropped for c in request for o in c.samples.values())
-            ]
-            gone = set(range(len(stream.history))) - {index for index, _ in kept}
-            for slot in stream.slots.values():
-                slot.seen -= sum(1 for index in gone if index < slot.seen)
-                slot.method.forget(dropped)
-            stream.history = [request for _, request in kept]
 
     def _warm_batch(
         self, request: RunRequest, examples: Sequence[Example], cancel: threading.Event | None
@@ -546,12 +406,16 @@ class LabSession:
                 decoding = replace(request.decoding, max_new_tokens=self._limit(request, agent))
                 decoded = self.engine.decode(prefills, decoding, context=f"agent {agent}'s own context")
                 for flow, row in zip(flows, decoded, strict=True):
-                    flow.answer(agent, row.ids, self.model.tokens.decode(row.ids), row.kv)
+                    text = self.model.tokens.decode(row.ids)
+                    flow.answer(agent, row.ids, text, row.kv)
+                    used = self._use_tool(request.pipeline.agent(agent), text, ())
+                    if used:
+                        flow.tool_result(agent, used.text)
             finished = True
         finally:
             if finished:
                 stream.history += histories
-                self._shrink(stream)
+                stream.shrink()
                 self._drop_idle({id(stream)})
             else:
                 self._settle(lanes, {"dense": []}, finished=False)
@@ -574,9 +438,6 @@ class LabSession:
         return self._speed
 
 
-PARTS = ("base", "gate", "match", "correct", "rotate", "prefill", "first_token")
-
-
 def versions() -> dict[str, str]:
     """Versions that decide results."""
     import transformers
@@ -587,74 +448,6 @@ def versions() -> dict[str, str]:
         "transformers": transformers.__version__,
         "python": platform.python_version(),
     }
-
-
-def pipeline_hash(pipeline: Pipeline) -> str:
-    """Identity of what a pipeline's prompts look like; pools do not outlive an edit."""
-    return hashlib.sha256(json.dumps(encode(pipeline, {}), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _stream_key(request: RunRequest, choice: MethodChoice) -> str:
-    key = [pipeline_hash(request.pipeline), request.mode, encode(request.decoding, {})]
-    if request.mode == "free":
-        key += [choice.name, sorted(choice.options.items())]
-    return json.dumps(key)
-
-
-def _flows(lanes: list[Lane]) -> list[tuple[Flow, list[Lane]]]:
-    """The distinct flows with the lanes that share them."""
-    groups: dict[int, tuple[Flow, list[Lane]]] = {}
-    for lane in lanes:
-        groups.setdefault(id(lane.flow), (lane.flow, []))[1].append(lane)
-    return list(groups.values())
-
-
-def _same_text_notes(lanes: list[Lane]) -> tuple[str, ...]:
-    """Warn where a pool already holds the very text that is asked: the correction is then a memory."""
-    notes = []
-    for lane in lanes:
-        mine = {s.number for s in lane.flow.samples.values()}
-        anchors = lane.method.needed() - mine
-        held = {lane.stream.log.observations[n].ids for n in anchors if n in lane.stream.log.observations}
-        if any(s.ids in held for s in lane.flow.samples.values()):
-            notes.append(
-                f"{lane.choice.label}: an anchor holds this very request, so its correction is a memory "
-                "rather than an estimate."
-            )
-    return tuple(notes)
-
-
-def _span_actions(row: Row) -> tuple[SpanAction, ...]:
-    """The plan's steps as a record keeps them; the last token, always forwarded, is a step of its own."""
-    total = len(row.context.prompt.ids)
-    out = []
-    for step in row.plan.steps:
-        if isinstance(step.action, Dense):
-            out.append(SpanAction(step.start, step.end, COMPUTED, "forward pass", step.action.reason, True))
-            continue
-        blend, end = step.action, min(step.end, total - 1)
-        if end == step.start:
-            continue
-        out.append(
-            SpanAction(
-                step.start,
-                end,
-                CORRECTED if blend.terms else REUSED,
-                blend.base.context,
-                blend.reason,
-                blend.exact or blend.base.exact,
-                step.start - blend.base.start if blend.moved else 0,
-                tuple(t.anchor for t in blend.terms),
-                tuple(float(t.weight.mean()) for t in blend.terms),
-            )
-        )
-    if isinstance(row.plan.steps[-1].action, Blend):
-        out.append(
-            SpanAction(
-                total - 1, total, COMPUTED, "forward pass", "the last token gives the first answer", True
-            )
-        )
-    return tuple(out)
 
 
 def _check_decoding(decoding: Decoding) -> None:
@@ -676,9 +469,3 @@ def _check_decoding(decoding: Decoding) -> None:
 def _stop_if(cancel: threading.Event | None) -> None:
     if cancel is not None and cancel.is_set():
         raise RunCancelled("Stopped. What was finished before is still there.")
-
-
-def _ids(ids: Sequence[int]) -> Any:
-    import numpy as np
-
-    return np.array(ids, dtype=np.int64)

@@ -24,11 +24,13 @@ class SeenOffset:
     """Offsets of one sample in one agent's context (Eq. 6 and 7).
 
     ``placeholder`` belongs to the sample's own tokens; ``followers[name]`` to each prefix segment
-    between it and the next placeholder that holds text.
+    between it and the next placeholder that holds text. ``starts``: where each of them stood in that prompt,
+    by name.
     """
 
     placeholder: KVOffset
     followers: dict[str, KVOffset]
+    starts: dict[str, int] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:

@@ -10,7 +10,9 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
+from backend.gallery import GALLERY
 from lab_app import text, web
+from lab_app.gallery import read_gallery
 from lab_app.handlers import Handlers
 from lab_app.page import build_page
 from lab_app.sessions import Engine, Lab, Model
@@ -35,6 +37,7 @@ def build_app(
     *,
     engine: Callable[[Model], Engine] = engine_session,
     first_run: Path | None = FIRST_RUN,
+    gallery: Path = GALLERY,
     preset: str = FIRST_PRESET,
 ) -> tuple[gr.Blocks, Lab]:
     """The page and the lab behind it.
@@ -43,10 +46,11 @@ def build_app(
         model_loader: called once, at the first visit.
         engine: makes the engine session of a visit.
         first_run: a saved record for a visitor's first look.
+        gallery: the file of the checked examples; need not exist.
         preset: the scenario on the bench at first.
     """
     lab = Lab(model_loader, engine)
-    handlers = Handlers(lab, first_run)
+    handlers = Handlers(lab, first_run, read_gallery(gallery))
     with gr.Blocks(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
     ) as blocks:
@@ -113,9 +117,10 @@ def launch(
     block: bool = True,
     engine: Callable[[Model], Engine] = engine_session,
     first_run: Path | None = FIRST_RUN,
+    gallery: Path = GALLERY,
 ) -> tuple[gr.Blocks, str]:
     """Serve the page for a model."""
-    blocks, lab = build_app(model_loader, engine=engine, first_run=first_run, preset=preset)
+    blocks, lab = build_app(model_loader, engine=engine, first_run=first_run, gallery=gallery, preset=preset)
     _, address, _ = blocks.launch(
         server_name=host,
         server_port=port or free_port(host),

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 def parse_methods(text: str) -> tuple[MethodChoice, ...]:
     """``dense,naive,kvcomm:gamma=0.5+rotate=false@no rotation`` to choices.
 
-    Methods are separated by commas; options follow a colon, joined by ``+``; a label follows ``@``.
+    Methods are separated by commas; options follow a colon, joined by ``+``; a label follows ``@``. The
+    option ``profile`` sets a bundle of options; others given beside it win.
 
     Raises:
         OptionError: it cannot be read so, or an option is unknown or out of range.
     """
-    from backend.methods.registry import make_options, method_class, option_fields
+    from backend.methods.registry import make_options, method_class, option_fields, profile_options
     from backend.records import MethodChoice
 
     choices = []
@@ -40,6 +42,9 @@ def parse_methods(text: str) -> tuple[MethodChoice, ...]:
                 raise OptionError(
                     f"{setting!r} is no option; write option=value, as in kvcomm:gamma=0.5.", field="methods"
                 )
+            if key.strip() == "profile":
+                options = profile_options(name.strip(), value.strip()) | options
+                continue
             known = fields.get(key.strip())
             options[key.strip()] = _value(value.strip(), known.kind if known else "choice", key.strip())
         make_options(name.strip(), options)
@@ -93,6 +98,8 @@ def methods(args: argparse.Namespace) -> int:
         print(f"{cls.name:<10} {cls.title}: {cls.summary}")
         if cls.paper:
             print(f"{'':<10} source: {cls.paper}")
+        for key, profile in cls.profiles.items():
+            print(f"{'':<10} profile={key}: {profile.summary}")
         for f in option_fields(cls):
             print(f"{'':<10} {f.name} = {_plain(f.default)}{_allowed(f)}: {f.help}")
     return 0
@@ -115,6 +122,12 @@ def methods_markdown() -> str:
                 lines.append(
                     f"| `{f.name}` | {_plain(f.default)} | {allowed} | **{f.label}.** {f.help} | {f.paper} |"
                 )
+            lines.append("")
+        if cls.profiles:
+            lines += ["| profile | sets | what it is |", "|---|---|---|"]
+            for key, profile in cls.profiles.items():
+                sets = ", ".join(f"`{name}={_plain(value)}`" for name, value in profile.options.items())
+                lines.append(f"| `profile={key}` | {sets or 'the defaults'} | {profile.summary} |")
             lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -194,7 +207,10 @@ def run(args: argparse.Namespace) -> int:
     model = load_model(
         args.model or ("embedded" if preset.model == "any" else preset.model), device=args.device
     )
-    decoding = Decoding(args.max_new_tokens, args.temperature, 1.0, args.seed)
+    longest = args.max_new_tokens
+    if longest is None:
+        longest = max(agent.max_new_tokens for agent in preset.pipeline.agents)
+    decoding = Decoding(longest, args.temperature, 1.0, args.seed)
     request = RunRequest(preset.pipeline, dict(examples[0].values), choices, decoding=decoding)
     modes: Any = ("pinned", "free") if args.mode == "both" else (args.mode,)
     batch = Batch(request, tuple(examples), modes, args.warmup)
@@ -210,7 +226,7 @@ def run(args: argparse.Namespace) -> int:
     }
     rows = [row for row in read_rows(rows_path) if row["key"] in wanted]
     summary = summarise(rows, preset.pipeline.final)
-    from backend.records import encode
+    from backend.codec import encode
     from backend.session import versions
 
     report = {
@@ -259,25 +275,47 @@ def bench(args: argparse.Namespace) -> int:
 
 
 def train_embedded(args: argparse.Namespace) -> int:
-    from backend.embedded.train import Recipe, train
+    from backend.embedded.evaluate import progress
+    from backend.embedded.train import SIZES, Recipe, train
+    from backend.model import EMBEDDED
 
-    recipe = Recipe(seed=args.seed, tokens=args.tokens)
-    folder = Path(args.out).expanduser()
+    recipe = Recipe(seed=args.seed, tokens=args.tokens, tokens_before=args.tokens_before, **SIZES[args.size])
+    if args.batch:
+        recipe = replace(recipe, batch=args.batch)
+    folders = {
+        name: EMBEDDED if given == "embedded" else Path(given).expanduser() if given else None
+        for name, given in (("init", args.init), ("tokenizer_from", args.tokenizer))
+    }
+    for name, folder in folders.items():
+        if folder and not (folder / "tokenizer.json").exists():
+            raise OptionError(f"{folder} holds no tokenizer.json. Name a model's folder.", field=name)
     export = train(
-        folder,
+        Path(args.out).expanduser(),
         recipe,
+        init=folders["init"],
+        tokenizer_from=folders["tokenizer_from"],
         stop_after_steps=args.stop_after_steps,
         report=lambda row: print(json.dumps(row), flush=True),
+        check_every=args.check_every,
+        check=progress,
     )
     print(f"The model is in {export}")
     return 0
 
 
 def evaluate_embedded(args: argparse.Namespace) -> int:
-    from backend.embedded.evaluate import evaluate
+    from backend.embedded.evaluate import evaluate, suitability
     from backend.model import load_model
 
-    print(json.dumps(evaluate(load_model(args.model), args.count, args.seed), indent=1))
+    model = load_model(args.model)
+    report = {
+        "weights": model.info.weights_hash,
+        "count": args.count,
+        "seed": args.seed,
+        "held_out": evaluate(model, args.count, args.seed),
+        "suitability": suitability(model, args.count, args.seed),
+    }
+    print(json.dumps(report, indent=1))
     return 0
 
 
@@ -326,7 +364,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--temperature", type=float, default=0.0)
-    sub.add_argument("--max-new-tokens", type=int, default=128)
+    sub.add_argument("--max-new-tokens", type=int, help="the longest answer; else each agent's own limit")
     sub.add_argument("--budget-mb", type=int, default=4096)
     sub.add_argument(
         "--json", required=True, metavar="OUT", help="where to write the summary; rows go beside it"
@@ -346,9 +384,17 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--out", default="~/.cache/kvlab/train", help="folder of the checkpoint and the exported model"
     )
-    sub.add_argument("--tokens", type=int, default=12_000_000)
+    sub.add_argument("--tokens", type=int, default=300_000_000, help="tokens of this run")
+    sub.add_argument("--size", choices=("main", "small"), default="main")
     sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--batch", type=int, help="sequences of 512 tokens in a step (8; more on a GPU)")
+    sub.add_argument("--init", help="a model's folder, or 'embedded': begin with its weights and tokenizer")
+    sub.add_argument("--tokens-before", type=int, default=0, help="tokens that the first weights have seen")
+    sub.add_argument("--tokenizer", help="a model's folder, or 'embedded': take its tokenizer")
     sub.add_argument("--stop-after-steps", type=int)
+    sub.add_argument(
+        "--check-every", type=int, default=2000, help="steps between two checks of what the model can do"
+    )
 
     sub = add("evaluate-embedded", evaluate_embedded, "Held-out exact match of the embedded model, by task.")
     sub.add_argument("--model", default="embedded")

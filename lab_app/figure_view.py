@@ -21,10 +21,10 @@ start();
 """
 
 
-def figure_view(name: str) -> gr.HTML:
-    """An empty view; give it :func:`payload`. Clicks arrive as its ``select`` event."""
+def figure_view(name: str, first: dict[str, Any] | None = None) -> gr.HTML:
+    """A view; give it :func:`payload`. Clicks arrive as its ``select`` event."""
     return gr.HTML(
-        {"views": []},
+        first or {"views": []},
         html_template='<div class="kv-figures"></div>',
         js_on_load=MOUNT,
         elem_id=f"kv-view-{name}",

@@ -10,7 +10,7 @@ from typing import Any
 
 from backend.errors import LabError, OptionError, PromptError
 from backend.presets import Example, Preset, load_preset, preset_names
-from backend.prompts import Pipeline
+from backend.prompts import QUESTION, Pipeline
 from backend.records import Decoding, MethodChoice, RunRequest
 
 MOST_COLUMNS = 8
@@ -59,6 +59,7 @@ class Form:
     warm: bool = True
     warm_count: Any = 20
     many_count: Any = 10
+    every_profile: tuple[str, ...] = ()
 
 
 def find_preset(name: object) -> Preset:
@@ -81,6 +82,12 @@ def read_pipeline(form: Form) -> Pipeline:
         for agent, template in zip(base.agents, form.templates, strict=False)
     )
     return dataclasses.replace(base, agents=agents, declared=names)
+
+
+def value_boxes(pipeline: Pipeline) -> tuple[str, ...]:
+    """The outside placeholders in the order of their boxes: the question, then the others."""
+    first = tuple(name for name in pipeline.inputs if name == QUESTION)
+    return first + tuple(name for name in pipeline.inputs if name != QUESTION)
 
 
 def read_decoding(form: Form) -> Decoding:
@@ -132,31 +139,90 @@ def read_methods(form: Form) -> tuple[MethodChoice, ...]:
             problems.append(Problem(error.field or "methods", str(error)))
             continue
         out.append(MethodChoice(name, options))
+        if name in form.every_profile:
+            out += other_profiles(name, options)
         if name in form.ablate:
             out += ablations(name, options)
     if problems:
         raise Problems(problems)
     if len(out) > MOST_COLUMNS:
-        raise OptionError(
-            f"That makes {len(out)} columns; up to {MOST_COLUMNS} can be compared. Leave a method out.",
-            field="methods",
-        )
+        raise too_many(form, out)
     return tuple(out)
+
+
+def too_many(form: Form, out: Sequence[MethodChoice]) -> OptionError:
+    """Says where the columns come from, beside the switches that add them if there are any."""
+    bare = len({choice.name for choice in out})
+    adding = [name for name in (*form.every_profile, *form.ablate) if name in form.methods]
+    more = f", and {len(out) - bare} by “Also run”" if len(out) > bare else ""
+    remedy = "Turn one of these switches off, or leave a method out." if more else "Leave a method out."
+    return OptionError(
+        f"That makes {len(out)} columns ({bare} methods with dense{more}); up to {MOST_COLUMNS} can be "
+        f"compared. {remedy}",
+        field=f"{adding[0]}.columns" if more else "methods",
+    )
 
 
 def blanks(name: str, given: Mapping[str, Any]) -> list[Problem]:
     """Options whose box is empty."""
+    from backend.methods.registry import method_class, option_fields
+
+    labels = {f.name: f.label for f in option_fields(method_class(name))}
     return [
-        Problem(f"{name}.{key}", "This box is empty. Give a number.")
+        Problem(f"{name}.{key}", f"{labels.get(key, key)}: this box is empty. Give a number.")
         for key, value in given.items()
         if value is None or value == ""
     ]
 
 
 def ablations(name: str, options: Mapping[str, Any]) -> list[MethodChoice]:
-    """The method once more for each switch that is on, with that switch off."""
-    switches = [key for key, value in options.items() if value is True]
+    """The method once more for each alignment step that is on, with that step off."""
+    from backend.methods.registry import method_class, option_fields
+
+    steps = [f.name for f in option_fields(method_class(name)) if f.kind == "bool" and not f.advanced]
+    switches = [key for key in steps if options[key]]
     return [MethodChoice(name, {**options, key: False}, f"{name} without {key}") for key in switches]
+
+
+def other_profiles(name: str, options: Mapping[str, Any]) -> list[MethodChoice]:
+    """The method once more under each of its profiles that is not what the options already say."""
+    from backend.methods.registry import make_options, method_class, profile_options
+
+    found = []
+    for profile in method_class(name).profiles:
+        other = dataclasses.asdict(make_options(name, profile_options(name, profile)))
+        if other != options:
+            found.append(MethodChoice(name, other, f"{name} {profile}"))
+    return found
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a method's boxes stand to its profiles. ``profile``: the one they say, if any; else ``nearest`` and
+    the labels of the options that ``differ`` from it. ``folded``: options of the fold off their defaults."""
+
+    profile: str | None
+    nearest: str
+    summary: str
+    differ: tuple[str, ...]
+    folded: int
+
+
+def standing(name: str, given: Mapping[str, Any]) -> Standing:
+    """Compare what stands in a method's boxes with its profiles. Boxes may be wrong."""
+    from backend.methods.registry import make_options, method_class, option_fields, profile_options
+
+    cls = method_class(name)
+    fields = option_fields(cls)
+    now = {f.name: given.get(f.name, f.default) for f in fields}
+    folded = sum(f.advanced and now[f.name] != f.default for f in fields)
+    best = Standing(None, "", "", (), folded)
+    for key, profile in cls.profiles.items():
+        wanted = dataclasses.asdict(make_options(name, profile_options(name, key)))
+        differ = tuple(f.label for f in fields if now[f.name] != wanted[f.name])
+        if not best.nearest or len(differ) < len(best.differ):
+            best = Standing(None if differ else key, profile.title, profile.summary, differ, folded)
+    return best
 
 
 def read_request(form: Form, example: Example | None = None) -> RunRequest:

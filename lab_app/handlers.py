@@ -12,18 +12,20 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.errors import LabError, RunCancelled
+from backend.errors import LabError, PromptError, RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
 from backend.presets import Example, Preset, preset_requests
-from backend.prompts import notices
+from backend.prompts import Pipeline, notices
 from backend.records import RunRecord, RunRequest
 from lab_app import form as forms
 from lab_app import html, text
 from lab_app.form import Form, Problem, Problems
+from lab_app.gallery import Gallery, as_checked, checked_settings
 from lab_app.results import choices, drawing, results
 from lab_app.sessions import Lab, Visit
 from viz.comparison import live_html
@@ -31,7 +33,7 @@ from viz.tally import Count, count, tally_html
 from viz.words import plural
 
 LOG = logging.getLogger("lab_app")
-VALUE_SLOTS, AGENT_SLOTS = 6, 8
+VALUE_SLOTS, AGENT_SLOTS = 12, 8
 REDRAW_SECONDS = 0.2
 Update = dict[str, Any]
 
@@ -39,9 +41,10 @@ Update = dict[str, Any]
 class Handlers:
     """The page's behaviour on one :class:`Lab`."""
 
-    def __init__(self, lab: Lab, first_run: Path | None = None) -> None:
+    def __init__(self, lab: Lab, first_run: Path | None = None, gallery: Gallery | None = None) -> None:
         self.lab = lab
         self._first_run = first_run
+        self._gallery = gallery or Gallery()
 
     # -- arriving ---------------------------------------------------------------------------------
 
@@ -49,16 +52,16 @@ class Handlers:
         """A new visit: its id, and a page with an instructive run already on it."""
         visit = self.lab.open()
         update: Update = {"topbar": html.topbar(self.lab.model.info)}
-        update |= self.choose(visit, preset)
+        update |= self.choose(visit, preset) | self._offer()
         record = self._read_first_run()
         if record is None:
             return visit.id, update | results(None) | {"status": ""}
         visit.keep(record)
         if record.request.pipeline == forms.find_preset(preset).pipeline:
             # The bench asks what the shown run was asked, so that Run repeats it.
-            visit.example, visit.next_example = Example(record.request.values, record.request.expected), 0
-            for slot, name in enumerate(visit.value_names[:VALUE_SLOTS]):
-                update[f"value_{slot}"] = record.request.values.get(name, "")
+            asked = Example(record.request.values, record.request.expected)
+            update |= self._set_up(visit, forms.find_preset(preset), asked)
+            visit.next_example = 0
         return visit.id, update | results(visit) | {"status": html.status(text.FIRST_RUN, "note")}
 
     def _read_first_run(self) -> RunRecord | None:
@@ -75,10 +78,60 @@ class Handlers:
     def choose(self, visit: Visit, name: str) -> Update:
         """Put a scenario and its first request on the bench."""
         preset = forms.find_preset(name)
-        pipeline = preset.pipeline
+        found = example(preset, 0)
+        visit.next_example = 1
+        return self._set_up(visit, preset, found)
+
+    def choose_effect(self, visit: Visit, effect: Any) -> Update:
+        """Offer the checked examples of one effect; what is on the bench stays."""
+        effects = [name for _, name in self._gallery.effects]
+        if effect not in effects:
+            raise PromptError(f"There are no examples of the kind {str(effect)[:40]!r}. Choose another.")
+        visit.checked = None
+        return {
+            "pick_example": (self._gallery.choices(effect), ""),
+            "gallery_note": html.gallery_note(None, True, self._same_weights()),
+        }
+
+    def choose_example(self, visit: Visit, form: Form, name: Any) -> Update:
+        """Put a checked example on the bench: its scenario as it ships, its request, and the settings that it
+        was checked with. Methods chosen before stay chosen."""
+        if not name:
+            visit.checked = None
+            return {}
+        entry = self._gallery.find(name)
+        if entry is None:
+            raise PromptError(f"There is no example {str(name)[:60]!r}. Choose one of the list.")
+        preset = forms.find_preset(entry.preset)
         visit.next_example = 0
+        update = self._set_up(visit, preset, entry.example) | checked_settings()
+        visit.checked = entry
+        return update | {
+            "picked_example": entry.name,
+            "gallery_note": html.gallery_note(entry, True, self._same_weights()),
+            "methods": list(dict.fromkeys(("naive", *form.methods))),
+        }
+
+    def _offer(self) -> Update:
+        """The gallery, if there is one."""
+        effects = self._gallery.effects
+        if not effects:
+            return {"gallery": False}
+        first = effects[0][1]
+        return {
+            "gallery": True,
+            "pick_effect": (effects, first),
+            "pick_example": (self._gallery.choices(first), ""),
+        }
+
+    def _same_weights(self) -> bool:
+        return not self._gallery.entries or self.lab.model.info.weights_hash == self._gallery.weights
+
+    def _set_up(self, visit: Visit, preset: Preset, found: Example | None) -> Update:
+        """Put a scenario as it ships on the bench, with one request."""
+        pipeline = preset.pipeline
         update: Update = {
-            "preset": name,
+            "preset": pipeline.name,
             "scenario": html.scenario(preset),
             "declared": ", ".join(pipeline.declared),
         }
@@ -86,17 +139,27 @@ class Handlers:
             there = slot < len(pipeline.agents)
             update[f"template_{slot}"] = pipeline.agents[slot].template if there else ""
         update["max_new_tokens"] = max(agent.max_new_tokens for agent in pipeline.agents)
-        return update | self.next_example(visit, name)
+        update |= self._fill(visit, preset, found) | html.bench(pipeline, {})
+        update["values"] = boxes(pipeline, found.values if found else {}, filled=True)
+        return update | {"next": example(preset, 0) is not None}
 
     def next_example(self, visit: Visit, name: str) -> Update:
         """Put the next request of the scenario's set on the bench."""
         preset = forms.find_preset(name)
         found = example(preset, visit.next_example)
-        visit.example = found
-        visit.value_names = preset.pipeline.inputs
         visit.next_example += 1
+        return self._fill(visit, preset, found) | {"next": found is not None}
+
+    def _fill(self, visit: Visit, preset: Preset, found: Example | None) -> Update:
+        """Put one request of a scenario on the bench."""
+        visit.example, visit.checked = found, None
+        visit.value_names = forms.value_boxes(preset.pipeline)
         values = found.values if found else {}
-        update: Update = {"next": found is not None}
+        update: Update = {
+            "known": html.known(found, values),
+            "picked_example": "",
+            "gallery_note": html.gallery_note(None, True, self._same_weights()),
+        }
         for slot in range(VALUE_SLOTS):
             there = slot < len(visit.value_names)
             update[f"value_{slot}"] = values.get(visit.value_names[slot], "") if there else ""
@@ -104,7 +167,10 @@ class Handlers:
 
     def refresh(self, visit: Visit, form: Form) -> Update:
         """Everything on the bench that follows from what was typed; clears mended errors."""
-        update: Update = {"shown_methods": form.methods}
+        update: Update = {
+            "shown_methods": form.methods,
+            "profiles": {name: forms.standing(name, given) for name, given in form.options.items()},
+        }
         with contextlib.suppress(LabError):  # told by read_request, with everything else
             update |= self._derived(visit, form)
         try:
@@ -113,6 +179,9 @@ class Handlers:
         except LabError as error:
             update |= problems(error, visit, form) | {"cost": ""}
         update["known"] = html.known(visit.example, form.values)
+        checked = visit.checked
+        unchanged = checked is not None and as_checked(form, checked)
+        update["gallery_note"] = html.gallery_note(checked, unchanged, self._same_weights())
         stale = visit.ran is not None and visit.ran != statement(form)
         if visit.cancel is None and visit.record is not None:
             if stale:
@@ -124,13 +193,10 @@ class Handlers:
     def _derived(self, visit: Visit, form: Form) -> Update:
         """Graph, cards, boxes and hints that follow from the templates."""
         pipeline = forms.read_pipeline(form)
-        before, visit.value_names = visit.value_names, pipeline.inputs
+        before, visit.value_names = visit.value_names, forms.value_boxes(pipeline)
         update: Update = html.bench(pipeline, self._count(pipeline, form))
         moved = visit.value_names != before
-        update["values"] = tuple(
-            (html.label(pipeline, name), form.values.get(name, "") if moved else None)
-            for name in pipeline.inputs
-        )
+        update["values"] = boxes(pipeline, form.values, filled=moved)
         return update | {"notices": html.notices(notices(pipeline))}
 
     def _count(self, pipeline: Any, form: Form) -> dict[int, int]:
@@ -333,6 +399,25 @@ class Handlers:
         visit.keep(record)
         visit.ran = None
         return update | results(visit) | {"error_record": "", "status": html.status(text.OPENED, "note")}
+
+
+@dataclass(frozen=True)
+class Box:
+    """A value box. ``text``: None leaves what stands there; ``lined``: it holds several lines."""
+
+    label: str
+    text: str | None
+    lined: bool
+    required: bool
+
+
+def boxes(pipeline: Pipeline, values: Mapping[str, str], filled: bool) -> tuple[Box, ...]:
+    """The value boxes of a pipeline, with the values written into them if ``filled``."""
+    texts = {name: values.get(name, "") for name in forms.value_boxes(pipeline)}
+    return tuple(
+        Box(html.label(name), said if filled else None, "\n" in said.strip(), name in pipeline.required)
+        for name, said in texts.items()
+    )
 
 
 def example(preset: Preset, index: int, seed: int = 0) -> Example | None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from backend.gallery import GalleryEntry
+from backend.measured import ProximityRecord
 from backend.presets import Example, Preset
 from backend.prompts import Agent, Pipeline
 from backend.records import Certificate, ModelInfo, PoolState
 from lab_app import text
+from lab_app.form import Standing
 from viz.glossary import term
 from viz.graph import graph_svg
 from viz.pills import pill, template_html
-from viz.words import clip, escape, listing, number, plural, size
+from viz.words import clip, escape, listing, milliseconds, number, plural, size
 
 #: The name's mark, a small strip: x, y, width, colour.
 CELLS = (
@@ -140,10 +143,10 @@ def card_head(agent: Agent, tokens: int | None) -> str:
     )
 
 
-def label(pipeline: Pipeline, name: str) -> str:
+def label(name: str) -> str:
     """What a value box is called."""
-    words = {"user_question": "Question"}.get(name, name.replace("_", " "))
-    return words if name in pipeline.required else f"{words} (may be empty)"
+    words = {"user_question": "question"}.get(name, name.replace("_", " "))
+    return words[:1].upper() + words[1:]
 
 
 def known(example: Example | None, values: Mapping[str, str]) -> str:
@@ -153,6 +156,21 @@ def known(example: Example | None, values: Mapping[str, str]) -> str:
     if any(values.get(name) != value for name, value in example.values.items()):
         return '<p class="kv-help">Edited: no known answer, so nothing is scored.</p>'
     return f'<p class="kv-help">Known answer: <b class="kv-num">{escape(clip(example.answer, 24))}</b></p>'
+
+
+def gallery_note(entry: GalleryEntry | None, unchanged: bool, same_weights: bool) -> str:
+    """What was found for the checked example on the bench, and whether it still holds here."""
+    said = "" if same_weights else f'<p class="kv-help">{text.OTHER_WEIGHTS}</p>'
+    if entry is None:
+        return said
+    if not unchanged:
+        return f'<p class="kv-help">{text.NO_LONGER_CHECKED}</p>{said}'
+    dense, reused = (
+        f'<b class="kv-num">{escape(clip(a or text.NO_ANSWER, 48))}</b>' for a in (entry.dense, entry.reused)
+    )
+    both = f"Checked: dense and reuse both answer {dense}."
+    apart = f"Checked: dense answers {dense}, position-only reuse {reused}. Press Run to see it happen."
+    return f'<p class="kv-help">{both if entry.effect == "harmless" else apart}</p>{said}'
 
 
 def notices(hints: Sequence[str]) -> str:
@@ -260,6 +278,32 @@ def download(token: str | None) -> str:
         f'<div class="kv-download"><p class="kv-help">{text.RECORD_HELP}</p>'
         f'<a class="kv-button" id="kv-download" href="lab/record/{escape(token)}" download>'
         "Save this run</a></div>"
+    )
+
+
+def measured(record: ProximityRecord, token: str) -> str:
+    """What was measured, and the link that saves it."""
+    asked = record.request
+    facts = (
+        f"The {plural(len(record.embedding), 'nearest pair')} of {plural(record.sampled, 'token')} "
+        f"on {clip(record.model.name, 40)}, seed {asked.seed}, in {milliseconds(record.wall_ms)}."
+    )
+    return (
+        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
+        f'<a class="kv-button" id="kv-proximity-save" href="lab/proximity/{escape(token)}" download>'
+        f"{text.MEASURE_SAVE}</a></div>"
+    )
+
+
+def profile_note(standing: Standing) -> str:
+    """What the chosen profile is, or how the boxes differ from the nearest one."""
+    if standing.profile is not None:
+        return f'<p class="kv-help">{escape(standing.summary)}</p>'
+    some = [f"“{label}”" for label in standing.differ[:2]]
+    rest = len(standing.differ) - len(some)
+    said = listing([*some, f"{rest} more"] if rest else some)
+    return (
+        f'<p class="kv-help"><b>Your own:</b> {escape(standing.nearest.lower())}, but for {escape(said)}.</p>'
     )
 
 

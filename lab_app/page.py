@@ -8,11 +8,12 @@ from typing import Any
 import gradio as gr
 
 from backend.methods.registry import method_class, method_names, option_fields
-from backend.presets import load_preset, preset_names
 from lab_app import html, text
 from lab_app.controls import MethodPanel, error_slot, method_panel
 from lab_app.figure_view import figure_view
+from lab_app.gallery import scenarios
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS
+from lab_app.proximity import before, first_asked
 from viz.registry import TABS
 
 RAW = (
@@ -20,6 +21,7 @@ RAW = (
     "go();"
 )
 METHODS_AT_FIRST = ("naive", "kvcomm")
+BEFORE_PROXIMITY = "anchors"  # the tab that it follows
 
 
 @dataclass
@@ -41,6 +43,11 @@ class Page:
 def block(name: str, value: str = "", **extra: Any) -> gr.HTML:
     """A piece of server-made HTML that is morphed into place."""
     return gr.HTML(value, elem_id=f"kv-{name}", apply_default_css=False, **extra)
+
+
+def value_classes(slot: int) -> list[str]:
+    """The question stands under its label, the other values beside theirs."""
+    return ["kv-value"] if slot == 0 else ["kv-value", "kv-value-more"]
 
 
 def section(title: str, name: str, **extra: Any) -> gr.Column:
@@ -70,23 +77,24 @@ def build_page(preset: str) -> Page:
 
 def build_bench(page: Page, preset: str) -> None:
     """The left column."""
-    names = [(load_preset(name).pipeline.title, name) for name in preset_names()]
     with section(text.SCENARIO, "scenario"):
         page.add(
-            preset=gr.Dropdown(names, value=preset, show_label=False, label=text.SCENARIO, container=False,
+            preset=gr.Dropdown(
+                scenarios(), value=preset, show_label=False, label=text.SCENARIO, container=False,
                 elem_id="kv-preset",
             ),
             scenario=block("scenario"), error_preset=error_slot("preset"), graph=block("graph"),
         )  # fmt: skip
+        build_gallery(page)
     with section(text.REQUEST, "request"):
         for slot in range(VALUE_SLOTS):
             box = gr.Textbox(
                 label="Question",
-                lines=2,
-                max_lines=8,
+                lines=2 if slot == 0 else 1,
+                max_lines=14,
                 visible=slot == 0,
                 elem_id=f"kv-value-{slot}",
-                elem_classes="kv-value",
+                elem_classes=value_classes(slot),
             )
             page.add(**{f"value_{slot}": box, f"error_value_{slot}": error_slot(f"value-{slot}")})
         with gr.Row(elem_classes="kv-line"):
@@ -180,6 +188,22 @@ def build_bench(page: Page, preset: str) -> None:
         page.add(error_decoding=error_slot("decoding"))
 
 
+def build_gallery(page: Page) -> None:
+    """The checked examples; hidden until a visit finds some."""
+    with gr.Column(visible=False, min_width=0, elem_id="kv-gallery") as group:
+        page.add(
+            gallery=group,
+            pick_effect=gr.Radio(
+                [], label=text.CHECKED, elem_id="kv-pick-effect", elem_classes="kv-kind-choice"
+            ),
+            pick_example=gr.Dropdown(
+                [(text.CHOOSE_ONE.format(count=0), "")], value="", show_label=False, label=text.CHECKED,
+                container=False, filterable=False, elem_id="kv-pick-example",
+            ),
+            gallery_note=block("gallery-note"),
+        )  # fmt: skip
+
+
 def build_stage(page: Page) -> None:
     """The centre: status, verdict, comparison, strip, microscope."""
     page.add(
@@ -188,9 +212,9 @@ def build_stage(page: Page) -> None:
         verdict=block("verdict", html.empty_card()),
         comparison=block("comparison"),
     )
-    with gr.Column(elem_id="kv-results", visible=False) as results:
-        page.add(results=results)
-        with gr.Row(elem_id="kv-pickers"):
+    with gr.Column(elem_id="kv-results"):
+        with gr.Row(elem_id="kv-pickers", visible=False) as pickers:
+            page.add(results=pickers)
             gr.HTML(html.heading(text.QUESTION_2), apply_default_css=False, elem_id="kv-question-2")
             page.add(
                 pick_agent=gr.Dropdown(
@@ -218,6 +242,8 @@ def build_stage(page: Page) -> None:
                     block(f"tab-question-{tab.key}", f'<p class="kv-tab-question">{tab.question}</p>')
                     page.add(**{f"view_{tab.key}": figure_view(tab.key)})
                 page.tabs[tab.key] = widget
+                if tab.key == BEFORE_PROXIMITY:
+                    build_proximity(page)
     with gr.Column(elem_id="kv-file", elem_classes="kv-part"):
         gr.HTML('<h2 class="kv-part-title">Save and open runs</h2>', apply_default_css=False)
         page.add(download=block("download-area", html.download(None)))
@@ -227,3 +253,41 @@ def build_stage(page: Page) -> None:
             )
         )
         page.add(error_record=error_slot("record"))
+
+
+def build_proximity(page: Page) -> None:
+    """The tab that measures the model itself; it belongs to no run."""
+    usual = first_asked()
+    with gr.Tab(text.PROXIMITY, id="proximity", elem_id="kv-tab-proximity"):
+        block("tab-question-proximity", f'<p class="kv-tab-question">{text.PROXIMITY_QUESTION}</p>')
+        with gr.Column(elem_id="kv-proximity", min_width=0):
+            block("proximity-help", f'<p class="kv-help">{text.PROXIMITY_HELP}</p>')
+            with gr.Row(elem_classes="kv-prefixes"):
+                for name, label in (("prefix_a", text.PREFIX_A), ("prefix_b", text.PREFIX_B)):
+                    with gr.Column(min_width=0):
+                        box = gr.Textbox(
+                            getattr(usual, name), label=label, lines=3, max_lines=8,
+                            elem_id=f"kv-proximity-{name}",
+                        )  # fmt: skip
+                        slot = error_slot(f"proximity-{name}")
+                    page.add(**{f"proximity_{name}": box, f"error_proximity_{name}": slot})
+            with gr.Row(elem_classes="kv-measure"):
+                for name, label in text.PROXIMITY_NUMBERS.items():
+                    count = gr.Number(
+                        getattr(usual, name),
+                        label=label,
+                        step=1,
+                        min_width=90,
+                        elem_id=f"kv-proximity-{name}",
+                    )
+                    page.add(**{f"proximity_{name}": count})
+                page.add(
+                    measure=gr.Button(
+                        text.MEASURE, variant="primary", size="md", elem_id="kv-measure", scale=0
+                    )
+                )
+            for name in (*text.PROXIMITY_NUMBERS, "measure"):
+                page.add(**{f"error_proximity_{name}": error_slot(f"proximity-{name}")})
+        page.add(
+            proximity_status=block("proximity-status"), view_proximity=figure_view("proximity", before())
+        )

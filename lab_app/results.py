@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backend.prompts import QUESTION
 from backend.records import Prompt, RunRecord
 from lab_app import html, text
 from lab_app.figure_view import payload
@@ -12,6 +13,7 @@ from lab_app.sessions import Visit
 from viz import words
 from viz.comparison import comparison_html
 from viz.facts import final_agent
+from viz.figure import Panel
 from viz.glossary import term
 from viz.registry import TABS, Selection
 from viz.strip import strip_html
@@ -115,11 +117,14 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
     """Everything under the status line, for a record or for none."""
     found = record or (visit.record if visit else None)
     if visit is None or found is None:
+        nothing = payload([Panel("nothing", text.NOTHING_RUN, f"<p>{text.NOTHING_RUN_HELP}</p>")])
         return {
             "results": False,
             "verdict": html.empty_card(),
             "comparison": "",
             "download": html.download(None),
+            "strip": {"html": ""},
+            **{f"view_{tab.key}": nothing for tab in TABS},
         }
     told = verdict(found)
     picked = choices(found, None, None, None)
@@ -137,8 +142,9 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
 def factline(record: RunRecord) -> str:
     """What was run, in one quiet line."""
     mode = term("pinned") if record.request.mode == "pinned" else term("free-running")
-    values = next(iter(record.request.values.values()), "")
-    asked = f'<span class="kv-asked">{escape(words.clip(values, 140))}</span>' if values else ""
+    values = record.request.values
+    question = values.get(QUESTION) or next(iter(values.values()), "")
+    asked = f'<span class="kv-asked">{escape(words.clip(question, 140))}</span>' if question else ""
     when = record.created.replace("T", " ").split("+")[0]
     temperature = record.request.decoding.temperature
     how = (

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from backend.errors import LabError
-from backend.events import Event
+from backend.events import Event, Progress
+from backend.gallery import GalleryEntry
+from backend.measured import ProximityRecord, ProximityRequest
 from backend.presets import Example
 from backend.prompts import Pipeline
 from backend.records import ModelInfo, PoolState, RunRecord, RunRequest
@@ -36,6 +38,9 @@ class Engine(Protocol):
         self, request: RunRequest, examples: Any, *, cancel: threading.Event | None = None
     ) -> Iterator[Event]:
         """Fill the pools of the request's methods; progress events only."""
+
+    def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
+        """Progress, then the record of a measurement on the model itself."""
 
     def estimate(self, request: RunRequest, count: int = 1) -> Any:
         """``.seconds``, ``.bytes`` and ``.tokens`` of ``count`` runs."""
@@ -98,8 +103,11 @@ class Visit:
     tab: str = ""
     next_example: int = 0
     example: Example | None = None  # the request of the set that was put on the bench
+    checked: GalleryEntry | None = None  # the example of the gallery that it is, if it is one
     value_names: tuple[str, ...] = ()  # which placeholder each value box fills
     cancel: threading.Event | None = None
+    measuring: bool = False
+    measured: tuple[str, ProximityRecord] | None = None  # the last measurement, by its download token
     used: float = field(default_factory=time.monotonic)
 
     def keep(self, record: RunRecord) -> str:
@@ -110,6 +118,10 @@ class Visit:
             self.records.popitem(last=False)
         self.shown = token
         return token
+
+    def measure(self, record: ProximityRecord) -> None:
+        """Remember a measurement in the place of the one before."""
+        self.measured = (secrets.token_urlsafe(18), record)
 
     @property
     def record(self) -> RunRecord | None:
@@ -180,6 +192,12 @@ class Lab:
         with self._guard:
             return next((v.records[token] for v in self._visits.values() if token in v.records), None)
 
+    def measurement(self, token: str) -> ProximityRecord | None:
+        """A measurement by its download token."""
+        with self._guard:
+            held = [v.measured for v in self._visits.values() if v.measured is not None]
+        return next((record for known, record in held if known == token), None)
+
     @contextmanager
     def in_line(self) -> Iterator[Callable[[float], int]]:
         """Stand in line for the model; yields ``wait(seconds) -> how many are before``."""
@@ -191,7 +209,7 @@ class Lab:
 
     def _drop_old(self) -> None:
         now = self._clock()
-        running = [v for v in self._visits.values() if v.cancel is None]
+        running = [v for v in self._visits.values() if v.cancel is None and not v.measuring]
         old = [v for v in running if now - v.used > IDLE_SECONDS]
         spare = len(self._visits) - len(old) - MOST_VISITS + 1
         if spare > 0:

@@ -7,8 +7,10 @@ from typing import Any
 
 import gradio as gr
 
-from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Update
-from lab_app.page import Page
+from lab_app import html, text
+from lab_app.form import Standing
+from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Box, Update
+from lab_app.page import Page, value_classes
 
 
 def applied(page: Page, update: Update) -> dict[Any, Any]:
@@ -27,7 +29,8 @@ def applied(page: Page, update: Update) -> dict[Any, Any]:
             out[page[name]] = gr.update(choices=value[0], value=value[1])
         else:
             out[page[name]] = value
-    return out
+    # the framework takes an answer without any widget for a mistake
+    return out or {page["status"]: gr.update()}
 
 
 def show_running(page: Page, running: bool) -> dict[Any, Any]:
@@ -40,16 +43,18 @@ def show_agents(page: Page, count: int) -> dict[Any, Any]:
     return {page[f"agent_{slot}"]: gr.update(visible=slot < count) for slot in range(AGENT_SLOTS)}
 
 
-def show_values(page: Page, boxes: tuple[tuple[str, str | None], ...]) -> dict[Any, Any]:
-    """One box per outside placeholder: (label, text or None to leave what stands there)."""
+def show_values(page: Page, boxes: tuple[Box, ...]) -> dict[Any, Any]:
+    """One box per outside placeholder."""
     out = {}
     for slot in range(VALUE_SLOTS):
         if slot >= len(boxes):
             out[page[f"value_{slot}"]] = gr.update(visible=False)
             continue
-        label, text = boxes[slot]
-        more: dict[str, Any] = {} if text is None else {"value": text}
-        out[page[f"value_{slot}"]] = gr.update(visible=True, label=label, **more)
+        box = boxes[slot]
+        more: dict[str, Any] = {} if box.text is None else {"value": box.text}
+        more["elem_classes"] = [*value_classes(slot), "kv-lined"] if box.lined else value_classes(slot)
+        hint = "" if box.required else text.MAY_BE_EMPTY
+        out[page[f"value_{slot}"]] = gr.update(visible=True, label=box.label, placeholder=hint, **more)
     return out
 
 
@@ -75,9 +80,32 @@ def error_slots(page: Page) -> dict[str, Any]:
     slots = {
         name: widget
         for name, widget in page.widgets.items()
-        if name.startswith("error_") and name != "error_record"
+        if name.startswith("error_") and name != "error_record" and not name.startswith("error_proximity")
     }
     return slots | {f"error_{name}": panel.error for name, panel in page.panels.items()}
+
+
+def show_profiles(page: Page, standings: Mapping[str, Standing]) -> dict[Any, Any]:
+    """Which profile the boxes say, and how many of the folded options differ from their defaults."""
+    out: dict[Any, Any] = {}
+    for name, standing in standings.items():
+        panel = page.panels[name]
+        if panel.profile is not None:
+            out[panel.profile] = standing.profile
+            out[panel.note] = html.profile_note(standing)
+        if panel.more is not None:
+            count = f" · {standing.folded} changed" if standing.folded else ""
+            out[panel.more] = gr.update(label=text.MORE_OPTIONS + count)
+    return out
+
+
+def show_options(page: Page, options: Mapping[str, Mapping[str, Any]]) -> dict[Any, Any]:
+    """Values of methods' options."""
+    return {
+        page.panels[method].options[name]: value
+        for method, values in options.items()
+        for name, value in values.items()
+    }
 
 
 SPECIAL: dict[str, Callable[[Page, Any], dict[Any, Any]]] = {
@@ -86,7 +114,12 @@ SPECIAL: dict[str, Callable[[Page, Any], dict[Any, Any]]] = {
     "values": show_values,
     "shown_methods": show_methods,
     "errors": show_errors,
+    "options": show_options,
+    "gallery": lambda page, value: {page["gallery"]: gr.update(visible=value)},
+    "picked_example": lambda page, value: {page["pick_example"]: gr.update(value=value)},
     "selection": lambda page, value: {},
     "results": lambda page, value: {page["results"]: gr.update(visible=value)},
+    "measuring": lambda page, value: {page["measure"]: gr.update(interactive=not value)},
+    "profiles": show_profiles,
     "next": lambda page, value: {page["next"]: gr.update(interactive=value)},
 }

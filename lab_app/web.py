@@ -101,10 +101,22 @@ def routes(lab: Lab) -> list[Route]:
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return Response(found.to_bytes(), media_type="application/octet-stream", headers=headers)
 
+    def measurement(request: Request) -> Response:
+        found = lab.measurement(request.path_params["token"])
+        if found is None:
+            return PlainTextResponse(
+                "This measurement is no longer held by the server. Measure again.", status_code=404
+            )
+        weights = re.sub(r"[^A-Za-z0-9]", "", found.model.weights_hash)[:12]
+        name = f"proximity-{weights}-{found.request.seed}.kvmeasure"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+        return Response(found.to_bytes(), media_type="application/octet-stream", headers=headers)
+
     return [
         Route("/lab/app.css", css),
         Route("/lab/app.js", script),
         Route("/lab/plotly.js", plotly),
         Route("/lab/icon.svg", icon),
         Route("/lab/record/{token}", record),
+        Route("/lab/proximity/{token}", measurement),
     ]

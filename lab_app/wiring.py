@@ -9,7 +9,9 @@ from typing import Any
 import gradio as gr
 
 from backend.errors import LabError
-from lab_app import html, text
+from backend.methods.registry import method_class, option_fields
+from lab_app import html, proximity, text
+from lab_app.controls import MethodPanel
 from lab_app.form import Form
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
 from lab_app.page import Page
@@ -43,7 +45,7 @@ def bench_inputs(page: Page) -> list[Any]:
     found = [page[name] for name in names]
     for panel in page.panels.values():
         found += panel.options.values()
-        found += [panel.ablate] if panel.ablate is not None else []
+        found += [box for box in (panel.ablate, panel.every_profile) if box is not None]
     return found
 
 
@@ -60,14 +62,31 @@ def read_form(page: Page, visit: Visit, given: tuple[Any, ...]) -> Form:
     templates = tuple(str(t or "") for t in take(AGENT_SLOTS))
     options: dict[str, dict[str, Any]] = {}
     ablate: list[str] = []
+    every_profile: list[str] = []
     for name, panel in page.panels.items():
         options[name] = dict(zip(panel.options, take(len(panel.options)), strict=True))
         if panel.ablate is not None and take(1)[0]:
             ablate.append(name)
+        if panel.every_profile is not None and take(1)[0]:
+            every_profile.append(name)
     return Form(
         str(preset), values, templates, str(declared or ""), tuple(methods or ()), options, tuple(ablate),
         str(mode), longest, temperature, top_p, seed, bool(warm), warm_count, many,
+        tuple(every_profile),
     )  # fmt: skip
+
+
+def profile_setter(panel: MethodPanel) -> Callable[[Any], list[Any]]:
+    """A function from a profile's name to the values of the panel's option boxes, in their order."""
+    fields = option_fields(method_class(panel.name))
+
+    def values(profile: Any) -> list[Any]:
+        profiles = method_class(panel.name).profiles
+        chosen = profiles[profile].options if profile in profiles else {}
+        known = {f.name: chosen.get(f.name, f.default) for f in fields}
+        return [known[name] for name in panel.options]
+
+    return values
 
 
 class Wiring:
@@ -77,12 +96,19 @@ class Wiring:
         self.page, self.handlers = page, handlers
         self.bench = bench_inputs(page)
         self.inputs = [page["session"], *self.bench]
-        panels = [part for panel in page.panels.values() for part in (panel.group, panel.error)]
+        panels = [
+            part
+            for panel in page.panels.values()
+            for part in (panel.group, panel.error, panel.profile, panel.note, panel.more)
+            if part is not None
+        ]
+        panels += page.panels["naive"].options.values()
         self.outputs = [widget for name, widget in page.widgets.items() if name != "session"] + panels
         self.pickers = [page["pick_agent"], page["pick_method"], page["pick_segment"]]
         self.looks = [
             *self.pickers,
             page["strip"],
+            page["status"],
             *(page[name] for name in page.widgets if name.startswith("view_")),
         ]
 
@@ -95,6 +121,16 @@ class Wiring:
         )
         chosen = self.once(lambda visit, form: act.choose(visit, form.preset))
         page["preset"].input(chosen, self.inputs, self.outputs, **QUIET).then(**refresh)
+        page["pick_effect"].input(self.effect, [page["session"], page["pick_effect"]], self.outputs, **QUIET)
+        page["pick_example"].input(
+            self.checked, [page["session"], page["pick_example"], *self.bench], self.outputs, **QUIET
+        ).then(**refresh)
+        for panel in page.panels.values():
+            if panel.profile is not None:
+                setter = profile_setter(panel)
+                panel.profile.input(setter, panel.profile, list(panel.options.values()), **QUIET).then(
+                    **refresh
+                )
         following = self.once(lambda visit, form: act.next_example(visit, form.preset))
         page["next"].click(following, self.inputs, self.outputs, **QUIET).then(**refresh)
         # a text box reports pasted and dropped text by its change event only
@@ -118,6 +154,11 @@ class Wiring:
             [p.input for p in self.pickers], self.look, [page["session"], *self.pickers], self.looks, **LATEST
         )
         page["strip"].select(self.select, page["session"], self.looks, **LATEST)
+        asked = [page["session"], *(page[f"proximity_{name}"] for name in proximity.FIELDS)]
+        page["measure"].click(self.measure, asked, self.outputs, concurrency_limit=None, **QUIET)
+        for box in asked[1:]:
+            event = box.change if isinstance(box, gr.Textbox) else box.input
+            event(self.measure_edited, asked, self.outputs, **LATEST)
         for key, tab in page.tabs.items():
             tab.select(self.tab(key), [page["session"], *self.pickers], self.looks, **QUIET)
 
@@ -157,6 +198,8 @@ class Wiring:
 
     def guarded(self, visit_id: str, act: Callable[[Visit], Update]) -> dict[Any, Any]:
         """What ``act`` answers; an error becomes a sentence in the status line."""
+        if not visit_id:  # the framework announces the first tab before the visit has begun
+            return applied(self.page, {})
         try:
             return applied(self.page, act(self.handlers.lab.visit(visit_id)))
         except LabError as error:
@@ -174,6 +217,31 @@ class Wiring:
     def opened(self, visit_id: str, content: Any) -> dict[Any, Any]:
         """An uploaded record."""
         return self.guarded(visit_id, lambda visit: self.handlers.open_record(visit, content))
+
+    def effect(self, visit_id: str, effect: Any) -> dict[Any, Any]:
+        """The other kind of checked examples."""
+        return self.guarded(visit_id, lambda visit: self.handlers.choose_effect(visit, effect))
+
+    def checked(self, visit_id: str, name: Any, *given: Any) -> dict[Any, Any]:
+        """A checked example for the bench."""
+        return self.guarded(
+            visit_id,
+            lambda visit: self.handlers.choose_example(visit, read_form(self.page, visit, given), name),
+        )
+
+    def measure(self, visit_id: str, *asked: Any) -> Iterator[dict[Any, Any]]:
+        """A measurement, step by step."""
+        try:
+            visit = self.handlers.lab.visit(visit_id)
+        except LabError as error:
+            yield applied(self.page, {"proximity_status": html.status(str(error), "error")})
+            return
+        for update in proximity.measure(self.handlers.lab, visit, proximity.Asked(*asked)):
+            yield applied(self.page, update)
+
+    def measure_edited(self, visit_id: str, *asked: Any) -> dict[Any, Any]:
+        """Something was typed in the Proximity tab."""
+        return self.guarded(visit_id, lambda visit: proximity.edited(visit, proximity.Asked(*asked)))
 
     def look(self, visit_id: str, agent: Any, method: Any, segment: Any) -> dict[Any, Any]:
         """Another selection in the boxes."""

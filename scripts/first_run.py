@@ -15,7 +15,7 @@ from pathlib import Path
 from backend.events import RunDone
 from backend.model import load_model
 from backend.presets import load_preset, preset_requests
-from backend.records import MethodChoice, RunRecord, RunRequest
+from backend.records import Decoding, MethodChoice, RunRecord, RunRequest
 from backend.session import LabSession
 
 OUT = Path(__file__).resolve().parents[1] / "presets" / "first_run.kvrun"
@@ -43,7 +43,14 @@ def main() -> int:
 
     def request(index: int) -> RunRequest:
         example = examples[index]
-        return RunRequest(preset.pipeline, dict(example.values), methods, expected=example.answer)
+        longest = max(agent.max_new_tokens for agent in preset.pipeline.agents)
+        return RunRequest(
+            preset.pipeline,
+            dict(example.values),
+            methods,
+            decoding=Decoding(max_new_tokens=longest),
+            expected=example.answer,
+        )
 
     for index in range(len(examples)):
         session = LabSession(model)  # as a visitor's first run finds it

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from backend.measured import Correlation, ProximityRecord, ProximityRequest
 from backend.prompts import Agent, Pipeline
 from backend.records import (
     COMPUTED,
@@ -342,3 +343,45 @@ def _fidelity(rng, method: str, texts: Sequence[str], changed: bool) -> Fidelity
         kl[first] = 1.9
         return Fidelity(float(kl[0]), kl, first, "8", "6", 4.2, 1e-5, 3.1)
     return Fidelity(float(kl[0]), kl, None, "", "", None, 1e-5, 0.12)
+
+
+def make_proximity(
+    pairs: int = 12,
+    layers: int = 4,
+    request: ProximityRequest | None = None,
+    texts: Sequence[str] = (" the", "\n", "\ufffd"),
+) -> ProximityRecord:
+    """A made-up measurement; layer 0's offsets are zero, as they are on a real model."""
+    rng = np.random.default_rng(pairs)
+    embedding = np.sort(rng.random(pairs)).astype(np.float32)
+
+    def distances(first: float = 1.0) -> Any:
+        found = (embedding + rng.random((layers, pairs))).astype(np.float32)
+        found[0] *= first
+        return found
+
+    def correlation(first: float = 0.9) -> Correlation:
+        rho = np.linspace(first, 0.2, layers)
+        return Correlation(rho, rho - 0.1, np.minimum(rho + 0.1, 1.0))
+
+    keys = distances()
+    return ProximityRecord(
+        request=request or ProximityRequest("One prefix ", "Another prefix ", 40, pairs),
+        model=make_model(layers),
+        sampled=40,
+        tokens=np.arange(2 * pairs).reshape(pairs, 2),
+        texts=tuple((texts[i % len(texts)], texts[(i + 1) % len(texts)]) for i in range(pairs)),
+        embedding=embedding,
+        keys=keys,
+        values=distances(),
+        key_offsets=distances(0.0),
+        value_offsets=distances(0.0),
+        bound=keys * 2,
+        correlations={
+            "keys": correlation(),
+            "values": correlation(),
+            "key_offsets": correlation(np.nan),
+            "value_offsets": correlation(np.nan),
+        },
+        wall_ms=12.0,
+    )

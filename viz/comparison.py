@@ -154,7 +154,22 @@ def _cell(record: RunRecord, outcome: Outcome, dense: Outcome) -> str:
     return (
         f'<div class="kv-badges">{"".join(badges)}</div>'
         f'<p class="kv-out{" kv-out-same" if same and not reference else ""}">{text or "(no text)"}{cut}</p>'
-        f"{_bar(outcome)}{_metrics(outcome, dense)}{_why(record, outcome)}"
+        f"{_tool(record, outcome)}{_bar(outcome)}{_metrics(outcome, dense)}{_why(record, outcome)}"
+    )
+
+
+def _tool(record: RunRecord, outcome: Outcome) -> str:
+    """What the agent's tool gave for this answer."""
+    found = [t for t in record.tools if (t.agent, t.method) == (outcome.agent, outcome.method)]
+    return "".join(
+        f'<p class="kv-tool{"" if t.ok else " kv-bad"}">{term("tool", f"Tool {t.tool}")} '
+        + (
+            f"gave <b>{escape(words.clip(t.text, 200))}</b>"
+            if t.ok
+            else f"gave nothing: {escape(words.clip(t.reason, 200))}"
+        )
+        + "</p>"
+        for t in found
     )
 
 

@@ -25,6 +25,7 @@ GLOSSARY: dict[str, str] = {
     "placeholder": "A named hole in a template that is filled when the pipeline runs.",
     "prefix segment": "Template text before, between or after placeholders; it is the same in every request.",
     "segment": "A run of neighbouring tokens that is treated as one piece.",
+    "tool": "A program that is called with an agent's answer; what it gives is text for later agents.",
     "TTFT": "Time to first token: from the moment the last input text exists until the first new token.",
     "KL": "How different two next-token distributions are, in nats; 0 means the same.",
     "nats": "The unit of KL and entropy with natural logarithms; 1 nat is about 1.44 bits.",

@@ -98,7 +98,8 @@ def _wrap(name: str, most: int) -> list[str]:
         if len(line) + 1 + len(word) > most:
             break
         line, rest = f"{line} {word}", rest.split(" ", 1)[1] if " " in rest else ""
-    return [clip(line, most), *([clip(rest, most)] if rest else [])]
+    # a clipped row is shorter: the ellipsis is wide, and rows of neighbours must not touch
+    return [clip(row, most if len(row) <= most else most - 2) for row in (line, rest) if row]
 
 
 def _sentence(pipeline: Pipeline, agent: int, edges: list[tuple[int, int]]) -> str:

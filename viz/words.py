@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from collections.abc import Iterable
 from html import escape as _escape
 from typing import Any
@@ -91,6 +92,21 @@ def token_name(text: str) -> str:
     """A token's text as it can be quoted: spaces and line ends made visible."""
     shown = text.replace("\n", "↵").replace("\t", "⇥")
     return shown if shown.strip() else shown.replace(" ", "␣") or "(nothing)"
+
+
+def visible(text: str) -> str:
+    """A text with every blank, control and odd character made visible."""
+    known = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
+    out = []
+    for letter in text:
+        kind = unicodedata.category(letter)
+        if letter in known:
+            out.append(known[letter])
+        elif kind[0] in "CZ":
+            out.append(f"\\u{ord(letter):04x}")
+        else:  # a mark that would sit on the letter before it gets a circle of its own
+            out.append(f"◌{letter}" if kind in ("Mn", "Me") and not out else letter)
+    return "".join(out)
 
 
 def styles(record: RunRecord) -> dict[str, MethodStyle]:

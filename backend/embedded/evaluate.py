@@ -1,22 +1,45 @@
-"""Held-out evaluation of the embedded model: greedy, exact match, by task and length."""
+"""Held-out evaluation of the embedded model: greedy, exact match, by task, kind, length and wording; and its
+suitability, which is what reuse does to it."""
 
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-from backend.answers import extract_number, same_answer
+import torch
+
+from backend.answers import extract_answer, right
 from backend.batch import wilson
-from backend.embedded.tasks import Document, TaskName, make_document
+from backend.embedded.tasks import DRILLS, TASKS, Document, Style, make_document
 from backend.engine import Engine
+from backend.events import RunDone
 from backend.methods.base import Clock, Dense, Plan, Step
-from backend.model import LoadedModel
-from backend.records import Decoding
+from backend.model import LoadedModel, load_model
+from backend.prompts import Agent, Pipeline
+from backend.records import Decoding, MethodChoice, RunRequest
+from backend.session import LabSession
 from backend.tokens import TokenizedPrompt
 
-BEST = re.compile(r"The best candidate is (\d+)")
+EVALUATED = tuple(name for name in TASKS if name not in DRILLS)
+WORDINGS = ("stock", "any", "unseen")
+MAX_ANSWER = 224
+
+
+def held_out_documents(
+    task: str, count: int, wording: str, seed: int, size: int | None = None
+) -> list[Document]:
+    """``count`` held-out documents of a task, its kinds in turn."""
+    rng = random.Random(f"evaluate:{seed}:{task}:{wording}:{size}")
+    kinds = TASKS[task][1]
+    style = Style(wording)
+    return [
+        make_document(rng, task, kind=kinds[i % len(kinds)], held_out=True, style=style, size=size)
+        for i in range(count)
+    ]
 
 
 def answers(model: LoadedModel, documents: list[Document], batch: int = 16) -> list[str]:
@@ -31,42 +54,153 @@ def answers(model: LoadedModel, documents: list[Document], batch: int = 16) -> l
             ids += tokens.closing
             plan = Plan((Step(0, len(ids), Dense("evaluation")),), "dense", "")
             prefills.append(engine.execute(TokenizedPrompt(1, tuple(ids), ()), plan, Clock()))
-        out += [tokens.decode(d.ids) for d in engine.decode(prefills, Decoding(max_new_tokens=160))]
+        out += [tokens.decode(d.ids) for d in engine.decode(prefills, Decoding(max_new_tokens=MAX_ANSWER))]
     return out
 
 
-def evaluate(model: LoadedModel, count: int = 200, seed: int = 0) -> dict[str, Any]:
-    """Shares of held-out documents answered right, with 95% intervals.
+def marks(document: Document, text: str) -> dict[str, bool]:
+    """What of a document's answer is right in a text.
 
-    ``selection`` is the judge's chosen candidate; ``exact`` the whole text.
+    *answer*: what follows "The answer is" (a turn of the tool loop counts as a whole). *selection*: the
+    judge's candidates, as a set. *exact*: the whole text.
     """
-    report: dict[str, Any] = {"weights": model.info.weights_hash, "count_per_task": count, "seed": seed}
-    tasks: tuple[TaskName, ...] = ("solver", "worker", "judge")
-    for task in tasks:
-        for wording, canonical in (("stock wording", True), ("any wording", False)):
-            rng = random.Random(f"evaluate:{seed}:{task}:{canonical}")
-            documents = [make_document(rng, task, held_out=True, canonical=canonical) for _ in range(count)]
-            texts = answers(model, documents)
-            scores: Counter[str] = Counter()
-            seen: Counter[str] = Counter()
-            for document, text in zip(documents, texts, strict=True):
-                marks = {
-                    "answer": same_answer(extract_number(text), str(document.answer)),
-                    "exact": text == document.target,
-                }
-                if document.best is not None:
-                    found = BEST.search(text)
-                    marks["selection"] = found is not None and int(found[1]) == document.best
-                marks[f"answer, {document.steps} steps"] = marks["answer"]
-                for name, good in marks.items():
-                    seen[name] += 1
-                    scores[name] += bool(good)
-            report[f"{task}, {wording}"] = {
-                name: {
-                    "share": round(scores[name] / seen[name], 4),
-                    "n": seen[name],
-                    "ci": [round(x, 3) for x in wilson(scores[name], seen[name])],
-                }
-                for name in sorted(seen)
-            }
+    exact = text == document.target
+    found = {"exact": exact}
+    if document.task == "tools":
+        found["answer"] = exact
+    else:
+        found["answer"] = right(extract_answer(text, "text"), document.answer, "text")
+    if document.best is not None:
+        found["selection"] = right(extract_answer(text, "selection"), document.selection, "selection")
+    return found
+
+
+def share(good: int, seen: int) -> dict[str, Any]:
+    """A share with its 95% interval (Wilson)."""
+    return {"share": round(good / seen, 4), "n": seen, "ci": [round(x, 3) for x in wilson(good, seen)]}
+
+
+def tally(documents: Iterable[Document], texts: Iterable[str]) -> dict[str, Any]:
+    """Shares of every mark, over all documents and by kind and size."""
+    good: Counter[tuple[str, str]] = Counter()
+    seen: Counter[tuple[str, str]] = Counter()
+    for document, text in zip(documents, texts, strict=True):
+        for mark, value in marks(document, text).items():
+            for group in ("all", f"kind {document.kind}", f"size {document.size}"):
+                seen[group, mark] += 1
+                good[group, mark] += value
+    report: dict[str, Any] = {}
+    for group, rows in groupby(sorted(seen), key=lambda key: key[0]):
+        report[group] = {key[1]: share(good[key], seen[key]) for key in rows}
     return report
+
+
+def evaluate(
+    model: LoadedModel, count: int = 200, seed: int = 0, wordings: Iterable[str] = WORDINGS
+) -> dict[str, Any]:
+    """Shares of held-out documents answered right, by task and wording of the instructions.
+
+    ``judge of 4`` fixes the number of candidates.
+    """
+    report: dict[str, Any] = {}
+    for wording in wordings:
+        for task in EVALUATED:
+            documents = held_out_documents(task, count, wording, seed)
+            report[f"{task}, {wording}"] = tally(documents, answers(model, documents))
+        documents = held_out_documents("judge", count, wording, seed, size=4)
+        report[f"judge of 4, {wording}"] = tally(documents, answers(model, documents))
+    return report
+
+
+# -- suitability
+
+
+def as_request(document: Document, methods: tuple[MethodChoice, ...]) -> RunRequest:
+    """A document as a pipeline of one agent, every named piece a placeholder of its own."""
+    names = [f"value_{i}" for i, piece in enumerate(document.pieces) if piece.name is not None]
+    parts = [
+        piece.text if piece.name is None else "{" + f"value_{i}" + "}"
+        for i, piece in enumerate(document.pieces[:-1])
+    ]
+    values = {f"value_{i}": piece.text for i, piece in enumerate(document.pieces) if piece.name is not None}
+    selects = document.best is not None
+    agent = Agent(1, "Reader", "", "".join(parts), max_new_tokens=MAX_ANSWER)
+    pipeline = Pipeline(
+        "suitability", "suitability", "", (agent,), tuple(names), "selection" if selects else "text"
+    )
+    expected = document.selection if selects else document.answer
+    decoding = Decoding(max_new_tokens=MAX_ANSWER)
+    return RunRequest(pipeline, values, methods, expected=expected, decoding=decoding, probe_offsets=False)
+
+
+def suitability(model: LoadedModel, count: int = 100, seed: int = 0) -> dict[str, Any]:
+    """What position-only reuse does to each task's held-out documents in the presets' wording.
+
+    Every placeholder's text is read alone and put behind the prompt with its keys moved (*naive*); the
+    judges are also read dense with the candidates' texts hidden from each other (*masked*).
+    """
+    report: dict[str, Any] = {}
+    methods = (MethodChoice("dense"), MethodChoice("naive"))
+    for task in EVALUATED:
+        good: Counter[str] = Counter()
+        documents = held_out_documents(task, count, "stock", seed)
+        for document in documents:
+            # A session of its own: nothing seen before may make a text's encoding exact.
+            for event in LabSession(model).run(as_request(document, methods)):
+                if isinstance(event, RunDone):
+                    for outcome in event.record.outcomes:
+                        mark = "selection" if document.best is not None else "answer"
+                        good[outcome.method] += marks(document, outcome.text)[mark]
+        report[task] = {name: share(good[name], count) for name in ("dense", "naive")}
+        if task == "judge":
+            right_masked = sum(
+                right(extract_answer(masked_answer(model, d), "selection"), d.selection, "selection")
+                for d in documents
+            )
+            report[task]["masked"] = share(right_masked, count)
+    return report
+
+
+def progress(folder: Path, count: int = 24) -> dict[str, Any]:
+    """A short look at an exported model during training: dense, naive and masked shares by task."""
+    model = load_model(str(folder), dtype="fp32")
+    return {
+        task: {name: row["share"] for name, row in rows.items()}
+        for task, rows in suitability(model, count).items()
+    }
+
+
+@torch.inference_mode()
+def masked_answer(model: LoadedModel, document: Document) -> str:
+    """The greedy answer of a judge whose candidates' texts cannot attend to one another.
+
+    Only the prefill is masked, and only between the texts themselves (the judge study's cross-candidate
+    masking, as published): separators, and what the judge writes, see everything.
+    """
+    tokens, ids = model.tokens, list(model.tokens.opening)
+    owner = [-1] * len(ids)
+    for number, piece in enumerate(document.pieces[:-1]):
+        new = tokens.encode(piece.text)
+        ids += new
+        owner += [number if (piece.name or "").startswith("candidate") else -1] * len(new)
+    ids += tokens.closing
+    owner += [-1] * len(tokens.closing)
+    candidate = torch.tensor(owner)
+    hidden = (candidate[:, None] >= 0) & (candidate[None] >= 0) & (candidate[:, None] != candidate[None])
+    seen = torch.ones(len(ids), len(ids), dtype=torch.bool).tril() & ~hidden
+    bias = torch.zeros(1, 1, len(ids), len(ids)).masked_fill(~seen, torch.finfo(torch.float32).min)
+    out = model.module(
+        input_ids=torch.tensor([ids], device=model.device),
+        attention_mask=bias.to(model.device, model.module.dtype),
+        use_cache=True,
+    )
+    written: list[int] = []
+    stop = tokens.tokenizer.eos_token_id
+    while len(written) < MAX_ANSWER and (token := int(out.logits[0, -1].argmax())) != stop:
+        written.append(token)
+        out = model.module(
+            input_ids=torch.tensor([[token]], device=model.device),
+            past_key_values=out.past_key_values,
+            use_cache=True,
+        )
+    return tokens.decode(tuple(written))

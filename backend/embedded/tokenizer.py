@@ -6,26 +6,30 @@ import random
 from pathlib import Path
 from typing import Any
 
-from backend.embedded.tasks import TaskName, make_document
+from backend.embedded.tasks import TASKS, make_document
 
 PAD, BOS, EOS, ANSWER = "<pad>", "<s>", "</s>", "<a>"
 # One user message: begin of sequence, the agent's prompt, then the token that opens the answer.
 CHAT_TEMPLATE = "{{ bos_token }}{{ messages[0]['content'] }}<a>"
-MIX: tuple[TaskName, ...] = ("solver", "worker", "judge")
+VOCABULARY = 1280
 
 
-def train_tokenizer(seed: int = 0, documents: int = 3000, vocab_size: int = 640) -> Any:
+def train_tokenizer(seed: int = 0, documents: int = 6000, vocab_size: int = VOCABULARY) -> Any:
     """Return a ``PreTrainedTokenizerFast`` with at most ``vocab_size`` tokens.
 
     All 256 bytes are in the alphabet, so any text can be encoded.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     rng = random.Random(f"tokenizer:{seed}")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            # the first digit of a number takes the space before it along: fewer tokens, and it is marked
+            pre_tokenizers.Split(Regex(" ?[0-9]"), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -34,7 +38,12 @@ def train_tokenizer(seed: int = 0, documents: int = 3000, vocab_size: int = 640)
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = (piece.text for index in range(documents) for piece in make_document(rng, MIX[index % 3]).pieces)
+    names = tuple(TASKS)
+    texts = (
+        piece.text
+        for index in range(documents)
+        for piece in make_document(rng, names[index % len(names)]).pieces
+    )
     tokenizer.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -3,13 +3,15 @@
 Packed sequences with per-document attention masks and positions, loss on every token (prompt tokens
 at a reduced weight), Muon on the matrices and AdamW on the rest, warm-up, a constant rate, then a
 linear decay over the last part. The batch of a step is a function of (seed, step), and the checkpoint
-holds weights, optimiser state and step, so an interrupted run continues as if it had not been.
+holds weights, optimiser state and step, so an interrupted run continues as if it had not been. A run may
+also begin from the weights of an earlier one (``init``), with fresh optimiser state.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import time
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.embedded.tasks import TaskName, make_document
+from backend.embedded.tasks import Style, make_document
 from backend.embedded.tokenizer import save_tokenizer
 
 
@@ -26,8 +28,8 @@ class Recipe:
     """Everything that decides the trained weights."""
 
     seed: int = 0
-    tokens: int = 12_000_000
-    sequence_tokens: int = 384
+    tokens: int = 300_000_000
+    sequence_tokens: int = 512
     batch: int = 8
     hidden: int = 256
     layers: int = 6
@@ -38,32 +40,45 @@ class Recipe:
     muon_rate: float = 0.02
     adam_rate: float = 3e-3
     warmup_steps: int = 100
-    decay_share: float = 0.35
-    prompt_weight: float = 0.25
+    decay_share: float = 0.25
+    prompt_weight: float = 0.1
+    tokens_before: int = 0  # seen by the weights that this run began with; the curriculum goes on from there
+
+    @property
+    def step_tokens(self) -> int:
+        return self.sequence_tokens * self.batch
 
     @property
     def steps(self) -> int:
-        return max(1, self.tokens // (self.sequence_tokens * self.batch))
+        return max(1, self.tokens // self.step_tokens)
 
 
-DRILLS_FROM = 0.4864  # step 1,900 of 3,906
+# The model that ships, and its sibling with a third of the parameters and the same tokenizer.
+SIZES: dict[str, dict[str, int]] = {
+    "main": {},
+    "small": {"hidden": 160, "layers": 4, "heads": 5, "kv_heads": 5, "intermediate": 448},
+}
+
+# The curriculum, by tokens seen: documents of each task in 100, and how long and hard they are (0 to 1,
+# rising evenly from one row to the next). Drills first, for everything else waits for arithmetic and look-up.
+CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
+    (0, 0.0, {"drill": 25, "recall": 12, "solver": 27, "documents": 9, "prefix": 13, "judge": 10}
+     | {"program": 4}),
+    (1_500_000, 0.2, {"drill": 12, "recall": 14, "solver": 19, "worker": 11, "judge": 15, "documents": 11}
+     | {"tools": 4, "program": 6, "prefix": 8}),
+    (5_000_000, 1.0, {"drill": 6, "recall": 7, "solver": 15, "worker": 14, "judge": 20, "documents": 16}
+     | {"tools": 6, "program": 8, "prefix": 8}),
+)  # fmt: skip
 
 
-def mixture(progress: float) -> tuple[tuple[TaskName, float], ...]:
-    """Shares of the tasks' documents at a point of training (0 to 1).
-
-    Solving first, then reading others. The drills came late: without them, formats and copying were
-    learned by 0.45, but no arithmetic.
-    """
-    if progress < 0.15:
-        return (("solver", 0.8), ("worker", 0.15), ("judge", 0.05))
-    if progress < 0.4:
-        return (("solver", 0.4), ("worker", 0.3), ("judge", 0.3))
-    if progress < DRILLS_FROM:
-        return (("solver", 0.25), ("worker", 0.3), ("judge", 0.45))
-    if progress < 0.8:
-        return (("drill", 0.4), ("solver", 0.3), ("worker", 0.15), ("judge", 0.15))
-    return (("drill", 0.15), ("solver", 0.25), ("worker", 0.25), ("judge", 0.35))
+def curriculum(tokens: int) -> tuple[dict[str, int], float]:
+    """Shares of the tasks' documents and their level after so many tokens of training."""
+    at = max(i for i, row in enumerate(CURRICULUM) if row[0] <= tokens)
+    start, level, shares = CURRICULUM[at]
+    if at + 1 < len(CURRICULUM):
+        end, next_level, _ = CURRICULUM[at + 1]
+        level += (next_level - level) * (tokens - start) / (end - start)
+    return shares, level
 
 
 def rate_factor(step: int, recipe: Recipe) -> float:
@@ -74,6 +89,9 @@ def rate_factor(step: int, recipe: Recipe) -> float:
     if step < decay_from:
         return 1.0
     return max(0.0, (recipe.steps - step) / (recipe.steps - decay_from))
+
+
+HOMELESS = 6  # documents that find no room before a batch counts as full
 
 
 class Packer:
@@ -94,12 +112,14 @@ class Packer:
                 self.cache[text] = found
         return found
 
-    def document(self, rng: random.Random, progress: float) -> tuple[list[int], list[float]]:
-        names, shares = zip(*mixture(progress), strict=True)
-        task = rng.choices(names, shares)[0]
-        max_steps = 1 if progress < 0.05 else 2 if progress < 0.12 else 3
+    def document(self, rng: random.Random, tokens_seen: int) -> tuple[list[int], list[float]]:
+        shares, level = curriculum(tokens_seen)
+        task = rng.choices(list(shares), list(shares.values()))[0]
+        kind = None
+        if task == "documents":  # one hop before two
+            kind = "two-hop" if rng.random() < 0.2 + 0.55 * level else "one-hop"
         ids, weights = [self.bos], [0.0]
-        for piece in make_document(rng, task, max_steps=max_steps).pieces:
+        for piece in make_document(rng, task, kind=kind, style=Style(level=level)).pieces:
             new = self.encode(piece.text)
             if piece.answer:
                 ids.append(self.opener)
@@ -110,31 +130,48 @@ class Packer:
         return ids, weights
 
     def batch(self, step: int) -> tuple[Any, Any, Any, Any]:
-        """``(ids, positions, documents, weights)``, each ``(batch, sequence_tokens)``."""
+        """``(ids, positions, documents, weights)``, each ``(batch, sequence_tokens)``.
+
+        A document goes to the first row that has room for it; documents are never cut. The batch is full
+        when several in a row found no room.
+        """
         import torch
 
         recipe = self.recipe
         rng = random.Random(f"{recipe.seed}:{step}")
-        progress = step / recipe.steps
         shape = (recipe.batch, recipe.sequence_tokens)
         ids = torch.zeros(shape, dtype=torch.long)
         positions = torch.zeros(shape, dtype=torch.long)
         documents = torch.full(shape, -1, dtype=torch.long)
         weights = torch.zeros(shape)
-        for row in range(recipe.batch):
-            at = number = 0
-            while at < recipe.sequence_tokens:
-                tokens, loss = self.document(rng, progress)
-                if at + len(tokens) > recipe.sequence_tokens and at > 0:
-                    break  # documents are not cut; the rest of the row is padding
-                tokens, loss = tokens[: recipe.sequence_tokens], loss[: recipe.sequence_tokens]
-                end = at + len(tokens)
-                ids[row, at:end] = torch.tensor(tokens)
-                positions[row, at:end] = torch.arange(len(tokens))
-                documents[row, at:end] = number
-                weights[row, at:end] = torch.tensor(loss)
-                at, number = end, number + 1
+        filled = [0] * recipe.batch
+        number = homeless = 0
+        while homeless < HOMELESS:
+            tokens, loss = self.document(rng, recipe.tokens_before + step * recipe.step_tokens)
+            room = recipe.sequence_tokens - len(tokens)
+            row = next((r for r, at in enumerate(filled) if at <= room), None)
+            if row is None:
+                homeless += 1
+                continue
+            homeless = 0
+            at, end = filled[row], filled[row] + len(tokens)
+            ids[row, at:end] = torch.tensor(tokens)
+            positions[row, at:end] = torch.arange(len(tokens))
+            documents[row, at:end] = number
+            weights[row, at:end] = torch.tensor(loss)
+            filled[row], number = end, number + 1
         return ids, positions, documents, weights
+
+
+def bfloat16_pays(device: str) -> bool:
+    """Does the device multiply bfloat16 in hardware? Emulated, it is over ten times slower than float32."""
+    import torch
+
+    if device != "cpu":
+        return True
+    found = torch.backends.cpu.get_cpu_capability()
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    return "AVX512" in found and ("avx512_bf16" in flags or "amx_bf16" in flags)
 
 
 def build_model(recipe: Recipe, tokenizer: Any) -> Any:
@@ -165,36 +202,60 @@ def train(
     folder: Path,
     recipe: Recipe,
     *,
+    init: Path | None = None,
+    tokenizer_from: Path | None = None,
     stop_after_steps: int | None = None,
     compile_model: bool = True,
     report: Callable[[dict[str, Any]], None] | None = None,
     checkpoint_every: int = 200,
-    evaluate_every: int = 0,
+    check_every: int = 0,
+    check: Callable[[Path], dict[str, Any]] | None = None,
 ) -> Path:
     """Train (or continue) in ``folder``; returns the folder of the exported model.
 
     ``folder/checkpoint.pt`` is written every ``checkpoint_every`` steps and at the end,
     ``folder/train.jsonl`` gets a row per 20 steps, ``folder/export/`` the model in hub layout (bf16).
+
+    Args:
+        init: a folder in hub layout whose weights and tokenizer a new run begins with.
+        tokenizer_from: a folder whose tokenizer a new run takes, else one is trained.
+        stop_after_steps: end early; the next call goes on from there.
+        compile_model: through ``torch.compile``.
+        report: called with every row of the log.
+        checkpoint_every: steps.
+        check_every: steps between two calls of ``check`` with the exported model; 0 for none.
+        check: its result goes to ``folder/checks.jsonl``.
     """
     import torch
     from torch.nn import functional
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+    from backend.embedded.muon import Muon
 
     folder.mkdir(parents=True, exist_ok=True)
     export = folder / "export"
-    tokenizer = save_tokenizer(export, recipe.seed)
+    checkpoint = folder / "checkpoint.pt"
+    # The weights belong to the vocabulary they began with.
+    known = export if checkpoint.exists() else init or tokenizer_from
+    if known:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(known)
+        tokenizer.save_pretrained(export)
+    else:
+        tokenizer = save_tokenizer(export, recipe.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")
     model = build_model(recipe, tokenizer).to(device)
+    if init:
+        model.load_state_dict(LlamaForCausalLM.from_pretrained(init, dtype=torch.float32).state_dict())
     matrices = [
         p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "lm_head" not in n
     ]
     chosen = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen]
-    muon = torch.optim.Muon(
-        matrices, lr=recipe.muon_rate, weight_decay=0.01, momentum=0.95, adjust_lr_fn="original"
-    )
+    muon = Muon(matrices, lr=recipe.muon_rate)
     adam = torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.95), weight_decay=0.0)
     start = 0
-    checkpoint = folder / "checkpoint.pt"
     if checkpoint.exists():
         state = torch.load(checkpoint, map_location=device, weights_only=True)
         model.load_state_dict(state["model"])
@@ -202,7 +263,7 @@ def train(
         adam.load_state_dict(state["adam"])
         start = state["step"]
     forward = torch.compile(model.model, dynamic=False) if compile_model else model.model
-    packer = Packer(tokenizer, recipe)
+    halves = bfloat16_pays(device)
     end = min(recipe.steps, start + stop_after_steps) if stop_after_steps else recipe.steps
 
     def save(step: int) -> None:
@@ -216,16 +277,18 @@ def train(
         checkpoint.with_suffix(".tmp").replace(checkpoint)
 
     began, losses = time.perf_counter(), []
-    for step in range(start, end):
+    for step, batch in zip(
+        range(start, end), batches(Packer(tokenizer, recipe), start, end, device), strict=True
+    ):
         factor = rate_factor(step, recipe)
         for optimiser, rate in ((muon, recipe.muon_rate), (adam, recipe.adam_rate)):
             for group in optimiser.param_groups:
                 group["lr"] = rate * factor
-        ids, positions, documents, weights = (x.to(device) for x in packer.batch(step))
+        ids, positions, documents, weights = (x.to(device, non_blocking=True) for x in batch)
         length = ids.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()
         mask = (documents[:, :, None] == documents[:, None, :]) & causal
-        with torch.autocast(device, dtype=torch.bfloat16):
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=halves):
             hidden = forward(
                 input_ids=ids, position_ids=positions, attention_mask=mask[:, None], use_cache=False
             ).last_hidden_state
@@ -240,28 +303,65 @@ def train(
         adam.step()
         muon.zero_grad(set_to_none=True)
         adam.zero_grad(set_to_none=True)
-        answers = scale == 1.0
-        losses.append(float(each.detach()[answers].mean()))
+        losses.append(each.detach()[scale == 1.0].mean())  # stays on the device until it is logged
         if (step + 1) % 20 == 0 or step + 1 == end:
             row = {
                 "step": step + 1,
-                "tokens": (step + 1) * recipe.batch * recipe.sequence_tokens,
-                "answer_loss": round(math.fsum(losses) / len(losses), 5),
+                "tokens": recipe.tokens_before + (step + 1) * recipe.step_tokens,
+                "answer_loss": round(math.fsum(map(float, losses)) / len(losses), 5),
                 "tokens_per_s": round(
-                    (step + 1 - start) * recipe.batch * recipe.sequence_tokens / (time.perf_counter() - began)
+                    (step + 1 - start) * recipe.step_tokens / (time.perf_counter() - began)
                 ),
             }
             losses.clear()
-            with (folder / "train.jsonl").open("a", encoding="utf-8") as log:
-                log.write(json.dumps(row) + "\n")
+            append(folder / "train.jsonl", row)
             if report:
                 report(row)
         if (step + 1) % checkpoint_every == 0 or step + 1 == end:
             save(step + 1)
-        if evaluate_every and (step + 1) % evaluate_every == 0:
+        if check and check_every and (step + 1) % check_every == 0:
             export_model(model, export, recipe, step + 1)
+            tokens = recipe.tokens_before + (step + 1) * recipe.step_tokens
+            append(folder / "checks.jsonl", {"step": step + 1, "tokens": tokens, **check(export)})
     export_model(model, export, recipe, end)
     return export
+
+
+def batches(packer: Packer, start: int, end: int, device: str) -> Any:
+    """The batches of steps ``start`` to ``end``, packed ahead by other processes where a GPU is waiting."""
+    from torch.utils.data import DataLoader
+
+    workers = min(14, max(1, (os.cpu_count() or 2) - 2)) if device == "cuda" else 0
+    return DataLoader(
+        _Steps(packer, start, end),  # type: ignore[arg-type]
+        batch_size=None,
+        num_workers=workers,
+        pin_memory=workers > 0,
+        prefetch_factor=8 if workers else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """A run's batches by number."""
+
+    packer: Packer
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self.packer.batch(self.start + index)
+
+
+def append(path: Path, row: dict[str, Any]) -> None:
+    """Add a row to a log of JSON lines."""
+    with path.open("a", encoding="utf-8") as log:
+        log.write(json.dumps(row) + "\n")
 
 
 def export_model(model: Any, export: Path, recipe: Recipe, step: int) -> None:
@@ -272,5 +372,5 @@ def export_model(model: Any, export: Path, recipe: Recipe, step: int) -> None:
 
     clone = copy.deepcopy(model).to("cpu", torch.bfloat16)
     clone.save_pretrained(export)
-    facts = {**asdict(recipe), "step": step, "tokens_seen": step * recipe.batch * recipe.sequence_tokens}
+    facts = {**asdict(recipe), "step": step, "tokens_seen": recipe.tokens_before + step * recipe.step_tokens}
     (export / "recipe.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")

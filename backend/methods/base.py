@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import time
 from abc import ABC
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
@@ -26,11 +26,18 @@ from backend.store import Observation, ObservationLog, PromptInContext
 
 @dataclass(frozen=True)
 class Term:
-    """One weighted offset. ``weight``: scalar (), or one per token (tokens,)."""
+    """One weighted offset.
+
+    ``weight``: scalar (), one per token (tokens,), or (layers, kv_heads, 1, head_dim); ``value_weight`` when
+    the values have another. ``shift``: positions by which the key offset is turned before it is added, for
+    showing what a wrong frame does; 0 is right.
+    """
 
     weight: Tensor
     offset: KVOffset
     anchor: int
+    value_weight: Tensor | None = None
+    shift: int = 0
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class Blend:
 
     ``moved``: rotate the keys to where the span stands; else leave them where they were encoded.
     ``exact``: the result equals what a dense pass would give here (a shared beginning).
+    ``first_layer``: layers below it are copied without offsets.
     """
 
     base: KVSegment
@@ -46,6 +54,7 @@ class Blend:
     moved: bool = True
     reason: str = ""
     exact: bool = False
+    first_layer: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,8 +132,12 @@ def option(
     maximum: float | None = None,
     choices: Sequence[str] = (),
     paper: str = "",
+    advanced: bool = False,
 ) -> Any:
-    """A field of an ``Options`` dataclass with what widgets, flags and docs need."""
+    """A field of an ``Options`` dataclass with what widgets, flags and docs need.
+
+    ``advanced``: seldom changed by hand, so a page may fold it away.
+    """
     return field(
         default=default,
         metadata={
@@ -134,6 +147,7 @@ def option(
             "maximum": maximum,
             "choices": tuple(choices),
             "paper": paper,
+            "advanced": advanced,
         },
     )
 
@@ -179,11 +193,20 @@ class Options:
                 )
 
 
+@dataclass(frozen=True)
+class Profile:
+    """A named bundle of option values; options that it does not name keep their defaults."""
+
+    title: str
+    summary: str
+    options: Mapping[str, Any]
+
+
 class Method(ABC):
     """A reuse method. One instance lives as long as its pools; ``options`` may be replaced between requests.
 
     Class attributes: ``name`` (in the CLI and records), ``title``, ``summary`` (one plain sentence),
-    ``paper`` (source).
+    ``paper`` (source), ``profiles`` (named bundles of its options).
     """
 
     name: ClassVar[str]
@@ -191,6 +214,7 @@ class Method(ABC):
     summary: ClassVar[str]
     paper: ClassVar[str] = ""
     Options: ClassVar[type[Options]] = Options
+    profiles: ClassVar[Mapping[str, Profile]] = {}
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -244,4 +268,5 @@ def prefix_base_option() -> Any:
         "In its template, with stand-ins in the holes, or alone. Matters only where it is not corrected.",
         choices=("template", "alone"),
         paper="KVCOMM Fig. 3, initialization",
+        advanced=True,
     )

@@ -1,7 +1,8 @@
-"""KVCOMM: copied KV corrected by offsets interpolated from anchors (profile *as published*).
+"""KVCOMM: copied KV corrected by offsets interpolated from anchors, in three profiles.
 
 Sources: KVCOMM, Section 3.3 and 3.4, Eq. 5 (gate), Eq. 6 (placeholder), Eq. 7 (following prefix
-segment), Algorithm 1. Readings of open points that concern the pool are in :mod:`backend.anchors`; here:
+segment), Algorithm 1, Tables A.3 and A.4. Readings of open points that concern the pool and the weights are
+in :mod:`backend.anchors` and :mod:`backend.weights`; here:
 
 * Keys and offsets are position-free when they are mixed; one rotation follows. With ``rotate`` off the
   mixed keys stay at the position where the base was encoded.
@@ -15,6 +16,11 @@ segment), Algorithm 1. Readings of open points that concern the pool are in :mod
 * Base of a prefix segment: its template with stand-ins in the holes. With weights that sum to one it cancels
   in Eq. 7: base + sum w (real_a - base) = sum w real_a. So ``prefix_base`` matters only with
   ``prefix_offset`` off.
+* *As shipped* follows the public implementation where its results differ from the paper's: weights, frame
+  of the key offsets, layer 0, gate, counts, eviction, and copying uncorrected when no anchor knows the
+  agent. Two of its points cannot show here: matching per agent's own frame (its distances hardly change
+  under rotation) and the crashes. Layer 0's offset is zero in every frame, for its keys and values depend
+  on the token alone, so leaving it out changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +28,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from backend.anchors import AnchorPool, Match
+from backend.anchors import AnchorPool, PoolRules
+from backend.kv import KVOffset, KVSegment
 from backend.methods.base import (
     Arrived,
     Blend,
@@ -32,6 +39,7 @@ from backend.methods.base import (
     ObserveEvent,
     Options,
     Plan,
+    Profile,
     Step,
     Term,
     option,
@@ -40,7 +48,8 @@ from backend.methods.base import (
 )
 from backend.methods.dense import dense_plan
 from backend.records import GateDecision, PoolState, Span
-from backend.store import ObservationLog, PromptInContext
+from backend.store import Observation, ObservationLog, PromptInContext, SeenOffset
+from backend.weights import Match, Weighing, Weight
 
 
 @dataclass(frozen=True)
@@ -70,16 +79,92 @@ class KVCommOptions(Options):
         20, "Pool size (V)", "How many anchors each placeholder may keep. 0 shares nothing.",
         minimum=0, maximum=256, paper="Section 3.3, Table 6",
     )  # fmt: skip
+    approximation: str = option(
+        "softmax", "Offset from",
+        "All anchors by their L2 distance or cosine similarity, the nearest alone, or all alike (a control).",
+        choices=("softmax", "cosine", "nearest", "uniform"), paper="Table A.4, Fig. A.12", advanced=True,
+    )  # fmt: skip
+    temperature: float = option(
+        1.0, "Softmax temperature", "Below 1, near anchors weigh more; above 1, all weigh more alike.",
+        minimum=0.01, maximum=100.0, paper="not in the paper", advanced=True,
+    )  # fmt: skip
+    top_k: int = option(
+        0, "Anchors mixed (top k)", "Mix only the heaviest anchors. 0 mixes all.",
+        minimum=0, maximum=256, paper="not in the paper", advanced=True,
+    )  # fmt: skip
     distance: str = option(
-        "token", "Weights per", "One weight per anchor and token, or one per anchor for the whole text.",
-        choices=("token", "sequence"), paper="Eq. 6 leaves it open",
+        "token", "Weights per",
+        "One weight per anchor and token, one per anchor for the whole text, or separate ones for keys and "
+        "values as shipped.",
+        choices=("token", "sequence", "separate"), paper="Eq. 6 leaves it open", advanced=True,
+    )  # fmt: skip
+    compared: str = option(
+        "embedding", "Texts compared by",
+        "Their token embeddings (small), or the whole KV of all layers as shipped.",
+        choices=("embedding", "kv"), paper="Section 3.1: h at layer 1", advanced=True,
     )  # fmt: skip
     norm: str = option(
         "sum", "Distance of two texts",
-        "Sum of their tokens' distances, or the norm of all of them as one vector.",
-        choices=("sum", "frobenius"), paper="Eq. 5 leaves it open",
+        "Sum of their tokens' distances, the norm of all of them as one vector, or the mean per token.",
+        choices=("sum", "frobenius", "mean"), paper="Eq. 5 leaves it open", advanced=True,
+    )  # fmt: skip
+    gate: str = option(
+        "entropy", "A text is shared when",
+        "Entropy: an anchor stands out. Length: an anchor is long enough. Closeness: an anchor is near as "
+        "well. Shipped: as the public code decides.",
+        choices=("entropy", "length", "closeness", "shipped"), paper="Eq. 5, Table A.3", advanced=True,
+    )  # fmt: skip
+    closeness: float = option(
+        0.5, "Allowed distance",
+        "For the closeness gate: how far the anchors may be, as a share of a token embedding's length.",
+        minimum=0.0, maximum=2.0, paper="not in the paper", advanced=True,
+    )  # fmt: skip
+    eviction: str = option(
+        "published", "Full pool drops",
+        "The least used of the first quarter, of the first five (as shipped), or of all.",
+        choices=("published", "shipped", "least used"), paper="Section 3.3", advanced=True,
+    )  # fmt: skip
+    frame: str = option(
+        "position-free", "Key offsets kept",
+        "Position-free, or in the frame of the anchor's own position and added unturned, as shipped.",
+        choices=("position-free", "anchor's position"), paper="Eq. 6", advanced=True,
+    )  # fmt: skip
+    first_layer: bool = option(
+        True, "Correct layer 0 too", "As shipped, layer 0 gets no offset; its true offset is zero.",
+        paper="Eq. 6", advanced=True,
+    )  # fmt: skip
+    missing: str = option(
+        "dense", "Agent without anchors",
+        "Read the prompt afresh, or copy uncorrected as shipped.",
+        choices=("dense", "copy"), paper="Algorithm 1", advanced=True,
     )  # fmt: skip
     prefix_base: str = prefix_base_option()
+
+
+PROFILES = {
+    "published": Profile(
+        "As published", "The paper's equations, with this lab's reading of open points.", {}
+    ),
+    "shipped": Profile(
+        "As shipped",
+        "As the public code: whole KV compared, weights of its own, key offsets in the anchor's frame.",
+        {
+            "compared": "kv",
+            "distance": "separate",
+            "norm": "frobenius",
+            "gate": "shipped",
+            "eviction": "shipped",
+            "frame": "anchor's position",
+            "first_layer": False,
+            "missing": "copy",
+        },
+    ),
+    "corrected": Profile(
+        "Corrected",
+        "Position-free offsets, distances per token, closeness as well as contrast, exact eviction.",
+        {"norm": "mean", "gate": "closeness", "temperature": 0.1, "eviction": "least used"},
+    ),
+}
 
 
 class KVCommMethod(Method):
@@ -90,6 +175,7 @@ class KVCommMethod(Method):
     summary = "Copies the cache and corrects it by the offsets that similar earlier texts (anchors) showed."
     paper = "KVCOMM, Eq. 5 to 7, Algorithm 1"
     Options = KVCommOptions
+    profiles = PROFILES
 
     def __init__(self, options: KVCommOptions) -> None:
         super().__init__(options)
@@ -98,9 +184,12 @@ class KVCommMethod(Method):
 
     def pool(self, placeholder: str) -> AnchorPool:
         """The placeholder's pool; empty at first."""
-        return self._pools.setdefault(
-            placeholder, AnchorPool(placeholder, self.options.capacity, self.options.norm)
-        )
+        if placeholder not in self._pools:
+            o = self.options
+            weighing = Weighing(o.approximation, o.temperature, o.top_k, o.compared, o.norm, o.distance)
+            rules = PoolRules(o.capacity, o.gamma, o.gate, o.closeness, o.eviction, weighing)
+            self._pools[placeholder] = AnchorPool(placeholder, rules)
+        return self._pools[placeholder]
 
     def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
         """Gate each sample once, when it arrives; what is not shareable becomes an anchor."""
@@ -108,7 +197,7 @@ class KVCommMethod(Method):
             return
         sample = event.sample
         pool = self.pool(sample.placeholder)
-        decision = pool.gate(sample, self.options.gamma, log)
+        decision = pool.gate(sample, log)
         self._decisions[sample.number] = decision
         if not decision.shareable:
             pool.insert(sample)
@@ -123,16 +212,16 @@ class KVCommMethod(Method):
         matches: dict[str, Match] = {}
         with clock.part("match"):
             for name, sample in context.samples.items():
-                found = self._pools[name].match(
-                    sample, context.prompt.agent, context.followers(name), log, self.options.distance
-                )
+                found = self._pools[name].match(sample, context.prompt.agent, context.followers(name), log)
+                if found is None and self.options.missing == "copy":
+                    continue
                 if found is None:
                     reason = f"No anchor of {name} has been seen by agent {context.prompt.agent} yet."
                     return _fallback(context, reason, gate)
                 matches[name] = found
         for name, found in matches.items():
-            self._pools[name].used(found.anchors)
-        behind = {f: name for name in matches for f in context.followers(name)}
+            self._pools[name].used(found)
+        behind = {f: name for name in context.samples for f in context.followers(name)}
         steps = tuple(
             Step(span.start, span.end, self._action(context, span, behind, matches))
             for span in context.prompt.spans
@@ -145,31 +234,44 @@ class KVCommMethod(Method):
     ) -> Blend | Dense:
         agent, name, moved = context.prompt.agent, span.name, self.options.rotate
         base = segment_base(context, name)
-        if name in matches:
+        if name in context.samples:
             if not self.options.placeholder_offset:
                 return Blend(base, moved=moved, reason="copied (its correction is switched off)")
+            if name not in matches:
+                return Blend(base, moved=moved, reason="copied: no anchor knows this agent (as shipped)")
             match = matches[name]
-            weights = match.sequence if match.token is None else match.token
             terms = tuple(
-                Term(w, a.offsets[agent].placeholder.slice(0, base.tokens), a.number)
-                for w, a in zip(weights, match.anchors, strict=True)
+                self._term(w, a.offsets[agent], a.offsets[agent].placeholder.slice(0, base.tokens), a, span)
+                for w, a in zip(match.own, match.anchors, strict=True)
             )
-            return Blend(base, terms, moved, "corrected by its anchors (Eq. 6)")
+            return self._corrected(base, terms, "corrected by its anchors (Eq. 6)")
         if name not in behind:
             if span.start > 0:
                 return Dense(
                     "template text behind an empty placeholder, with no text before it to correct it by"
                 )
             return Blend(base, moved=moved, reason="the prompt's own beginning, exact", exact=moved)
-        if not self.options.prefix_offset:
+        if not self.options.prefix_offset or behind[name] not in matches:
             base = segment_base(context, name, self.options.prefix_base)
             return Blend(base, moved=moved, reason="copied (its correction is switched off)")
         match = matches[behind[name]]
         terms = tuple(
-            Term(w, a.offsets[agent].followers[name], a.number)
-            for w, a in zip(match.sequence, match.anchors, strict=True)
+            self._term(w, a.offsets[agent], a.offsets[agent].followers[name], a, span)
+            for w, a in zip(match.behind, match.anchors, strict=True)
         )
-        return Blend(base, terms, moved, f"corrected by the anchors of {behind[name]} (Eq. 7)")
+        return self._corrected(base, terms, f"corrected by the anchors of {behind[name]} (Eq. 7)")
+
+    def _term(
+        self, weight: Weight, seen: SeenOffset, offset: KVOffset, anchor: Observation, span: Span
+    ) -> Term:
+        """One anchor's offset; as shipped its keys stay turned by the anchor's own position."""
+        shift = seen.starts[span.name] - span.start if self.options.frame == "anchor's position" else 0
+        own_values = None if weight.values is weight.keys else weight.values
+        return Term(weight.keys, offset, anchor.number, own_values, shift)
+
+    def _corrected(self, base: KVSegment, terms: tuple[Term, ...], reason: str) -> Blend:
+        first_layer = 0 if self.options.first_layer else 1
+        return Blend(base, terms, self.options.rotate, reason, first_layer=first_layer)
 
     def pools(self, log: ObservationLog) -> tuple[PoolState, ...]:
         states = []

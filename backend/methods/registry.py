@@ -30,6 +30,7 @@ class OptionField:
     choices: tuple[str, ...]
     help: str
     paper: str
+    advanced: bool = False
 
 
 def method_names() -> tuple[str, ...]:
@@ -73,9 +74,26 @@ def option_fields(cls: type[Method]) -> tuple[OptionField, ...]:
                 m["choices"],
                 m["help"],
                 m["paper"],
+                m["advanced"],
             )
         )
     return tuple(out)
+
+
+def profile_options(name: str, profile: str) -> dict[str, Any]:
+    """The options that a method's profile sets.
+
+    Raises:
+        OptionError: the method has no such profile.
+    """
+    cls = method_class(name)
+    if profile not in cls.profiles:
+        allowed = ", ".join(cls.profiles) or "none"
+        raise OptionError(
+            f"{cls.title} has no profile {profile!r}; it has: {allowed}. Choose one of them.",
+            field=f"{name}.profile",
+        )
+    return dict(cls.profiles[profile].options)
 
 
 def make_options(name: str, given: Mapping[str, Any]) -> Options:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fake_record import make_model, make_record
+from fake_record import make_model, make_proximity, make_record
 
-from backend.errors import RunCancelled
+from backend.errors import OptionError, RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
+from backend.measured import ProximityRecord, ProximityRequest
 from backend.presets import Example
 from backend.prompts import Pipeline
 from backend.records import ModelInfo, PoolState, RunRequest
@@ -67,6 +68,15 @@ class FakeSession:
             self._step(cancel)
             self.warmed.append(example)
             yield Progress(f"Request {number + 1}", number, len(examples))
+
+    def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
+        if len(request.prefix_a) > 5000:
+            raise OptionError("Prefix A has too many tokens.", field="proximity.prefix_a")
+        for step in range(2):
+            self._step(None)
+            yield Progress(f"Behind prefix {step + 1} of 2", step, 2)
+        texts = (" the", "<script>alert(1)</script>", "\n", "\ufffd")
+        yield make_proximity(request.pairs, request=request, texts=texts)
 
     def estimate(self, request: RunRequest, count: int = 1) -> FakeEstimate:
         return FakeEstimate(2.0 * count, 40_000_000, 1234)

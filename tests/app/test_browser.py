@@ -12,6 +12,9 @@ from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from backend.gallery import GalleryEntry, save_gallery
+from backend.measured import ProximityRecord
+from backend.presets import load_preset, preset_requests
 from backend.records import RunRecord
 from lab_app.app import launch, serve
 
@@ -33,10 +36,20 @@ def browser(chromium_path: str) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A page on a made-up engine that takes its time, with a first run on it."""
-    first = make_record(layers=4).save(tmp_path_factory.mktemp("first") / "first.kvrun")
+    folder = tmp_path_factory.mktemp("first")
+    first = make_record(layers=4).save(folder / "first.kvrun")
+    rows = []
+    for effect, name in (("flip", "documents-10"), ("flip", "program-loop"), ("harmless", "judge-right")):
+        asked = preset_requests(load_preset(name), 1)[0]
+        reused = asked.answer if effect == "harmless" else "7"
+        rows.append(
+            GalleryEntry(name, effect, name, dict(asked.values), str(asked.answer), str(asked.answer), reused)  # type: ignore[arg-type]
+        )
+    save_gallery(FakeModel.info.weights_hash, tuple(rows), folder / "gallery.json")
     blocks, found = launch(
-        FakeModel, "127.0.0.1", 0, block=False, first_run=first, engine=lambda model: FakeSession(model, 0.02)
-    )
+        FakeModel, "127.0.0.1", 0, block=False, first_run=first, gallery=folder / "gallery.json",
+        engine=lambda model: FakeSession(model, 0.02),
+    )  # fmt: skip
     yield found
     blocks.close(verbose=False)
 
@@ -161,6 +174,93 @@ def test_bad_input_is_told_and_kept(lab: Watched) -> None:
     expect(page.locator("#kv-error-agent-1")).to_contain_text("twice")
     assert page.input_value("#kv-template-1 textarea") == typed
     assert page.input_value("#kv-value-0 textarea") == "<b>2</b> {x} 🙂 plus 2?"
+
+
+def test_a_checked_example_fills_the_bench(lab: Watched) -> None:
+    page = lab.page
+    expect(page.locator("#kv-pick-example input")).to_have_value("Choose one of 2", timeout=PATIENCE)
+    page.locator("#kv-pick-example input").focus()
+    for key in ("ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    expect(page.locator("#kv-gallery-note")).to_contain_text("Checked: dense answers", timeout=PATIENCE)
+    expect(page.locator("#kv-preset input")).to_have_value("Ten documents, two hops")
+    expect(page.locator("#kv-value-10 textarea")).to_be_visible()
+    expect(page.locator("#kv-known")).to_contain_text("Known answer", timeout=PATIENCE)
+    page.locator("#kv-pick-example input").click()
+    page.get_by_role("option", name="Python: a loop").click()
+    expect(page.locator("#kv-value-0 textarea")).to_have_value(
+        re.compile(r"^def f\(\w\):\n    for "), timeout=PATIENCE
+    )
+    expect(page.locator("#kv-value-1")).to_be_hidden()
+    page.fill("#kv-value-0 textarea", "print(1)")
+    expect(page.locator("#kv-gallery-note")).to_contain_text("Edited since", timeout=PATIENCE)
+    page.get_by_role("radio", name="Reuse is harmless here").check()
+    expect(page.locator("#kv-pick-example input")).to_have_value("Choose one of 1", timeout=PATIENCE)
+    page.locator("#kv-pick-example input").click()
+    page.get_by_role("option", name="Judge: first right one").click()
+    expect(page.locator("#kv-gallery-note")).to_contain_text("both answer", timeout=PATIENCE)
+    page.locator("#kv-preset input").click()
+    page.get_by_role("option", name="Two solvers and a judge").click()
+    expect(page.locator("#kv-pick-example input")).to_have_value("Choose one of 1", timeout=PATIENCE)
+    expect(page.locator("#kv-gallery-note")).not_to_contain_text("Checked")
+
+
+def test_a_profile_sets_every_box_and_follows_them(lab: Watched) -> None:
+    page = lab.page
+    chosen = page.locator("#kv-profile-kvcomm label.selected")
+    expect(chosen).to_have_text("As published")
+    page.locator("#kv-profile-kvcomm").get_by_label("As shipped").check()
+    expect(page.locator("#kv-more-kvcomm")).to_contain_text("8 changed", timeout=PATIENCE)
+    expect(page.locator("#kv-profile-note-kvcomm")).to_contain_text("public code")
+    page.locator("#kv-more-kvcomm .label-wrap").click()
+    for option, value in (
+        ("gate", "shipped"),
+        ("norm", "frobenius"),
+        ("compared", "kv"),
+        ("missing", "copy"),
+    ):
+        expect(page.locator(f"#kv-option-kvcomm-{option} label.selected")).to_have_text(value)
+    page.fill("#kv-option-kvcomm-gamma input", "0.5")
+    expect(page.locator("#kv-profile-note-kvcomm")).to_contain_text("Your own", timeout=PATIENCE)
+    expect(chosen).to_have_count(0)
+    page.fill("#kv-option-kvcomm-gamma input", "0.3")
+    expect(chosen).to_have_text("As shipped", timeout=PATIENCE)
+    # the boxes stay when another scenario comes, and so does what the profile says of them
+    page.locator("#kv-preset input").click()
+    page.get_by_role("option", name="Two solvers and a judge").click()
+    expect(page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
+    expect(chosen).to_have_text("As shipped")
+    for switch in ("every-profile", "ablate"):
+        page.locator(f"#kv-{switch}-kvcomm input").check()
+    for method in ("Prefix cache", "True offsets"):
+        page.locator("#kv-methods").get_by_label(method).check()
+    expect(page.locator("#kv-error-panel-kvcomm")).to_contain_text(
+        "up to 8 can be compared", timeout=PATIENCE
+    )
+
+
+def test_a_measurement_and_its_file(lab: Watched, tmp_path: Path) -> None:
+    page = lab.page
+    page.get_by_role("tab", name="Proximity").click()
+    page.fill("#kv-proximity-pairs input", "3")
+    expect(page.locator("#kv-error-proximity-pairs")).to_contain_text("allowed: 9 to 3000", timeout=PATIENCE)
+    page.fill("#kv-proximity-pairs input", "30")
+    expect(page.locator("#kv-error-proximity-pairs .kv-problem")).to_have_count(0, timeout=PATIENCE)
+    page.fill("#kv-proximity-prefix_a textarea", "<b>odd</b> ")
+    page.click("#kv-measure")
+    figures = page.locator("#kv-view-proximity")
+    expect(figures.locator(".main-svg").first).to_be_visible(timeout=PATIENCE)
+    expect(figures.locator(".kv-card")).to_have_count(6)
+    expect(figures).to_contain_text("␣the")
+    with page.expect_download() as waiting:
+        figures.get_by_role("button", name="Save this figure as CSV").first.click()
+    assert waiting.value.suggested_filename == "proximity_kv.csv"
+    with page.expect_download() as waiting:
+        page.click("#kv-proximity-save")
+    waiting.value.save_as(tmp_path / "saved")
+    record = ProximityRecord.from_bytes((tmp_path / "saved").read_bytes())
+    assert record.request.pairs == 30
+    assert record.request.prefix_a == "<b>odd</b> "
 
 
 def test_cancel_stops_a_run(lab: Watched) -> None:

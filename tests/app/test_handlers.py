@@ -12,10 +12,15 @@ from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
 from backend.errors import LabError
-from backend.presets import load_preset
+from backend.gallery import GalleryEntry, save_gallery
+from backend.methods.registry import profile_options
+from backend.presets import load_preset, preset_names, preset_requests
 from lab_app import form as forms
+from lab_app import html, proximity
 from lab_app.form import Form
-from lab_app.handlers import Handlers, Update
+from lab_app.gallery import read_gallery, scenarios
+from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
+from lab_app.proximity import Asked
 from lab_app.sessions import MOST_VISITS, Lab, Turns, Visit
 
 
@@ -56,6 +61,7 @@ def last(updates: Any) -> Update:
     return merged
 
 
+PROFILES = ["published", "shipped", "corrected"]
 LONG = "word " * 220_000  # about 1 MB
 BAD = {
     "empty question": ({"values": {"user_question": "  "}}, "value_0", "The question is empty"),
@@ -205,6 +211,151 @@ def test_each_step_switched_off_adds_columns() -> None:
     assert len(labels) == len(set(labels))
 
 
+def test_every_other_profile_adds_a_column() -> None:
+    request = forms.read_request(make_form(every_profile=("kvcomm",), methods=("kvcomm",)))
+    assert [m.label for m in request.methods] == ["dense", "kvcomm", "kvcomm shipped", "kvcomm corrected"]
+    shipped = request.methods[2].options
+    assert (shipped["frame"], shipped["gate"]) == ("anchor's position", "shipped")
+    # a profile that the boxes already say is not run twice; own settings stand beside all three
+    boxes = {"kvcomm": profile_options("kvcomm", "shipped")}
+    for options, others in ((boxes, ["published", "corrected"]), ({"kvcomm": {"gamma": 0.5}}, PROFILES)):
+        form = make_form(every_profile=("kvcomm",), methods=("kvcomm",), options=options)
+        labels = [m.label for m in forms.read_request(form).methods]
+        assert labels[2:] == [f"kvcomm {name}" for name in others]
+
+
+@pytest.mark.parametrize(
+    ("given", "profile", "differ", "folded"),
+    [
+        ({}, "published", 0, 0),
+        (profile_options("kvcomm", "shipped"), "shipped", 0, 8),
+        (profile_options("kvcomm", "corrected"), "corrected", 0, 4),
+        (profile_options("kvcomm", "shipped") | {"gamma": 0.5}, None, 1, 8),
+        ({"capacity": 20.0}, "published", 0, 0),
+        ({"capacity": None, "rotate": False}, None, 2, 0),
+        ({"top_k": "many"}, None, 1, 1),
+    ],
+)
+def test_the_profile_follows_the_boxes(
+    given: dict[str, Any], profile: str | None, differ: int, folded: int, handlers: Handlers, visit: Visit
+) -> None:
+    update = handlers.refresh(visit, make_form(visit, options={"kvcomm": given}))
+    found = update["profiles"]["kvcomm"]
+    assert (found.profile, len(found.differ), found.folded) == (profile, differ, folded)
+    note = html.profile_note(found)
+    assert ("Your own" in note) == (profile is None)
+
+
+def test_too_many_columns_are_told_where_they_come_from(handlers: Handlers, visit: Visit) -> None:
+    every = ("prefix", "naive", "kvcomm", "oracle")
+    form = make_form(visit, methods=every, ablate=("kvcomm",), every_profile=("kvcomm",))
+    told = handlers.refresh(visit, form)["errors"]
+    assert list(told) == ["kvcomm"]
+    assert "10 columns (5 methods with dense, and 5 by" in told["kvcomm"]
+    assert "up to 8" in told["kvcomm"]
+    assert handlers.refresh(visit, dataclasses.replace(form, ablate=()))["errors"] == {}
+
+
+def test_an_empty_box_is_named(handlers: Handlers, visit: Visit) -> None:
+    form = make_form(visit, options={"kvcomm": {"temperature": None}})
+    assert "Softmax temperature" in handlers.refresh(visit, form)["errors"]["kvcomm"]
+
+
+# -- the Proximity tab
+
+
+def asked(**changes: Any) -> Asked:
+    return dataclasses.replace(proximity.first_asked(), vocabulary=100, pairs=12, **changes)
+
+
+def test_the_prefixes_are_role_texts_at_first() -> None:
+    first = proximity.first_asked()
+    assert first.prefix_a.startswith("You are a math solver")
+    assert first.prefix_b.startswith("You are the judge")
+    assert "{" not in first.prefix_a + first.prefix_b
+    assert (first.vocabulary, first.pairs, first.seed) == (4000, 300, 0)
+
+
+def test_a_measurement_needs_no_run(handlers: Handlers, visit: Visit) -> None:
+    assert visit.record is None
+    updates = list(proximity.measure(handlers.lab, visit, asked()))
+    assert any("Behind prefix" in u.get("proximity_status", "") for u in updates)
+    merged = last(updates)
+    assert [u["measuring"] for u in updates if "measuring" in u] == [True, False]
+    keys = [view["key"] for view in merged["view_proximity"]["views"]]
+    assert len(keys) == len(set(keys)) == 6
+    assert all(view["csv"] for view in merged["view_proximity"]["views"][:5])
+    assert not any(merged[f"error_proximity_{name}"] for name in (*proximity.FIELDS, "measure"))
+    assert visit.measured is not None
+    token, record = visit.measured
+    assert f"lab/proximity/{token}" in merged["proximity_status"]
+    assert handlers.lab.measurement(token) is record
+    assert handlers.lab.measurement("another") is None
+    assert "<script" not in str(merged)
+    assert visit.record is None, "it is no run"
+
+
+@pytest.mark.parametrize(
+    ("changes", "slots"),
+    [
+        ({"pairs": 3}, {"pairs"}),
+        ({"pairs": None, "seed": 1.5, "vocabulary": 10**9}, {"pairs", "seed", "vocabulary"}),
+        ({"prefix_a": "x" * 6000}, {"prefix_a"}),
+    ],
+)
+def test_a_refused_measurement_is_told_beside_its_box(
+    changes: dict[str, Any], slots: set[str], handlers: Handlers, visit: Visit
+) -> None:
+    found = last(proximity.measure(handlers.lab, visit, dataclasses.replace(asked(), **changes)))
+    told = {name for name in (*proximity.FIELDS, "measure") if found[f"error_proximity_{name}"]}
+    assert told == slots
+    assert "view_proximity" not in found
+    assert not visit.measuring
+    assert found["measuring"] is False
+
+
+def test_an_edit_after_a_measurement_is_announced(handlers: Handlers, visit: Visit) -> None:
+    assert "proximity_status" not in proximity.edited(visit, asked())
+    last(proximity.measure(handlers.lab, visit, asked()))
+    assert "Edited" in proximity.edited(visit, asked(seed=1))["proximity_status"]
+    assert "seed 0" in proximity.edited(visit, asked())["proximity_status"]
+    assert (
+        "allowed" in proximity.edited(visit, dataclasses.replace(asked(), pairs=0))["error_proximity_pairs"]
+    )
+
+
+def test_one_measurement_at_a_time(handlers: Handlers, visit: Visit) -> None:
+    stream = proximity.measure(handlers.lab, visit, asked())
+    next(stream)
+    [busy] = proximity.measure(handlers.lab, visit, asked())
+    assert "still going on" in busy["proximity_status"]
+    stream.close()  # the page was closed
+    assert not visit.measuring
+    assert handlers.lab.turns.wait(handlers.lab.turns.join(), 0.1) == 0, "the model is free again"
+
+
+def test_a_measurement_waits_for_its_turn(handlers: Handlers, visit: Visit) -> None:
+    ticket = handlers.lab.turns.join()
+    stream = proximity.measure(handlers.lab, visit, asked())
+    next(stream)
+    assert "1 run before you" in next(stream)["proximity_status"]
+    handlers.lab.turns.leave(ticket)
+    assert "view_proximity" in last(stream)
+
+
+def test_a_measurement_that_breaks_shows_no_traceback(
+    handlers: Handlers, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_: Any) -> Any:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(visit.engine, "proximity", explode)
+    found = last(proximity.measure(handlers.lab, visit, asked()))
+    assert "did not expect" in found["proximity_status"]
+    assert "secret detail" not in str(found)
+    assert not visit.measuring
+
+
 def test_declared_placeholders_become_inputs() -> None:
     form = make_form(declared="document", templates=templates(t0="{user_question} {document}"))
     assert forms.read_pipeline(form).inputs == ("user_question", "document")
@@ -260,3 +411,175 @@ def test_turns_are_first_come_first_served() -> None:
     assert turns.wait(two, 5) == 0
     turns.leave(two)
     assert turns.wait(three, 0) == 0
+
+
+def entry(name: str, effect: Any, preset: str, reused: str | None, index: int = 0) -> GalleryEntry:
+    found = preset_requests(load_preset(preset), index + 1)[index]
+    answer = str(found.answer)
+    return GalleryEntry(name, effect, preset, dict(found.values), answer, answer, reused)
+
+
+def gallery_file(folder: Path, weights: str = FakeModel.info.weights_hash) -> Path:
+    """Two flips and a harmless one, and an example of a scenario that is gone."""
+    harmless = entry("kept", "harmless", "program-loop", None)
+    entries = (
+        entry("majority", "flip", "judge-majority", "2"),
+        entry("judge", "flip", "math-3", None, index=2),
+        dataclasses.replace(harmless, reused=harmless.dense),
+        dataclasses.replace(harmless, name="gone", preset="no-such-scenario"),
+    )
+    path = folder / "gallery.json"
+    save_gallery(weights, entries, path)
+    return path
+
+
+@pytest.fixture
+def with_gallery(tmp_path: Path) -> Handlers:
+    return Handlers(Lab(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path)))
+
+
+def as_sent(update: Update, visit: Visit, **changes: Any) -> Form:
+    """The bench as the browser would send it back after an update."""
+    values = {name: update[f"value_{slot}"] for slot, name in enumerate(visit.value_names)}
+    templates = tuple(update[f"template_{slot}"] for slot in range(AGENT_SLOTS))
+    made = Form(
+        update["preset"], values, templates, update["declared"], tuple(update.get("methods", ("naive",))),
+        max_new_tokens=update["max_new_tokens"],
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
+def test_gallery_is_offered_flips_first_and_by_family(with_gallery: Handlers) -> None:
+    _, update = with_gallery.arrive("math-3")
+    assert update["gallery"] is True
+    assert update["pick_effect"] == (
+        [("Reuse flips this · 2", "flip"), ("Reuse is harmless here · 1", "harmless")], "flip",
+    )  # fmt: skip
+    rows, picked = update["pick_example"]
+    assert picked == ""
+    assert [name for _, name in rows] == ["", "judge", "majority"]
+    assert rows[1][0].startswith("Three solvers and a judge · dense ")
+    assert rows[1][0].endswith("reused no answer")
+    assert rows[2][0] == "Judge: the majority · dense 1, 2, 3 and 4, reused 2"
+    assert "checked" not in update["gallery_note"].lower()
+
+
+def test_a_checked_example_fills_the_bench(with_gallery: Handlers) -> None:
+    visit = with_gallery.lab.visit(with_gallery.arrive("math-3")[0])
+    edited = make_form(
+        visit, methods=("kvcomm",), mode="free", temperature=1, options={"naive": {"rotate": False}}
+    )
+    update = with_gallery.choose_example(visit, edited, "majority")
+    preset = load_preset("judge-majority")
+    assert update["preset"] == "judge-majority"
+    assert update["template_0"] == preset.pipeline.agents[0].template
+    assert update["methods"] == ["naive", "kvcomm"]
+    assert (update["mode"], update["temperature"]) == ("pinned", 0)
+    assert update["options"]["naive"]["rotate"] is True
+    assert "1 and 2 and 3 and 4" in update["known"]
+    assert "position-only reuse" in update["gallery_note"]
+    form = as_sent(update, visit)
+    assert form.values == preset_requests(preset, 1)[0].values
+    request = forms.read_request(form, visit.example)
+    assert request.expected == "1 and 2 and 3 and 4"
+    assert [m.name for m in request.methods] == ["dense", "naive", "kvcomm"]
+    assert "position-only reuse" in with_gallery.refresh(visit, form)["gallery_note"]
+    last(with_gallery.run(visit, form))
+    assert visit.engine.requests[-1].expected == "1 and 2 and 3 and 4"  # type: ignore[attr-defined]
+    # what is edited is no longer what was checked, nor scored
+    changed = dataclasses.replace(form, values={**form.values, "candidate_1": "The answer is 3"})
+    after = with_gallery.refresh(visit, changed)
+    assert "Edited since" in after["gallery_note"]
+    assert "no known answer" in after["known"]
+    for other in ({"mode": "free"}, {"methods": ("kvcomm",)}, {"options": {"naive": {"rotate": False}}}):
+        assert (
+            "Edited since" in with_gallery.refresh(visit, dataclasses.replace(form, **other))["gallery_note"]
+        )
+
+
+@pytest.mark.parametrize("leave", ["scenario", "next", "none", "effect"])
+def test_leaving_a_checked_example_clears_the_choice(leave: str, with_gallery: Handlers) -> None:
+    visit = with_gallery.lab.visit(with_gallery.arrive("math-3")[0])
+    filled = with_gallery.choose_example(visit, make_form(visit), "judge")
+    update = {
+        "scenario": lambda: with_gallery.choose(visit, "math-2"),
+        "next": lambda: with_gallery.next_example(visit, "math-3"),
+        "none": lambda: with_gallery.choose_example(visit, make_form(visit), ""),
+        "effect": lambda: with_gallery.choose_effect(visit, "harmless"),
+    }[leave]()
+    assert visit.checked is None
+    assert update.get("picked_example", update.get("pick_example", ((), ""))[1]) == ""
+    assert with_gallery.refresh(visit, as_sent(filled | update, visit))["gallery_note"] == ""
+
+
+def test_harmless_examples_say_so(with_gallery: Handlers) -> None:
+    visit = with_gallery.lab.visit(with_gallery.arrive("math-3")[0])
+    rows, picked = with_gallery.choose_effect(visit, "harmless")["pick_example"]
+    assert (len(rows), picked) == (2, "")
+    update = with_gallery.choose_example(visit, make_form(visit), "kept")
+    assert "both answer" in update["gallery_note"]
+    assert update["value_0"].startswith("def f(n):\n    for "), "a program keeps its lines"
+    assert (
+        forms.read_request(as_sent(update, visit), visit.example).values["user_question"] == update["value_0"]
+    )
+
+
+def test_other_weights_are_told(tmp_path: Path) -> None:
+    handlers = Handlers(Lab(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path, "other")))
+    visit_id, update = handlers.arrive("math-3")
+    visit = handlers.lab.visit(visit_id)
+    assert update["gallery"] is True
+    picked = handlers.choose_example(visit, make_form(visit), "judge")
+    for said in (update, picked, handlers.refresh(visit, make_form(visit))):
+        assert "other weights" in said["gallery_note"]
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "{", "[]", '{"weights": "x"}', '{"weights": "x", "entries": [3]}']
+)
+def test_no_gallery_no_control(content: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "gallery.json"
+    if content is not None:
+        path.write_text(content)
+    handlers = Handlers(Lab(FakeModel, FakeSession), gallery=read_gallery(path))
+    visit_id, update = handlers.arrive("math-3")
+    assert update["gallery"] is False
+    assert "pick_example" not in update
+    visit = handlers.lab.visit(visit_id)
+    assert handlers.refresh(visit, make_form(visit))["gallery_note"] == ""
+    for name in ("majority", 3, ["x"]):
+        with pytest.raises(LabError, match="no example"):
+            handlers.choose_example(visit, make_form(visit), name)
+    with pytest.raises(LabError, match="Choose another"):
+        handlers.choose_effect(visit, "flip")
+
+
+def test_every_scenario_fits_the_bench(handlers: Handlers, visit: Visit) -> None:
+    rows = scenarios()
+    assert sorted(name for _, name in rows) == list(preset_names())
+    families = [name.split("-")[0] for _, name in rows]
+    assert list(dict.fromkeys(families)) == [
+        "math",
+        "judge",
+        "documents",
+        "message",
+        "react",
+        "program",
+        "gsm8k",
+    ]
+    assert families == sorted(families, key=families.index), "the families stand together"
+    assert [n for _, n in rows if n.startswith("documents")] == [
+        "documents-one-hop",
+        "documents-5",
+        "documents-10",
+    ]
+    for _, name in rows:
+        update = handlers.choose(visit, name)
+        pipeline = load_preset(name).pipeline
+        assert len(pipeline.agents) <= AGENT_SLOTS
+        assert len(pipeline.inputs) <= VALUE_SLOTS
+        assert visit.value_names[0] == "user_question"
+        assert sorted(visit.value_names) == sorted(pipeline.inputs)
+        form = as_sent(update, visit)
+        assert handlers.refresh(visit, form)["errors"] == {}
+        assert forms.read_request(form, visit.example).expected == visit.example.answer  # type: ignore[union-attr]

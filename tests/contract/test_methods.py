@@ -22,6 +22,7 @@ from backend.methods.registry import (
     option_fields,
 )
 from backend.model import LoadedModel
+from backend.outcomes import PARTS
 from backend.records import (
     ACTIONS,
     COMPUTED,
@@ -32,7 +33,7 @@ from backend.records import (
     MethodChoice,
     RunRecord,
 )
-from backend.session import PARTS, LabSession
+from backend.session import LabSession
 
 OPTIONS = [(cls, f) for cls in METHODS for f in option_fields(cls)]
 EACH_METHOD = pytest.mark.parametrize("cls", METHODS, ids=lambda c: c.name)
@@ -196,7 +197,7 @@ def test_plans_partition_the_prompt_and_nothing_else_is_forwarded(
                     assert step.action.base.tokens >= step.end - step.start
                     for term in step.action.terms:
                         assert term.anchor in one.log.observations
-                        assert term.weight.ndim in (0, 1)
+                        assert term.weight.ndim in (0, 1, 4)
                         assert term.offset.tokens >= step.end - step.start
             prefill = one.execute(agent, plan)
             check_actions(prefill.actions, plan.state, total, one.engine.model.info.layers)

@@ -15,6 +15,7 @@ from tiny import QUESTIONS
 
 from backend import __version__
 from backend.errors import OptionError
+from backend.methods.kvcomm import KVCommMethod
 from backend.methods.registry import METHODS, option_fields
 from backend.model import LoadedModel
 from lab_app.cli import main, parse_methods
@@ -96,6 +97,16 @@ def test_methods_are_read() -> None:
     assert parse_methods("kvcomm:gamma=1")[0].label == "kvcomm:gamma=1"
 
 
+def test_a_profile_sets_a_bundle_and_others_win() -> None:
+    shipped = dict(KVCommMethod.profiles["shipped"].options)
+    assert parse_methods("kvcomm:profile=shipped")[0].options == shipped
+    for text in ("kvcomm:profile=shipped+gamma=0.5", "kvcomm:gamma=0.5+profile=shipped"):
+        assert parse_methods(text)[0].options == shipped | {"gamma": 0.5}
+    assert parse_methods("kvcomm:gate=length+profile=shipped")[0].options["gate"] == "length"
+    assert parse_methods("kvcomm:profile=published")[0].options == {}
+    assert parse_methods("kvcomm:profile=shipped")[0].label == "kvcomm:profile=shipped"
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -132,6 +143,8 @@ def test_switches_have_many_spellings(text: str, value: bool) -> None:
         ("kvcomm:rotate=maybe", "must be true or false", "methods.rotate"),
         ("kvcomm:distance=far", "allowed: token, sequence", "kvcomm.distance"),
         ("kvcomm:nonsense=1", "no option 'nonsense'", "kvcomm.nonsense"),
+        ("kvcomm:profile=best", "it has: published, shipped, corrected", "kvcomm.profile"),
+        ("naive:profile=shipped", "it has: none", "naive.profile"),
         ("dense:gamma=1", "no option 'gamma'; it has: none", "dense.gamma"),
     ],
 )

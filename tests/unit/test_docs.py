@@ -1,14 +1,44 @@
-"""Pages made from the code are current."""
+"""Pages made from the code, and from what was measured, are current."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from pathlib import Path
+from typing import Any
 
+from backend.model import EMBEDDED, load_model
 from lab_app.cli import methods_markdown
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+
+
+def script(name: str) -> Any:
+    """A program of ``scripts/`` as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_methods_page_is_what_the_registry_says() -> None:
-    page = (DOCS / "methods.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     assert page == methods_markdown(), "renew it: kvlab methods --markdown > docs/methods.md"
+
+
+def test_the_models_card_says_what_was_measured_with_these_weights() -> None:
+    found = json.loads((EMBEDDED / "evaluation.json").read_text(encoding="utf-8"))
+    model = load_model("embedded", device="cpu", dtype="fp32")
+    assert found["weights"] == model.info.weights_hash, "evaluate again: kvlab evaluate-embedded"
+    assert found["count"] >= 100
+    card = (EMBEDDED / "README.md").read_text(encoding="utf-8")
+    assert card == script("model_card").card(), "renew it: python scripts/model_card.py"
+    assert f"`{found['weights']}`" in card
+
+
+def test_the_model_is_small_enough_to_ship() -> None:
+    weights = list((ROOT / "presets").rglob("*.safetensors"))
+    assert weights
+    assert sum(path.stat().st_size for path in weights) <= 32 * 10**6

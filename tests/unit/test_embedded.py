@@ -1,13 +1,24 @@
-"""The embedded model's tasks, its packed batches, and a training that can be repeated and resumed."""
+"""The embedded model's tasks, its packed batches, and a training that can be repeated and resumed.
+
+What a document's answer should be is worked out here from the text of its prompt alone.
+"""
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import hashlib
+import io
 import json
 import math
 import random
 import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,135 +27,566 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.answers import extract_number
-from backend.embedded import tasks, train
-from backend.embedded.evaluate import BEST, answers, evaluate
-from backend.embedded.tasks import Document, make_document, make_problem, wrong_solution
-from backend.embedded.train import Packer, Recipe, mixture, rate_factor
+from backend.embedded import evaluate as evaluation
+from backend.embedded import train
+from backend.embedded.evaluate import (
+    EVALUATED,
+    WORDINGS,
+    answers,
+    as_request,
+    evaluate,
+    held_out_documents,
+    marks,
+    masked_answer,
+    suitability,
+    tally,
+)
+from backend.embedded.muon import Muon, orthogonalise
+from backend.embedded.tasks import TASKS, Document, Style, arithmetic, judging, make_document, prefixes
+from backend.embedded.tokenizer import VOCABULARY
+from backend.embedded.train import CURRICULUM, SIZES, Packer, Recipe, curriculum, rate_factor
+from backend.events import RunDone
 from backend.model import LoadedModel, load_model
-from backend.presets import load_preset
+from backend.presets import Preset, load_preset, preset_names
+from backend.records import MethodChoice
+from backend.session import LabSession
 from backend.tokens import Tokens
 
 SEEDS = st.integers(0, 10**9)
 STEP = re.compile(r"(\d+) ([-+*]) (\d+) = (-?\d+)\.")
-TASKS = st.sampled_from(["solver", "worker", "judge"])
+FACT = re.compile(r"(\w+) (works for|is a friend of|lives in|likes|eats|lies in the) (\w+)\.")
+GENERATED = [name for name in preset_names() if load_preset(name).request_source == "generated"]
 
 
-def question(document: Document) -> str:
-    return document.pieces[1].text
+# -- the truth about a task, from the text
+
+
+def compute(left: int, op: str, right: int) -> int:
+    return {"+": left + right, "-": left - right, "*": left * right}[op]
 
 
 def chain(text: str) -> list[tuple[int, str, int, int]]:
+    """Every calculation that a text writes down."""
     return [(int(a), op, int(b), int(c)) for a, op, b, c in STEP.findall(text)]
 
 
-# -- problems and documents
+def sentences(text: str) -> list[str]:
+    return re.split(r"(?<=[.?]) ", text)
 
 
-@given(seed=SEEDS, steps=st.integers(1, 3))
-def test_problems_are_solved_by_their_steps(seed: int, steps: int) -> None:
-    problem = make_problem(random.Random(seed), steps)
-    value = int(re.search(r"\d+", problem.question)[0])  # type: ignore[index]
-    assert len(problem.steps) == steps
-    for left, op, right in problem.steps:
-        assert left == value
-        value = tasks.compute(left, op, right)
-        assert 0 <= value <= 99
-    assert problem.answer == value
-    text = tasks.solution_text(problem.steps)
-    assert extract_number(text) == str(value)
-    assert all(tasks.compute(a, op, b) == c for a, op, b, c in chain(text))
+def solved(question: str) -> tuple[str, int]:
+    """The written steps of a word problem and its result."""
+    first, *rest, asked = sentences(question)
+    assert asked.startswith("How many ")
+    value = int(re.fullmatch(r"(?:At first )?\w+ (?:has|owns) (\d+) \w+\.", first)[1])  # type: ignore[index]
+    lines = []
+    for said in rest:
+        if found := re.fullmatch(r"Then \w+ has (twice|three times) as many\.", said):
+            op, right = "*", 2 if found[1] == "twice" else 3
+        elif found := re.fullmatch(r"\w+ (?:finds|buys|gets|wins|picks up|is given) (\d+) more\.", said):
+            op, right = "+", int(found[1])
+        else:
+            found = re.fullmatch(r"\w+ (?:gives away|loses|sells|drops|hands out|throws out) (\d+)\.", said)
+            assert found, said
+            op, right = "-", int(found[1])
+        lines.append(f"{value} {op} {right} = {compute(value, op, right)}.")
+        value = compute(value, op, right)
+    return " ".join(lines), value
 
 
-@given(seed=SEEDS, steps=st.integers(1, 3))
-def test_wrong_solutions_are_wrong_once_and_carried_on(seed: int, steps: int) -> None:
-    rng = random.Random(seed)
-    problem = make_problem(rng, steps)
-    text, value = wrong_solution(rng, problem)
-    assert value != problem.answer
-    assert extract_number(text) == str(value)
-    lines = chain(text)
-    assert len(lines) == steps
-    assert lines[0][0] == problem.steps[0][0]
-    assert all(a[3] == b[0] for a, b in pairwise(lines)), "each step starts from the last result"
-    slips = sum(
-        tasks.compute(a, op, b) != c or op != wanted
-        for (a, op, b, c), (_, wanted, _) in zip(lines, problem.steps, strict=True)
+def result(text: str) -> int:
+    """The number that somebody's text ends with."""
+    return int(re.search(r" ?The answer is (\d+)$", text)[1])  # type: ignore[index]
+
+
+def verdicts(own: int, results: Sequence[int]) -> str:
+    """What a checker says of the results before it."""
+    return "".join(
+        f" Agent {i}: {value}. Mine: {own}. {'Right' if value == own else 'Wrong'}."
+        for i, value in enumerate(results, 1)
     )
-    assert slips == 1
 
 
-@given(seed=SEEDS, task=TASKS, held_out=st.booleans(), canonical=st.booleans())
-def test_documents_carry_their_answer(seed: int, task: Any, held_out: bool, canonical: bool) -> None:
-    document = make_document(random.Random(seed), task, held_out=held_out, canonical=canonical)
+def judged(kind: str, question: str, results: Sequence[int]) -> tuple[str, str, tuple[int, ...]]:
+    """A judge's text, final answer and selection."""
+    steps, mine = solved(question)
+    first, final, lines = results[0], str(mine), []
+    numbered = list(enumerate(results, 1))
+    if kind in ("right", "all", "corrects"):
+        lines.append(steps)
+        chosen = []
+        for i, value in numbered:
+            corrects = kind == "corrects" and any(other != mine for other in results[: i - 1])
+            word = "Wrong" if value != mine else "Corrects" if corrects else "Right"
+            lines.append(f"Candidate {i}: {value}. Mine: {mine}. {word}.")
+            if value == mine and (corrects or kind != "corrects"):
+                chosen.append(i)
+        chosen = chosen if kind == "all" else chosen[:1]
+    elif kind == "majority":
+        votes = Counter(results)
+        lines += [f"Candidate {i}: {v}. Vote {results[:i].count(v)}." for i, v in numbered]
+        winners = [v for v in dict.fromkeys(results) if votes[v] == max(votes.values())]
+        final = " and ".join(map(str, winners))
+        lines.append(f"The most votes are {max(votes.values())}, for {final}.")
+        chosen = [i for i, v in numbered if v in winners]
+    else:
+        lines.append(f"Candidate 1: {first}.")
+        for i, v in numbered[1:]:
+            high, low = max(v, first), min(v, first)
+            told = (
+                f"{high} - {low} = {high - low}" if kind == "closest" else "Same" if v == first else "Differs"
+            )
+            lines.append(f"Candidate {i}: {v}. First: {first}. {told}.")
+        if kind == "closest":
+            least = min(abs(v - first) for v in results[1:])
+            lines.append(f"The least is {least}.")
+            chosen = [i for i, v in numbered[1:] if abs(v - first) == least]
+        else:
+            chosen = [i for i, v in numbered if v != first][:1]
+        final = str(results[chosen[0] - 1] if chosen else first)
+    listed = " and ".join(map(str, chosen)) or "0"
+    lines.append(f"The best candidate{'s are' if len(chosen) > 1 else ' is'} {listed}.")
+    return f"{' '.join(lines)} The answer is {final}", final, tuple(chosen)
+
+
+def found_in(documents: Sequence[str], question: str) -> tuple[str, str]:
+    """The hops of a question over documents, each with its document, and the answer."""
+    known: dict[tuple[str, str], tuple[str, int]] = {}
+    for number, text in enumerate(documents, 1):
+        assert " ".join(sentences(text)) == " ".join(m[0] for m in FACT.finditer(text)), "facts, nothing else"
+        for who, verb, what in FACT.findall(text):
+            assert (who, verb) not in known, "a question has one answer"
+            known[who, verb] = what, number
+    asked = {
+        r"For whom does (.+) work\?": "works for", r"Of whom is (.+) a friend\?": "is a friend of",
+        r"Where does (.+) live\?": "lives in", r"What does (.+) like\?": "likes",
+        r"What does (.+) eat\?": "eats", r"Where does (.+) lie\?": "lies in the",
+    }  # fmt: skip
+    [(who, verb)] = [(m[1], verb) for words, verb in asked.items() if (m := re.fullmatch(words, question))]
+    path = [verb]
+    for words, first in (("boss", "works for"), ("friend", "is a friend of"), ("city", "lives in")):
+        if who.startswith(f"the {words} of "):
+            who, path = who.rpartition(" ")[2], [first, verb]
+    hops = []
+    for verb in path:
+        what, number = known[who, verb]
+        hops.append(f"{who} {verb} {what} [{number}].")
+        who = what
+    return f"{' '.join(hops)} The answer is {who}", who
+
+
+def acted(question: str, seen: Sequence[str]) -> tuple[list[str], bool]:
+    """All turns of the tool loop up to the one after the observations seen; is that the last one?"""
+    if found := re.fullmatch(r"(\w+) buys (\d) (\w+) and (\d) (\w+)\. What does \1 pay\?", question):
+        wanted = [(found[3], found[2]), (found[5], found[4])]
+    elif found := re.fullmatch(r"(\w+) buys (\d) (\w+)\. What does \1 pay\?", question):
+        wanted = [(found[3], found[2])]
+    else:
+        found = re.fullmatch(
+            r"What is the difference between the price of (\w+) and the price of (\w+)\?", question
+        )
+        assert found, question
+        wanted = [(found[1], ""), (found[2], "")]
+    turns: list[tuple[str, str]] = []
+    left = list(seen)
+
+    def act(thought: str, action: str) -> str:
+        """Take a turn; raises StopIteration when nothing was observed after it."""
+        turns.append((thought, action))
+        if not left:
+            raise StopIteration
+        if formula := re.fullmatch(r"calc\[(\d+) ([-+*]) (\d+)\]", action):
+            assert left[0] == str(compute(int(formula[1]), formula[2], int(formula[3]))), "calc is right"
+        return left.pop(0)
+
+    with contextlib.suppress(StopIteration):
+        got = []
+        for item, amount in wanted:
+            price = act(f"I need the price of {item}.", f"lookup[{item}]")
+            got.append(act(f"{amount} {item} at {price}.", f"calc[{price} * {amount}]") if amount else price)
+        if not wanted[0][1]:
+            high, low = sorted(map(int, got), reverse=True)
+            got = [act(f"The prices are {got[0]} and {got[1]}.", f"calc[{high} - {low}]")]
+        elif len(got) == 2:
+            got = [act(f"The sum of {got[0]} and {got[1]}.", f"calc[{got[0]} + {got[1]}]")]
+        act("I know the answer.", f"finish[{got[0]}]")
+    assert not left, "every observation belongs to a turn"
+    texts = [f"Thought {i}: {thought} Action {i}: {action}" for i, (thought, action) in enumerate(turns, 1)]
+    return texts, turns[-1][1].startswith("finish")
+
+
+def executed(source: str) -> tuple[str, int]:
+    """What happens when a program runs, line by line, and what it prints."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(source, {})
+    function, call = ast.parse(source).body
+    assert isinstance(function, ast.FunctionDef)
+    name = function.args.args[0].arg
+    value = int(re.fullmatch(r"print\(f\((\d+)\)\)", ast.unparse(call))[1])  # type: ignore[index]
+    lines = [f"{name} = {value}."]
+
+    def go(body: list[ast.stmt]) -> None:
+        nonlocal value
+        for statement in body:
+            if isinstance(statement, ast.If):
+                test = ast.unparse(statement.test).replace(name, str(value))
+                lines.append(f"{test} is {eval(test)}.")
+                if eval(test):
+                    go(statement.body)
+            elif isinstance(statement, ast.For):
+                for _ in eval(ast.unparse(statement.iter)):
+                    go(statement.body)
+            elif isinstance(statement, ast.Assign):
+                formula = ast.unparse(statement.value).replace(name, str(value))
+                value = eval(formula)
+                lines.append(f"{name} = {formula} = {value}.")
+            else:
+                assert ast.unparse(statement) == f"return {name}"
+
+    go(function.body)
+    assert out.getvalue() == f"{value}\n"
+    return f"{' '.join(lines)} The answer is {value}", value
+
+
+def read_message(kind: str, book: str, message: str) -> tuple[str, int]:
+    """What a message comes to for the reader of one book, with the steps."""
+    steps = []
+    if kind == "codebook":
+        means = {word: int(number) for word, number in re.findall(r"(\w+) means (\d+)\.", book)}
+        first, *rest = re.findall(r"(Start with|Add|Take) (\w+)\.", message)
+        assert first[0] == "Start with"
+        value = means[first[1]]
+        moves = [("+" if verb == "Add" else "-", means[word]) for verb, word in rest]
+    elif kind == "units":
+        holds = {unit: int(number) for unit, number in re.findall(r"One (\w+) holds (\d+)\.", book)}
+        first, *rest = sentences(message)
+        packs, unit = re.fullmatch(r"\w+ has (\d+) times a (\w+) of \w+\.", first).groups()  # type: ignore[union-attr]
+        value = int(packs)
+        moves = [("*", holds[unit])]
+        moves += [("+", int(re.fullmatch(r"\w+ has (\d+) more\.", said)[1])) for said in rest]  # type: ignore[index]
+    else:
+        asked = re.fullmatch(r"(\w+) writes to (\w+)\. How many \w+ does (\w+) have\?", book)
+        assert asked
+        assert asked[3] in asked.groups()[:2]
+        pronoun = "I" if asked[3] == asked[1] else "You"
+        value = int(re.search(rf"\b{pronoun} have (\d+) ", message)[1])  # type: ignore[index]
+        steps.append(f"{asked[3]} has {value}.")
+        moves = [("+", int(n)) for n in re.findall(rf"\b{pronoun} get (\d+) more\.", message)]
+    for op, right in moves:
+        steps.append(f"{value} {op} {right} = {compute(value, op, right)}.")
+        value = compute(value, op, right)
+    return f"{' '.join(steps)} The answer is {value}", value
+
+
+def numbered(values: Mapping[str, str], name: str) -> list[str]:
+    """The values of ``name`` with 1, 2 and so on in its braces."""
+    found = []
+    while (key := name.format(len(found) + 1)) in values:
+        found.append(values[key])
+    return found
+
+
+def truth(task: str, kind: str, values: Mapping[str, str]) -> tuple[str, str | None, tuple[int, ...] | None]:
+    """A document's target, answer (None where the prompt does not decide it) and selection."""
+    question = values["user_question"]
+    if task in ("solver", "worker"):
+        steps, own = solved(question)
+        seen = [result(text) for text in numbered(values, "agent_{}_current")]
+        told = verdicts(own, seen) if kind == "inspector" else ""
+        return f"{steps}{told} The answer is {own}", str(own), None
+    if task == "judge":
+        return judged(kind, question, [result(text) for text in numbered(values, "candidate_{}")])
+    if task == "documents":
+        target, answer = found_in(numbered(values, "document_{}"), question)
+        return target, answer, None
+    if task == "tools":
+        turns, last = acted(question, numbered(values, "observation_{}"))
+        return turns[-1], turns[-1].partition("finish[")[2][:-1] if last else None, None
+    target, number = executed(question) if task == "program" else read_message(
+        kind, values["prefix_1"], question
+    )  # fmt: skip
+    return target, str(number), None
+
+
+def trained_document(preset: Preset, agent: int) -> Document:
+    """A document worded as an agent's prompt in a preset, contents aside."""
+    source, flow = preset.task, preset.pipeline
+    assert source is not None
+    rng = random.Random(f"{flow.name} {agent}")
+    task, kind, size, style = source.task, source.kind, source.size, Style("stock")
+    if task == "solver":
+        kind, size = "problem", None
+        if agent == flow.judge:
+            task, kind, size = "judge", "right", len(flow.agents) - 1
+        elif agent > 1:  # inspectors and analysts take turns
+            task, kind, size = "worker", ("analyst", "inspector")[agent % 2 == 0], agent - 1
+    elif task == "tools":
+        size = agent
+    elif task == "program" and agent != flow.final:  # another of the wordings that are trained on
+        style = Style("any")
+    while True:
+        document = make_document(rng, task, kind=kind, size=size, style=style, held_out=True)
+        if style.wording == "stock" or document.pieces[0].text == flow.template(agent).parts[0]:
+            return document
+
+
+# -- documents
+
+
+@pytest.mark.parametrize("task", EVALUATED)
+@given(
+    seed=SEEDS, held_out=st.booleans(), wording=st.sampled_from(WORDINGS), level=st.sampled_from([0, 0.5, 1])
+)
+def test_every_target_is_true(task: str, seed: int, held_out: bool, wording: str, level: float) -> None:
+    style = Style(wording, level)
+    document = make_document(random.Random(seed), task, held_out=held_out, style=style)
+    target, answer, best = truth(task, document.kind, document.values)
+    assert document.target == target
+    assert document.best == best
+    assert answer in (document.answer, None)
+    assert document.task == task
+    assert document.kind in TASKS[task][1]
+    assert all(piece.text for piece in document.pieces)
     assert [p.answer for p in document.pieces] == [False] * (len(document.pieces) - 1) + [True]
-    assert extract_number(document.target) == str(document.answer)
-    assert all(p.text for p in document.pieces)
-    assert 1 <= document.steps <= 3
-    again = make_document(random.Random(seed), task, held_out=held_out, canonical=canonical)
+    named = [p.name for p in document.pieces if p.name]
+    assert len(set(named)) == len(named) == len(document.values)
+    again = make_document(random.Random(seed), task, held_out=held_out, style=style)
     assert again == document
 
 
-@given(seed=SEEDS)
-def test_the_judges_best_is_the_first_right_candidate(seed: int) -> None:
-    document = make_document(random.Random(seed), "judge")
-    shown = [int(extract_number(p.text) or -1) for p in document.pieces[3:-2:2]]
-    assert 2 <= len(shown) <= 5
-    right = [i for i, value in enumerate(shown, 1) if value == document.answer]
-    assert document.best == (right[0] if right else 0)
-    assert int(BEST.search(document.target)[1]) == document.best  # type: ignore[index]
-    for number, value in enumerate(shown, 1):
-        verdict = "right" if number in right else "wrong"
-        assert f"Candidate {number}: {value} {verdict}." in document.target
+@pytest.mark.parametrize("kind", ["inspector", "analyst"])
+@given(seed=SEEDS, wording=st.sampled_from(WORDINGS))
+def test_workers_read_what_their_roles_would_write(kind: str, seed: int, wording: str) -> None:
+    document = make_document(random.Random(seed), "worker", kind=kind, style=Style(wording))
+    headers = [p.text for p in document.pieces[2:-2:2]]
+    texts = numbered(document.values, "agent_{}_current")
+    seen: list[int] = []
+    for header, text in zip(headers, texts, strict=True):
+        told = verdicts(result(text), seen) if re.search("Inspector|Checker", header) else ""
+        assert_solution(document, text, told)
+        seen.append(result(text))
+
+
+@given(seed=SEEDS, kind=st.sampled_from(judging.KINDS))
+def test_judges_read_solutions_inspections_or_results(seed: int, kind: str) -> None:
+    document = make_document(random.Random(seed), "judge", kind=kind)
+    texts = numbered(document.values, "candidate_{}")
+    short = [text == f"The answer is {result(text)}" for text in texts]
+    assert all(short) or not any(short)
+    inspected = not short[0] and "Mine:" in texts[1]
+    for number, text in enumerate(texts if not short[0] else [], 1):
+        seen = [result(other) for other in texts[: number - 1]]
+        assert_solution(document, text, verdicts(result(text), seen) if inspected and number % 2 == 0 else "")
+
+
+def assert_solution(document: Document, text: str, told: str) -> None:
+    """Somebody's text solves the problem, with one slip that is carried on, or none; then what it tells."""
+    steps, own = solved(document.values["user_question"])
+    ending = f"{told} The answer is {result(text)}"
+    assert text.endswith(ending)
+    shown, wanted = chain(text.removesuffix(ending)), chain(steps)
+    assert " ".join(f"{a} {op} {b} = {c}." for a, op, b, c in shown) == text.removesuffix(ending)
+    assert shown[0][0] == wanted[0][0]
+    assert all(a[3] == b[0] for a, b in pairwise(shown)), "each step starts from the last result"
+    assert shown[-1][3] == result(text)
+    slips = sum(
+        compute(a, op, b) != c or (op, b) != right[1:3]
+        for (a, op, b, c), right in zip(shown, wanted, strict=True)
+    )
+    assert slips == (result(text) != own)
+
+
+@given(seed=SEEDS, kind=st.sampled_from(prefixes.KINDS), readers=st.integers(1, 4), steps=st.integers(1, 3))
+def test_messages_are_true_for_every_reader(seed: int, kind: str, readers: int, steps: int) -> None:
+    message = prefixes.draw_message(random.Random(seed), kind, True, 3, steps, readers)
+    assert len(message.books) == len(message.steps) == len(message.values) == readers
+    for book, written, value in zip(message.books, message.steps, message.values, strict=True):
+        assert read_message(kind, book, message.text) == (f"{written} The answer is {value}", value)
+        assert 0 <= value <= 99
+    if kind == "who":
+        about = [book.split()[-2] for book in message.books]
+        assert all(a != b for a, b in pairwise(about)), "readers are asked about one and the other"
+
+
+@pytest.mark.parametrize("kind", ["codebook", "units"])
+def test_a_message_means_different_things(kind: str) -> None:
+    rng = random.Random(0)
+    drawn = [prefixes.draw_message(rng, kind, True, 3, 2, 2) for _ in range(200)]
+    assert sum(len(set(message.values)) == 2 for message in drawn) > 60
 
 
 def test_judges_meet_every_case() -> None:
     rng = random.Random(0)
-    best = [make_document(rng, "judge").best for _ in range(300)]
-    assert set(best) >= {0, 1, 2, 3}
+    for kind in judging.KINDS:
+        best = [make_document(rng, "judge", kind=kind, size=4).best for _ in range(200)]
+        first = {b[0] for b in best if b}
+        assert (() in best) == (kind in ("right", "all", "corrects", "differs")), "candidate 0"
+        assert (max(map(len, best)) > 1) == (kind in ("all", "closest", "majority")), "ties are sets"
+        assert first >= ({2, 3, 4} if kind in ("corrects", "differs", "closest") else {1, 2})
 
 
 def test_the_drill_is_a_chain() -> None:
     document = make_document(random.Random(1), "drill")
     lines = chain(document.target)
-    assert len(lines) == document.steps == 14
-    assert all(tasks.compute(a, op, b) == c for a, op, b, c in lines)
+    assert " ".join(f"{a} {op} {b} = {c}." for a, op, b, c in lines) == document.target
+    assert len(lines) == document.size == 14
+    assert all(compute(a, op, b) == c for a, op, b, c in lines)
     assert all(a[3] == b[0] for a, b in pairwise(lines))
-    assert lines[-1][3] == document.answer
+    assert lines[-1][3] == int(document.answer)
 
 
-def test_what_is_held_out_is_never_trained_on() -> None:
+@given(seed=SEEDS, level=st.sampled_from([0, 0.5, 1]))
+def test_what_is_recalled_is_there(seed: int, level: float) -> None:
+    document = make_document(random.Random(seed), "recall", style=Style(level=level))
+    opening, *shelves, asked, answer = [p.text for p in document.pieces]
+    assert opening == "Recall."
+    known: dict[str, str] = {}
+    if document.kind == "codebook":
+        [words] = shelves
+        told = re.findall(r"((\w+) means) (\d+)\.", words)
+        assert len(told) == document.size
+        known = {stem: f"{number}." for stem, _, number in told}
+    else:
+        headers, texts = shelves[::2], shelves[1::2]
+        assert headers == [f"\nDocument {i}:\n" for i in range(1, document.size + 1)]
+        told = [
+            (f"{who} {verb}", f"{what} [{i}].")
+            for i, t in enumerate(texts, 1)
+            for who, verb, what in FACT.findall(t)
+        ]
+        known = dict(told)
+    assert len(known) == len(told), "each is asked for one thing"
+    found = re.fullmatch(r"\nOf: (.+)\.\n", asked)
+    assert found
+    stems = found[1].split(", ")
+    assert len(set(stems)) == len(stems) == min(8, len(known))
+    assert answer == " ".join(f"{stem} {known[stem]}" for stem in stems)
+    assert answer.endswith(document.answer)
+
+
+@pytest.mark.parametrize(
+    ("task", "sizes", "name"),
+    [
+        ("solver", range(1, 5), None),
+        ("worker", range(1, 5), "agent_{}_current"),
+        ("judge", range(2, 7), "candidate_{}"),
+        ("documents", range(3, 11), "document_{}"),
+        ("tools", range(1, 7), "observation_{}"),
+        ("program", range(1, 5), None),
+        ("prefix", range(1, 3), None),
+    ],
+)
+def test_sizes(task: str, sizes: range, name: str | None) -> None:
+    """Without a wish all sizes occur, with one it is kept; a size is what it says."""
+    rng = random.Random(2)
+    drawn = [make_document(rng, task) for _ in range(300)]
+    assert {d.size for d in drawn} == set(sizes)
+    if task != "tools":  # a loop may have fewer turns
+        drawn = [make_document(rng, task, size=size) for size in sizes]
+        assert [d.size for d in drawn] == list(sizes)
+    for document in drawn:
+        if name:
+            assert len(numbered(document.values, name)) == document.size - (task == "tools")
+        elif task == "solver":
+            assert len(chain(document.target)) == document.size
+        elif task == "program":  # between def and return, print; a branch or a loop counts as one
+            lines = document.values["user_question"].split("\n")[1:-2]
+            assert sum(not line.startswith(" " * 8) for line in lines) == document.size
+
+
+def test_one_slip_makes_a_wrong_solution() -> None:
+    rng = random.Random(4)
+    for _ in range(300):
+        problem = arithmetic.make_problem(rng, rng.randint(1, 4))
+        assert solved(problem.question)[1] == problem.answer
+        assert all(0 <= x <= 99 for line in chain(solved(problem.question)[0]) for x in (line[0], line[3]))
+        text, value = arithmetic.wrong_solution(rng, problem)
+        assert value == result(text) != problem.answer
+
+
+# -- what is kept from training
+
+
+def problem_text(document: Document) -> str:
+    """What the split is made by, from the prompt."""
+    values = document.values
+    question = values["user_question"]
+    if document.task == "documents":
+        return question + " ".join(numbered(values, "document_{}"))
+    if document.task == "prefix":
+        return values["prefix_1"] + question
+    return question
+
+
+@pytest.mark.parametrize("task", EVALUATED)
+def test_what_is_held_out_is_never_trained_on(task: str) -> None:
     rng = random.Random(3)
-    seen = {question(make_document(rng, task)) for task in ("solver", "worker", "judge") for _ in range(200)}
-    held = {
-        question(make_document(rng, task, held_out=True)) for task in ("solver", "judge") for _ in range(60)
-    }
-    assert not seen & held
-    for texts, wanted in ((seen, False), (held, True)):
-        assert all(tasks.Problem(text, (), 0).held_out == wanted for text in texts)
-    share = sum(make_problem(rng, 2).held_out for _ in range(4000)) / 4000
+    for held_out, count in ((False, 150), (True, 60)):
+        texts = [problem_text(make_document(rng, task, held_out=held_out)) for _ in range(count)]
+        assert {hashlib.sha256(text.encode()).digest()[0] % 32 == 0 for text in texts} == {held_out}
+
+
+def test_one_problem_in_32_is_held_out() -> None:
+    rng = random.Random(3)
+    share = sum(arithmetic.make_problem(rng, 2).held_out for _ in range(4000)) / 4000
     assert share == pytest.approx(1 / 32, abs=0.012)
+
+
+# -- wordings and levels
+
+
+@pytest.mark.parametrize("task", EVALUATED)
+def test_unseen_wordings_are_never_trained_on(task: str) -> None:
+    rng = random.Random(6)
+    drawn = {
+        wording: [make_document(rng, task, style=Style(wording)).pieces[0].text for _ in range(250)]
+        for wording in WORDINGS
+    }
+    roles = {wording: {text.split("\n")[0] for text in texts} for wording, texts in drawn.items()}
+    assert not any(unseen in said for unseen in roles["unseen"] for said in roles["any"])
+    assert not roles["unseen"] & roles["stock"]
+    stock = sum(any(role in text for role in roles["stock"]) for text in drawn["any"])
+    assert 0.3 < stock / 250 < 0.9, "what the presets say is a good part of training"
+    assert len(roles["any"]) > 3 * len(roles["stock"])
+    if task in ("solver", "worker", "judge"):
+        openings = {wording: {t.split("\n")[1] for t in texts} for wording, texts in drawn.items()}
+        assert openings["stock"] == {"The task is: "}
+        assert openings["unseen"] == {"Here is the task: ", "Problem: "}
+        assert openings["any"] == {"The task is: ", "Task: ", "The problem is: "}
+
+
+@pytest.mark.parametrize("task", sorted({*EVALUATED} - {"tools"}))
+def test_documents_grow_with_the_level(task: str) -> None:
+    rng = random.Random(7)
+    low, high = (
+        sum(
+            len(p.text) for _ in range(200) for p in make_document(rng, task, style=Style(level=level)).pieces
+        )
+        for level in (0.0, 1.0)
+    )
+    assert low * 1.1 < high
 
 
 # -- the same boundaries in training and in the lab
 
 
-@pytest.mark.parametrize("name", ["math-2", "math-3", "math-4", "math-5"])
+@pytest.mark.parametrize("name", GENERATED)
 def test_training_sees_the_very_ids_of_the_presets_prompts(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = Tokens(tiny.tokenizer())
     packer = Packer(tiny.tokenizer(), Recipe())
-    flow = load_preset(name).pipeline
-    for place, agent in enumerate(flow.order):
-        task: Any = "judge" if agent == flow.judge else "solver" if place == 0 else "worker"
-        document = make_document(random.Random(place), task, others=place or None, canonical=True)
-        texts = [p.text for p in document.pieces[1:-1:2]]
+    preset = load_preset(name)
+    flow = preset.pipeline
+    for agent in flow.order:
+        document = trained_document(preset, agent)
+        texts = [p.text for p in document.pieces if p.name]
         holes = [h.name for h in flow.template(agent).placeholders]
         values = {hole: tokens.encode(text) for hole, text in zip(holes, texts, strict=True)}
         prompt = tokens.prompt(flow, agent, values)
         monkeypatch.setattr(train, "make_document", lambda *_, document=document, **__: document)
-        ids, weights = packer.document(random.Random(0), 1.0)
+        ids, weights = packer.document(random.Random(0), 10**7)
         answer = [*tokens.encode(document.target), tokens.tokenizer.eos_token_id]
         assert ids == [*prompt.ids, *answer]
         assert weights[-len(answer) :] == [1.0] * len(answer)
@@ -156,33 +598,64 @@ def test_training_sees_the_very_ids_of_the_presets_prompts(
 
 
 SMALL = Recipe(
-    tokens=3 * 2 * 192, sequence_tokens=192, batch=2, hidden=32, layers=1, heads=2, kv_heads=1,
-    intermediate=48, context=256, warmup_steps=1,
+    tokens=3 * 2 * 384, sequence_tokens=384, batch=2, hidden=32, layers=1, heads=2, kv_heads=1,
+    intermediate=48, context=512, warmup_steps=1,
 )  # fmt: skip
+GROWN = replace(SMALL, sequence_tokens=1024, batch=3, tokens_before=10**7)
 
 
-@pytest.mark.parametrize("step", [0, 1, 2])
-def test_packed_documents_keep_apart(step: int) -> None:
-    packer = Packer(tiny.tokenizer(), SMALL)
+@pytest.mark.parametrize("recipe", [SMALL, GROWN], ids=["small", "grown"])
+@pytest.mark.parametrize("step", [0, 1])
+def test_packed_documents_keep_apart(recipe: Recipe, step: int) -> None:
+    packer = Packer(tiny.tokenizer(), recipe)
     ids, positions, documents, weights = packer.batch(step)
-    assert ids.shape == positions.shape == documents.shape == weights.shape == (2, 192)
-    for row in range(2):
+    shape = (recipe.batch, recipe.sequence_tokens)
+    assert ids.shape == positions.shape == documents.shape == weights.shape == shape
+    packed: dict[int, tuple[int, int]] = {}  # document: row and tokens
+    for row in range(recipe.batch):
         numbers = documents[row].tolist()
         used = [n for n in numbers if n >= 0]
-        assert used, "a row holds at least one document"
-        assert numbers == used + [-1] * (192 - len(used)), "padding comes last"
+        assert numbers == used + [-1] * (shape[1] - len(used)), "padding comes last"
         assert sorted(used) == used
-        assert set(used) == set(range(max(used) + 1))
         assert not weights[row, len(used) :].any()
-        for number in set(used):
+        for number in dict.fromkeys(used):
+            assert number not in packed
             places = [i for i, n in enumerate(numbers) if n == number]
+            packed[number] = row, len(places)
             assert positions[row, places].tolist() == list(range(len(places)))
             assert ids[row, places[0]] == packer.bos
             assert weights[row, places[0]] == 0
-            if len(places) < 192:
-                assert ids[row, places[-1]] == packer.eos, "no document is cut"
-                assert weights[row, places[-1]] == 1
-            assert (ids[row, places] == packer.bos).sum() == (ids[row, places] == packer.opener).sum() == 1
+            assert ids[row, places[-1]] == packer.eos, "no document is cut"
+            assert weights[row, places[-1]] == 1
+            for token in (packer.bos, packer.opener, packer.eos):
+                assert (ids[row, places] == token).sum() == 1
+    assert sorted(packed) == list(range(len(packed)))
+    assert len(packed) > recipe.batch
+    filled = [0] * recipe.batch
+    for _, (row, length) in sorted(packed.items()):
+        assert row == next(r for r in range(recipe.batch) if filled[r] + length <= shape[1]), "first fit"
+        filled[row] += length
+
+
+def test_first_fit_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document that finds no room is passed over; six of them in a row end the batch."""
+    lengths = iter([6, 6, 4, 5, 3, 5, 5, 5, 5, 5, 1, 2, 2, 2, 2, 2, 2])
+    seen = []
+
+    def document(_: random.Random, tokens_seen: int) -> tuple[list[int], list[float]]:
+        length = next(lengths)
+        seen.append(tokens_seen)
+        return [length] * length, [0.5] * length
+
+    packer = Packer(tiny.tokenizer(), replace(SMALL, sequence_tokens=10, tokens_before=1000))
+    monkeypatch.setattr(packer, "document", document)
+    ids, positions, documents, weights = packer.batch(4)
+    assert next(lengths, None) is None
+    assert set(seen) == {1000 + 4 * 20}
+    assert documents.tolist() == [[0] * 6 + [2] * 4, [1] * 6 + [3] * 3 + [4]]
+    assert ids.tolist() == [[6] * 6 + [4] * 4, [6] * 6 + [3] * 3 + [1]]
+    assert positions.tolist() == [[*range(6), *range(4)], [*range(6), *range(3), 0]]
+    assert weights.eq(0.5).all()
 
 
 def test_a_batch_is_a_function_of_seed_and_step() -> None:
@@ -190,24 +663,112 @@ def test_a_batch_is_a_function_of_seed_and_step() -> None:
     other.batch(0)  # what was packed before does not matter
     assert all(torch.equal(a, b) for a, b in zip(one.batch(2), other.batch(2), strict=True))
     assert not torch.equal(one.batch(1)[0], one.batch(2)[0])
-    seeded = Packer(tiny.tokenizer(), Recipe(**{**vars(SMALL), "seed": 1}))
+    seeded = Packer(tiny.tokenizer(), replace(SMALL, seed=1))
     assert not torch.equal(one.batch(1)[0], seeded.batch(1)[0])
 
 
-@given(st.floats(0, 1))
-def test_shares_sum_to_one(progress: float) -> None:
-    assert sum(share for _, share in mixture(progress)) == pytest.approx(1)
+@given(st.integers(0, 10**8))
+def test_the_curriculum(tokens: int) -> None:
+    shares, level = curriculum(tokens)
+    assert sum(shares.values()) == 100
+    assert set(shares) <= set(TASKS)
+    assert 0 <= level <= curriculum(tokens + 1000)[1] <= 1
+    assert shares == next(row[2] for row in reversed(CURRICULUM) if tokens >= row[0])
+
+
+def test_the_curriculum_by_hand() -> None:
+    levels = {0: 0, 750_000: 0.1, 1_500_000: 0.2, 3_250_000: 0.6, 5_000_000: 1, 10**9: 1}
+    assert {tokens: pytest.approx(curriculum(tokens)[1]) for tokens in levels} == levels
+    assert set(curriculum(10**9)[0]) == set(TASKS), "in the end all tasks are trained"
+
+
+@pytest.mark.parametrize(("tokens", "level", "two_hops"), [(0, 0.0, 0.2), (10**7, 1.0, 0.75)])
+def test_the_packer_follows_the_curriculum(
+    tokens: int, level: float, two_hops: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str | None, Style]] = []
+    document = make_document(random.Random(0), "solver")
+
+    def listening(_: random.Random, task: str, *, kind: str | None, style: Style) -> Document:
+        asked.append((task, kind, style))
+        return document
+
+    monkeypatch.setattr(train, "make_document", listening)
+    packer, rng = Packer(tiny.tokenizer(), SMALL), random.Random(0)
+    for _ in range(4000):
+        packer.document(rng, tokens)
+    assert {style for _, _, style in asked} == {Style("any", level)}
+    counts = Counter(task for task, _, _ in asked)
+    shares = curriculum(tokens)[0]
+    assert {task: count / 40 for task, count in counts.items()} == pytest.approx(shares, abs=2.5)
+    kinds = Counter(kind for task, kind, _ in asked if task == "documents")
+    assert kinds["two-hop"] / kinds.total() == pytest.approx(two_hops, abs=0.06)
+    assert {kind for task, kind, _ in asked if task != "documents"} == {None}
 
 
 def test_the_rate_rises_stays_and_falls_to_zero() -> None:
-    recipe = Recipe(tokens=1000 * 384 * 8)
+    recipe = Recipe(tokens=1000 * 512 * 8, decay_share=0.25)
     factors = [rate_factor(step, recipe) for step in range(recipe.steps)]
     assert recipe.steps == 1000
     assert factors[0] == 0.01
-    assert factors[99] == factors[100] == factors[640] == 1
-    assert factors[-1] == pytest.approx(1 / 350)
+    assert factors[99] == factors[100] == factors[750] == 1
+    assert factors[751] < 1
+    assert factors[-1] == pytest.approx(1 / 250)
     assert all(0 < f <= 1 for f in factors)
     assert all(a >= b for a, b in pairwise(factors[100:]))
+
+
+# -- Muon
+
+
+SHAPES = st.sampled_from([(24, 8), (8, 24), (12, 12), (1, 5), (5, 1)])
+
+
+def by_singular_values(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What five quintic steps make of a matrix, through its decomposition, and the relative values before."""
+    u, s, v = torch.linalg.svd(matrix.double(), full_matrices=False)
+    before = s / s.norm()
+    after = before
+    for _ in range(5):
+        after = 3.4445 * after - 4.7750 * after**3 + 2.0315 * after**5
+    return u @ torch.diag(after) @ v, before
+
+
+@given(seed=SEEDS, shape=SHAPES, scale=st.sampled_from([1e-3, 1.0, 1e3]))
+def test_orthogonalised_matrices(seed: int, shape: tuple[int, int], scale: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    stack = torch.randn(3, *shape, generator=generator) * scale
+    found = orthogonalise(stack)
+    assert found.shape == stack.shape
+    for matrix, made in zip(stack, found, strict=True):
+        wanted, before = by_singular_values(matrix)
+        torch.testing.assert_close(made.double(), wanted, rtol=0, atol=2e-3)
+        after = torch.linalg.svdvals(made)
+        assert after.max() < 1.3
+        # only a direction that hardly occurs stays small
+        assert (before < 0.005).sum() >= (after < 0.3).sum()
+        torch.testing.assert_close(orthogonalise(matrix[None])[0], made, rtol=0, atol=1e-5)
+
+
+def test_muon_by_hand() -> None:
+    """Two steps with Nesterov momentum; the matrices of one shape go together and one has no gradient."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(6, 3), (3, 6), (6, 3), (6, 3)]
+    weights = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
+    before = [w.detach().clone() for w in weights]
+    muon = Muon(weights, lr=0.1, momentum=0.9, weight_decay=0.5)
+    wanted, momentum = [w.double() for w in before], [torch.zeros(shape) for shape in shapes]
+    for _ in range(2):
+        for i, weight in enumerate(weights[:3]):
+            weight.grad = torch.randn(shapes[i], generator=generator)
+            momentum[i] = 0.9 * momentum[i] + 0.1 * weight.grad
+            update, _ = by_singular_values(0.1 * weight.grad + 0.9 * momentum[i])
+            rate = 0.1 * math.sqrt(2) if shapes[i] == (6, 3) else 0.1
+            wanted[i] = wanted[i] * (1 - 0.1 * 0.5) - rate * update
+        muon.step()
+    for weight, value in zip(weights, wanted, strict=True):
+        torch.testing.assert_close(weight.detach().double(), value, rtol=0, atol=1e-3)
+    assert torch.equal(weights[3].detach(), before[3])
 
 
 # -- training
@@ -216,79 +777,304 @@ def test_the_rate_rises_stays_and_falls_to_zero() -> None:
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> Any:
     def save_tokenizer(folder: Path, seed: int = 0) -> Any:
+        assert not (folder / "tokenizer.json").exists(), "a resumed training keeps its vocabulary"
         tiny.tokenizer().save_pretrained(folder)
         return tiny.tokenizer()
 
     monkeypatch.setattr(train, "save_tokenizer", save_tokenizer)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # bit for bit is a promise of the CPU
 
-    def go(folder: Path, **more: Any) -> tuple[list[float], dict[str, Any]]:
-        train.train(folder, SMALL, compile_model=False, **more)
+    def go(folder: Path, recipe: Recipe = SMALL, **more: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        train.train(folder, recipe, compile_model=False, **more)
         rows = [json.loads(x) for x in (folder / "train.jsonl").read_text(encoding="utf-8").splitlines()]
-        state = torch.load(folder / "checkpoint.pt", weights_only=True)
-        return [r["answer_loss"] for r in rows], state
+        return rows, torch.load(folder / "checkpoint.pt", weights_only=True)
 
     return go
 
 
 def test_training_repeats_and_resumes(training: Any, tmp_path: Path) -> None:
-    losses, state = training(tmp_path / "one")
+    rows, state = training(tmp_path / "one")
     assert state["step"] == SMALL.steps == 3
-    assert all(math.isfinite(x) and x > 0 for x in losses)
+    assert [(r["step"], r["tokens"]) for r in rows] == [(3, 3 * 768)]
+    assert math.isfinite(rows[0]["answer_loss"])
+    assert rows[0]["answer_loss"] > 0
     again, same = training(tmp_path / "again")
-    assert again == losses
+    assert again[0]["answer_loss"] == rows[0]["answer_loss"]
     training(tmp_path / "halves", stop_after_steps=1)
     assert torch.load(tmp_path / "halves" / "checkpoint.pt", weights_only=True)["step"] == 1
     _, resumed = training(tmp_path / "halves")
     for other in (same, resumed):
         assert other["step"] == 3
         assert all(torch.equal(state["model"][name], other["model"][name]) for name in state["model"])
-    other_seed = Recipe(**{**vars(SMALL), "seed": 1})
-    assert not torch.equal(
-        train.build_model(other_seed, tiny.tokenizer()).lm_head.weight,
-        train.build_model(SMALL, tiny.tokenizer()).lm_head.weight,
-    )
+    untrained = train.build_model(SMALL, tiny.tokenizer()).state_dict()
+    assert not any(torch.equal(untrained[name], state["model"][name]) for name in untrained)
+    seeded = train.build_model(replace(SMALL, seed=1), tiny.tokenizer())
+    assert not torch.equal(seeded.lm_head.weight, untrained["lm_head.weight"])
     # a finished training has nothing left to do, and its export is a model of the lab
     _, done = training(tmp_path / "one")
     assert done["step"] == 3
     loaded = load_model(str(tmp_path / "one" / "export"), device="cpu", dtype="fp32")
     assert loaded.info.certificate.relocatable
     facts = json.loads((tmp_path / "one" / "export" / "recipe.json").read_text(encoding="utf-8"))
-    assert (facts["step"], facts["tokens_seen"], facts["hidden"]) == (3, 3 * 2 * 192, 32)
+    assert (facts["step"], facts["tokens_seen"], facts["hidden"]) == (3, 3 * 768, 32)
     for name, tensor in loaded.module.state_dict().items():
         assert torch.equal(tensor, state["model"][name].bfloat16().float())
+
+
+def test_training_goes_on_from_other_weights(training: Any, tmp_path: Path) -> None:
+    """At a rate of zero, a run that begins with a model's weights ends with them, rounded as exported."""
+    _, first = training(tmp_path / "first", stop_after_steps=2)
+    still = replace(SMALL, tokens=768, tokens_before=5000, muon_rate=0.0, adam_rate=0.0, seed=9)
+    export = tmp_path / "first" / "export"
+    # save_tokenizer is not asked for one: a tokenizer comes with the weights
+    rows, second = training(tmp_path / "second", still, init=export)
+    assert rows[-1]["tokens"] == 5000 + 768
+    assert all(torch.equal(second["model"][n], w.bfloat16().float()) for n, w in first["model"].items())
+    own = (tmp_path / "second" / "export" / "tokenizer.json").read_text(encoding="utf-8")
+    assert own == (export / "tokenizer.json").read_text(encoding="utf-8")
+    facts = json.loads((tmp_path / "second" / "export" / "recipe.json").read_text(encoding="utf-8"))
+    assert facts["tokens_seen"] == 5000 + 768
+
+
+def test_training_is_looked_at_on_the_way(training: Any, tmp_path: Path) -> None:
+    def check(export: Path) -> dict[str, Any]:
+        return {"seen": json.loads((export / "recipe.json").read_text(encoding="utf-8"))["step"]}
+
+    training(tmp_path, check_every=2, check=check)
+    [row] = (tmp_path / "checks.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(row) == {"step": 2, "tokens": 2 * 768, "seen": 2}
+
+
+def test_the_small_model_has_a_third_of_the_parameters() -> None:
+    class Vocabulary(SimpleNamespace):
+        def __len__(self) -> int:
+            return VOCABULARY
+
+    tokens = Vocabulary(bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    counts = {
+        name: sum(p.numel() for p in train.build_model(Recipe(**shape), tokens).parameters())
+        for name, shape in SIZES.items()
+    }
+    assert 2.5 < counts["main"] / counts["small"] < 4
 
 
 # -- evaluation
 
 
-def test_evaluation_reads_what_the_lab_reads(
-    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = random.Random(5)
-    documents = [
-        make_document(rng, task, held_out=True, canonical=True) for task in ("solver", "worker", "judge")
-    ]
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A random model does not stop by itself."""
+    monkeypatch.setattr(evaluation, "MAX_ANSWER", 6)
+    return 6
+
+
+def drawn(count: int = 6, wording: str = "stock") -> list[Document]:
+    return [d for task in EVALUATED for d in held_out_documents(task, count, wording, 0)]
+
+
+def test_held_out_documents() -> None:
+    for task in EVALUATED:
+        documents = held_out_documents(task, 12, "stock", 0)
+        kinds = TASKS[task][1]
+        assert [d.kind for d in documents] == [kinds[i % len(kinds)] for i in range(12)]
+        assert documents == held_out_documents(task, 12, "stock", 0)
+        assert documents[:5] == held_out_documents(task, 5, "stock", 0)
+        assert documents != held_out_documents(task, 12, "stock", 1)
+        for text in map(problem_text, documents):
+            assert hashlib.sha256(text.encode()).digest()[0] % 32 == 0
+    assert {d.size for d in held_out_documents("judge", 12, "any", 0, size=4)} == {4}
+
+
+def test_evaluation_reads_what_the_lab_reads(tiny_model: LoadedModel, brief: int) -> None:
+    documents = [held_out_documents(task, 1, "stock", 0)[0] for task in EVALUATED]
     texts = answers(tiny_model, documents, batch=2)
-    assert len(texts) == 3
-    assert texts == answers(tiny_model, documents, batch=3), "batching must not show"
+    assert texts == answers(tiny_model, documents, batch=5), "batching must not show"
+    for document, text in zip(documents, texts, strict=True):
+        *_, done = LabSession(tiny_model).run(as_request(document, (MethodChoice("dense"),)))
+        assert isinstance(done, RunDone)
+        [outcome] = done.record.outcomes
+        assert outcome.text == text
+        tokens = tiny_model.tokens
+        ids = [i for piece in document.pieces[:-1] for i in tokens.encode(piece.text)]
+        assert done.record.prompts[0].token_ids.tolist() == [*tokens.opening, *ids, *tokens.closing]
 
 
-def test_evaluation_scores_by_hand(tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Perfect answers score 1 throughout; a judge that names the wrong candidate loses only the selection."""
-    monkeypatch.setattr(
-        "backend.embedded.evaluate.answers", lambda _, documents: [d.target for d in documents]
+def test_a_document_as_a_request() -> None:
+    for document in drawn():
+        asked = as_request(document, (MethodChoice("dense"),))
+        assert asked.pipeline.check_values(asked.values) == asked.values
+        assert list(asked.values.values()) == [p.text for p in document.pieces if p.name]
+        assert asked.pipeline.scoring == ("selection" if document.task == "judge" else "text")
+        assert asked.expected == (document.selection if document.task == "judge" else document.answer)
+
+
+def judge_of(best: tuple[int, ...]) -> Document:
+    """A judge's document with a selection that was wished for."""
+    rng = random.Random(1)
+    while True:
+        document = make_document(rng, "judge", kind="all", size=4)
+        if document.best == best:
+            return document
+
+
+def test_marks_by_hand() -> None:
+    judge = judge_of((1, 3))
+    answer = judge.answer
+    every = {"exact": True, "answer": True, "selection": True}
+    assert marks(judge, judge.target) == every
+    said = "The best candidates are {}. The answer is {}"
+    loose = every | {"exact": False}
+    assert marks(judge, said.format("3, 1", answer)) == loose, "a selection is a set"
+    assert marks(judge, said.format("1 and 2", answer)) == loose | {"selection": False}
+    assert marks(judge, said.format("1", answer)) == loose | {"selection": False}
+    assert marks(judge, said.format("1 and 3", answer + "0")) == loose | {"answer": False}
+    assert marks(judge, "") == dict.fromkeys(every, False)
+    none = judge_of(())
+    assert marks(none, f"The best candidate is 0. The answer is {none.answer}")["selection"]
+    reader = held_out_documents("documents", 1, "stock", 0)[0]
+    assert marks(reader, f"The answer is {reader.answer.upper()}.") == {"exact": False, "answer": True}
+    assert marks(reader, f"The answer is not {reader.answer}") == {"exact": False, "answer": False}
+    turn = make_document(random.Random(0), "tools", kind="one item", size=2)
+    assert marks(turn, turn.target) == {"exact": True, "answer": True}
+    assert marks(turn, f"{turn.target} The answer is {turn.answer}") == {"exact": False, "answer": False}
+
+
+def test_tally_by_hand() -> None:
+    rng = random.Random(0)
+    one, two = (make_document(rng, "program", kind=kind, size=2) for kind in ("straight", "loop"))
+    report = tally([one, two], [one.target, f"The answer is {two.answer}"])
+    whole = {"share": 1.0, "n": 2, "ci": [0.342, 1.0]}
+    half = {"share": 0.5, "n": 2, "ci": [0.095, 0.905]}
+    assert report["all"] == report["size 2"] == {"answer": whole, "exact": half}
+    assert report["kind straight"]["exact"] == report["kind straight"]["answer"]
+    assert report["kind loop"]["exact"] == {"share": 0.0, "n": 1, "ci": [0.0, 0.793]}
+    assert set(report) == {"all", "size 2", "kind straight", "kind loop"}
+    with pytest.raises(ValueError, match="zip"):
+        tally([one, two], [one.target])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "lost"),
+    [
+        (lambda text: text, set()),
+        (lambda text: text + ".", {"exact"}),
+        (lambda text: re.sub(r"(The best candidates? (?:is|are)) [^.]*", r"\1 9", text), {"selection"}),
+        (lambda text: text.replace("The answer is", "The answer is not"), {"exact", "answer"}),
+        (lambda text: "", {"exact", "answer", "selection"}),
+    ],
+    ids=["perfect", "one sign more", "wrong candidate", "denied", "silent"],
+)
+def test_evaluation_scores_by_hand(spoil: Any, lost: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "answers", lambda _, documents: [spoil(d.target) for d in documents])
+    report = evaluate(None, count=12)  # type: ignore[arg-type]
+    assert set(report) == {f"{task}, {w}" for task in (*EVALUATED, "judge of 4") for w in WORDINGS}
+    for name, groups in report.items():
+        task = name.partition(",")[0]
+        judge = task.startswith("judge")
+        kinds = [rows for group, rows in groups.items() if group.startswith("kind ")]
+        assert len(kinds) == len(TASKS[task.split()[0]][1])
+        assert {rows["exact"]["n"] for rows in kinds} == {12 // len(kinds)}
+        assert set(groups["all"]) == {"exact", "answer"} | ({"selection"} if judge else set())
+        gone = set(lost)
+        if task == "tools":  # a turn counts as a whole, and has no words of an answer
+            gone = (
+                {"exact", "answer"} if spoil("Action 1: lookup[keys]") != "Action 1: lookup[keys]" else set()
+            )
+        elif judge and "selection" in lost:
+            gone |= {"exact"}
+        elif not judge and lost == {"selection"}:
+            gone = set()
+        for mark, found in groups["all"].items():
+            assert found["n"] == 12
+            assert found["share"] == (mark not in gone), (name, mark)
+    if not lost:
+        assert set(report["judge of 4, any"]) == {"all", "size 4", *(f"kind {k}" for k in judging.KINDS)}
+
+
+# -- suitability
+
+
+def test_suitability_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dense always right, naive on every other document, and a masked judge that is never right."""
+    ran: list[Any] = []
+    drawn = [d for task in EVALUATED for d in held_out_documents(task, 4, "stock", 0)]
+
+    class Session:
+        def __init__(self, model: Any) -> None:
+            self.fresh = True
+
+        def run(self, request: Any) -> Iterator[Any]:
+            assert self.fresh, "a session of its own for every document"
+            self.fresh = False
+            ran.append(request)
+            document = drawn[len(ran) - 1]
+            outcomes = [
+                SimpleNamespace(method="dense", text=document.target),
+                SimpleNamespace(method="naive", text=document.target if len(ran) % 2 == 0 else "no"),
+            ]
+            yield RunDone(SimpleNamespace(outcomes=outcomes))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(evaluation, "LabSession", Session)
+    monkeypatch.setattr(evaluation, "masked_answer", lambda _, d: "The best candidate is 9.")
+    report = suitability(None, count=4)  # type: ignore[arg-type]
+    assert list(report) == list(EVALUATED)
+    assert len(ran) == 4 * len(EVALUATED)
+    for task, rows in report.items():
+        assert (rows["dense"]["share"], rows["naive"]["share"]) == (1, 0.5)
+        assert {row["n"] for row in rows.values()} == {4}
+        assert ("masked" in rows) == (task == "judge")
+    assert report["judge"]["masked"]["share"] == 0
+    monkeypatch.setattr(evaluation, "masked_answer", lambda _, d: d.target)
+    ran.clear()
+    assert suitability(None, count=4)["judge"]["masked"]["share"] == 1  # type: ignore[arg-type]
+
+
+def test_suitability_of_the_tiny_model(tiny_model: LoadedModel, brief: int) -> None:
+    """A random model runs through it and knows nothing."""
+    report = suitability(tiny_model, count=1)
+    none = {"share": 0.0, "n": 1, "ci": [0.0, 0.793]}
+    assert report == {
+        task: dict.fromkeys(("dense", "naive", *(["masked"] if task == "judge" else [])), none)
+        for task in EVALUATED
+    }
+
+
+def judge_over(count: int) -> Document:
+    return make_document(random.Random(count), "judge", kind="right", size=count, style=Style("stock", 0.0))
+
+
+def first_logits(model: LoadedModel, document: Document) -> torch.Tensor:
+    """The logits of the first token that a masked judge writes."""
+    seen = []
+    hook = model.module.register_forward_hook(lambda _, __, out: seen.append(out.logits[0, -1]))
+    try:
+        masked_answer(model, document)
+    finally:
+        hook.remove()
+    return seen[0]
+
+
+@torch.inference_mode()
+def test_masking_hides_the_candidates_from_each_other(tiny_model: LoadedModel, brief: int) -> None:
+    alone = judge_over(1)
+    assert [masked_answer(tiny_model, alone)] == answers(tiny_model, [alone]), "there is nothing to hide"
+    document = judge_over(2)
+    tokens = tiny_model.tokens
+    parts = [(None, tokens.opening)]
+    parts += [(piece.name, tokens.encode(piece.text)) for piece in document.pieces[:-1]]
+    parts += [(None, tokens.closing)]
+    ids = [i for _, part in parts for i in part]
+    names = [name for name, part in parts for _ in part]
+    open_mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
+    mask = open_mask.clone()
+    for reader, name in enumerate(names):
+        for place in range(reader):
+            mask[reader, place] &= {name, names[place]} != {"candidate_1", "candidate_2"}
+    assert not torch.equal(mask, open_mask)
+    hidden, plain = (
+        tiny_model.module(input_ids=torch.tensor([ids]), attention_mask=seen[None, None]).logits[0, -1]
+        for seen in (mask, open_mask)
     )
-    report = evaluate(tiny_model, count=12)
-    for name in ("solver", "worker", "judge"):
-        for wording in ("stock wording", "any wording"):
-            scores = report[f"{name}, {wording}"]
-            assert scores["answer"]["share"] == scores["exact"]["share"] == 1
-            assert scores["answer"]["n"] == 12
-            assert ("selection" in scores) == (name == "judge")
-    monkeypatch.setattr(
-        "backend.embedded.evaluate.answers",
-        lambda _, documents: [BEST.sub("The best candidate is 9", d.target) for d in documents],
-    )
-    judge = evaluate(tiny_model, count=12)["judge, stock wording"]
-    assert (judge["answer"]["share"], judge["selection"]["share"], judge["exact"]["share"]) == (1, 0, 0)
+    found = first_logits(tiny_model, document)
+    assert tiny.error(found, hidden) <= tiny.TOLERANCE
+    assert tiny.error(found, plain) > 100 * tiny.TOLERANCE

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.answers import extract_number, same_answer
+from backend.codec import decode, encode
 from backend.errors import PromptError
 from backend.prompts import MAX_TEXT, Agent, Pipeline, Placeholder, PromptTemplate, notices
-from backend.records import decode, encode
 
 NAMES = (
     "user_question",
@@ -323,7 +323,7 @@ def test_values_are_filled_and_ordered() -> None:
         (
             {"user_question": "q", "passage": "p", "agent_1_current": "red"},
             "values.agent_1_current",
-            "writes it",
+            "the run itself fills it",
         ),
         ({"user_question": "q", "passage": "p", "x\ud800": "red"}, "values", "user_question, passage"),
     ],

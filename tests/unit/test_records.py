@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import QUESTIONS, request, run
 
+from backend.codec import decode, encode
 from backend.errors import RecordError
 from backend.model import LoadedModel
-from backend.records import FORMAT, Decoding, MethodChoice, RunRecord, decode, encode
+from backend.records import FORMAT, Decoding, MethodChoice, RunRecord
 from backend.session import LabSession
 
 

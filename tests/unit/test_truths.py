@@ -21,7 +21,7 @@ from tiny import QUESTIONS, TOLERANCE, Walk, assert_same, caches, error, request
 
 from backend.engine import Engine, mix
 from backend.errors import BudgetError, OptionError, PromptError, RunCancelled
-from backend.kv import KVCache
+from backend.kv import KVCache, KVOffset
 from backend.methods.base import Arrived, Blend, Clock, Dense, Plan, Step, Term
 from backend.methods.kvcomm import KVCommMethod, KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
@@ -642,3 +642,45 @@ def test_a_cache_keeps_its_content_when_it_grows(tiny_model: LoadedModel) -> Non
     assert cache.length == cache.capacity == 30
     assert error(logits, wanted) <= TOLERANCE
     assert caches(cache, whole, 30) <= TOLERANCE
+
+
+def test_weights_may_differ_by_channel_and_between_keys_and_values(walked: Walk) -> None:
+    """Terms of any weights are a weighted sum, written out here for one span."""
+    context, real = walked.contexts[2], walked.real(2)
+    span = next(s for s in context.prompt.spans if s.start > 0 and s.end - s.start > 2)
+    base, total = real.slice(span.start, span.end), len(context.prompt.ids)
+    shape = (*base.keys.shape[:2], 1, base.keys.shape[3])
+    offsets = [KVOffset(torch.randn_like(base.keys), torch.randn_like(base.values)) for _ in range(2)]
+    key_weights, value_weights = torch.rand(2, *shape), torch.rand(2, *shape)
+    terms = tuple(Term(key_weights[i], offsets[i], 0, value_weights[i], shift=7 * i) for i in range(2))
+    steps = (
+        Step(0, span.start, Dense("")),
+        Step(span.start, span.end, Blend(base, terms, first_layer=1)),
+        Step(span.end, total, Dense("")),
+    )
+    found = walked.execute(2, Plan(steps, "partial", ""))
+    rotation = walked.engine.model.rotation
+    places = torch.arange(span.start, span.end)
+    keys = rotation.rotate(base.keys, places)
+    values = base.values.clone()
+    for i in range(2):
+        # the offset stands where its anchor stood, 7 * i places on, when its channels are weighed
+        shifted = rotation.rotate(offsets[i].keys, torch.full_like(places, 7 * i))
+        turned = rotation.rotate(key_weights[i] * shifted, places)
+        keys[1:] += turned[1:]
+        values[1:] += (value_weights[i] * offsets[i].values)[1:]
+    at = slice(span.start, span.end)
+    assert error(found.cache.keys[:, 0, :, at], keys) <= TOLERANCE
+    assert error(found.cache.values[:, 0, :, at], values) <= TOLERANCE
+
+
+def test_layer_zero_needs_no_offset(walked: Walk) -> None:
+    """Its keys and values depend on the token alone, so leaving it out (as shipped) changes nothing."""
+    for context in walked.contexts.values():
+        for sample in context.samples.values():
+            for seen in sample.offsets.values():
+                for offset in (seen.placeholder, *seen.followers.values()):
+                    assert float(offset.keys[0].abs().max()) <= TOLERANCE
+                    assert float(offset.values[0].abs().max()) <= TOLERANCE
+                    if offset.tokens > 1:
+                        assert float(offset.values[1:].abs().max()) > 100 * TOLERANCE

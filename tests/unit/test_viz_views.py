@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_record import make_pipeline, make_record
+from fake_record import make_pipeline, make_proximity, make_record
 
 from viz.anchors import gate_view, pool_table, weights_view
 from viz.comparison import comparison_html, live_html
@@ -17,6 +17,8 @@ from viz.glossary import GLOSSARY, term
 from viz.graph import graph_svg
 from viz.offsets import error_by_layer, error_map, kl_along_answer, offset_by_layer
 from viz.pills import template_html
+from viz.proximity import examples
+from viz.proximity import views as proximity_views
 from viz.registry import TABS, Selection, default_selection, valid_selection
 from viz.strip import strip_html
 from viz.summary import memory_view, record_html
@@ -24,7 +26,7 @@ from viz.textdiff import diff_html
 from viz.theme import PLOTLY_DARK, PLOTLY_LIGHT, css_variables, method_styles, script, stylesheet
 from viz.timing import ttft_view
 from viz.verdict import verdict_html
-from viz.words import number
+from viz.words import number, visible
 
 EVIL = "<script>alert(1)</script> \"quoted\" & 'single' {braces} </p> --> <!--"
 
@@ -278,6 +280,52 @@ def test_templates_show_placeholders():
     html = template_html(make_pipeline(3), 2)
     assert 'data-placeholder="agent_1_current"' in html
     assert "answer of Math Solver" in html
+
+
+@pytest.mark.parametrize("theme", [PLOTLY_LIGHT, PLOTLY_DARK])
+@pytest.mark.parametrize(("pairs", "layers"), [(9, 1), (12, 4), (300, 40)])
+def test_a_measurement_draws(pairs, layers, theme):
+    record = make_proximity(pairs, layers, texts=(EVIL, " the", "", "\u202eabc"))
+    found = proximity_views(record)
+    assert len({view.key for view in found}) == 5
+    for view in found:
+        assert view.title
+        assert view.finding
+        assert view.how_to_read
+        assert "nan" not in view.finding.lower()
+        drawing = json.loads(view.json())
+        # the page lays a theme over every axis, and no figure names a colour of its own for text
+        assert set(theme) >= {"xaxis", "yaxis", "font"}
+        assert "color" not in drawing["layout"].get("title", {})
+        assert len(view.rows) == view.csv().count("\n") - 1
+        assert all(len(row) == len(view.columns) for row in view.rows)
+        assert "nan" not in view.csv().lower()
+        assert "<script" not in view.json().replace("\\u003c", "<")
+
+
+def test_pairs_are_shown_with_nothing_hidden():
+    html = card_html(examples(make_proximity(30, texts=(EVIL, " the\n", "\u202e", "\ufffd", ""))))
+    assert html.count("<tr>") == 13
+    for shown in ("␣the↵", "\\u202e", "\ufffd", "(nothing)", "&lt;script&gt;"):
+        assert shown in html
+    assert "<script" not in html
+    assert "\u202e" not in html
+    assert [html.count(f"<td>{label}</td>") for label in ("near", "mid", "far")] == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (" a b", "␣a␣b"),
+        ("\t\r\n", "⇥␍↵"),
+        ("\x00\x7f\u00a0\u200b\ue000", "\\u0000\\u007f\\u00a0\\u200b\\ue000"),
+        ("\u0301", "◌\u0301"),
+        ("e\u0301", "e\u0301"),
+        ("日本🙂", "日本🙂"),
+    ],
+)
+def test_odd_characters_are_visible(text, shown):
+    assert visible(text) == shown
 
 
 def test_selection_survives_another_record():

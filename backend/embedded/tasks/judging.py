@@ -1,0 +1,183 @@
+"""Judges over 2 to 6 candidates, with verdicts that need the candidates to be compared.
+
+A judge goes through the candidates one by one, restates each result beside the number it is compared
+with, says its verdict, and only then names the best. Ties are reported as sets.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from backend.embedded.tasks.arithmetic import (
+    Problem,
+    checked,
+    draw_problem,
+    question_pieces,
+    solution_text,
+    wrong_solution,
+)
+from backend.embedded.tasks.base import Document, Piece, Style, Wording
+
+# kind: what the judge selects
+ROLES = {
+    # the first candidate that is right
+    "right": Wording(
+        "You are the judge. Check the candidates, select the first right one and give the final answer.",
+        (
+            "You are the top decision maker. Check the candidates one by one and select the first right one.",
+            "You judge the work of others. Which candidate is the first right one?",
+        ),
+        ("You are the judge of a team. Go through the candidates and find the first right one.",),
+    ),
+    # every candidate that is right, a set
+    "all": Wording(
+        "You are the judge. Check the candidates, select all right ones and give the final answer.",
+        (
+            "You are the top decision maker. Check the candidates one by one and select all right ones.",
+            "You judge the work of others. Which candidates are right? Name all right ones.",
+        ),
+        ("You are the judge of a team. Go through the candidates and find all right ones.",),
+    ),
+    # the first candidate that is right after a wrong one
+    "corrects": Wording(
+        "You are the judge. Select the first candidate that corrects an earlier one.",
+        (
+            "You are the top decision maker. Which candidate corrects an earlier one?",
+            "You judge the work of others. Find the candidate that corrects a mistake of an earlier one.",
+        ),
+        ("You are the judge of a team. Go through the candidates. Who corrects an earlier one?",),
+    ),
+    # the first candidate with another result than candidate 1
+    "differs": Wording(
+        "You are the judge. Select the first candidate that differs from candidate 1.",
+        (
+            "You are the top decision maker. Which candidate is the first that differs from candidate 1?",
+            "You judge the work of others. Find the first one that differs from candidate 1.",
+        ),
+        ("You are the judge of a team. Go through the candidates. Who differs first from candidate 1?",),
+    ),
+    # the candidates whose result is nearest to candidate 1's
+    "closest": Wording(
+        "You are the judge. Select the candidate that is closest to candidate 1.",
+        (
+            "You are the top decision maker. Which candidate is closest to candidate 1?",
+            "You judge the work of others. Find the one that comes closest to candidate 1.",
+        ),
+        ("You are the judge of a team. Go through the candidates. Who is closest to candidate 1?",),
+    ),
+    # the candidates with the result that most of them have
+    "majority": Wording(
+        "You are the judge. Count the votes and select the candidates of the majority.",
+        (
+            "You are the top decision maker. Follow the majority of the candidates.",
+            "You judge the work of others. Count the votes. What does the majority say?",
+        ),
+        ("You are the judge of a team. Go through the candidates, count and find the majority.",),
+    ),
+}
+KINDS = tuple(ROLES)
+
+
+def selection_text(best: tuple[int, ...]) -> str:
+    """``The best candidate is 2.``, ``The best candidates are 1 and 3.``, or candidate 0 for none."""
+    if len(best) > 1:
+        return f"The best candidates are {' and '.join(map(str, best))}."
+    return f"The best candidate is {best[0] if best else 0}."
+
+
+def judgement(kind: str, problem: Problem, results: list[int]) -> tuple[str, tuple[int, ...], str]:
+    """The judge's text up to its answer, the selected candidates and the final answer."""
+    lines: list[str] = []
+    marks: list[bool] = []
+    answer = problem.answer
+    first = results[0]
+    if kind in ("right", "all", "corrects"):
+        lines.append(solution_text(problem.steps).rpartition(" The answer")[0])
+    wrong_before = False
+    votes: Counter[int] = Counter()
+    distances: list[int] = []
+    for number, value in enumerate(results, 1):
+        start = f"Candidate {number}: {value}."
+        if kind in ("right", "all", "corrects"):
+            good = value == answer
+            word = "Wrong"
+            if good:
+                word = "Corrects" if kind == "corrects" and wrong_before else "Right"
+            wrong_before = wrong_before or not good
+            lines.append(f"{start} Mine: {answer}. {word}.")
+            marks.append(word == "Corrects" if kind == "corrects" else good)
+        elif kind == "majority":
+            votes[value] += 1
+            lines.append(f"{start} Vote {votes[value]}.")
+        elif number == 1:
+            lines.append(start)
+            marks.append(False)
+        elif kind == "differs":
+            marks.append(value != first)
+            lines.append(f"{start} First: {first}. {'Differs' if marks[-1] else 'Same'}.")
+        else:
+            high, low = max(value, first), min(value, first)
+            distances.append(high - low)
+            lines.append(f"{start} First: {first}. {high} - {low} = {high - low}.")
+    if kind == "majority":
+        most = max(votes.values())
+        winners = [value for value, count in votes.items() if count == most]
+        lines.append(f"The most votes are {most}, for {' and '.join(map(str, winners))}.")
+        best = tuple(i for i, value in enumerate(results, 1) if value in winners)
+        final = " and ".join(map(str, winners))
+    elif kind == "closest":
+        least = min(distances)
+        lines.append(f"The least is {least}.")
+        best = tuple(i for i, distance in enumerate(distances, 2) if distance == least)
+        final = str(results[best[0] - 1])
+    else:
+        found = tuple(i for i, mark in enumerate(marks, 1) if mark)
+        best = found if kind == "all" else found[:1]
+        final = str(answer)
+        if kind == "differs":
+            final = str(results[best[0] - 1] if best else first)
+    lines.append(selection_text(best))
+    return " ".join(lines), best, final
+
+
+def draw_results(rng: random.Random, kind: str, problem: Problem, count: int) -> list[tuple[str, int]]:
+    """Texts and results of the candidates: a few different solutions, some of them shared."""
+    pool = [(solution_text(problem.steps), problem.answer)]
+    for _ in range(count if kind == "closest" else 2):
+        pool.append(wrong_solution(rng, problem))
+    if kind in ("right", "all", "corrects"):
+        share = rng.choice((0.25, 0.5, 0.75))
+        rest = (1 - share) / (len(pool) - 1)
+        return rng.choices(pool, [share, *[rest] * (len(pool) - 1)], k=count)
+    rng.shuffle(pool)
+    if kind == "differs":
+        return rng.choices(pool, [0.65, 0.25, 0.1], k=count)
+    return rng.choices(pool, k=count)
+
+
+def make_judge(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+    """(c) A judge over ``size`` candidates (else 2 to 6), who reads whole solutions or only results.
+
+    Some candidates are inspectors, whose texts speak of the results before theirs (as in the presets
+    where agents work one after the other).
+    """
+    problem = draw_problem(rng, held, style.upto(rng, 1, 3))
+    count = size or min(style.upto(rng, 2, 6), style.upto(rng, 2, 6))
+    short = rng.random() > 0.2 + 0.6 * style.level and style.wording == "any"
+    header = "\nCandidate {i}:\n"
+    if style.wording == "any" and rng.random() < 0.15:
+        header = "\nAnswer of candidate {i}:\n"
+    inspected = rng.random() < 0.35
+    pieces = question_pieces(rng, style, ROLES[kind], problem)
+    results: list[int] = []
+    for number, (text, value) in enumerate(draw_results(rng, kind, problem, count), 1):
+        pieces.append(Piece(header.format(i=number)))
+        shown = f"The answer is {value}" if short else text
+        if inspected and not short and number % 2 == 0:
+            shown = checked(text, results)
+        pieces.append(Piece(shown, name=f"candidate_{number}"))
+        results.append(value)
+    text, best, final = judgement(kind, problem, results)
+    pieces += [Piece("\n"), Piece(f"{text} The answer is {final}", answer=True)]
+    return Document("judge", kind, tuple(pieces), final, count, best)

@@ -1,0 +1,166 @@
+"""Finished rows to outcomes: what a record keeps of one agent under one method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from backend.answers import extract_answer, right
+from backend.engine import Engine, Prefill
+from backend.methods.base import Blend, Dense
+from backend.probes.fidelity import fidelity, largest_difference
+from backend.probes.offsets import cache_error, offset_probe
+from backend.records import (
+    COMPUTED,
+    CORRECTED,
+    REUSED,
+    OffsetProbe,
+    Outcome,
+    Prompt,
+    RunRequest,
+    SpanAction,
+    Timing,
+)
+from backend.store import ObservationLog, PromptInContext
+from backend.streams import Lane, Row
+
+PARTS = ("base", "gate", "match", "correct", "rotate", "prefill", "first_token")
+
+
+def outcomes_of(
+    engine: Engine,
+    rows: list[Row],
+    request: RunRequest,
+    decode_ms: float,
+    prompts: list[Prompt],
+    offsets: list[OffsetProbe],
+) -> list[Outcome]:
+    """Turn finished rows into outcomes, with probes where they are defined."""
+    pinned = request.mode == "pinned"
+    dense = rows[0]
+    assert dense.decoded is not None
+    forced = dense_logits = None
+    floor = 0.0
+    if pinned:
+        assert dense.decoded.logits is not None
+        dense_logits = dense.decoded.logits
+        fed = dense.decoded.ids[: len(dense_logits) - 1]
+        forced = engine.teacher_force([r.prefill for r in rows], fed)
+        computed_again = largest_difference(forced[0], dense_logits)
+        # A one-token answer has nothing to compute again; what loading measured holds then.
+        floor = max(computed_again, engine.model.info.certificate.logit_floor)
+    out = []
+    for index, row in enumerate(rows):
+        decoded = row.decoded
+        assert decoded is not None
+        if not pinned or index == 0:
+            prompts.append(engine.model.tokens.as_record(row.context.prompt))
+        where = len(prompts) - 1
+        text = engine.model.tokens.decode(decoded.ids)
+        scoring = request.pipeline.scoring
+        answer = extract_answer(text, scoring)
+        correct = right(answer, request.expected, scoring) if request.expected is not None else None
+        near = key_error = value_error = None
+        if pinned and forced is not None and dense_logits is not None:
+            near = fidelity(dense.decoded, decoded, forced[index], dense_logits, floor, engine.model.tokens)
+            if request.probe_offsets:
+                key_error, value_error = cache_error(
+                    row.prefill.cache, dense.prefill.cache, len(row.context.prompt.ids)
+                )
+        parts = row.clock.parts
+        out.append(
+            Outcome(
+                agent=row.context.prompt.agent,
+                method=row.lane.choice.label,
+                prompt=where,
+                state=row.plan.state,
+                reason=row.plan.reason,
+                text=text,
+                token_ids=_ids(decoded.ids),
+                texts=engine.model.tokens.texts(decoded.ids),
+                stopped=decoded.stopped,
+                answer=answer,
+                correct=correct,
+                actions=row.prefill.actions,
+                spans=_span_actions(row),
+                gate=row.plan.gate,
+                timing=Timing(
+                    {p: parts[p] for p in PARTS if p in parts},
+                    sum(parts.values()),
+                    decode_ms,
+                    row.prefill.forwarded_tokens,
+                ),
+                fidelity=near,
+                key_error=key_error,
+                value_error=value_error,
+            )
+        )
+    if pinned and request.probe_offsets:
+        offsets.append(
+            offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, len(prompts) - 1)
+        )
+    for row in rows[:1] if pinned else rows:
+        if row.prefill.exact and row.lane.choice.name in ("dense", "prefix"):
+            remember_prompt(engine, row.context, row.prefill, row.lane.stream.log)
+    return out
+
+
+def remember_prompt(engine: Engine, context: PromptInContext, prefill: Prefill, log: ObservationLog) -> None:
+    """Keep an exact prompt for prefix reuse."""
+    total = len(context.prompt.ids)
+    segment = prefill.cache.segment(0, total, engine.model.rotation, exact=True, context="an earlier prompt")
+    log.remember_prompt(context.prompt.ids, segment)
+
+
+def same_text_notes(lanes: list[Lane]) -> tuple[str, ...]:
+    """Warn where a pool already holds the very text that is asked: the correction is then a memory."""
+    notes = []
+    for lane in lanes:
+        mine = {s.number for s in lane.flow.samples.values()}
+        anchors = lane.method.needed() - mine
+        held = {lane.stream.log.observations[n].ids for n in anchors if n in lane.stream.log.observations}
+        if any(s.ids in held for s in lane.flow.samples.values()):
+            notes.append(
+                f"{lane.choice.label}: an anchor holds this very request, so its correction is a memory "
+                "rather than an estimate."
+            )
+    return tuple(notes)
+
+
+def _span_actions(row: Row) -> tuple[SpanAction, ...]:
+    """The plan's steps as a record keeps them; the last token, always forwarded, is a step of its own."""
+    total = len(row.context.prompt.ids)
+    out = []
+    for step in row.plan.steps:
+        if isinstance(step.action, Dense):
+            out.append(SpanAction(step.start, step.end, COMPUTED, "forward pass", step.action.reason, True))
+            continue
+        blend, end = step.action, min(step.end, total - 1)
+        if end == step.start:
+            continue
+        out.append(
+            SpanAction(
+                step.start,
+                end,
+                CORRECTED if blend.terms else REUSED,
+                blend.base.context,
+                blend.reason,
+                blend.exact or blend.base.exact,
+                step.start - blend.base.start if blend.moved else 0,
+                tuple(t.anchor for t in blend.terms),
+                tuple(float(t.weight.mean()) for t in blend.terms),
+            )
+        )
+    if isinstance(row.plan.steps[-1].action, Blend):
+        out.append(
+            SpanAction(
+                total - 1, total, COMPUTED, "forward pass", "the last token gives the first answer", True
+            )
+        )
+    return tuple(out)
+
+
+def _ids(ids: Sequence[int]) -> Any:
+    return np.array(ids, dtype=np.int64)

@@ -1,0 +1,113 @@
+"""Streams: the logs of a session, the requests that went through them, and the methods' pools over them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields
+
+from backend.codec import encode
+from backend.engine import Decoded, Prefill
+from backend.flow import Flow
+from backend.methods.base import Arrived, Clock, Method, Options, Plan
+from backend.methods.registry import method_class
+from backend.prompts import Pipeline
+from backend.records import MethodChoice, RunRequest
+from backend.store import ObservationLog, PromptInContext
+
+
+@dataclass
+class Slot:
+    """One method choice in a stream: its instance and how much of the history it has processed."""
+
+    method: Method
+    seen: int = 0
+
+
+@dataclass
+class Stream:
+    """A log with the requests that went through it, oldest first, agent by agent."""
+
+    log: ObservationLog
+    history: list[list[PromptInContext]] = field(default_factory=list)
+    slots: dict[str, Slot] = field(default_factory=dict)
+
+    def slot(self, choice: MethodChoice, options: Options) -> Slot:
+        """The method instance of a choice, brought up to date by replaying what it has not seen."""
+        key = json.dumps([choice.name, [(f.name, getattr(options, f.name)) for f in fields(options)]])
+        slot = self.slots.setdefault(key, Slot(method_class(choice.name)(options)))
+        while slot.seen < len(self.history):
+            arrived: set[int] = set()
+            for context in self.history[slot.seen]:
+                for sample in context.samples.values():
+                    if sample.number not in arrived:
+                        arrived.add(sample.number)
+                        slot.method.observe(Arrived(sample), self.log)
+                slot.method.plan(context, self.log, Clock())
+            slot.seen += 1
+        return slot
+
+    def needed(self) -> set[int]:
+        """Observations that some method's pool holds."""
+        return {n for slot in self.slots.values() for n in slot.method.needed()}
+
+    def shrink(self) -> None:
+        """Keep the log within its budget; requests that lost an observation leave the history."""
+        dropped = set(self.log.shrink(self.needed()))
+        if dropped:
+            kept = [
+                (index, request)
+                for index, request in enumerate(self.history)
+                if not any(o.number in dropped for c in request for o in c.samples.values())
+            ]
+            gone = set(range(len(self.history))) - {index for index, _ in kept}
+            for slot in self.slots.values():
+                slot.seen -= sum(1 for index in gone if index < slot.seen)
+                slot.method.forget(dropped)
+            self.history = [request for _, request in kept]
+
+
+@dataclass
+class Lane:
+    """One method within one request."""
+
+    choice: MethodChoice
+    options: Options
+    stream: Stream
+    flow: Flow
+    slot: Slot
+    method: Method  # a fork of the slot's, which it replaces when the request is finished
+    gate_ms: float = 0.0
+
+
+@dataclass
+class Row:
+    """One method at one agent."""
+
+    lane: Lane
+    context: PromptInContext
+    plan: Plan
+    prefill: Prefill
+    clock: Clock
+    decoded: Decoded | None = None
+
+
+def pipeline_hash(pipeline: Pipeline) -> str:
+    """Identity of what a pipeline's prompts look like; pools do not outlive an edit."""
+    return hashlib.sha256(json.dumps(encode(pipeline, {}), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def stream_key(request: RunRequest, choice: MethodChoice) -> str:
+    """Which stream a choice belongs to: pinned, all share one; free, each has its own."""
+    key = [pipeline_hash(request.pipeline), request.mode, encode(request.decoding, {})]
+    if request.mode == "free":
+        key += [choice.name, sorted(choice.options.items())]
+    return json.dumps(key)
+
+
+def flows_of(lanes: list[Lane]) -> list[tuple[Flow, list[Lane]]]:
+    """The distinct flows with the lanes that share them."""
+    groups: dict[int, tuple[Flow, list[Lane]]] = {}
+    for lane in lanes:
+        groups.setdefault(id(lane.flow), (lane.flow, []))[1].append(lane)
+    return list(groups.values())

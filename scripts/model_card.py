@@ -1,0 +1,182 @@
+"""Write ``presets/model/README.md``, the embedded model's card, from what was measured.
+
+Reads ``recipe.json`` (how it was trained) and ``evaluation.json`` (``kvlab evaluate-embedded > ...``), both
+beside the weights. Run it after either changes; a test holds the card to them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from backend.model import EMBEDDED
+
+TASKS = {
+    "solver": "(a) arithmetic word problems, 1 to 4 steps",
+    "worker": "(b) inspectors and analysts over 1 to 4 solutions",
+    "judge": "(c) judges over 2 to 6 candidates: selection",
+    "judge of 4": "(c) judges over 4 candidates: selection",
+    "documents": "(d) one or two hops over 3 to 10 documents",
+    "tools": "(e) a turn of a tool loop",
+    "program": "(f) small Python functions",
+    "prefix": "(g) messages that depend on the prefix",
+}
+WORDINGS = ("stock", "any", "unseen")
+ASKED = {
+    "solver": 90,
+    "worker": 90,
+    "judge of 4": 85,
+    "documents": 90,
+    "tools": 80,
+    "program": 80,
+    "prefix": 80,
+}
+
+
+def percent(row: dict[str, Any]) -> str:
+    """``94.5%``."""
+    return f"{row['share']:.1%}"
+
+
+def interval(row: dict[str, Any]) -> str:
+    """``94.5% (90 to 97)``."""
+    low, high = row["ci"]
+    return f"{row['share']:.1%} ({100 * low:.0f} to {100 * high:.0f})"
+
+
+def mark(task: str) -> str:
+    """What counts as right."""
+    return "selection" if task.startswith("judge") else "answer"
+
+
+def held_out_table(found: dict[str, Any]) -> list[str]:
+    """A row per task, a column per wording."""
+    lines = [
+        "| task | asked | stock wording | any trained wording | wordings never trained on |",
+        "|---|---|---|---|---|",
+    ]
+    for task, title in TASKS.items():
+        cells = [interval(found[f"{task}, {wording}"]["all"][mark(task)]) for wording in WORDINGS]
+        asked = f"{ASKED[task]}%" if task in ASKED else ""
+        lines.append(f"| {title} | {asked} | {' | '.join(cells)} |")
+    return lines
+
+
+def detail_table(found: dict[str, Any]) -> list[str]:
+    """By kind and size, stock wording."""
+    lines = ["| task | kind | right | size: right |", "|---|---|---|---|"]
+    for task in TASKS:
+        if task == "judge of 4":
+            continue
+        groups = found[f"{task}, stock"]
+        sizes = sorted(
+            (int(name.removeprefix("size ")), row) for name, row in groups.items() if name.startswith("size")
+        )
+        by_size = ", ".join(f"{size}: {percent(row[mark(task)])}" for size, row in sizes)
+        kinds = [(name.removeprefix("kind "), row) for name, row in groups.items() if name.startswith("kind")]
+        for number, (kind, row) in enumerate(kinds):
+            lines.append(
+                f"| {task if not number else ''} | {kind} | {percent(row[mark(task)])} | "
+                f"{by_size if not number else ''} |"
+            )
+    return lines
+
+
+def suitability_table(found: dict[str, Any]) -> list[str]:
+    """What position-only reuse costs."""
+    lines = [
+        "| task | dense | position-only reuse | candidates hidden from each other |",
+        "|---|---|---|---|",
+    ]
+    for task, rows in found.items():
+        masked = interval(rows["masked"]) if "masked" in rows else ""
+        lines.append(f"| {task} | {interval(rows['dense'])} | {interval(rows['naive'])} | {masked} |")
+    return lines
+
+
+def card(folder: Path = EMBEDDED) -> str:
+    """The card's text."""
+    recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    found = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    million = recipe["tokens_seen"] / 1e6
+    lines = [
+        "---",
+        "license: apache-2.0",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "---",
+        "",
+        "<!-- Made by scripts/model_card.py from recipe.json and evaluation.json; do not edit by hand. -->",
+        "# The embedded model",
+        "",
+        "A very small Llama that ships with KV Reuse Lab, so that the lab works offline and every scenario's",
+        "answer is known. It speaks the wordings of the lab's presets and nothing else.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| architecture | LlamaForCausalLM, bf16: hidden {config['hidden_size']}, "
+        f"{config['num_hidden_layers']} layers, {config['num_attention_heads']} heads, "
+        f"{config['num_key_value_heads']} KV heads, intermediate {config['intermediate_size']}, "
+        "RoPE theta 10,000, tied embeddings |",
+        f"| tokenizer | byte-level BPE of {config['vocab_size']:,} tokens, single digits, a number's "
+        "first digit with the space before it; `<s>` opens a prompt, `<a>` the answer (chat template), "
+        "`</s>` ends it |",
+        f"| context | {config['max_position_embeddings']:,} positions; trained on packed sequences of "
+        f"{recipe['sequence_tokens']} with every document starting at position 0 |",
+        f"| training | {million:.1f} M tokens, {recipe['step']:,} steps of {recipe['batch']} sequences, "
+        f"seed {recipe['seed']}; {recipe.get('hardware', 'hardware not recorded')} |",
+        f"| optimiser | Muon ({recipe['muon_rate']}) on matrices, AdamW ({recipe['adam_rate']}) on the rest; "
+        f"warm-up, constant, linear decay over the last {recipe['decay_share']:.0%} |",
+        "| data | generated by `backend/embedded/tasks/`; curriculum in `backend/embedded/train.py` |",
+        "| files | `recipe.json`, `train.jsonl` (the loss curve), `evaluation.json` (every figure below) |",
+        "",
+        "Made by `kvlab train-embedded`; a run can be interrupted and continues from its checkpoint.",
+        *([recipe["note"]] if "note" in recipe else []),
+        "",
+        "## Held out, greedy, exact match",
+        "",
+        f"Problems on the held-out side of a hash split (1 in 32), {found['count']} documents a cell, "
+        f"`kvlab evaluate-embedded --count {found['count']}`, fp32 on CPU; 95% intervals (Wilson).",
+        "*Asked* is what the project set out to reach.",
+        "",
+        *held_out_table(found["held_out"]),
+        "",
+        "By kind and size (steps, solutions, candidates, documents or turn), stock wording:",
+        "",
+        *detail_table(found["held_out"]),
+        "",
+        "## Suitability: what reuse does to it",
+        "",
+        "Every placeholder's text is read alone and put behind the prompt with its keys moved; the last",
+        "column reads a judge dense while its candidates' texts cannot attend to each other. The presets'",
+        "wording.",
+        "",
+        *suitability_table(found["suitability"]),
+        "",
+        f"Weights `{found['weights']}` (the lab's hash).",
+        "",
+        "## Limits",
+        "",
+        "Not a language model for people: outside its tasks it writes noise. Edited prompts work as far as",
+        "they stay near the wordings it knows. Prompts longer than the sequences it was trained on are",
+        "untested.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Write the card."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=EMBEDDED)
+    folder = parser.parse_args().folder
+    (folder / "README.md").write_text(card(folder), encoding="utf-8")
+    print(f"wrote {folder.name}/README.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
