@@ -71,7 +71,8 @@ def dissimilarity(sample: Tensor, anchor: Tensor, weighing: Weighing) -> Tensor:
     squared = squared_distances(sample, anchor)
     if weighing.norm != "mean":
         return squared
-    return squared / sample.norm(dim=-1).mean().clamp_min(1e-9).square()
+    length: Tensor = sample.norm(dim=-1).mean().clamp_min(1e-9)
+    return squared / length.square()
 
 
 def of_sequences(scores: Tensor, weighing: Weighing) -> Tensor:
