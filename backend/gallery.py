@@ -67,7 +67,7 @@ def try_example(model: LoadedModel, preset: Preset, example: Example) -> RunReco
         dict(example.values),
         METHODS,
         expected=example.answer,
-        decoding=Decoding(max_new_tokens=max(agent.max_new_tokens for agent in preset.pipeline.agents)),
+        decoding=Decoding(max_new_tokens=preset.pipeline.longest_answer),
         probe_offsets=False,
     )
     for event in LabSession(model).run(request):

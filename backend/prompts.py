@@ -397,6 +397,11 @@ class Pipeline:
         """The agent that runs last; its answer is the pipeline's."""
         return self.order[-1]
 
+    @property
+    def longest_answer(self) -> int:
+        """The most new tokens that any agent may write."""
+        return max(agent.max_new_tokens for agent in self.agents)
+
     @cached_property
     def required(self) -> tuple[str, ...]:
         """Outside placeholders that a request must fill."""

@@ -89,7 +89,7 @@ def main() -> int:
     preset = load_preset(args.preset)
     examples = preset_requests(preset, args.requests + args.warmup)
     session = LabSession(load_model("embedded"))
-    longest = max(agent.max_new_tokens for agent in preset.pipeline.agents)
+    longest = preset.pipeline.longest_answer
     request = RunRequest(
         preset.pipeline, dict(examples[0].values), choices(), decoding=Decoding(max_new_tokens=longest)
     )

@@ -209,7 +209,7 @@ def run(args: argparse.Namespace) -> int:
     )
     longest = args.max_new_tokens
     if longest is None:
-        longest = max(agent.max_new_tokens for agent in preset.pipeline.agents)
+        longest = preset.pipeline.longest_answer
     decoding = Decoding(longest, args.temperature, 1.0, args.seed)
     request = RunRequest(preset.pipeline, dict(examples[0].values), choices, decoding=decoding)
     modes: Any = ("pinned", "free") if args.mode == "both" else (args.mode,)

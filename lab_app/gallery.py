@@ -100,7 +100,7 @@ def as_checked(form: Form, entry: GalleryEntry) -> bool:
         and form.templates[: len(preset.pipeline.agents)] == tuple(a.template for a in preset.pipeline.agents)
         and all(form.values.get(name) == value for name, value in entry.values.items())
         and (form.mode, form.temperature) == (settings["mode"], settings["temperature"])
-        and form.max_new_tokens == max(agent.max_new_tokens for agent in preset.pipeline.agents)
+        and form.max_new_tokens == preset.pipeline.longest_answer
         and "naive" in form.methods
         and {**usual, **form.options.get("naive", {})} == usual
     )

@@ -138,7 +138,7 @@ class Handlers:
         for slot in range(AGENT_SLOTS):
             there = slot < len(pipeline.agents)
             update[f"template_{slot}"] = pipeline.agents[slot].template if there else ""
-        update["max_new_tokens"] = max(agent.max_new_tokens for agent in pipeline.agents)
+        update["max_new_tokens"] = pipeline.longest_answer
         update |= self._fill(visit, preset, found) | html.bench(pipeline, {})
         update["values"] = boxes(pipeline, found.values if found else {}, filled=True)
         return update | {"next": example(preset, 0) is not None}

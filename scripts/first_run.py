@@ -43,7 +43,7 @@ def main() -> int:
 
     def request(index: int) -> RunRequest:
         example = examples[index]
-        longest = max(agent.max_new_tokens for agent in preset.pipeline.agents)
+        longest = preset.pipeline.longest_answer
         return RunRequest(
             preset.pipeline,
             dict(example.values),

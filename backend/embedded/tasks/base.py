@@ -14,6 +14,8 @@ ITEMS = (
     "coins books pens shells cards stamps apples stones marbles cookies keys ribbons tickets beads nuts cups"
 ).split()
 
+COLORS = "red blue green gold black white brown pink".split()
+
 # Sentences that mean nothing for the task: a prompt may hold them, so that its length and its start vary
 # and a person's edits stay near what the model has seen.
 ASIDES = (

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 
-from backend.embedded.tasks.base import NAMES, Document, Piece, Style, Wording, held_out
+from backend.embedded.tasks.base import COLORS, NAMES, Document, Piece, Style, Wording, held_out
 
 CITIES = "Rome Paris Oslo Berlin Madrid Cairo Lima Tokyo Delhi Athens Dublin Vienna".split()
 LANDS = "north south east west valley desert forest coast".split()
-COLORS = "red blue green gold black white brown pink".split()
 FOODS = "rice bread soup fish corn beans cheese pasta".split()
 
 READER = Wording(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from backend.embedded.tasks.base import ITEMS, NAMES, Document, Piece, Style, Wording, held_out
+from backend.embedded.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style, Wording, held_out
 
-WORDS = "red blue green gold black white brown pink".split()
 UNITS = "box bag crate basket".split()
 SIZES = (2, 3, 4, 5)  # pieces in a pack
 KINDS = ("codebook", "units", "who")
@@ -52,7 +51,7 @@ class Message:
 
 
 def _codebook(rng: random.Random, count: int, steps: int, readers: int) -> Message | None:
-    words = rng.sample(WORDS, count)
+    words = rng.sample(COLORS, count)
     books = [{word: rng.randint(2, 40) for word in words} for _ in range(readers)]
     first = rng.choice(words)
     values = [book[first] for book in books]
