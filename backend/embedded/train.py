@@ -114,20 +114,18 @@ class Packer:
 
     def document(self, rng: random.Random, tokens_seen: int) -> tuple[list[int], list[float]]:
         shares, level = curriculum(tokens_seen)
-        task = rng.choices(list(shares), list(shares.values()))[0]
-        kind = None
-        if task == "documents":  # one hop before two
-            kind = "two-hop" if rng.random() < 0.2 + 0.55 * level else "one-hop"
+        task, _, kind = rng.choices(list(shares), list(shares.values()))[0].partition(" ")
         ids, weights = [self.bos], [0.0]
-        for piece in make_document(rng, task, kind=kind, style=Style(level=level)).pieces:
-            new = self.encode(piece.text)
-            if piece.answer:
+        opened = False
+        for piece in make_document(rng, task, kind=kind or None, style=Style(level=level)).pieces:
+            if piece.answer and not opened:
                 ids.append(self.opener)
                 weights.append(0.0)
-                new = [*new, self.eos]
+                opened = True
+            new = self.encode(piece.text)
             ids += new
             weights += [1.0 if piece.answer else self.recipe.prompt_weight] * len(new)
-        return ids, weights
+        return [*ids, self.eos], [*weights, 1.0]
 
     def batch(self, step: int) -> tuple[Any, Any, Any, Any]:
         """``(ids, positions, documents, weights)``, each ``(batch, sequence_tokens)``.

@@ -209,7 +209,11 @@ def test_a_profile_sets_every_box_and_follows_them(lab: Watched) -> None:
     page = lab.page
     chosen = page.locator("#kv-profile-kvcomm label.selected")
     expect(chosen).to_have_text("As published")
-    page.locator("#kv-profile-kvcomm").get_by_label("As shipped").check()
+    # what follows the first paint answers before the click, or its answer would undo it
+    expect(page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
+    page.wait_for_load_state("networkidle")
+    page.locator("#kv-profile-kvcomm").get_by_label("As shipped").click()
+    expect(chosen).to_have_text("As shipped", timeout=PATIENCE)
     expect(page.locator("#kv-more-kvcomm")).to_contain_text("8 changed", timeout=PATIENCE)
     expect(page.locator("#kv-profile-note-kvcomm")).to_contain_text("public code")
     page.locator("#kv-more-kvcomm .label-wrap").click()

@@ -418,7 +418,8 @@ BOMBS = {
     ),
     "time limit in finally": ("try:\n    while True: pass\nfinally:\n    while True: pass", "0.4 s"),
     "long range": ("sum(range(10**12))", "0.4 s"),
-    "endless map": ("import itertools\nsum(map(int, itertools.count()))", "64 MiB"),
+    # which limit ends it first depends on the machine's speed
+    "endless map": ("import itertools\nsum(map(int, itertools.count()))", "allowed"),
     "endless sleep": ("import time\nwhile True:\n    time.sleep(1)", "0.4 s"),
     "endless string of a class": (
         "class A:\n    def __str__(self):\n        while True: pass\nA()",

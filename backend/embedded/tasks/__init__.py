@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from backend.embedded.tasks import arithmetic, documents, judging, prefixes, programs, tools
+from backend.embedded.tasks import arithmetic, documents, drills, judging, prefixes, programs, tools
 from backend.embedded.tasks.base import Document, Piece, Style
 
 __all__ = ["DRILLS", "SIZES", "TASKS", "Document", "Piece", "Style", "make_document"]
@@ -28,10 +28,11 @@ TASKS: dict[str, tuple[Maker, tuple[str, ...]]] = {
     "tools": (tools.make_tools, tools.KINDS),
     "program": (programs.make_program, programs.KINDS),
     "prefix": (prefixes.make_prefix, prefixes.KINDS),
-    "drill": (arithmetic.make_drill, ("drill",)),
-    "recall": (documents.make_recall, documents.RECALL_KINDS),
+    "drill": (drills.make_drill, ("chain", "program")),
+    "recall": (drills.make_recall, drills.RECALL_KINDS),
+    "compare": (drills.make_compare, tuple(drills.COMPARE)),
 }
-DRILLS = ("drill", "recall")  # for training alone
+DRILLS = ("drill", "recall", "compare")  # for training alone
 # smallest and largest size of a document, where there are bounds
 SIZES = {"worker": (1, 4), "judge": (2, 6), "documents": (2, 10), "tools": (1, 6), "prefix": (1, 4)}
 

@@ -254,15 +254,3 @@ def make_worker(rng: random.Random, style: Style, held: bool, kind: str, size: i
     target = solution_text(problem.steps)
     pieces += [Piece("\n"), Piece(checked(target, seen) if role.checks else target, answer=True)]
     return Document("worker", kind, tuple(pieces), str(problem.answer), count)
-
-
-def make_drill(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
-    """A chain of bare calculations, each going on from the last result.
-
-    Arithmetic is what training waits for, and a drill holds ten times as many calculations a token as a
-    word problem.
-    """
-    problem = make_problem(rng, size or 14)
-    text = " ".join(f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in problem.steps)
-    pieces = (Piece("Compute.\n"), Piece(text, answer=True))
-    return Document("drill", kind, pieces, str(problem.answer), len(problem.steps))

@@ -139,36 +139,3 @@ def _draw(
         rng.shuffle(shelf)
     texts = [" ".join(map(sentence, shelf)) for shelf in shelves]
     return texts, question, facts, [home + 1 for home in homes]
-
-
-RECALL_KINDS = ("facts", "codebook")
-
-
-def make_recall(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
-    """A retrieval drill: several facts of a few documents, or words of a codebook, recalled one after
-    the other. What a drill does for arithmetic: ten look-ups for the tokens of one question."""
-    count = size or style.upto(rng, 3, 8)
-    pieces = [Piece("Recall.")]
-    stems: list[tuple[str, str]] = []
-    if kind == "codebook":
-        words = rng.sample(COLORS, min(count, len(COLORS)))
-        values = [rng.randint(2, 99) for _ in words]
-        text = " ".join(f"{word} means {value}." for word, value in zip(words, values, strict=True))
-        pieces.append(Piece("\n" + text))
-        stems = [(f"{word} means", f"{value}.") for word, value in zip(words, values, strict=True)]
-    else:
-        _, needed, others = draw_facts(rng, "one-hop", count + rng.randint(0, count // 2))
-        facts = needed + others
-        rng.shuffle(facts)
-        for number in range(1, count + 1):
-            shelf = facts[number - 1 :: count]
-            pieces.append(Piece(f"\nDocument {number}:\n"))
-            pieces.append(Piece(" ".join(map(sentence, shelf))))
-            for fact in shelf:
-                stem, _, end = sentence(fact)[:-1].rpartition(" ")
-                stems.append((stem, f"{end} [{number}]."))
-    rng.shuffle(stems)
-    stems = stems[:8]
-    pieces.append(Piece(f"\nOf: {', '.join(stem for stem, _ in stems)}.\n"))
-    pieces.append(Piece(" ".join(f"{stem} {end}" for stem, end in stems), answer=True))
-    return Document("recall", kind, tuple(pieces), stems[-1][1], count)

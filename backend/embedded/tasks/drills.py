@@ -1,0 +1,129 @@
+"""Drills: the bare skills that every task needs, at ten times the density of a task.
+
+Training waits for three things: to calculate, to find what stands behind a key, and to tell whether two
+numbers are equal. A drill asks for one of them again and again over one prompt; only what can be known is
+an answer, so no loss is spent on which question comes next. Drills are for training alone.
+"""
+
+from __future__ import annotations
+
+import random
+
+from backend.embedded.tasks.arithmetic import compute, draw_problem, make_problem, shown_solution
+from backend.embedded.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style
+from backend.embedded.tasks.documents import CITIES, FOODS, draw_facts, sentence
+from backend.embedded.tasks.prefixes import UNITS
+from backend.embedded.tasks.programs import draw_program
+
+WORDS = (*NAMES, *ITEMS, *COLORS, *CITIES, *FOODS)
+
+
+def make_drill(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+    """A chain of bare calculations, each going on from the last result; or a long program run."""
+    if kind == "program":
+        source, text, value = draw_program(rng, rng.choice(("straight", "branch", "loop")), size or 8)
+        return Document("drill", kind, (Piece(source + "\n"), Piece(text, answer=True)), str(value), 8)
+    problem = make_problem(rng, size or 14)
+    text = " ".join(f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in problem.steps)
+    pieces = (Piece("Compute.\n"), Piece(text, answer=True))
+    return Document("drill", kind, pieces, str(problem.answer), len(problem.steps))
+
+
+def queries(asked: list[tuple[str, str]]) -> list[Piece]:
+    """Questions and answers in turn, of which the answers are trained: ``red means`` `` 12.``"""
+    pieces = []
+    for number, (stem, answer) in enumerate(asked):
+        pieces += [Piece((" " if number else "") + stem), Piece(answer, answer=True)]
+    return pieces
+
+
+def _copy(rng: random.Random, count: int) -> tuple[list[str], list[tuple[str, str]]]:
+    """Words and numbers, once more in the same order."""
+    drawn = [rng.choice(WORDS) if rng.random() < 0.6 else str(rng.randint(1, 99)) for _ in range(count * 4)]
+    head, *rest = drawn
+    return [" ".join(drawn)], [(head, " " + " ".join(rest) + ".")]
+
+
+def _pairs(rng: random.Random, count: int) -> tuple[list[str], list[tuple[str, str]]]:
+    """Words and what they mean: a number or another word."""
+    keys = rng.sample(rng.choice((COLORS, UNITS, WORDS)) if count < 5 else WORDS, count)
+    verb = rng.choice(("means", "costs", "is", "holds", "has"))
+    pairs = [
+        (f"{key} {verb}", f" {rng.randint(2, 99) if rng.random() < 0.7 else rng.choice(WORDS)}.") for key in keys
+    ]
+    rest = rng.sample(pairs, len(pairs))
+    if rng.random() < 0.3:  # asked again in other words
+        rest = [(stem.split(" ")[0] + ":", answer) for stem, answer in rest]
+    return [" ".join(map("".join, pairs))], rest
+
+
+def _facts(rng: random.Random, count: int) -> tuple[list[str], list[tuple[str, str]]]:
+    """Facts of documents, with the document's number."""
+    _, needed, others = draw_facts(rng, "one-hop", count + rng.randint(0, count // 2))
+    facts = needed + others
+    rng.shuffle(facts)
+    texts, asked = [], []
+    for number in range(1, count + 1):
+        shelf = facts[number - 1 :: count]
+        texts.append(f"Document {number}:\n" + " ".join(map(sentence, shelf)))
+        for fact in shelf:
+            stem, _, end = sentence(fact)[:-1].rpartition(" ")
+            asked.append((stem, f" {end} [{number}]."))
+    return texts, rng.sample(asked, len(asked))
+
+
+def _candidates(rng: random.Random, count: int) -> tuple[list[str], list[tuple[str, str]]]:
+    """Results of numbered candidates, who show their work or only the result."""
+    problem = draw_problem(rng, False, 2)
+    short = rng.random() < 0.5
+    texts, asked = [], []
+    word = rng.choice(("Candidate", "Agent"))
+    for number in range(1, count + 1):
+        if short:
+            value = rng.randint(0, 99)
+            text = f"The answer is {value}"
+        else:
+            text, value = shown_solution(rng, problem, 0.3)
+        texts.append(f"{word} {number}:\n{text}")
+        asked.append((f"{word} {number}:", f" {value}."))
+    again = rng.sample(asked, len(asked))
+    return texts, again if rng.random() < 0.5 else asked + again
+
+
+RECALL = {"copy": _copy, "pairs": _pairs, "facts": _facts, "candidates": _candidates}
+RECALL_KINDS = tuple(RECALL)
+
+
+def make_recall(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+    """Look-ups in one prompt, one after the other: what a drill does for arithmetic, done for retrieval."""
+    count = size or rng.randint(3, 4 + round(6 * style.level))
+    texts, asked = RECALL[kind](rng, count)
+    pieces = (Piece("Recall.\n" + "\n".join(texts) + "\n"), *queries(asked[:16]))
+    return Document("recall", kind, pieces, asked[-1][1], count)
+
+
+def _equal(rng: random.Random) -> tuple[str, str]:
+    mine = rng.randint(0, 99)
+    other = mine
+    if rng.random() < 0.5:
+        other = rng.choice((mine + 1, mine + 10, abs(mine - 1), abs(mine - 10), rng.randint(0, 99)))
+    word = rng.choice(("Right Wrong", "Same Differs")).split()[mine != other]
+    first = "Mine" if word in ("Right", "Wrong") else "First"
+    return f"Candidate {rng.randint(1, 6)}: {other}. {first}: {mine}.", f" {word}."
+
+
+def _order(rng: random.Random) -> tuple[str, str]:
+    left, right = rng.randint(0, 99), rng.randint(0, 99)
+    if rng.random() < 0.4:
+        right = min(99, max(0, left + rng.randint(-9, 9)))
+    sign = rng.choice("<>")
+    return f"{left} {sign} {right} is", f" {left < right if sign == '<' else left > right}."
+
+
+COMPARE = {"equal": _equal, "order": _order}
+
+
+def make_compare(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+    """Pairs of numbers, equal or not, or in order or not."""
+    asked = [COMPARE[kind](rng) for _ in range(size or 12)]
+    return Document("compare", kind, (Piece("Compare.\n"), *queries(asked)), asked[-1][1], len(asked))
