@@ -17,7 +17,7 @@ Readings of points that the paper leaves open
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -26,10 +26,21 @@ from torch import Tensor
 
 from backend.records import GateDecision
 from backend.store import Observation, ObservationLog
-from backend.weights import Match, Weighing, descriptor, dissimilarity, of_sequences, weigh, weights
+from backend.weights import (
+    Match,
+    Turn,
+    Weighing,
+    base_of,
+    descriptor,
+    dissimilarity,
+    of_sequences,
+    weigh,
+    weights,
+)
 
 GateRule = Literal["entropy", "length", "closeness", "shipped"]
 Eviction = Literal["published", "shipped", "least used"]
+WeightsFrom = Literal["each agent", "first agent"]
 COUNTED_MASS = 0.9  # as shipped: the heaviest anchors that hold this much of the weight count as used
 
 
@@ -43,6 +54,9 @@ class PoolRules:
     ``closeness``: the allowed distance per token, as a share of the token embeddings' own norm.
     ``eviction``: *published*; *shipped*: the least counted of the first five, one late, and only the anchors
     with most of the weight are counted; *least used*: of all, ties to the oldest.
+    ``weights_from``: *each agent* matches for itself, or all mix by the weights that the *first agent* to
+    reuse the text found (as shipped).
+    ``budget_bytes``: what the anchors may take, beside their number; 0 sets no limit.
     """
 
     capacity: int = 20
@@ -51,6 +65,8 @@ class PoolRules:
     closeness: float = 0.5
     eviction: Eviction = "published"
     weighing: Weighing = field(default_factory=Weighing)
+    weights_from: WeightsFrom = "each agent"
+    budget_bytes: int = 0
 
 
 def entropy(weights: Tensor) -> float:
@@ -67,6 +83,9 @@ class AnchorPool:
     uses: dict[int, int] = field(default_factory=dict)  # observation number -> accesses, in insertion order
     # Dissimilarities of the sample last measured, by anchor: the gate finds, matching reads them.
     _measured: tuple[int, dict[int, Tensor]] = (0, {})
+    # The sample last matched, its anchors' numbers, and its first agent's weights without the anchors: what
+    # left the log is not held here.
+    _first: tuple[int, tuple[int, ...], Match] | None = None
 
     @property
     def capacity(self) -> int:
@@ -86,9 +105,9 @@ class AnchorPool:
         known, weighing = self._measured[1], self.rules.weighing
         missing = [anchor for anchor in anchors if anchor.number not in known]
         if missing:
-            mine = descriptor(sample, weighing.compared)
+            mine = descriptor(sample, weighing)
             for anchor in missing:
-                theirs = descriptor(anchor, weighing.compared)
+                theirs = descriptor(anchor, weighing)
                 known[anchor.number] = dissimilarity(mine, theirs, weighing)
         return torch.stack([known[a.number] for a in anchors])
 
@@ -96,8 +115,8 @@ class AnchorPool:
         """Sequence distances (anchors,) that the gate looks at."""
         if self.rules.gate != "shipped":
             return of_sequences(self.scores(sample, anchors), self.rules.weighing)
-        mine = sample.base.values
-        return torch.stack([(mine - a.base.values[:, :, : sample.tokens]).norm() for a in anchors])
+        mine, *theirs = (base_of(o, self.rules.weighing.text_base).values for o in (sample, *anchors))
+        return torch.stack([(mine - x[:, :, : sample.tokens]).norm() for x in theirs])
 
     def _nearness(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
         """Mean distance per token (anchors,) as a share of the tokens' own mean norm."""
@@ -199,15 +218,33 @@ class AnchorPool:
         )
 
     def match(
-        self, sample: Observation, agent: int, followers: list[str], log: ObservationLog
+        self,
+        sample: Observation,
+        agent: int,
+        followers: list[str],
+        log: ObservationLog,
+        turn: Turn | None = None,
     ) -> Match | None:
-        """Weights of Eq. 6 and 7 over the anchors that know this agent; None when there is none."""
+        """Weights of Eq. 6 and 7 over the anchors that know this agent; None when there is none.
+
+        ``turn``: see :func:`backend.weights.weigh`. With the first agent's weights, None also when one of the
+        anchors that they belong to does not know this agent (the public code stops with an error there).
+        """
         anchors = [
             a for a in self.eligible(sample, log, agent) if list(a.offsets[agent].followers) == followers
         ]
+        if self.rules.weights_from == "first agent" and self._first and self._first[0] == sample.number:
+            _, numbers, first = self._first
+            known = {a.number: a for a in anchors}
+            if not known.keys() >= set(numbers):
+                return None
+            return replace(first, anchors=tuple(known[n] for n in numbers))
         if not anchors:
             return None
-        return weigh(sample, anchors, self.scores(sample, anchors), self.rules.weighing)
+        found = weigh(sample, anchors, self.scores(sample, anchors), self.rules.weighing, turn)
+        if self.rules.weights_from == "first agent":
+            self._first = (sample.number, tuple(a.number for a in found.anchors), replace(found, anchors=()))
+        return found
 
     def used(self, match: Match) -> None:
         """Count an access of each anchor that was mixed in."""
@@ -230,6 +267,26 @@ class AnchorPool:
         if not late and len(self.uses) > self.capacity:
             victim = self._evict()
         return victim
+
+    def trim(self, log: ObservationLog, size: Callable[[Observation], int]) -> list[int]:
+        """Drop anchors by the eviction rule until the others keep to the byte budget; all of them, if even
+        the last is too large.
+
+        Args:
+            log: holds the anchors.
+            size: bytes that an anchor takes.
+
+        Returns:
+            the numbers dropped, in that order.
+        """
+        if not self.rules.budget_bytes:
+            return []
+        sizes = {n: size(log.observations[n]) for n in self.uses if n in log.observations}
+        held, victims = sum(sizes.values()), []
+        while held > self.rules.budget_bytes:
+            victims.append(self._evict())
+            held -= sizes.get(victims[-1], 0)
+        return victims
 
     def _evict(self) -> int:
         """Drop one anchor by the eviction rule; ties go to the oldest, as min keeps the first."""

@@ -6,8 +6,8 @@ import re
 from decimal import Decimal
 from typing import Literal
 
-Scoring = Literal["number", "text", "selection", "none"]
-SCORINGS: tuple[Scoring, ...] = ("number", "text", "selection", "none")
+Scoring = Literal["number", "text", "selection", "choice", "code", "none"]
+SCORINGS: tuple[Scoring, ...] = ("number", "text", "selection", "choice", "code", "none")
 
 _NUMBER = re.compile(
     r"(?:(?P<sign>(?<![0-9A-Za-z)])-)?\$?|\$(?P<minus>-))"
@@ -17,6 +17,12 @@ _CUE = re.compile(r"the answer is", re.IGNORECASE)
 _FINAL = re.compile(r"(?:the answer is:?|finish\[)\s*([^\n\].]*)", re.IGNORECASE)
 _SELECTION = re.compile(
     r"the best candidates? (?:is|are):? ([0-9]+(?:(?:,? and |, ?)[0-9]+)*)", re.IGNORECASE
+)
+# An option's letter after "the answer is", or at the beginning of a line and set apart from what follows.
+_CHOICE = re.compile(
+    r"(?i:the (?:correct )?(?:answer|option) is:?\s*(?:option )?)[(*]*([A-D])\b"
+    r"|^[\s(*]*([A-D])(?=[).:*]|\s*$)",
+    re.MULTILINE,
 )
 
 
@@ -53,7 +59,16 @@ def extract_answer(text: str, scoring: Scoring) -> str | None:
 
     *number*: see :func:`extract_number`. *text*: what follows the last "The answer is", up to the end of
     the sentence. *selection*: the candidates after the last "The best candidate is", as ``1 and 3``.
+    *choice*: the letter A to D of an option, the last that is stated as the answer. *code*: the Python of the
+    text, see :func:`backend.tools.sandbox.find_code`.
     """
+    if scoring == "code":
+        from backend.tools.sandbox import find_code
+
+        return find_code(text)
+    if scoring == "choice":
+        *_, stated = [None, *_CHOICE.finditer(text)]
+        return stated[1] or stated[2] if stated else None
     if scoring == "number":
         return extract_number(text)
     if scoring == "none":
@@ -70,12 +85,17 @@ def extract_answer(text: str, scoring: Scoring) -> str | None:
 def right(answer: str | None, expected: str, scoring: Scoring) -> bool:
     """Is the answer that a text gave the expected one?
 
-    Numbers agree to within 1e-6, texts whatever their case and spaces, selections as sets.
+    Numbers agree to within 1e-6, texts and choices whatever their case and spaces, selections as sets. Code
+    is right when ``expected``, a test in Python, runs to its end after it in the sandbox.
     """
     if scoring == "none" or answer is None:
         return False
     if scoring == "number":
         return same_answer(answer, expected)
-    if scoring == "text":
+    if scoring == "code":
+        from backend.tools.sandbox import check
+
+        return check(answer, expected).ok
+    if scoring in ("text", "choice"):
         return answer.casefold() == " ".join(expected.split()).casefold()
     return set(re.findall("[0-9]+", answer)) == set(re.findall("[0-9]+", expected))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import statistics
 from collections.abc import Iterator, Sequence
@@ -17,14 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from backend.codec import encode
 from backend.errors import RecordError
 from backend.events import Event, Progress, RunDone
+from backend.measured import wilson as wilson
+from backend.outcomes import reuse
 from backend.presets import Example
-from backend.records import COMPUTED, RECOMPUTED, Mode, Outcome, RunRecord, RunRequest
+from backend.records import Mode, Outcome, RunRecord, RunRequest
 from backend.session import LabSession
 
 
@@ -48,10 +46,7 @@ class Batch:
 def outcome_row(record: RunRecord, outcome: Outcome) -> dict[str, Any]:
     """The numbers of one agent under one method."""
     prompt = record.prompts[outcome.prompt]
-    computed: NDArray[np.bool_] = np.asarray(np.isin(outcome.actions, (COMPUTED, RECOMPUTED)).all(axis=0))
-    blocks = [s for s in prompt.spans if s.kind == "placeholder" and s.end > s.start]
-    # The last prompt token is always forwarded; it does not make its block a computed one.
-    reused = sum(1 for s in blocks if not computed[s.start : min(s.end, len(computed) - 1)].any())
+    tokens, blocks, reused = reuse(prompt.spans, outcome.actions)
     row: dict[str, Any] = {
         "agent": outcome.agent,
         "method": outcome.method,
@@ -59,8 +54,8 @@ def outcome_row(record: RunRecord, outcome: Outcome) -> dict[str, Any]:
         "answer": outcome.answer,
         "correct": outcome.correct,
         "prompt_tokens": len(prompt.token_ids),
-        "tokens_reused": int((~computed).sum()),
-        "blocks": len(blocks),
+        "tokens_reused": tokens,
+        "blocks": blocks,
         "blocks_reused": reused,
         "ttft_ms": round(outcome.timing.ttft_ms, 3),
         "parts_ms": {k: round(v, 3) for k, v in outcome.timing.parts_ms.items()},
@@ -123,7 +118,7 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
     total = len(batch.modes) * (len(batch.examples) - batch.warmup)
     finished = 0
     for mode in batch.modes:
-        keys = [batch.key(mode, i, session.model.info.weights_hash) for i in range(len(batch.examples))]
+        keys = [batch.key(mode, i, session.weights_hash) for i in range(len(batch.examples))]
         first = next((i for i in range(batch.warmup, len(keys)) if keys[i] not in done), len(keys))
         finished += first - batch.warmup
         if first == len(keys):
@@ -152,17 +147,6 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
                         os.fsync(file.fileno())
                 finished += 1
                 yield Progress(f"{mode}: request {index + 1} of {len(keys)}", finished, total)
-
-
-def wilson(successes: int, total: int, z: float = 1.96) -> tuple[float, float]:
-    """95% confidence interval of a share (Wilson)."""
-    if total == 0:
-        return (0.0, 1.0)
-    p = successes / total
-    centre = p + z * z / (2 * total)
-    half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
-    scale = 1 + z * z / total
-    return ((centre - half) / scale, (centre + half) / scale)
 
 
 def summarise(rows: Sequence[dict[str, Any]], final: int) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from backend.errors import BudgetError, ModelError, PromptError
 from backend.kv import KVCache, KVSegment
 from backend.methods.base import Blend, Clock, Plan, Term
 from backend.model import LoadedModel
+from backend.prompts import called
 from backend.records import COMPUTED, CORRECTED, REUSED, Decoding
 from backend.tokens import TokenizedPrompt
 
@@ -135,9 +136,9 @@ class Engine:
         limit = self.model.info.context_tokens
         if prompt_tokens + new_tokens > limit:
             raise BudgetError(
-                f"Agent {agent}'s prompt has {prompt_tokens:,} tokens; with {new_tokens:,} for its answer "
-                f"that is more than the {limit:,} tokens that {self.model.info.name} can read. Shorten the "
-                "texts or the template, or allow fewer new tokens.",
+                f"Agent {called(agent)}'s prompt has {prompt_tokens:,} tokens; with {new_tokens:,} for its "
+                f"answer that is more than the {limit:,} tokens that {self.model.info.name} can read. "
+                "Shorten the texts or the template, or allow fewer new tokens.",
                 field=f"agents.{agent}.template",
             )
 
@@ -158,8 +159,8 @@ class Engine:
         total = len(prompt.ids)
         if total == 0:
             raise PromptError(
-                f"Agent {prompt.agent}'s prompt is empty once its placeholders are filled, and the model has "
-                "no token to begin with. Write some text into its template.",
+                f"Agent {called(prompt.agent)}'s prompt is empty once its placeholders are filled, and the "
+                "model has no token to begin with. Write some text into its template.",
                 field=f"agents.{prompt.agent}.template",
             )
         cache = self.model.new_cache(total + spare_tokens)
@@ -194,37 +195,47 @@ class Engine:
         return Prefill(cache, logits, actions, self.forwarded_tokens - before, exact)
 
     def _place(self, cache: KVCache, start: int, end: int, blend: Blend, clock: Clock) -> None:
-        """Write one blended span into the cache: mix position-free, rotate once, straight into place."""
+        """Write one blended span into the cache: mix position-free, rotate once, straight into place.
+
+        Keys blended ``in_place`` (as shipped) are rotated first and mixed after.
+        """
         tokens = end - start
         base, rotation = blend.base, self.model.rotation
         keys, values = base.keys[:, :, :tokens], base.values[:, :, :tokens]
         room_keys, room_values = cache.keys[:, 0, :, start:end], cache.values[:, 0, :, start:end]
+        first = start if blend.moved else base.start
+        positions = torch.arange(first, first + tokens, device=keys.device)
         with clock.part("correct"):
             room_values.copy_(values)
             if blend.terms:
-                keys = keys.clone()
                 at, terms = blend.first_layer, blend.terms
-                own = [_cut(t.weight, tokens, at) for t in terms]
-                mix(keys[at:], [self._key_offset(t, tokens)[at:] for t in terms], own)
+                own = weights = [_cut(t.weight, tokens, at) for t in terms]
+                if not blend.in_place:
+                    keys = keys.clone()
+                    mix(keys[at:], [self._key_offset(t, tokens)[at:] for t in terms], weights)
                 if any(t.value_weight is not None for t in terms):
                     own = [
                         _cut(t.weight if t.value_weight is None else t.value_weight, tokens, at)
                         for t in terms
                     ]
-                mix(room_values[at:], [t.offset.values[at:, :, :tokens] for t in terms], own)
+                offsets = [t.offset.values[at:, :, :tokens].to(values.device) for t in terms]
+                mix(room_values[at:], offsets, own)
         with clock.part("rotate"):
-            first = start if blend.moved else base.start
-            positions = torch.arange(first, first + tokens, device=keys.device)
             rotation.rotate(keys, positions, room_keys)
+        if blend.terms and blend.in_place:
+            with clock.part("correct"):
+                mix(room_keys[at:], [self._key_offset(t, tokens, positions)[at:] for t in terms], weights)
         cache.length = end
 
-    def _key_offset(self, term: Term, tokens: int) -> Tensor:
-        """A term's key offset, (layers, kv_heads, tokens, head_dim), turned by its shift."""
-        keys = term.offset.keys[:, :, :tokens]
-        if not term.shift:
-            return keys
-        places = torch.full((tokens,), term.shift, device=keys.device)
-        return self.model.rotation.rotate(keys, places)
+    def _key_offset(self, term: Term, tokens: int, positions: Tensor | None = None) -> Tensor:
+        """A term's key offset, (layers, kv_heads, tokens, head_dim), turned by its shift, and to
+        ``positions`` (tokens,) if they are given."""
+        keys = term.offset.keys[:, :, :tokens].to(self.model.device)
+        if positions is None:
+            if not term.shift:
+                return keys
+            positions = torch.zeros(tokens, dtype=torch.long, device=keys.device)
+        return self.model.rotation.rotate(keys, positions + term.shift)
 
     def decode(self, prefills: Sequence[Prefill], decoding: Decoding, **more: Any) -> list[Decoded]:
         """All of :meth:`decode_steps` at once."""

@@ -9,7 +9,7 @@ import torch
 
 from backend.engine import Engine
 from backend.kv import KVCache, KVOffset, KVSegment
-from backend.prompts import Pipeline
+from backend.prompts import Pipeline, Placeholder
 from backend.store import Observation, ObservationLog, PromptInContext, SeenOffset
 
 
@@ -17,7 +17,8 @@ from backend.store import Observation, ObservationLog, PromptInContext, SeenOffs
 class Flow:
     """The texts and samples of one request, as one method (or, pinned, every method) sees them.
 
-    ``base_ms`` holds the time of encoding a sample's base until its first reader has been charged.
+    ``base_ms`` holds the time of encoding a sample's base until its first reader has been charged;
+    ``led_ms`` that of its second base, where some method wants one (:meth:`lead_in`).
     """
 
     pipeline: Pipeline
@@ -26,6 +27,30 @@ class Flow:
     ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
     samples: dict[str, Observation] = field(default_factory=dict)
     base_ms: dict[str, float] = field(default_factory=dict)
+    led_ms: dict[str, float] = field(default_factory=dict)
+    led: bool = False
+    engines: Mapping[str, Engine] = field(default_factory=dict)  # by the name of other weights
+
+    def lead_in(self) -> None:
+        """Encode the outside texts behind their lead-in too: those in the log now, others as they arrive.
+
+        The public code's base of a question or a tool's result: behind the user header and the words that
+        lead in to it, whose KV is dropped.
+        """
+        self.led = True
+        for sample in self.log.observations.values():
+            outside = Placeholder(sample.placeholder).kind in ("question", "tool", "declared")
+            if outside and sample.led is None:
+                sample.led = self._encode_led(sample.placeholder, sample.ids)
+
+    def _encode_led(self, name: str, ids: tuple[int, ...]) -> KVSegment:
+        lead = self.engine.model.tokens.lead_in(self.pipeline, name)
+        self.engine.check_room(len(lead) + len(ids), 1, self.pipeline.order[0])
+        return self.engine.encode(ids, lead, "encoded behind its lead-in")
+
+    def at(self, agent: int) -> Engine:
+        """The engine of an agent's weights."""
+        return self.engines.get(self.pipeline.agent(agent).model, self.engine)
 
     def start(self, values: Mapping[str, str]) -> list[Observation]:
         """Tokenise the outside values and encode their bases; returns the samples that arrived.
@@ -45,18 +70,28 @@ class Flow:
                 base = self.engine.encode(ids, tokens.bos, "encoded alone")
             self.base_ms[name] = clock.parts["base"]
             arrived.append(self._observe(name, ids, text, base))
+            if self.led:
+                with clock.part("led"):
+                    self.samples[name].led = self._encode_led(name, ids)
+                self.led_ms[name] = clock.parts["led"]
         return arrived
 
     def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Observation | None:
         """Take an agent's answer with the KV its decoding left; None when nobody reads it or it is empty."""
-        name = f"agent_{agent}_current"
+        name = self.pipeline.output(agent)
         self.ids[name] = ids
         read = any(hole.name == name for hole in self.pipeline.placeholders)
         return self._observe(name, ids, text, kv) if read and ids else None
 
+    @property
+    def answers(self) -> dict[int, tuple[int, ...]]:
+        """The token ids that each agent has answered so far."""
+        names = {agent: self.pipeline.output(agent) for agent in self.pipeline.order}
+        return {agent: self.ids[name] for agent, name in names.items() if name in self.ids}
+
     def tool_result(self, agent: int, text: str) -> Observation | None:
         """Take what an agent's tool gave, an outside text; None when nobody reads it or it is empty."""
-        name = f"condition_{agent}_current"
+        name = self.pipeline.output(agent, "condition")
         if not any(hole.name == name for hole in self.pipeline.placeholders):
             return None
         return next(iter(self.start({name: text})), None)
@@ -72,22 +107,30 @@ class Flow:
         names = [s.name for s in prompt.spans if s.kind == "placeholder"]
         samples = {n: self.samples[n] for n in names if n in self.samples}
         self._encode_template(agent)
-        return PromptInContext(prompt, samples, self.log.prefix_bases[agent], self.log.lone_bases[agent])
+        return PromptInContext(
+            prompt,
+            samples,
+            self.log.prefix_bases[agent],
+            self.log.lone_bases[agent],
+            self.engine.model.rotation,
+            self.pipeline.agent(agent).model,
+        )
 
     def _encode_template(self, agent: int) -> None:
         """Base KV of an agent's prefix segments, once, before any request (step 0): in its template with
         stand-ins in the holes, and each by itself."""
         if agent not in self.log.prefix_bases:
-            tokens = self.engine.model.tokens
+            engine = self.at(agent)
+            tokens = engine.model.tokens
             filled = {n: tokens.encode(t) for n, t in self.pipeline.stand_ins.items()}
             prompt = tokens.prompt(self.pipeline, agent, filled)
-            self.engine.check_room(len(prompt.ids), 1, agent)
-            cache, _ = self.engine.prefill(prompt.ids)
+            engine.check_room(len(prompt.ids), 1, agent)
+            cache, _ = engine.prefill(prompt.ids)
             known = {
                 s.name: cache.segment(
                     s.start,
                     s.end,
-                    self.engine.model.rotation,
+                    engine.model.rotation,
                     exact=True,
                     context="the template with its holes filled by stand-ins",
                 )
@@ -98,13 +141,15 @@ class Flow:
             self.log.lone_bases[agent] = {
                 s.name: known[s.name]
                 if s.start == 0
-                else self.engine.encode(prompt.span_ids(s), tokens.bos, "encoded alone")
+                else engine.encode(prompt.span_ids(s), tokens.bos, "encoded alone")
                 for s in prompt.spans
                 if s.kind == "prefix"
             }
 
     def charge(self, context: PromptInContext) -> float:
         """Milliseconds of base encoding that this agent is the first to need."""
+        for name in context.samples:
+            self.led_ms.pop(name, None)
         return sum(self.base_ms.pop(name, 0.0) for name in context.samples)
 
 

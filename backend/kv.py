@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -49,6 +49,20 @@ class KVSegment:
         )
 
 
+class Offset(Protocol):
+    """What a correction reads of a stored offset, packed or not; shapes as in :class:`KVSegment`."""
+
+    @property
+    def keys(self) -> Tensor: ...
+    @property
+    def values(self) -> Tensor: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    def slice(self, start: int, end: int) -> Offset: ...
+
+
 @dataclass(frozen=True)
 class KVOffset:
     """KV in one context minus KV in another, position-free; shapes as in :class:`KVSegment` (Eq. 6, 7)."""
@@ -72,6 +86,12 @@ class KVOffset:
     def slice(self, start: int, end: int) -> KVOffset:
         """Tokens ``[start, end)`` as a view."""
         return KVOffset(self.keys[:, :, start:end], self.values[:, :, start:end])
+
+    def to(self, device: torch.device) -> KVOffset:
+        """The same on a device; itself where it is there already."""
+        if self.keys.device == device:
+            return self
+        return KVOffset(self.keys.to(device), self.values.to(device))
 
 
 class BufferLayer(DynamicLayer):

@@ -1,16 +1,19 @@
-"""Records of measurements on the model itself, without a request. Frozen and free of torch, like
-:mod:`backend.records`; pictures are drawn from them alone."""
+"""Records of measurements: on the model itself, without a request, and on past requests under other settings.
+Frozen and free of torch, like :mod:`backend.records`; pictures are drawn from them alone."""
 
 from __future__ import annotations
 
+import math
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.codec import pack, unpack
-from backend.records import ModelInfo
+from backend.prompts import Pipeline
+from backend.records import AgentState, GateDecision, ModelInfo, RunRequest
 
 PROXIMITY_FORMAT = 1
 BINS = ("near", "mid", "far")
@@ -90,3 +93,294 @@ class ProximityRecord:
     def from_bytes(content: bytes) -> ProximityRecord:
         """Read it back; see :func:`backend.codec.unpack`."""
         return typing.cast(ProximityRecord, unpack(ProximityRecord, content, PROXIMITY_FORMAT))
+
+
+OFFSETS_FORMAT = 1
+#: What stands in a prompt's holes, and the template text behind it (KVCOMM, Table A.7).
+PARTS = ("placeholder", "prefix")
+KINDS = ("keys", "values")
+MOST_PREFIXES = 20
+MOST_SEGMENT_TOKENS = 512
+MOST_SAMPLES = 40
+#: The rows of Fig. A.12: two copies without correction, KVCOMM's estimates and profiles, and the ceiling.
+APPROXIMATIONS: dict[str, str] = {
+    "plain": "copied, not moved",
+    "moved": "copied and moved",
+    "nearest": "nearest anchor",
+    "cosine": "cosine",
+    "softmax": "L2 softmax (as published)",
+    "uniform": "mean of all anchors",
+    "shipped": "as shipped",
+    "corrected": "corrected",
+    "oracle": "true offsets",
+}
+
+
+@dataclass(frozen=True)
+class OffsetRequest:
+    """What is measured: one text behind several prefixes, and a scenario's texts over several requests.
+
+    ``text`` is the segment; ``prefixes`` what it is read behind, one after the other. ``values``: one request
+    to ``pipeline`` each (two or more), or none to leave that half out.
+    """
+
+    text: str
+    prefixes: tuple[str, ...]
+    pipeline: Pipeline | None = None
+    values: tuple[Mapping[str, str], ...] = ()
+    max_new_tokens: int = 96
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Each token of the segment replaced by the token most like it, all before it unchanged (Fig. 1b).
+
+    Attributes:
+        tokens: (tokens,) ids; ``texts`` what they read; ``distance`` (tokens,) L2 distance of the embeddings.
+        keys, unmoved, values: (prefixes, layers, tokens) L2 norms of the replaced token's offsets.
+    """
+
+    tokens: NDArray[np.int64]
+    texts: tuple[str, ...]
+    distance: Floats
+    keys: Floats
+    unmoved: Floats
+    values: Floats
+
+
+@dataclass(frozen=True)
+class SampleOffsets:
+    """Offset norms of every token that a scenario's agents read over several requests (Fig. A.4 to A.11).
+
+    Attributes:
+        agent, sample, part: (tokens,) whose prompt, which request, index into ``PARTS``.
+        keys, values: (layers, tokens) L2 norms.
+    """
+
+    agent: NDArray[np.int64]
+    sample: NDArray[np.int64]
+    part: NDArray[np.int64]
+    keys: Floats
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Approximated:
+    """Offsets estimated from the other requests' samples against the real ones (Fig. A.12).
+
+    Axes: rows of ``names``, ``agents``, ``PARTS``, ``KINDS``, layers; means over tokens, NaN without any.
+
+    Attributes:
+        cosine: cosine similarity of estimated and real offset; NaN where the real ones are zero,
+            and 0 for an estimate of nothing.
+        cache_cosine: cosine similarity of the estimated and the real keys or values themselves.
+        error: L2 norm of estimated minus real.
+        offset: (agents, parts, kinds, layers) L2 norm of the real offset.
+        tokens: (agents, parts) tokens compared; ``unmatched`` those left out for want of an anchor as long.
+    """
+
+    names: tuple[str, ...]
+    agents: tuple[int, ...]
+    cosine: NDArray[np.float64]
+    cache_cosine: NDArray[np.float64]
+    error: NDArray[np.float64]
+    offset: NDArray[np.float64]
+    tokens: NDArray[np.int64]
+    unmatched: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class OffsetStudy:
+    """True offsets of a text behind several prefixes: KV there minus KV behind the begin-of-sequence token
+    alone (Fig. 1), and what a scenario's requests show of offsets and their estimates.
+
+    Attributes:
+        tokens: (tokens,) ids of the segment; ``texts`` what each adds.
+        prefix_tokens: (prefixes,) tokens before the segment, the begin-of-sequence token included.
+        keys, values: (prefixes, layers, kv_heads, tokens) L2 norms of the offsets; keys position-free.
+        unmoved: the same of keys as they lie in the two caches, without alignment.
+        key_norm, value_norm: (layers, kv_heads, tokens) L2 norms of the isolated KV.
+    """
+
+    request: OffsetRequest
+    model: ModelInfo
+    tokens: NDArray[np.int64]
+    texts: tuple[str, ...]
+    prefix_tokens: NDArray[np.int64]
+    keys: Floats
+    values: Floats
+    unmoved: Floats
+    key_norm: Floats
+    value_norm: Floats
+    twins: Twins
+    samples: SampleOffsets | None
+    approximated: Approximated | None
+    wall_ms: float
+    format: int = OFFSETS_FORMAT
+
+    def to_bytes(self) -> bytes:
+        """The file's content."""
+        return pack(self)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> OffsetStudy:
+        """Read it back; see :func:`backend.codec.unpack`."""
+        return typing.cast(OffsetStudy, unpack(OffsetStudy, content, OFFSETS_FORMAT))
+
+
+COST_FORMAT = 1
+COST_LIMITS: dict[str, tuple[int, int]] = {"anchors": (1, 64), "lengths": (1, 8192), "agents": (1, 8)}
+
+
+@dataclass(frozen=True)
+class AnchorCostRequest:
+    """Pools of so many anchors of so many tokens, read by so many agents; ascending, each once."""
+
+    anchors: tuple[int, ...] = (5, 10, 15, 20)
+    lengths: tuple[int, ...] = (64, 128, 256)
+    agents: int = 2
+
+
+@dataclass(frozen=True)
+class AnchorCost:
+    """What pools cost on this model and machine (KVCOMM, Fig. A.1, Tables A.5, A.6); all (anchors, lengths).
+
+    Attributes:
+        pool_bytes: memory of one placeholder's anchors.
+        match_ms, match_kv_ms: weights by token embeddings, and by whole KV as shipped.
+        mix_ms: adding the weighted offsets of one agent to keys and values.
+        move_ms: bringing those offsets back from main memory; NaN on a CPU, where they lie there anyway.
+    """
+
+    request: AnchorCostRequest
+    model: ModelInfo
+    pool_bytes: NDArray[np.int64]
+    match_ms: NDArray[np.float64]
+    match_kv_ms: NDArray[np.float64]
+    mix_ms: NDArray[np.float64]
+    move_ms: NDArray[np.float64]
+    wall_ms: float
+    format: int = COST_FORMAT
+
+    def to_bytes(self) -> bytes:
+        """The file's content."""
+        return pack(self)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> AnchorCost:
+        """Read it back; see :func:`backend.codec.unpack`."""
+        return typing.cast(AnchorCost, unpack(AnchorCost, content, COST_FORMAT))
+
+
+REPLAY_FORMAT = 1
+MOST_REPLAYED = 200
+
+
+def wilson(successes: int, total: int, z: float = 1.96) -> tuple[float, float]:
+    """95% confidence interval of a share (Wilson)."""
+    if total == 0:
+        return (0.0, 1.0)
+    p = successes / total
+    centre = p + z * z / (2 * total)
+    half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
+    scale = 1 + z * z / total
+    return ((centre - half) / scale, (centre + half) / scale)
+
+
+@dataclass(frozen=True)
+class PastRequest:
+    """A replayed request: its place among all that were sent, from 1, what it asked and the known answer."""
+
+    number: int
+    values: Mapping[str, str]
+    expected: str | None
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One agent under one method at a past request.
+
+    Attributes:
+        request: the request's number.
+        method: the choice's label; dense's own rows hold what it answered at the time.
+        gate: as decided again, without the lists of anchors.
+        prompt_tokens, reused_tokens: of the prompt, and those of them that the method copies.
+        blocks, reused_blocks: texts in placeholders, and those of them that it copies whole.
+        forwarded_tokens: prompt tokens that the replay forwarded. 0 where the method shares nothing: its
+            text is dense's by definition.
+        texts: what each token of the answer adds to ``text``.
+        as_dense: the same answer as dense's, or the same text where no answer can be read off.
+    """
+
+    request: int
+    agent: int
+    method: str
+    state: AgentState
+    reason: str
+    gate: tuple[GateDecision, ...]
+    prompt_tokens: int
+    reused_tokens: int
+    blocks: int
+    reused_blocks: int
+    forwarded_tokens: int
+    text: str
+    texts: tuple[str, ...]
+    answer: str | None
+    as_dense: bool
+    correct: bool | None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Past pinned requests under other methods or options, from the log alone.
+
+    Attributes:
+        request: pipeline, methods and decoding; its values belong to no request.
+        requests: those replayed, oldest first; ``rows`` hold for each its agents in running order, and for
+            each of these dense first, then the methods.
+        held, forgotten: past requests that the log still holds, and those that left it for want of memory.
+            Pools were built from those held alone.
+        log_bytes, budget_bytes: what the log holds, and most that it may.
+        cache_bytes: most that the methods' caches may have taken at one time.
+        prefill_tokens, decode_tokens, encoded_tokens: what the replay forwarded: prompt tokens that plans
+            left to the model, generated tokens, and outside texts that a method wanted encoded otherwise.
+        again_tokens: prompt tokens that sending all held requests again would have forwarded: dense's of
+            each, and the methods' own of those replayed.
+        notes: methods left out, and why.
+    """
+
+    request: RunRequest
+    model: ModelInfo
+    requests: tuple[PastRequest, ...]
+    rows: tuple[Replayed, ...]
+    held: int
+    forgotten: int
+    log_bytes: int
+    budget_bytes: int
+    cache_bytes: int
+    prefill_tokens: int
+    decode_tokens: int
+    encoded_tokens: int
+    again_tokens: int
+    wall_ms: float
+    notes: tuple[str, ...] = ()
+    format: int = REPLAY_FORMAT
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Method labels in column order, dense first."""
+        return tuple(dict.fromkeys(row.method for row in self.rows))
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        """Agent ids in running order."""
+        return tuple(dict.fromkeys(row.agent for row in self.rows))
+
+    def to_bytes(self) -> bytes:
+        """The file's content."""
+        return pack(self)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> Replay:
+        """Read it back; see :func:`backend.codec.unpack`."""
+        return typing.cast(Replay, unpack(Replay, content, REPLAY_FORMAT))

@@ -6,20 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.answers import extract_answer, right
 from backend.engine import Engine, Prefill
 from backend.methods.base import Blend, Dense
+from backend.pool_view import mixes
 from backend.probes.fidelity import fidelity, largest_difference
 from backend.probes.offsets import cache_error, offset_probe
 from backend.records import (
     COMPUTED,
     CORRECTED,
+    RECOMPUTED,
     REUSED,
     OffsetProbe,
     Outcome,
     Prompt,
     RunRequest,
+    Span,
     SpanAction,
     Timing,
 )
@@ -95,6 +99,7 @@ def outcomes_of(
                 fidelity=near,
                 key_error=key_error,
                 value_error=value_error,
+                mixes=mixes(row.plan) if request.probe_offsets else (),
             )
         )
     if pinned and request.probe_offsets:
@@ -107,11 +112,25 @@ def outcomes_of(
     return out
 
 
+def reuse(spans: Sequence[Span], actions: NDArray[np.uint8]) -> tuple[int, int, int]:
+    """Tokens copied, placeholder texts (blocks), and those of them that were copied whole.
+
+    Args:
+        spans: the prompt's.
+        actions: (layers, tokens), codes of ``ACTIONS``.
+    """
+    computed: NDArray[np.bool_] = np.asarray(np.isin(actions, (COMPUTED, RECOMPUTED)).all(axis=0))
+    blocks = [s for s in spans if s.kind == "placeholder" and s.end > s.start]
+    # The last prompt token is always forwarded; it does not make its block a computed one.
+    whole = sum(1 for s in blocks if not computed[s.start : min(s.end, len(computed) - 1)].any())
+    return int((~computed).sum()), len(blocks), whole
+
+
 def remember_prompt(engine: Engine, context: PromptInContext, prefill: Prefill, log: ObservationLog) -> None:
     """Keep an exact prompt for prefix reuse."""
     total = len(context.prompt.ids)
     segment = prefill.cache.segment(0, total, engine.model.rotation, exact=True, context="an earlier prompt")
-    log.remember_prompt(context.prompt.ids, segment)
+    log.remember_prompt(context.prompt.ids, segment, weights=context.weights)
 
 
 def same_text_notes(lanes: list[Lane]) -> tuple[str, ...]:

@@ -87,13 +87,13 @@ _NOTHING = type(None)
 _PRESET_KEYS: dict[str, tuple[type, ...]] = {
     "name": (str,), "title": (str,), "summary": (str,), "agents": (list,), "needs_context": (int,),
     "request_source": (str,), "model": (str,), "declared": (list,), "scoring": (str,),
-    "judge": (int, _NOTHING), "chat": (bool,), "examples": (list,),
+    "judge": (int, _NOTHING), "chat": (bool,), "turns": (int,), "examples": (list,),
     "task": (str,), "kind": (str,), "size": (int,), "readers": (int,),
 }  # fmt: skip
 _PRESET_REQUIRED = ("name", "title", "summary", "agents", "needs_context", "request_source", "model")
 _AGENT_KEYS: dict[str, tuple[type, ...]] = {
     "id": (int,), "name": (str,), "role": (str,), "template": (str,), "max_new_tokens": (int,),
-    "tool": (str,),
+    "tool": (str,), "model": (str,),
 }  # fmt: skip
 _EXAMPLE_KEYS: dict[str, tuple[type, ...]] = {"values": (dict,), "answer": (str, _NOTHING)}
 _TYPE_NAMES = {
@@ -200,7 +200,7 @@ def _preset_from(body: object, file: str) -> Preset:
         Agent(**_table(row, f"{file}, agent number {i}", f"agents.{i}", _AGENT_KEYS, tuple(_AGENT_KEYS)[:4]))
         for i, row in enumerate(table["agents"], 1)
     )
-    optional = {key: table[key] for key in ("scoring", "judge", "chat") if key in table}
+    optional = {key: table[key] for key in ("scoring", "judge", "chat", "turns") if key in table}
     pipeline = Pipeline(
         table["name"], table["title"], table["summary"], agents, tuple(table.get("declared", ())), **optional
     )

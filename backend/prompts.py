@@ -10,11 +10,17 @@ name                        filled with                                  kind
 ``{condition_3_current}``   what agent 3's tool gave in this run         tool
 ``{agent_1_history_-1}``    what agent 1 wrote one turn ago              history
 ``{condition_1_history_-1}``  a tool's result one turn ago               history
+``{agent_2_turn_1}``        what agent 2 wrote in the first turn         agent
 ``{anything_declared}``     a value of the pipeline's ``declared``       declared
 ==========================  ===========================================  ==========
 
 Any other brace is plain text. A template is never formatted twice: a value that contains braces or
 the text of a control token stays text.
+
+A pipeline of several turns is run *unrolled* (:attr:`Pipeline.unrolled`): every agent once for each turn, as
+agents of their own, whose templates name texts by their turn. So it is one acyclic graph like any other,
+and a text is one sample with one cache, whether its readers met it in its own turn or later. Only the lab
+writes the names with ``turn``; a person writes ``current`` and ``history``.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ import heapq
 import re
 import reprlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -35,11 +41,15 @@ Kind = Literal["question", "agent", "tool", "history", "declared"]
 
 MAX_TEXT = 200_000  # characters of one template or value
 MAX_AGENTS = 12
+MAX_TURNS = 8
+TURN_STRIDE = 1_000_000  # agent 3 of the second turn has the id 1000003
 MAX_NEW_TOKENS = 4096
 
 QUESTION = "user_question"
-_FAMILY = re.compile(r"(agent|condition)_([1-9][0-9]{0,5})_(?:current|history_(-[1-9][0-9]{0,5}))")
-_RESERVED = re.compile(r"user_question|(?:agent|condition)_[0-9]+_(?:current|history).*")
+_FAMILY = re.compile(
+    r"(agent|condition)_([1-9][0-9]{0,5})_(?:current|history_(-[1-9][0-9]{0,5})|turn_([1-9][0-9]{0,2}))"
+)
+_RESERVED = re.compile(r"user_question|(?:agent|condition)_[0-9]+_(?:current|history|turn).*")
 _DECLARED = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _BRACES = re.compile(r"\{([A-Za-z0-9_-]{1,64})\}")
 _LOOKS_LIKE_A_NAME = re.compile(r"\{ ?([A-Za-z][A-Za-z0-9_-]{0,60}) ?\}")
@@ -55,6 +65,22 @@ def show(value: object) -> str:
         return _SHORT.repr(value)
     except ValueError:  # an integer of thousands of digits
         return "a very large number"
+
+
+def agent_and_turn(id: int) -> tuple[int, int]:
+    """An agent's number in its pipeline, and its turn; the inverse of :func:`agent_in_turn`."""
+    return id % TURN_STRIDE, id // TURN_STRIDE + 1
+
+
+def agent_in_turn(agent: int, turn: int) -> int:
+    """The id that an agent has in a turn of an unrolled pipeline: its own in the first."""
+    return agent + (turn - 1) * TURN_STRIDE
+
+
+def called(id: int) -> str:
+    """An agent's id for a person: ``3``, or ``3 (turn 2)``."""
+    agent, turn = agent_and_turn(id)
+    return f"{agent} (turn {turn})" if turn > 1 else str(agent)
 
 
 def _braced(names: Collection[str]) -> str:
@@ -102,9 +128,21 @@ class Placeholder:
 
     @property
     def agent(self) -> int | None:
-        """The agent whose output or tool result it is, if it is one."""
+        """The agent whose output or tool result it is, if it is one; of a named turn, its id in that turn."""
         found = _FAMILY.fullmatch(self.name)
-        return int(found[2]) if found else None
+        return agent_in_turn(int(found[2]), int(found[4] or 1)) if found else None
+
+    @property
+    def family(self) -> str:
+        """``agent`` or ``condition`` for an output or a tool's result, else empty."""
+        found = _FAMILY.fullmatch(self.name)
+        return found[1] if found else ""
+
+    @property
+    def fixed(self) -> bool:
+        """Does it name a turn by its number? (Only unrolled templates do.)"""
+        found = _FAMILY.fullmatch(self.name)
+        return bool(found and found[4])
 
     @property
     def turn(self) -> int:
@@ -174,7 +212,8 @@ class Agent:
     """One agent: its number in placeholder names, a name, what it does, and its template.
 
     ``tool`` names a tool of :mod:`backend.tools` that is called with the agent's answer; the result fills
-    ``{condition_N_current}``. Empty: none.
+    ``{condition_N_current}``. Empty: none. ``model`` names other weights of the lab's architecture to run on
+    (see :mod:`backend.siblings`). Empty: the lab's model.
     """
 
     id: int
@@ -183,6 +222,7 @@ class Agent:
     template: str
     max_new_tokens: int = 96
     tool: str = ""
+    model: str = ""
 
     def parsed(self, declared: Collection[str] = ()) -> PromptTemplate:
         """The template taken apart; see :meth:`PromptTemplate.parse`."""
@@ -195,7 +235,8 @@ class Pipeline:
 
     ``declared`` names extra placeholders that the request fills. ``scoring`` says how an answer is
     compared with a known one, ``judge`` which agent selects among candidates. ``chat`` puts each
-    prompt into the model's chat template, if it has one.
+    prompt into the model's chat template, if it has one. ``turns``: how often the agents run one after the
+    other, each turn reading what earlier ones left in ``history`` placeholders.
     """
 
     name: str
@@ -206,6 +247,7 @@ class Pipeline:
     scoring: Scoring = "number"
     judge: int | None = None
     chat: bool = True
+    turns: int = 1
 
     def __post_init__(self) -> None:
         self.check()
@@ -219,6 +261,12 @@ class Pipeline:
         check_label(self.name, "The pipeline's name", "name")
         check_label(self.title, "The pipeline's title", "title")
         check_text(self.summary, "The pipeline's summary", "summary", 2000)
+        if type(self.turns) is not int or not 1 <= self.turns <= MAX_TURNS:
+            raise PromptError(
+                f"The number of turns is {show(self.turns)}; 1 to {MAX_TURNS} are allowed, whole numbers. "
+                "Change it.",
+                field="turns",
+            )
         self._check_agents()
         self._check_declared()
         ids = [agent.id for agent in self.agents]
@@ -236,6 +284,7 @@ class Pipeline:
             )
         for agent in self.agents:
             for hole in self.template(agent.id).placeholders:
+                self._check_turn(agent, hole)
                 if hole.agent is not None and hole.agent not in ids:
                     raise PromptError(
                         f"Agent {agent.id}'s template reads {{{hole.name}}}, but there is no agent "
@@ -259,8 +308,31 @@ class Pipeline:
                 )
         _ = self.order
 
+    def _check_turn(self, agent: Agent, hole: Placeholder) -> None:
+        """Refuse a text of a turn that never is."""
+        if hole.fixed and not self.is_unrolled:
+            whose = f"{hole.family}_{agent_and_turn(hole.agent or 0)[0]}"
+            raise PromptError(
+                f"Agent {agent.id}'s template reads {{{hole.name}}}. Only the lab names turns by number, "
+                f"when it runs them. Write {{{whose}_current}} for this turn, {{{whose}_history_-1}} for the "
+                "one before.",
+                field=f"agents.{agent.id}.template",
+            )
+        if self.turns > 1 and -hole.turn >= self.turns:
+            raise PromptError(
+                f"Agent {agent.id}'s template reads {{{hole.name}}}, but the last of {self.turns} turns can "
+                f"look back by {self.turns - 1} at most. Use a smaller number, or run more turns.",
+                field=f"agents.{agent.id}.template",
+            )
+
+    @property
+    def is_unrolled(self) -> bool:
+        """Do the agents of all turns stand in ``agents``?"""
+        return self.turns > 1 and any(type(a.id) is int and a.id > TURN_STRIDE for a in self.agents)
+
     def _check_agents(self) -> None:
-        if not 1 <= len(self.agents) <= MAX_AGENTS:
+        turns = self.turns if self.is_unrolled else 1
+        if not 1 <= len(self.agents) <= MAX_AGENTS * turns:
             raise PromptError(
                 f"The pipeline has {len(self.agents)} agents; 1 to {MAX_AGENTS} are allowed. "
                 "Add or remove agents.",
@@ -268,7 +340,7 @@ class Pipeline:
             )
         seen: set[int] = set()
         for agent in self.agents:
-            if type(agent.id) is not int or not 1 <= agent.id <= 999_999:
+            if type(agent.id) is not int or not _usable(agent.id, turns):
                 raise PromptError(
                     f"An agent has the id {show(agent.id)}; ids are whole numbers from 1 to 999999. "
                     "Change it.",
@@ -290,6 +362,7 @@ class Pipeline:
                 )
             if agent.tool:
                 self._check_tool(agent)
+            check_text(agent.model, f"Agent {agent.id}'s model", f"agents.{agent.id}.model", 200)
 
     def _check_tool(self, agent: Agent) -> None:
         from backend.tools.registry import tool_names
@@ -324,6 +397,47 @@ class Pipeline:
     def _templates(self) -> dict[int, PromptTemplate]:
         declared = frozenset(self.declared)
         return {agent.id: agent.parsed(declared) for agent in self.agents}
+
+    def output(self, agent: int, family: str = "agent") -> str:
+        """The placeholder that an agent's answer fills, or (family ``condition``) what its tool gave."""
+        id, turn = agent_and_turn(agent)
+        return f"{family}_{id}_turn_{turn}" if self.is_unrolled else f"{family}_{id}_current"
+
+    @cached_property
+    def unrolled(self) -> Pipeline:
+        """The same run as one turn: every agent once for each turn, with an id and a name of its own.
+
+        A text of the turn ``t`` turns ago is the one that the agent of that turn wrote; before the first
+        turn there is only what the request gives (``history`` placeholders, counted from the first turn;
+        empty when it gives none). A pipeline of one turn is its own.
+        """
+        if self.turns == 1 or self.is_unrolled:
+            return self
+        agents = tuple(
+            replace(
+                agent,
+                id=agent_in_turn(agent.id, turn),
+                name=f"{agent.name[:180]}, turn {turn}",
+                template="".join(
+                    part if isinstance(part, str) else "{" + self._in_turn(part, turn) + "}"
+                    for part in self.template(agent.id).parts
+                ),
+            )
+            for turn in range(1, self.turns + 1)
+            for agent in self.agents
+        )
+        judge = None if self.judge is None else agent_in_turn(self.judge, self.turns)
+        return replace(self, agents=agents, judge=judge)
+
+    def _in_turn(self, hole: Placeholder, turn: int) -> str:
+        """What a placeholder of the agents' templates is called in the unrolled template of a turn."""
+        ran = any(a.id == hole.agent and (a.tool or hole.family == "agent") for a in self.agents)
+        if not hole.family or not ran:
+            return hole.name
+        seen = turn + hole.turn
+        if seen < 1:  # before the first turn
+            return f"{hole.family}_{hole.agent}_history_{seen - 1}"
+        return f"{hole.family}_{hole.agent}_turn_{seen}"
 
     def agent(self, id: int) -> Agent:
         """The agent with this id."""
@@ -425,7 +539,10 @@ class Pipeline:
             "history": "(an earlier text of agent {agent})",
             "declared": "({name})",
         }
-        return {h.name: texts[h.kind].format(agent=h.agent, name=h.name) for h in self.placeholders}
+        return {
+            h.name: texts[h.kind].format(agent=(h.agent or 0) % TURN_STRIDE, name=h.name)
+            for h in self.placeholders
+        }
 
     def check_values(self, values: Mapping[str, str]) -> dict[str, str]:
         """One text per outside placeholder, in the order of ``inputs``; absent optional ones are empty.
@@ -454,13 +571,24 @@ class Pipeline:
         return checked
 
 
+def _usable(id: int, turns: int) -> bool:
+    agent, turn = agent_and_turn(id)
+    return id > 0 and agent > 0 and turn <= turns
+
+
 def notices(pipeline: Pipeline) -> tuple[str, ...]:
-    """Hints for a person about names in braces that are plain text, such as ``{user_name}``."""
+    """Hints for a person: names in braces that are plain text, such as ``{user_name}``, and turns that would
+    only repeat the first."""
     known = [QUESTION, *pipeline.declared]
     for agent in pipeline.agents:
         for family in ("agent", "condition"):
             known += [f"{family}_{agent.id}_current", f"{family}_{agent.id}_history_-1"]
     hints: list[str] = []
+    if pipeline.turns > 1 and not any(hole.kind == "history" for hole in pipeline.placeholders):
+        hints.append(
+            f"No template reads an earlier turn, so each of the {pipeline.turns} turns repeats the first. "
+            f"Write for example {{agent_{pipeline.agents[0].id}_history_-1}} into a template."
+        )
     for agent in pipeline.agents:
         names = dict.fromkeys(
             name

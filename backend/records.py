@@ -60,6 +60,9 @@ class Decoding:
 class RunRequest:
     """One request to the lab: a pipeline, the values of its outside placeholders, and the methods.
 
+    A pipeline of several turns is kept unrolled (:attr:`backend.prompts.Pipeline.unrolled`), so that whatever
+    reads a request or its record meets one acyclic graph of agents.
+
     ``mode`` *pinned*: every method reads the texts that dense produced, so prompts are identical and
     fidelity is defined. *free*: each method lives with its own texts.
     """
@@ -71,6 +74,9 @@ class RunRequest:
     decoding: Decoding = Decoding()
     probe_offsets: bool = True
     expected: str | None = None  # the known answer, to be scored by pipeline.scoring
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pipeline", self.pipeline.unrolled)
 
 
 @dataclass(frozen=True)
@@ -171,6 +177,23 @@ class SpanAction:
 
 
 @dataclass(frozen=True)
+class Mix:
+    """The weights by which a span's correction was mixed; over the anchors they sum to one.
+
+    ``*_by_token``: (anchors, tokens), means over layers, heads and channels; ``*_by_layer``: (anchors,
+    layers), means over tokens, heads and channels.
+    """
+
+    start: int
+    end: int
+    anchors: tuple[int, ...]
+    keys_by_token: NDArray[np.float32]
+    values_by_token: NDArray[np.float32]
+    keys_by_layer: NDArray[np.float32]
+    values_by_layer: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
 class Timing:
     """Time to first token of one agent, from the last upstream token on, in milliseconds.
 
@@ -227,6 +250,7 @@ class Outcome:
     # relative L2 error of this method's cache against dense, (layers, tokens); pinned mode only
     key_error: NDArray[np.float32] | None = None
     value_error: NDArray[np.float32] | None = None
+    mixes: tuple[Mix, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -258,7 +282,42 @@ class PoolState:
     lengths: tuple[int, ...]
     uses: tuple[int, ...]
     previews: tuple[str, ...]
-    bytes: int
+    bytes: int  # base KV, descriptors and offsets, as they are kept
+    budget_bytes: int = 0  # 0: no limit but the capacity
+    codec: str = "none"
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """What the anchors of a pool hold after the run; rows are those of the pool's :class:`PoolState`.
+
+    Attributes:
+        sample: the run's own text for this placeholder, as an observation number; 0 when it had none.
+        agents: agents in whose context each anchor's offset was seen.
+        base_bytes: (anchors,) base KV and descriptor; ``offset_bytes`` the offsets as they were computed,
+            ``stored_bytes`` as they are kept.
+        away: anchors whose offsets wait in main memory while the model runs on another device.
+        small: (2, layers) share of offset elements under 0.1 in size, keys then values.
+        offset_size: (2, layers) root mean square of the offset elements; ``stored_error`` that of the error
+            which keeping them packed adds; ``largest_error`` the largest error of one element.
+        points: (texts, components) the texts' mean token embeddings in principal coordinates, the widest
+            first, so that distances are kept: the anchors, then the sample when it is no anchor itself.
+    """
+
+    method: str
+    placeholder: str
+    sample: int
+    sample_preview: str
+    agents: tuple[tuple[int, ...], ...]
+    base_bytes: NDArray[np.int64]
+    offset_bytes: NDArray[np.int64]
+    stored_bytes: NDArray[np.int64]
+    away: tuple[int, ...]
+    small: NDArray[np.float64]
+    offset_size: NDArray[np.float64]
+    stored_error: NDArray[np.float64]
+    largest_error: float
+    points: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -290,6 +349,7 @@ class RunRecord:
     wall_ms: float
     notes: tuple[str, ...] = ()
     tools: tuple[ToolUse, ...] = ()
+    pool_views: tuple[PoolView, ...] = ()
     format: int = FORMAT
 
     def outcome(self, agent: int, method: str) -> Outcome:

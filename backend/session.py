@@ -14,7 +14,7 @@ import platform
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -23,17 +23,26 @@ import torch
 
 from backend import __version__
 from backend.engine import Engine
-from backend.errors import BudgetError, NotRelocatableError, OptionError, RunCancelled
+from backend.errors import BudgetError, ModelError, NotRelocatableError, OptionError, RunCancelled
 from backend.events import AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.flow import Flow, see_offsets
-from backend.measured import ProximityRecord, ProximityRequest
-from backend.methods.base import Arrived, Clock, Dense, Prefilled
+from backend.measured import (
+    AnchorCost,
+    AnchorCostRequest,
+    OffsetRequest,
+    OffsetStudy,
+    ProximityRecord,
+    ProximityRequest,
+    Replay,
+)
+from backend.methods.base import Arrived, Clock, Dense, Finished, Options, Prefilled
 from backend.methods.dense import dense_plan
 from backend.methods.registry import make_options, method_class
 from backend.model import LoadedModel
 from backend.outcomes import outcomes_of, same_text_notes
+from backend.pool_view import pool_views
 from backend.presets import Example
-from backend.prompts import Agent
+from backend.prompts import Agent, called, show
 from backend.records import (
     Decoding,
     MethodChoice,
@@ -45,8 +54,9 @@ from backend.records import (
     RunRequest,
     ToolUse,
 )
+from backend.siblings import check_sibling, weights_notes
 from backend.store import Observation, ObservationLog, PromptInContext
-from backend.streams import Lane, Row, Stream, flows_of, stream_key
+from backend.streams import Lane, Past, Row, Stream, flows_of, stream_key
 from backend.tools.registry import get_tool
 
 MAX_METHODS = 12
@@ -69,12 +79,26 @@ class LabSession:
         model: the loaded model; may be shared with other sessions.
         domain: trust domain; a fresh one when absent.
         budget_bytes: how much the logs of this session may hold.
+        others: other weights of the model's architecture by the names that agents call them.
+
+    Raises:
+        ModelError: the caches of some of ``others`` do not fit the model.
     """
 
-    def __init__(self, model: LoadedModel, *, domain: str | None = None, budget_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        *,
+        domain: str | None = None,
+        budget_bytes: int = 1 << 30,
+        others: Mapping[str, LoadedModel] | None = None,
+    ) -> None:
         self.id = domain or secrets.token_urlsafe(12)
         self.model = model
         self.engine = Engine(model)
+        for name, other in (others or {}).items():
+            check_sibling(model, other, name)
+        self.others = {name: Engine(other) for name, other in (others or {}).items()}
         self.budget_bytes = budget_bytes
         self.streams: dict[str, Stream] = {}
         self._speed: tuple[float, float] | None = None
@@ -114,7 +138,7 @@ class LabSession:
                     rows.append(self._prefill(lane, agent, request))
                     contexts[lane.choice.label].append(rows[-1].context)
                 decode_ms = yield from self._decode(rows, request, cancel, done, total)
-                new = outcomes_of(self.engine, rows, request, decode_ms, prompts, offsets)
+                new = outcomes_of(self._at(request, agent), rows, request, decode_ms, prompts, offsets)
                 outcomes += new
                 for flow, members in flows_of(lanes):
                     row = next(r for r in rows if r.lane is members[0])
@@ -128,10 +152,11 @@ class LabSession:
                 yield AgentDone(agent, tuple(new))
             finished = True
         finally:
-            self._settle(lanes, contexts, finished)
+            self._settle(lanes, contexts, finished, request.expected)
         pools = tuple(
             replace(p, method=lane.choice.label) for lane in lanes for p in lane.method.pools(lane.stream.log)
         )
+        views = pool_views(lanes, pools) if request.probe_offsets else ()
         yield RunDone(
             RunRecord(
                 id=secrets.token_hex(8),
@@ -144,8 +169,9 @@ class LabSession:
                 offsets=tuple(offsets),
                 pools=pools,
                 wall_ms=(time.perf_counter() - began) * 1e3,
-                notes=notes,
+                notes=notes + weights_notes(request, outcomes, prompts),
                 tools=tuple(tools),
+                pool_views=views,
             )
         )
 
@@ -182,6 +208,51 @@ class LabSession:
 
         yield from proximity(self.model, request)
 
+    def offset_study(self, request: OffsetRequest) -> Iterator[Progress | OffsetStudy]:
+        """Measure a text's offsets behind several prefixes, in a domain of its own; ends with the record.
+
+        Raises:
+            LabError: see :func:`backend.probes.offset_study.offset_study`.
+        """
+        from backend.probes.offset_study import offset_study
+
+        yield from offset_study(self.model, request, self.budget_bytes)
+
+    def anchor_cost(self, request: AnchorCostRequest) -> Iterator[Progress | AnchorCost]:
+        """Measure what pools cost by their size, without a request; ends with the record.
+
+        Raises:
+            LabError: see :func:`backend.probes.anchor_cost.anchor_cost`.
+        """
+        from backend.probes.anchor_cost import anchor_cost
+
+        yield from anchor_cost(self.model, request, self.budget_bytes, self.engine.clock())
+
+    def replay(
+        self, request: RunRequest, last: int = 20, *, cancel: threading.Event | None = None
+    ) -> Iterator[Progress | Replay]:
+        """Replay past requests under the request's methods from the log, without prefilling; ends with the
+        record. Nothing is remembered of it.
+
+        Args:
+            request: pinned; its pipeline and decoding say which past requests are meant, its values nothing.
+            last: how many of the latest requests to answer again; all that the log holds when it holds fewer.
+            cancel: ends it when set.
+
+        Raises:
+            LabError: see :func:`backend.replay.replay`; or there is nothing to replay.
+            RunCancelled: ``cancel`` was set.
+        """
+        from backend.replay import check_replay, replay
+
+        _check_decoding(request.decoding)
+        dense, *choices = self._choices(request)
+        stream = self.streams.get(stream_key(request, dense[0]))
+        check_replay(request, choices, stream, last)
+        assert stream is not None
+        engines = {agent: self._at(request, agent) for agent in request.pipeline.order}
+        yield from replay(stream, request, choices, self.engine, engines, last, cancel)
+
     def estimate(self, request: RunRequest, count: int = 1) -> Estimate:
         """Rough cost from this machine's measured speed: of one request, or of warming up with ``count`` > 1.
 
@@ -193,6 +264,7 @@ class LabSession:
         prompt_tokens, longest = 0, 0
         answer = min(request.decoding.max_new_tokens, 48)
         for agent in request.pipeline.order:
+            self._at(request, agent)
             readers = len(request.pipeline.template(agent).placeholders)
             length = self.model.count_tokens(request.pipeline, agent, values) + answer * readers
             prompt_tokens += length
@@ -212,9 +284,18 @@ class LabSession:
             stream = self.streams.get(stream_key(request, choice))
             if stream is None:
                 continue
-            slot = stream.slot(choice, make_options(choice.name, choice.options))
+            options = make_options(choice.name, choice.options)
+            if options.wants_lead_in:
+                self._flow(request, stream).lead_in()
+            slot = stream.slot(choice, options)
             out += [replace(p, method=choice.label) for p in slot.method.pools(stream.log)]
         return tuple(out)
+
+    @property
+    def weights_hash(self) -> str:
+        """Identity of all weights that agents may run on."""
+        every = (engine.model.info.weights_hash for _, engine in sorted(self.others.items()))
+        return "-".join((self.model.info.weights_hash, *every))
 
     def forget(self) -> None:
         """Drop every log and pool."""
@@ -231,6 +312,24 @@ class LabSession:
         """Check everything that can be checked before the model works, and lay out the lanes, dense first."""
         values = request.pipeline.check_values(request.values)
         _check_decoding(request.decoding)
+        chosen = self._choices(request)
+        for agent in request.pipeline.order:
+            length = self.model.count_tokens(request.pipeline, agent, values)
+            self._at(request, agent).check_room(length, self._limit(request, agent), agent)
+        self._check_budget(request, values, len(chosen))
+        lanes: list[Lane] = []
+        flows: dict[int, Flow] = {}
+        for choice, options in chosen:
+            stream = self._stream(stream_key(request, choice))
+            flow = flows.setdefault(id(stream), self._flow(request, stream))
+            if options.wants_lead_in:
+                flow.lead_in()  # before the slot, which replays what is in the log
+            slot = stream.slot(choice, options)
+            lanes.append(Lane(choice, options, stream, flow, slot, slot.method.fork()))
+        return lanes, values
+
+    def _choices(self, request: RunRequest) -> list[tuple[MethodChoice, Options]]:
+        """The request's methods with their options, checked; dense first."""
         choices = [c for c in request.methods if c.name != "dense"]
         dense = next((c for c in request.methods if c.name == "dense"), MethodChoice("dense"))
         if len(choices) + 1 > MAX_METHODS:
@@ -245,12 +344,7 @@ class LabSession:
                 raise OptionError(
                     f"Two methods are labelled {label!r}. Give each its own label.", field="methods"
                 )
-        for agent in request.pipeline.order:
-            length = self.model.count_tokens(request.pipeline, agent, values)
-            self.engine.check_room(length, self._limit(request, agent), agent)
-        self._check_budget(request, values, len(choices) + 1)
-        lanes: list[Lane] = []
-        flows: dict[int, Flow] = {}
+        found = []
         for choice in (dense, *choices):
             cls = method_class(choice.name)
             options = make_options(choice.name, choice.options)
@@ -259,11 +353,8 @@ class LabSession:
                 raise NotRelocatableError(
                     f"{cls.title} cannot run on {self.model.info.name}. {refused}", field="methods"
                 )
-            stream = self._stream(stream_key(request, choice))
-            slot = stream.slot(choice, options)
-            flow = flows.setdefault(id(stream), Flow(request.pipeline, self.engine, stream.log))
-            lanes.append(Lane(choice, options, stream, flow, slot, slot.method.fork()))
-        return lanes, values
+            found.append((choice, options))
+        return found
 
     def _check_budget(self, request: RunRequest, values: dict[str, str], methods: int) -> None:
         """Refuse a request whose own KV is over the budget: bases and offsets of every prompt, kept once
@@ -289,6 +380,27 @@ class LabSession:
         self.streams[key] = found
         return found
 
+    def _at(self, request: RunRequest, agent: int) -> Engine:
+        """The engine of an agent's weights.
+
+        Raises:
+            ModelError: this session has no such weights.
+        """
+        name = request.pipeline.agent(agent).model
+        if name and name not in self.others:
+            listed = ", ".join(map(repr, self.others)) or "no others"
+            raise ModelError(
+                f"Agent {called(agent)} runs on the weights {show(name)}, but beside {self.model.info.name} "
+                f"there are {listed}. Load them (kvlab with --weights {show(name)[1:-1]}=MODEL), or let the "
+                "agent run on the lab's own.",
+                field=f"agents.{agent}.model",
+            )
+        return self.others.get(name, self.engine)
+
+    def _flow(self, request: RunRequest, stream: Stream) -> Flow:
+        """A new walk through the pipeline over a stream's log."""
+        return Flow(request.pipeline, self.engine, stream.log, engines=self.others)
+
     def _limit(self, request: RunRequest, agent: int) -> int:
         return min(request.decoding.max_new_tokens, request.pipeline.agent(agent).max_new_tokens)
 
@@ -311,20 +423,22 @@ class LabSession:
 
     def _prefill(self, lane: Lane, agent: int, request: RunRequest) -> Row:
         context = lane.flow.context(agent)
-        self.engine.check_room(len(context.prompt.ids), self._limit(request, agent), agent)
-        clock = self.engine.clock()
+        engine = self._at(request, agent)
+        engine.check_room(len(context.prompt.ids), self._limit(request, agent), agent)
+        clock = engine.clock()
         if lane.choice.name not in ("dense", "prefix"):
-            clock.parts["base"] = sum(lane.flow.base_ms.get(n, 0.0) for n in context.samples)
+            spent = lane.flow.led_ms if lane.options.wants_lead_in else lane.flow.base_ms
+            clock.parts["base"] = sum(spent.get(n, 0.0) for n in context.samples)
             clock.parts["gate"], lane.gate_ms = lane.gate_ms, 0.0
         plan = lane.method.plan(context, lane.stream.log, clock)
-        prefill = self.engine.execute(context.prompt, plan, clock)
+        prefill = engine.execute(context.prompt, plan, clock)
         real = all(isinstance(step.action, Dense) for step in plan.steps)
         lane.method.observe(Prefilled(context, prefill.cache, real, plan), lane.stream.log)
         if request.mode == "pinned":
             if lane.choice.name == "dense":
-                see_offsets(context, prefill.cache, self.engine)
+                see_offsets(context, prefill.cache, engine)
         elif real:
-            see_offsets(context, prefill.cache, self.engine, lane.method.needed())
+            see_offsets(context, prefill.cache, engine, lane.method.needed())
         return Row(lane, context, plan, prefill, clock)
 
     def _decode(
@@ -335,10 +449,10 @@ class LabSession:
         for row in rows:
             row.lane.flow.charge(row.context)
         began = time.perf_counter()
-        steps = self.engine.decode_steps(
+        steps = self._at(request, agent).decode_steps(
             [r.prefill for r in rows],
             decoding,
-            context=f"agent {agent}'s own context",
+            context=f"agent {called(agent)}'s own context",
             keep_logits=request.mode == "pinned",
         )
         shown = [-1] * len(rows)
@@ -355,17 +469,26 @@ class LabSession:
                     shown[index] = len(ids[index])
                     yield TextSoFar(agent, row.lane.choice.label, self.model.tokens.decode(ids[index]))
 
-    def _settle(self, lanes: list[Lane], contexts: dict[str, list[PromptInContext]], finished: bool) -> None:
+    def _settle(
+        self,
+        lanes: list[Lane],
+        contexts: dict[str, list[PromptInContext]],
+        finished: bool,
+        expected: str | None = None,
+    ) -> None:
         """Close a request: remember it, or undo what an unfinished one left; then keep to the budget."""
         for stream in {id(lane.stream): lane.stream for lane in lanes}.values():
             members = [lane for lane in lanes if lane.stream is stream]
             if finished:
-                stream.history.append(contexts[members[0].choice.label])
+                first = members[0]
+                stream.history.append(Past(contexts[first.choice.label], first.flow.answers, expected))
                 for lane in members:
+                    lane.method.observe(Finished(), stream.log)
                     lane.slot.method, lane.slot.seen = lane.method, len(stream.history)
+                hot = {n for lane in members for n in lane.method.needed() - lane.method.cold()}
+                stream.log.offload({n for lane in members for n in lane.method.cold()} - hot)
             else:
-                known = {o.number for request in stream.history for c in request for o in c.samples.values()}
-                known |= stream.needed()
+                known = stream.needed().union(*(request.observations for request in stream.history))
                 for number in list(stream.log.observations):
                     if number not in known:
                         del stream.log.observations[number]
@@ -387,24 +510,25 @@ class LabSession:
             replace(request, values=dict(examples[0].values), methods=(MethodChoice("dense"),))
         )
         stream = lanes[0].stream
-        flows = [Flow(request.pipeline, self.engine, stream.log) for _ in examples]
+        flows = [self._flow(request, stream) for _ in examples]
         histories: list[list[PromptInContext]] = [[] for _ in examples]
         finished = False
         try:
             for flow, example in zip(flows, examples, strict=True):
                 flow.start(request.pipeline.check_values(example.values))
             for agent in request.pipeline.order:
-                prefills = []
+                engine, prefills = self._at(request, agent), []
                 for flow, history in zip(flows, histories, strict=True):
                     _stop_if(cancel)
                     context = flow.context(agent)
-                    self.engine.check_room(len(context.prompt.ids), self._limit(request, agent), agent)
-                    prefill = self.engine.execute(context.prompt, dense_plan(context, "warm-up"), Clock())
-                    see_offsets(context, prefill.cache, self.engine)
+                    engine.check_room(len(context.prompt.ids), self._limit(request, agent), agent)
+                    prefill = engine.execute(context.prompt, dense_plan(context, "warm-up"), Clock())
+                    see_offsets(context, prefill.cache, engine)
                     history.append(context)
                     prefills.append(prefill)
                 decoding = replace(request.decoding, max_new_tokens=self._limit(request, agent))
-                decoded = self.engine.decode(prefills, decoding, context=f"agent {agent}'s own context")
+                place = f"agent {called(agent)}'s own context"
+                decoded = engine.decode(prefills, decoding, context=place)
                 for flow, row in zip(flows, decoded, strict=True):
                     text = self.model.tokens.decode(row.ids)
                     flow.answer(agent, row.ids, text, row.kv)
@@ -414,7 +538,10 @@ class LabSession:
             finished = True
         finally:
             if finished:
-                stream.history += histories
+                stream.history += [
+                    Past(contexts, flow.answers, example.answer)
+                    for contexts, flow, example in zip(histories, flows, examples, strict=True)
+                ]
                 stream.shrink()
                 self._drop_idle({id(stream)})
             else:

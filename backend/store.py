@@ -12,11 +12,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from backend.kv import KVOffset, KVSegment
+from backend.rope import Rotation
 from backend.tokens import TokenizedPrompt
+
+SMALL = 0.1  # the paper finds half of the offset elements to be smaller (appendix 6.4.5)
 
 
 @dataclass(frozen=True)
@@ -36,12 +41,28 @@ class SeenOffset:
     def bytes(self) -> int:
         return self.placeholder.bytes + sum(offset.bytes for offset in self.followers.values())
 
+    @cached_property
+    def spread(self) -> tuple[Tensor, Tensor, int]:
+        """How many elements are under :data:`SMALL` in size and the sum of all squares, each (2, layers) for
+        keys then values, and the number of elements behind one entry. Counted once: offsets do not change."""
+        every = [(o.keys.float(), o.values.float()) for o in (self.placeholder, *self.followers.values())]
+        small = [torch.stack([(x.abs() < SMALL).sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in every]
+        squares = [torch.stack([x.square().sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in every]
+        elements = sum(keys[0].numel() for keys, _ in every)
+        return torch.stack(small).sum(dim=0), torch.stack(squares).double().sum(dim=0), elements
+
+    def to(self, device: torch.device) -> SeenOffset:
+        """The same on a device."""
+        followers = {name: offset.to(device) for name, offset in self.followers.items()}
+        return SeenOffset(self.placeholder.to(device), followers, self.starts)
+
 
 @dataclass
 class Observation:
     """One sample of one placeholder.
 
-    ``descriptor``: (tokens, hidden) input embeddings, fp32.
+    ``descriptor``: (tokens, hidden) input embeddings, fp32. ``led``: a second base of an outside text, behind
+    its lead-in; only where a method asks for it (see :meth:`backend.flow.Flow.lead_in`).
     """
 
     number: int
@@ -51,6 +72,7 @@ class Observation:
     base: KVSegment
     descriptor: Tensor
     offsets: dict[int, SeenOffset] = field(default_factory=dict)
+    led: KVSegment | None = None
 
     @property
     def tokens(self) -> int:
@@ -59,7 +81,8 @@ class Observation:
     @property
     def bytes(self) -> int:
         descriptor = self.descriptor.numel() * self.descriptor.element_size()
-        return self.base.bytes + descriptor + sum(seen.bytes for seen in self.offsets.values())
+        led = 0 if self.led is None else self.led.bytes
+        return self.base.bytes + led + descriptor + sum(seen.bytes for seen in self.offsets.values())
 
     @property
     def preview(self) -> str:
@@ -71,13 +94,23 @@ class Observation:
 class PromptInContext:
     """A prompt whose placeholders are tied to observations, and its agent's prefix bases.
 
-    ``samples`` maps a placeholder's name to its observation; empty placeholders have none.
+    ``samples`` maps a placeholder's name to its observation; empty placeholders have none. ``rotation`` is
+    the model's.
     """
 
     prompt: TokenizedPrompt
     samples: dict[str, Observation]
     prefix_bases: dict[str, KVSegment]  # from the template with stand-ins in its holes
     lone_bases: dict[str, KVSegment] = field(default_factory=dict)  # each segment encoded alone
+    rotation: Rotation | None = None
+    weights: str = ""  # on which the agent runs; empty: the lab's own
+
+    def turned(self, name: str, keys: Tensor) -> Tensor:
+        """Position-free keys as they would stand from the place where ``name`` begins in this prompt."""
+        assert self.rotation is not None, "the prompt was laid out without a model"
+        start = next(span.start for span in self.prompt.spans if span.name == name)
+        positions = torch.arange(start, start + keys.shape[2], device=keys.device)
+        return self.rotation.rotate(keys, positions)
 
     def followers(self, name: str) -> list[str]:
         """Prefix segments between placeholder ``name`` and the next one that holds text."""
@@ -100,7 +133,7 @@ class ObservationLog:
         self.observations: OrderedDict[int, Observation] = OrderedDict()
         self.prefix_bases: dict[int, dict[str, KVSegment]] = {}
         self.lone_bases: dict[int, dict[str, KVSegment]] = {}
-        self.prompts: OrderedDict[tuple[int, ...], KVSegment] = OrderedDict()
+        self.prompts: OrderedDict[tuple[str, tuple[int, ...]], KVSegment] = OrderedDict()
         self.next_number = 1
 
     @property
@@ -126,17 +159,33 @@ class ObservationLog:
         self.observations[observation.number] = observation
         return observation
 
-    def remember_prompt(self, ids: tuple[int, ...], segment: KVSegment, keep: int = 24) -> None:
-        """Keep a densely prefilled prompt for exact-prefix reuse; the oldest go first."""
-        self.prompts[ids] = segment
-        self.prompts.move_to_end(ids)
+    def offload(self, cold: set[int]) -> None:
+        """Let the offsets of ``cold`` observations wait in main memory, and those of all others on the device
+        of their base KV. On a CPU both are one place, so nothing moves."""
+        for observation in self.observations.values():
+            home = observation.base.keys.device
+            if home.type == "cpu":
+                continue
+            place = torch.device("cpu") if observation.number in cold else home
+            for agent, seen in observation.offsets.items():
+                if seen.placeholder.keys.device != place:
+                    observation.offsets[agent] = seen.to(place)
+
+    def remember_prompt(
+        self, ids: tuple[int, ...], segment: KVSegment, keep: int = 24, weights: str = ""
+    ) -> None:
+        """Keep a densely prefilled prompt for exact-prefix reuse on the same weights; the oldest go first."""
+        self.prompts[weights, ids] = segment
+        self.prompts.move_to_end((weights, ids))
         while len(self.prompts) > keep:
             self.prompts.popitem(last=False)
 
-    def longest_prefix(self, ids: tuple[int, ...]) -> tuple[int, KVSegment | None]:
+    def longest_prefix(self, ids: tuple[int, ...], weights: str = "") -> tuple[int, KVSegment | None]:
         """Length and KV of the longest stored token prefix of ``ids``."""
         best, found = 0, None
-        for stored, segment in self.prompts.items():
+        for (owner, stored), segment in self.prompts.items():
+            if owner != weights:
+                continue
             length = 0
             for a, b in zip(stored, ids, strict=False):
                 if a != b:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
 from backend.codec import encode
 from backend.engine import Decoded, Prefill
 from backend.flow import Flow
-from backend.methods.base import Arrived, Clock, Method, Options, Plan
+from backend.methods.base import Arrived, Clock, Finished, Method, Options, Plan
 from backend.methods.registry import method_class
 from backend.prompts import Pipeline
 from backend.records import MethodChoice, RunRequest
@@ -24,26 +25,49 @@ class Slot:
     seen: int = 0
 
 
+@dataclass(frozen=True)
+class Past:
+    """A request that went through a stream: its prompts in running order, what each agent answered (token
+    ids; pinned: dense's), and the known answer."""
+
+    contexts: list[PromptInContext]
+    answers: Mapping[int, tuple[int, ...]]
+    expected: str | None = None
+
+    @property
+    def observations(self) -> set[int]:
+        """Numbers of the samples that its prompts hold."""
+        return {sample.number for context in self.contexts for sample in context.samples.values()}
+
+    def through(self, method: Method, log: ObservationLog) -> Iterator[tuple[PromptInContext, Plan]]:
+        """Let a method live through the request: what it decides at each agent, without the model."""
+        arrived: set[int] = set()
+        for context in self.contexts:
+            for sample in context.samples.values():
+                if sample.number not in arrived:
+                    arrived.add(sample.number)
+                    method.observe(Arrived(sample), log)
+            yield context, method.plan(context, log, Clock())
+        method.observe(Finished(), log)
+
+
 @dataclass
 class Stream:
-    """A log with the requests that went through it, oldest first, agent by agent."""
+    """A log with the requests that went through it, oldest first; ``forgotten`` counts those before them that
+    had to leave it."""
 
     log: ObservationLog
-    history: list[list[PromptInContext]] = field(default_factory=list)
+    history: list[Past] = field(default_factory=list)
     slots: dict[str, Slot] = field(default_factory=dict)
+    forgotten: int = 0
 
     def slot(self, choice: MethodChoice, options: Options) -> Slot:
         """The method instance of a choice, brought up to date by replaying what it has not seen."""
         key = json.dumps([choice.name, [(f.name, getattr(options, f.name)) for f in fields(options)]])
         slot = self.slots.setdefault(key, Slot(method_class(choice.name)(options)))
         while slot.seen < len(self.history):
-            arrived: set[int] = set()
-            for context in self.history[slot.seen]:
-                for sample in context.samples.values():
-                    if sample.number not in arrived:
-                        arrived.add(sample.number)
-                        slot.method.observe(Arrived(sample), self.log)
-                slot.method.plan(context, self.log, Clock())
+            for _ in self.history[slot.seen].through(slot.method, self.log):
+                pass
             slot.seen += 1
         return slot
 
@@ -58,13 +82,14 @@ class Stream:
             kept = [
                 (index, request)
                 for index, request in enumerate(self.history)
-                if not any(o.number in dropped for c in request for o in c.samples.values())
+                if not request.observations & dropped
             ]
             gone = set(range(len(self.history))) - {index for index, _ in kept}
             for slot in self.slots.values():
                 slot.seen -= sum(1 for index in gone if index < slot.seen)
                 slot.method.forget(dropped)
             self.history = [request for _, request in kept]
+            self.forgotten += len(gone)
 
 
 @dataclass

@@ -116,6 +116,18 @@ class Tokens:
         close()
         return TokenizedPrompt(agent, tuple(ids), tuple(spans))
 
+    def lead_in(self, pipeline: Pipeline, name: str) -> tuple[int, ...]:
+        """What a placeholder's text is led in by: the beginning of a prompt (the user header), then the words
+        before it on its line in the first template that reads it ("The task is: ")."""
+        opening = self.opening if pipeline.chat else self.bos
+        for agent in pipeline.agents:
+            before = ""
+            for part in pipeline.template(agent.id).parts:
+                if isinstance(part, Placeholder) and part.name == name:
+                    return (*opening, *self.encode(before.rpartition("\n")[2]))
+                before = part if isinstance(part, str) else ""
+        return opening
+
     def as_record(self, prompt: TokenizedPrompt) -> Prompt:
         """The prompt as a record keeps it."""
         return Prompt(

@@ -7,7 +7,8 @@ Readings of points that the paper leaves open
       for the following prefix segment. Per ``sequence``: one weight per anchor. ``separate`` is the public
       implementation's: keys and values each by themselves, the mean absolute difference per token; and for
       the following prefix segment one weight per layer, head and channel, from the norm over the
-      placeholder's tokens, aligned at their ends.
+      placeholder's tokens, aligned at their ends. Differences by channel change when keys are turned, so
+      there it matters whether position-free keys are compared or keys at the agent's own place.
     * The distance of two sequences, ``sum``: the sum of their tokens' L2 distances (a sequence's
       unnormalised weight is then the product of its tokens'); ``frobenius``: the norm of H - H_a as one
       long vector; ``mean``: per token and as a share of the tokens' own mean norm, so that neither the
@@ -17,7 +18,7 @@ Readings of points that the paper leaves open
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,12 +26,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from backend.kv import KVSegment
 from backend.store import Observation
 
 Approximation = Literal["softmax", "cosine", "nearest", "uniform"]
 Compared = Literal["embedding", "kv"]
 Norm = Literal["sum", "frobenius", "mean"]
 Per = Literal["token", "sequence", "separate"]
+TextBase = Literal["alone", "lead-in"]
+Turn = Callable[[Tensor], Tensor]  # position-free keys to the place where they are compared
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Weighing:
 
     ``approximation``: *softmax* of minus the L2 distance (the paper's), *cosine*: softmax of the cosine
     similarity, *nearest*: the nearest anchor alone, *uniform*: all alike (a control). ``temperature``
-    divides distances and similarities. ``top_k`` keeps the heaviest anchors; 0 keeps all.
+    divides distances and similarities. ``top_k`` keeps the heaviest anchors; 0 keeps all. ``text_base``:
+    which base of an outside text is meant (see :func:`base_of`).
     """
 
     approximation: Approximation = "softmax"
@@ -48,6 +53,13 @@ class Weighing:
     compared: Compared = "embedding"
     norm: Norm = "sum"
     per: Per = "token"
+    text_base: TextBase = "alone"
+
+
+def base_of(sample: Observation, text_base: TextBase) -> KVSegment:
+    """A sample's base. Of an outside text, on request, the one behind its lead-in (as shipped); an answer has
+    one base only, its producer's."""
+    return sample.led if text_base == "lead-in" and sample.led is not None else sample.base
 
 
 def squared_distances(descriptor: Tensor, anchor: Tensor) -> Tensor:
@@ -55,11 +67,12 @@ def squared_distances(descriptor: Tensor, anchor: Tensor) -> Tensor:
     return (descriptor - anchor[: descriptor.shape[0]]).square().sum(dim=-1)
 
 
-def descriptor(sample: Observation, compared: Compared) -> Tensor:
+def descriptor(sample: Observation, weighing: Weighing) -> Tensor:
     """What is compared: (tokens, features), fp32."""
-    if compared == "embedding":
+    if weighing.compared == "embedding":
         return sample.descriptor
-    both = torch.cat([sample.base.keys, sample.base.values], dim=-1)
+    base = base_of(sample, weighing.text_base)
+    both = torch.cat([base.keys, base.values], dim=-1)
     return both.permute(2, 0, 1, 3).flatten(1).float()
 
 
@@ -126,7 +139,13 @@ def heaviest(sequence: Tensor, top_k: int) -> list[int]:
     return sorted(sequence.topk(top_k).indices.tolist())
 
 
-def weigh(sample: Observation, anchors: Sequence[Observation], scores: Tensor, weighing: Weighing) -> Match:
+def weigh(
+    sample: Observation,
+    anchors: Sequence[Observation],
+    scores: Tensor,
+    weighing: Weighing,
+    turn: Turn | None = None,
+) -> Match:
     """Weights of Eq. 6 and 7 over the anchors.
 
     Args:
@@ -134,13 +153,14 @@ def weigh(sample: Observation, anchors: Sequence[Observation], scores: Tensor, w
         anchors: at least as long.
         scores: :func:`dissimilarity` of each, (anchors, tokens).
         weighing: the rule.
+        turn: for ``separate``: where keys are compared; position-free when absent.
     """
     sequence = weights(of_sequences(scores, weighing), weighing)
     kept = heaviest(sequence, weighing.top_k)
     anchors, scores = [anchors[i] for i in kept], scores[kept]
     sequence = sequence[kept] / sequence[kept].sum()
     if weighing.per == "separate":
-        own, behind = _separate(sample, anchors, weighing)
+        own, behind = _separate(sample, anchors, weighing, turn)
     elif weighing.per == "sequence":
         own = behind = [Weight(w, w) for w in sequence]
     else:
@@ -152,7 +172,7 @@ def weigh(sample: Observation, anchors: Sequence[Observation], scores: Tensor, w
 
 
 def _separate(
-    sample: Observation, anchors: Sequence[Observation], weighing: Weighing
+    sample: Observation, anchors: Sequence[Observation], weighing: Weighing, turn: Turn | None
 ) -> tuple[list[Weight], list[Weight]]:
     """Weights as the public implementation finds them."""
 
@@ -164,8 +184,10 @@ def _separate(
         )
         return weights(token, weighing), weights(tail, weighing)
 
-    own_keys, behind_keys = found(sample.base.keys, [a.base.keys for a in anchors])
-    own_values, behind_values = found(sample.base.values, [a.base.values for a in anchors])
+    mine, *theirs = (base_of(o, weighing.text_base) for o in (sample, *anchors))
+    turn = turn or (lambda keys: keys)
+    own_keys, behind_keys = found(turn(mine.keys), [turn(base.keys) for base in theirs])
+    own_values, behind_values = found(mine.values, [base.values for base in theirs])
     own = [Weight(k, v) for k, v in zip(own_keys, own_values, strict=True)]
     behind = [Weight(k, v) for k, v in zip(behind_keys, behind_values, strict=True)]
     return own, behind

@@ -39,9 +39,9 @@ def main() -> None:
         for gamma in (0.3, 0.5, 0.7):
             pools: dict[str, list[Observation]] = {}
             passed: dict[int, list[bool]] = {}
-            for contexts in stream.history:
+            for past in stream.history:
                 shared: dict[int, bool] = {}
-                for context in contexts:
+                for context in past.contexts:
                     for sample in context.samples.values():
                         if sample.number in shared:
                             continue

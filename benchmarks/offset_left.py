@@ -37,10 +37,13 @@ OTHERS = {
 
 
 def choices() -> tuple[MethodChoice, ...]:
-    """Dense, naive, every profile, and the published one with one option changed."""
+    """Dense, naive, every profile, and single changes of the published and the corrected one."""
     found = [MethodChoice("dense"), MethodChoice("naive")]
     found += [MethodChoice("kvcomm", profile_options("kvcomm", name), name) for name in PROFILES]
     found += [MethodChoice("kvcomm", options, name) for name, options in OTHERS.items()]
+    # what the corrected profile's estimates are worth where as many texts are shared
+    corrected = profile_options("kvcomm", "corrected") | {"gate": "entropy"}
+    found.append(MethodChoice("kvcomm", corrected, "corrected, entropy gate"))
     return tuple(found)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ def build_app(
     first_run: Path | None = FIRST_RUN,
     gallery: Path = GALLERY,
     preset: str = FIRST_PRESET,
+    weights: Sequence[str] = (),
 ) -> tuple[gr.Blocks, Lab]:
     """The page and the lab behind it.
 
@@ -48,13 +49,14 @@ def build_app(
         first_run: a saved record for a visitor's first look.
         gallery: the file of the checked examples; need not exist.
         preset: the scenario on the bench at first.
+        weights: the names of other weights that the engine sessions have, for agents to run on.
     """
     lab = Lab(model_loader, engine)
     handlers = Handlers(lab, first_run, read_gallery(gallery))
     with gr.Blocks(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
     ) as blocks:
-        page = build_page(preset)
+        page = build_page(preset, tuple(weights))
         Wiring(page, handlers).connect(blocks, preset)
     blocks.queue(api_open=False, max_size=QUEUE_LENGTH, default_concurrency_limit=None)
     return blocks, lab
@@ -76,6 +78,7 @@ def serve(
     dtype: str | None = None,
     preset: str = FIRST_PRESET,
     budget_mb: int = 1024,
+    weights: Sequence[tuple[str, str]] = (),
     block: bool = True,
 ) -> tuple[gr.Blocks, str]:
     """Load the model, then serve the page.
@@ -88,24 +91,31 @@ def serve(
         dtype: ``fp32``, ``bf16`` or ``fp16``.
         preset: the scenario on the bench at first.
         budget_mb: MiB of cached KV that each visitor's session may hold.
+        weights: names, and the models whose weights agents may run on under them.
         block: wait until the server is stopped.
 
     Returns:
         the running page and its address.
 
     Raises:
-        LabError: the model cannot be loaded.
+        LabError: a model cannot be loaded, or the caches of other weights do not fit it.
     """
     from backend.model import load_model
     from backend.session import LabSession
+    from backend.siblings import check_sibling
 
     model = load_model(model_name, device=device, dtype=dtype)
+    others = {name: load_model(where, device=device, dtype=dtype) for name, where in weights}
+    for name, other in others.items():
+        check_sibling(model, other, name)  # now, not at the first visit
 
     def engine(loaded: Any) -> Engine:
-        return LabSession(loaded, budget_bytes=budget_mb << 20)
+        return LabSession(loaded, budget_bytes=budget_mb << 20, others=others)
 
     loaded: Any = model
-    return launch(lambda: loaded, host, port, preset=preset, block=block, engine=engine)
+    return launch(
+        lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others)
+    )
 
 
 def launch(
@@ -118,9 +128,12 @@ def launch(
     engine: Callable[[Model], Engine] = engine_session,
     first_run: Path | None = FIRST_RUN,
     gallery: Path = GALLERY,
+    weights: Sequence[str] = (),
 ) -> tuple[gr.Blocks, str]:
     """Serve the page for a model."""
-    blocks, lab = build_app(model_loader, engine=engine, first_run=first_run, gallery=gallery, preset=preset)
+    blocks, lab = build_app(
+        model_loader, engine=engine, first_run=first_run, gallery=gallery, preset=preset, weights=weights
+    )
     _, address, _ = blocks.launch(
         server_name=host,
         server_port=port or free_port(host),

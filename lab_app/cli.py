@@ -79,11 +79,35 @@ def _value(text: str, kind: str, name: str) -> Any:
         raise OptionError(f"{name} is {text!r}; it must be {wanted}.", field=f"methods.{name}") from None
 
 
+def parse_weights(given: Sequence[str]) -> list[tuple[str, str]]:
+    """``NAME=MODEL`` to pairs.
+
+    Raises:
+        OptionError: it cannot be read so, or names a name twice.
+    """
+    pairs: list[tuple[str, str]] = []
+    for text in given:
+        name, equals, where = (part.strip() for part in text.partition("="))
+        if not equals or not name or not where or name in dict(pairs):
+            raise OptionError(
+                f"--weights is {text!r}; write NAME=MODEL with a new name, as in tuned=~/models/tuned, and "
+                "let an agent run on it: as its model in a preset, or on the page.",
+                field="weights",
+            )
+        pairs.append((name, where))
+    return pairs
+
+
 def serve(args: argparse.Namespace) -> int:
     from lab_app.app import serve as run_server
 
     run_server(
-        host=args.host, port=args.port, model_name=args.model, device=args.device, budget_mb=args.budget_mb
+        host=args.host,
+        port=args.port,
+        model_name=args.model,
+        device=args.device,
+        budget_mb=args.budget_mb,
+        weights=parse_weights(args.weights),
     )
     return 0
 
@@ -182,7 +206,10 @@ def run(args: argparse.Namespace) -> int:
         if "." in args.preset
         else args.preset
     )
-    for hint in notices(preset.pipeline):
+    pipeline = preset.pipeline
+    if args.turns is not None:
+        pipeline = replace(pipeline, turns=args.turns)
+    for hint in notices(pipeline):
         print(f"kvlab: note: {hint}", file=sys.stderr)
     out = Path(args.json)
     if not out.name or out.is_dir():
@@ -211,27 +238,27 @@ def run(args: argparse.Namespace) -> int:
     if longest is None:
         longest = preset.pipeline.longest_answer
     decoding = Decoding(longest, args.temperature, 1.0, args.seed)
-    request = RunRequest(preset.pipeline, dict(examples[0].values), choices, decoding=decoding)
+    request = RunRequest(pipeline, dict(examples[0].values), choices, decoding=decoding)
     modes: Any = ("pinned", "free") if args.mode == "both" else (args.mode,)
     batch = Batch(request, tuple(examples), modes, args.warmup)
     rows_path = out.with_suffix(".rows.jsonl")
-    session = LabSession(model, budget_bytes=args.budget_mb << 20)
+    others = {name: load_model(where, device=args.device) for name, where in parse_weights(args.weights)}
+    session = LabSession(model, budget_bytes=args.budget_mb << 20, others=others)
     for event in run_batch(session, batch, rows_path):
         if isinstance(event, Progress) and event.agent is None and sys.stderr.isatty():
             print(f"\r{event.text:<70}", end="", file=sys.stderr, flush=True)
     wanted = {
-        batch.key(mode, i, model.info.weights_hash)
-        for mode in modes
-        for i in range(args.warmup, len(examples))
+        batch.key(mode, i, session.weights_hash) for mode in modes for i in range(args.warmup, len(examples))
     }
     rows = [row for row in read_rows(rows_path) if row["key"] in wanted]
-    summary = summarise(rows, preset.pipeline.final)
+    summary = summarise(rows, request.pipeline.final)
     from backend.codec import encode
     from backend.session import versions
 
     report = {
         "preset": preset.pipeline.name,
         "methods": args.methods,
+        "turns": pipeline.turns,
         "requests": args.requests,
         "warmup": args.warmup,
         "seed": args.seed,
@@ -247,6 +274,8 @@ def run(args: argparse.Namespace) -> int:
 
 def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     """The summary as a table for people."""
+    from backend.prompts import called
+
     head: tuple[str, ...] = (
         "mode", "agent", "method", "right", "as dense", "agents", "blocks", "tokens", "reuses", "TTFT ms",
         "ratio", "KL first", "KL mean", "K err", "V err", "floor",
@@ -260,7 +289,7 @@ def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     rows = [head]
     for line in summary:
         found = ("-" if line.get(key) is None else format(line[key], form) for key, form in columns)
-        rows.append((line["mode"], str(line["agent"] or "all"), line["method"], *found))
+        rows.append((line["mode"], called(line["agent"]) if line["agent"] else "all", line["method"], *found))
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     for row in rows:
         cells = zip(row, widths, strict=True)
@@ -336,6 +365,13 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--host", default="127.0.0.1")
     sub.add_argument("--port", type=int, default=7860)
     sub.add_argument("--model", default="embedded", help="'embedded', a folder in hub layout, or a hub id")
+    sub.add_argument(
+        "--weights",
+        action="append",
+        default=[],
+        metavar="NAME=MODEL",
+        help="other weights of the same architecture that agents can run on; may be repeated",
+    )
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     sub.add_argument("--budget-mb", type=int, default=1024, help="memory for each visitor's cached text, MiB")
 
@@ -356,11 +392,19 @@ def parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--requests", type=int, default=20)
     sub.add_argument("--warmup", type=int, default=0, help="extra first requests that only fill the pools")
+    sub.add_argument("--turns", type=int, help="how often the agents run; else as the preset says")
     sub.add_argument("--mode", choices=("pinned", "free", "both"), default="both")
     sub.add_argument(
         "--data", help="JSON lines with question and answer, instead of the preset's own requests"
     )
     sub.add_argument("--model", help="overrides the preset's model")
+    sub.add_argument(
+        "--weights",
+        action="append",
+        default=[],
+        metavar="NAME=MODEL",
+        help="other weights of the same architecture, for agents whose preset names them; may be repeated",
+    )
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--temperature", type=float, default=0.0)

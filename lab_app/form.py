@@ -10,7 +10,7 @@ from typing import Any
 
 from backend.errors import LabError, OptionError, PromptError
 from backend.presets import Example, Preset, load_preset, preset_names
-from backend.prompts import QUESTION, Pipeline
+from backend.prompts import MAX_TURNS, QUESTION, Pipeline
 from backend.records import Decoding, MethodChoice, RunRequest
 
 MOST_COLUMNS = 8
@@ -60,6 +60,8 @@ class Form:
     warm_count: Any = 20
     many_count: Any = 10
     every_profile: tuple[str, ...] = ()
+    turns: Any = None  # as the scenario ships
+    weights: tuple[str, ...] = ()  # of each agent, empty: the lab's own; where none is given, as it ships
 
 
 def find_preset(name: object) -> Preset:
@@ -70,18 +72,22 @@ def find_preset(name: object) -> Preset:
 
 
 def read_pipeline(form: Form) -> Pipeline:
-    """The preset's pipeline with the edited templates.
+    """The preset's pipeline with the edited templates and the chosen weights.
 
     Raises:
         PromptError: with the template in ``field``.
     """
     base = find_preset(form.preset).pipeline
     names = tuple(n for n in (part.strip().strip("{}") for part in str(form.declared or "").split(",")) if n)
+    models = form.weights + tuple(agent.model for agent in base.agents[len(form.weights) :])
     agents = tuple(
-        dataclasses.replace(agent, template=template)
-        for agent, template in zip(base.agents, form.templates, strict=False)
+        dataclasses.replace(agent, template=template, model=model)
+        for agent, template, model in zip(base.agents, form.templates, models, strict=False)
     )
-    return dataclasses.replace(base, agents=agents, declared=names)
+    turns = base.turns
+    if form.turns is not None:
+        turns = int(read_number(form.turns, "The number of turns", 1, MAX_TURNS, True, "turns"))
+    return dataclasses.replace(base, agents=agents, declared=names, turns=turns)
 
 
 def value_boxes(pipeline: Pipeline) -> tuple[str, ...]:

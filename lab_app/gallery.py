@@ -18,7 +18,7 @@ from lab_app.form import Form
 from viz.words import clip, listing
 
 LOG = logging.getLogger("lab_app")
-FAMILIES = ("math", "judge", "documents", "message", "react", "program", "gsm8k")
+FAMILIES = ("math", "judge", "documents", "message", "react", "program", "gsm8k", "mmlu", "humaneval")
 Choices = list[tuple[str, str]]
 
 
@@ -98,9 +98,11 @@ def as_checked(form: Form, entry: GalleryEntry) -> bool:
     return (
         form.preset == entry.preset
         and form.templates[: len(preset.pipeline.agents)] == tuple(a.template for a in preset.pipeline.agents)
+        and all(w == a.model for w, a in zip(form.weights, preset.pipeline.agents, strict=False))
         and all(form.values.get(name) == value for name, value in entry.values.items())
         and (form.mode, form.temperature) == (settings["mode"], settings["temperature"])
         and form.max_new_tokens == preset.pipeline.longest_answer
+        and form.turns in (None, preset.pipeline.turns)
         and "naive" in form.methods
         and {**usual, **form.options.get("naive", {})} == usual
     )

@@ -20,12 +20,13 @@ from typing import Any
 from backend.errors import LabError, PromptError, RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
 from backend.presets import Example, Preset, preset_requests
-from backend.prompts import Pipeline, notices
+from backend.prompts import Pipeline, agent_and_turn, notices
 from backend.records import RunRecord, RunRequest
 from lab_app import form as forms
 from lab_app import html, text
 from lab_app.form import Form, Problem, Problems
 from lab_app.gallery import Gallery, as_checked, checked_settings
+from lab_app.maps import MAPS
 from lab_app.results import choices, drawing, results
 from lab_app.sessions import Lab, Visit
 from viz.comparison import live_html
@@ -35,6 +36,7 @@ from viz.words import plural
 LOG = logging.getLogger("lab_app")
 VALUE_SLOTS, AGENT_SLOTS = 12, 8
 REDRAW_SECONDS = 0.2
+MAP_SECONDS = 90.0  # a first UMAP takes up to a minute on a slow machine
 Update = dict[str, Any]
 
 
@@ -57,7 +59,7 @@ class Handlers:
         if record is None:
             return visit.id, update | results(None) | {"status": ""}
         visit.keep(record)
-        if record.request.pipeline == forms.find_preset(preset).pipeline:
+        if record.request.pipeline == forms.find_preset(preset).pipeline.unrolled:
             # The bench asks what the shown run was asked, so that Run repeats it.
             asked = Example(record.request.values, record.request.expected)
             update |= self._set_up(visit, forms.find_preset(preset), asked)
@@ -139,6 +141,8 @@ class Handlers:
             there = slot < len(pipeline.agents)
             update[f"template_{slot}"] = pipeline.agents[slot].template if there else ""
         update["max_new_tokens"] = pipeline.longest_answer
+        update["turns"] = pipeline.turns
+        update["weights"] = tuple(agent.model for agent in pipeline.agents)
         update |= self._fill(visit, preset, found) | html.bench(pipeline, {})
         update["values"] = boxes(pipeline, found.values if found else {}, filled=True)
         return update | {"next": example(preset, 0) is not None}
@@ -380,6 +384,24 @@ class Handlers:
         picked = choices(visit.record, agent, method, segment)
         return picked | drawing(visit, picked, strip)
 
+    def complete_map(self, visit: Visit, agent: Any, method: Any, segment: Any) -> Update:
+        """The Anchors tab again, once the slow half of its map is there; nothing if it is there already, or
+        if something else was chosen in the meantime."""
+        record = visit.record
+        if record is None or visit.tab != "anchors":
+            return {}
+        picked = choices(record, agent, method, segment)
+        chosen, deadline = picked["selection"], time.monotonic() + MAP_SECONDS
+        if not MAPS.pending(record, chosen):
+            return {}
+        visit.maps_asked += 1
+        mine = visit.maps_asked
+        while MAPS.pending(record, chosen) and time.monotonic() < deadline:
+            time.sleep(REDRAW_SECONDS)
+            if visit.record is not record or (visit.tab, visit.maps_asked) != ("anchors", mine):
+                return {}
+        return {"view_anchors": drawing(visit, picked, strip=False)["view_anchors"]}
+
     def open_record(self, visit: Visit, content: Any) -> Update:
         """Show a saved record."""
         if not isinstance(content, bytes):
@@ -491,6 +513,7 @@ def slot_of(field: str, visit: Visit | None, form: Form | None) -> str:
     name = rest.partition(".")[0]
     if head == "agents" and form is not None and name:
         ids = [str(agent.id) for agent in forms.find_preset(form.preset).pipeline.agents]
+        name = str(agent_and_turn(int(name))[0]) if name.isdecimal() else name  # every turn of it
         return f"agent_{ids.index(name)}" if name in ids else "agents"
     if head == "values" and visit is not None:
         return f"value_{visit.value_names.index(name)}" if name in visit.value_names else "value_0"

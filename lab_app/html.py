@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.gallery import GalleryEntry
-from backend.measured import ProximityRecord
+from backend.measured import AnchorCost, OffsetStudy, ProximityRecord, Replay
 from backend.presets import Example, Preset
 from backend.prompts import Agent, Pipeline
 from backend.records import Certificate, ModelInfo, PoolState
@@ -14,7 +14,7 @@ from lab_app import text
 from lab_app.form import Standing
 from viz.glossary import term
 from viz.graph import graph_svg
-from viz.pills import pill, template_html
+from viz.pills import pill, template_html, weights_label
 from viz.words import clip, escape, listing, milliseconds, number, plural, size
 
 #: The name's mark, a small strip: x, y, width, colour.
@@ -27,6 +27,7 @@ CELLS = (
     (0, 14, 13, 1),
     (14.5, 14, 11.5, 3),
 )
+MOST_NODES = 12  # of a graph: more agents in all turns are drawn once
 MARK = (
     '<svg class="kv-mark" viewBox="0 0 26 20" aria-hidden="true">'
     + "".join(f'<rect class="m{c}" x="{x}" y="{y}" width="{w}" height="5"/>' for x, y, w, c in CELLS)
@@ -122,12 +123,16 @@ def scenario(preset: Preset) -> str:
 
 def bench(pipeline: Pipeline, counts: Mapping[int, int]) -> dict[str, Any]:
     """Graph, cards and pills that follow from the pipeline."""
-    update: dict[str, Any] = {"graph": graph_svg(pipeline), "agents": len(pipeline.agents)}
+    turns = pipeline.unrolled
+    shown = turns if len(turns.agents) <= MOST_NODES else pipeline
+    update: dict[str, Any] = {"graph": graph_svg(shown), "agents": len(pipeline.agents)}
     for slot, agent in enumerate(pipeline.agents):
         update[f"head_{slot}"] = card_head(agent, counts.get(agent.id))
         update[f"pills_{slot}"] = (
             f'<p class="kv-help">{escape(agent.role)}</p>{template_html(pipeline, agent.id)}'
         )
+        warned = f'<p class="kv-notice">{text.WEIGHTS_WARNING}</p>' if agent.model else ""
+        update[f"weights_note_{slot}"] = warned
     return update
 
 
@@ -138,7 +143,8 @@ def card_head(agent: Agent, tokens: int | None) -> str:
     return (
         f'<label class="kv-agent-head"><input type="checkbox" class="kv-agent-open" '
         f'aria-label="Edit the prompt of {name}">'
-        f'<span class="kv-step">{agent.id}</span><span class="kv-agent-name">{name}</span>{count}'
+        f'<span class="kv-step">{agent.id}</span><span class="kv-agent-name">{name}</span>'
+        f"{weights_label(agent.model)}{count}"
         '<svg viewBox="0 0 10 10" aria-hidden="true"><path d="M2 3.5 5 6.5 8 3.5"/></svg></label>'
     )
 
@@ -295,6 +301,21 @@ def measured(record: ProximityRecord, token: str) -> str:
     )
 
 
+def studied(record: OffsetStudy, token: str) -> str:
+    """What was studied, and the link that saves it."""
+    sent = f", and {plural(len(record.request.values), 'request')}" if record.request.values else ""
+    prefixes = plural(len(record.prefix_tokens), "prefix", "prefixes")
+    facts = (
+        f"{plural(len(record.tokens), 'token')} behind {prefixes}{sent} on "
+        f"{clip(record.model.name, 40)}, in {milliseconds(record.wall_ms)}."
+    )
+    return (
+        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
+        f'<a class="kv-button" id="kv-study-save" href="lab/offsets/{escape(token)}" download>'
+        f"{text.MEASURE_SAVE}</a></div>"
+    )
+
+
 def profile_note(standing: Standing) -> str:
     """What the chosen profile is, or how the boxes differ from the nearest one."""
     if standing.profile is not None:
@@ -310,3 +331,35 @@ def profile_note(standing: Standing) -> str:
 def placeholders(pipeline: Pipeline) -> str:
     """The placeholders of a pipeline as pills."""
     return listing(pill(pipeline, hole.name) for hole in pipeline.placeholders)
+
+
+def priced(record: AnchorCost, token: str) -> str:
+    """What was measured of pools, and the link that saves it."""
+    facts = (
+        f"Pools of up to {plural(record.request.anchors[-1], 'anchor')} of up to "
+        f"{plural(record.request.lengths[-1], 'token')} on {clip(record.model.name, 40)}, "
+        f"{record.model.device}, in {milliseconds(record.wall_ms)}."
+    )
+    return (
+        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
+        f'<a class="kv-button" id="kv-cost-save" href="lab/anchors/{escape(token)}" download>'
+        f"{text.MEASURE_SAVE}</a></div>"
+    )
+
+
+def replayed(record: Replay, token: str) -> str:
+    """What was replayed, what it took, what the memory holds, and the link that saves it."""
+    left = f"; {record.forgotten:,} earlier ones had to leave it" if record.forgotten else ""
+    encoded = f", {record.encoded_tokens:,} to encode texts otherwise" if record.encoded_tokens else ""
+    facts = (
+        f"The last {plural(len(record.requests), 'request')} of {record.held:,} in memory{left}, in "
+        f"{milliseconds(record.wall_ms)}. The replay read {plural(record.prefill_tokens, 'prompt token')}"
+        f"{encoded}, where sending the requests again would read {record.again_tokens:,}; it wrote "
+        f"{record.decode_tokens:,}. Memory: {size(record.log_bytes)} of {size(record.budget_bytes)}, and up "
+        f"to {size(record.cache_bytes)} for the methods’ caches meanwhile."
+    )
+    return (
+        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
+        f'<a class="kv-button" id="kv-replay-save" href="lab/replay/{escape(token)}" download>'
+        f"{text.MEASURE_SAVE}</a></div>"
+    )

@@ -9,12 +9,18 @@ import gradio as gr
 
 from backend.methods.registry import method_class, method_names, option_fields
 from lab_app import html, text
+from lab_app.anchor_cost import first_asked as first_cost
 from lab_app.controls import MethodPanel, error_slot, method_panel
 from lab_app.figure_view import figure_view
 from lab_app.gallery import scenarios
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS
+from lab_app.offset_study import before as before_study
+from lab_app.offset_study import first_asked as first_study
 from lab_app.proximity import before, first_asked
+from lab_app.what_if import USUAL
+from lab_app.what_if import before as before_replay
 from viz.registry import TABS
+from viz.words import clip
 
 RAW = (
     "const go = () => window.KVLab ? window.KVLab.raw(element, props, trigger, watch) : setTimeout(go, 30);"
@@ -26,11 +32,13 @@ BEFORE_PROXIMITY = "anchors"  # the tab that it follows
 
 @dataclass
 class Page:
-    """Every widget under its name, and the panels of the methods' options."""
+    """Every widget under its name, and the panels of the methods' options. ``weights``: the names of the
+    other weights that agents can run on."""
 
     widgets: dict[str, Any] = field(default_factory=dict)
     panels: dict[str, MethodPanel] = field(default_factory=dict)
     tabs: dict[str, Any] = field(default_factory=dict)
+    weights: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
         return self.widgets[name]
@@ -50,6 +58,13 @@ def value_classes(slot: int) -> list[str]:
     return ["kv-value"] if slot == 0 else ["kv-value", "kv-value-more"]
 
 
+def weights_choices(names: tuple[str, ...], chosen: str = "") -> list[tuple[str, str]]:
+    """The lab's own weights and the others by name; ``chosen`` too where this lab does not have it."""
+    missing = [(text.WEIGHTS_MISSING.format(name=clip(chosen, 40)), chosen)]
+    known = [(text.OWN_WEIGHTS, ""), *((name, name) for name in names)]
+    return known + (missing if chosen and chosen not in names else [])
+
+
 def section(title: str, name: str, **extra: Any) -> gr.Column:
     """A titled part of the bench."""
     group = gr.Column(elem_id=f"kv-part-{name}", elem_classes="kv-part", min_width=0, **extra)
@@ -58,9 +73,9 @@ def section(title: str, name: str, **extra: Any) -> gr.Column:
     return group
 
 
-def build_page(preset: str) -> Page:
+def build_page(preset: str, weights: tuple[str, ...] = ()) -> Page:
     """All widgets, inside the current ``gr.Blocks``."""
-    page = Page()
+    page = Page(weights=weights)
     page.add(session=gr.State(""), topbar=block("topbar", html.topbar(None)))
     with gr.Row(elem_id="kv-frame"):
         with gr.Column(elem_id="kv-bench", scale=0, min_width=0):
@@ -143,6 +158,13 @@ def build_bench(page: Page, preset: str) -> None:
                 )
             page.add(error_warm=error_slot("warm"))
     with section(text.AGENTS, "agents"):
+        page.add(
+            turns=gr.Number(
+                1, label=text.TURNS, info=text.TURNS_HELP, step=1, elem_id="kv-turns",
+                elem_classes="kv-option kv-kind-int",
+            ),
+            error_turns=error_slot("turns"),
+        )  # fmt: skip
         for slot in range(AGENT_SLOTS):
             with gr.Column(
                 visible=False, min_width=0, elem_classes="kv-agent", elem_id=f"kv-agent-{slot}"
@@ -150,6 +172,12 @@ def build_bench(page: Page, preset: str) -> None:
                 head = block(f"agent-head-{slot}")
                 with gr.Column(min_width=0, elem_classes="kv-agent-body"):
                     pills = block(f"pills-{slot}")
+                    weights = gr.Dropdown(
+                        weights_choices(page.weights), value="", label=text.WEIGHTS, info=text.WEIGHTS_HELP,
+                        visible=bool(page.weights), filterable=False, elem_id=f"kv-weights-{slot}",
+                        elem_classes="kv-option kv-weights-box",
+                    )  # fmt: skip
+                    note = block(f"weights-note-{slot}", elem_classes="kv-weights-note")
                     template = gr.Textbox(
                         show_label=False, label="Template", lines=4, max_lines=18, container=False,
                         elem_id=f"kv-template-{slot}", elem_classes="kv-template-box",
@@ -157,7 +185,7 @@ def build_bench(page: Page, preset: str) -> None:
                 error = error_slot(f"agent-{slot}")
             page.add(**{
                 f"agent_{slot}": card, f"head_{slot}": head, f"pills_{slot}": pills,
-                f"template_{slot}": template,
+                f"template_{slot}": template, f"weights_{slot}": weights, f"weights_note_{slot}": note,
                 f"error_agent_{slot}": error,
             })  # fmt: skip
         page.add(error_agents=error_slot("agents"), notices=block("notices"))
@@ -241,8 +269,13 @@ def build_stage(page: Page) -> None:
                 with gr.Tab(tab.label, id=tab.key, elem_id=f"kv-tab-{tab.key}") as widget:
                     block(f"tab-question-{tab.key}", f'<p class="kv-tab-question">{tab.question}</p>')
                     page.add(**{f"view_{tab.key}": figure_view(tab.key)})
+                    if tab.key == "offsets":
+                        build_study(page)
+                    if tab.key == "anchors":
+                        build_cost(page)
                 page.tabs[tab.key] = widget
                 if tab.key == BEFORE_PROXIMITY:
+                    build_what_if(page)
                     build_proximity(page)
     with gr.Column(elem_id="kv-file", elem_classes="kv-part"):
         gr.HTML('<h2 class="kv-part-title">Save and open runs</h2>', apply_default_css=False)
@@ -253,6 +286,112 @@ def build_stage(page: Page) -> None:
             )
         )
         page.add(error_record=error_slot("record"))
+
+
+def build_study(page: Page) -> None:
+    """The part of the Offsets tab that measures one text behind several prefixes; it belongs to no run."""
+    usual = first_study()
+    with gr.Column(elem_id="kv-study", elem_classes="kv-measure-box", min_width=0):
+        gr.HTML(f'<h3 class="kv-card-title">{text.STUDY}</h3>', apply_default_css=False)
+        block("study-help", f'<p class="kv-help">{text.STUDY_HELP}</p>')
+        with gr.Row(elem_classes="kv-prefixes"):
+            for name, label, value in (
+                ("text", text.STUDY_TEXT, usual.text),
+                ("prefixes", text.STUDY_PREFIXES, usual.prefixes),
+            ):
+                with gr.Column(min_width=0):
+                    box = gr.Textbox(value, label=label, lines=4, max_lines=8, elem_id=f"kv-study-{name}")
+                    page.add(**{f"study_{name}": box, f"error_study_{name}": error_slot(f"study-{name}")})
+        with gr.Row(elem_classes="kv-measure"):
+            page.add(
+                study_samples=gr.Number(
+                    usual.samples, label=text.STUDY_SAMPLES, step=1, min_width=90, elem_id="kv-study-samples"
+                ),
+                study_take=gr.Button(text.STUDY_TAKE, size="sm", elem_id="kv-study-take", scale=0),
+                study_measure=gr.Button(
+                    text.MEASURE, variant="primary", size="md", elem_id="kv-study-measure", scale=0
+                ),
+            )
+        for name in ("samples", "measure"):
+            page.add(**{f"error_study_{name}": error_slot(f"study-{name}")})
+    page.add(study_status=block("study-status"))
+    with gr.Row(visible=False, elem_id="kv-study-looks", elem_classes="kv-measure") as looks:
+        page.add(
+            study_looks=looks,
+            pick_study_prefix=gr.Dropdown(
+                [], label=text.STUDY_PREFIX, min_width=160, filterable=False, elem_id="kv-study-prefix"
+            ),
+            pick_study_place=gr.Dropdown(
+                [], label=text.STUDY_PLACE, min_width=160, filterable=False, elem_id="kv-study-place"
+            ),
+        )
+    page.add(
+        study_tokens=gr.HTML(
+            {"html": ""},
+            html_template='<div class="kv-raw"></div>',
+            js_on_load=RAW,
+            elem_id="kv-study-tokens",
+            apply_default_css=False,
+        ),
+        view_study=figure_view("study", before_study()),
+    )
+
+
+def build_cost(page: Page) -> None:
+    """The part of the Anchors tab that measures pools by their size; it belongs to no run."""
+    usual = first_cost()
+    with gr.Column(elem_id="kv-pool-cost", elem_classes="kv-measure-box", min_width=0):
+        gr.HTML(f'<h3 class="kv-card-title">{text.COST}</h3>', apply_default_css=False)
+        block("cost-help", f'<p class="kv-help">{text.COST_HELP}</p>')
+        with gr.Row(elem_classes="kv-measure"):
+            for name, label in text.COST_BOXES.items():
+                box = gr.Textbox(
+                    getattr(usual, name), label=label, max_lines=1, min_width=110, elem_id=f"kv-cost-{name}"
+                )
+                page.add(**{f"cost_{name}": box})
+            page.add(
+                cost_measure=gr.Button(
+                    text.MEASURE, variant="primary", size="md", elem_id="kv-cost-measure", scale=0
+                )
+            )
+        for name in (*text.COST_BOXES, "measure"):
+            page.add(**{f"error_cost_{name}": error_slot(f"cost-{name}")})
+    page.add(cost_status=block("cost-status"), view_cost=figure_view("cost"))
+
+
+def build_what_if(page: Page) -> None:
+    """The tab that replays past requests under the methods on the bench; it belongs to no run."""
+    with gr.Tab(text.REPLAY, id="what-if", elem_id="kv-tab-what-if"):
+        block("tab-question-what-if", f'<p class="kv-tab-question">{text.REPLAY_QUESTION}</p>')
+        with gr.Column(elem_id="kv-replay", elem_classes="kv-measure-box", min_width=0):
+            block("replay-help", f'<p class="kv-help">{text.REPLAY_HELP}</p>')
+            with gr.Row(elem_classes="kv-measure"):
+                page.add(
+                    replay_last=gr.Number(
+                        USUAL, label=text.REPLAY_LAST, step=1, min_width=90, elem_id="kv-replay-last"
+                    ),
+                    replay_run=gr.Button(
+                        text.REPLAY_RUN, variant="primary", size="md", elem_id="kv-replay-run", scale=0
+                    ),
+                    replay_ablation=gr.Button(
+                        text.REPLAY_ABLATION, size="md", elem_id="kv-replay-ablation", scale=0
+                    ),
+                )
+            for name in ("last", "run"):
+                page.add(**{f"error_replay_{name}": error_slot(f"replay-{name}")})
+        page.add(replay_status=block("replay-status"))
+        with gr.Row(visible=False, elem_id="kv-replay-looks", elem_classes="kv-measure") as looks:
+            page.add(
+                replay_looks=looks,
+                pick_replay=gr.Dropdown(
+                    [],
+                    label=text.REPLAY_REQUEST,
+                    min_width=220,
+                    filterable=False,
+                    elem_id="kv-replay-request",
+                ),
+            )
+        page.add(view_replay=figure_view("replay", before_replay()))
 
 
 def build_proximity(page: Page) -> None:

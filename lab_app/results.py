@@ -9,6 +9,7 @@ from backend.records import Prompt, RunRecord
 from lab_app import html, text
 from lab_app.figure_view import payload
 from lab_app.findings import repair, where
+from lab_app.maps import MAPS
 from lab_app.sessions import Visit
 from viz import words
 from viz.comparison import comparison_html
@@ -104,7 +105,10 @@ def drawing(visit: Visit, picked: Update, strip: bool = True) -> Update:
     if record is None:
         return {}
     tab = next((t for t in TABS if t.key == visit.tab), TABS[0])
-    update: Update = {f"view_{tab.key}": payload(tab.views(record, selection))}
+    views = MAPS.completed(tab.views(record, selection), record, selection)
+    # a view that waits for more asks for it by itself (see app.js and Handlers.complete_map)
+    waits = tab.key == "anchors" and MAPS.pending(record, selection)
+    update: Update = {f"view_{tab.key}": payload(views) | {"waits": waits}}
     if strip:
         # a mapping: the strip carries its data in inert script elements, which plain values may not
         update["strip"] = {

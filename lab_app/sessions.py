@@ -18,7 +18,15 @@ from typing import Any, Protocol
 from backend.errors import LabError
 from backend.events import Event, Progress
 from backend.gallery import GalleryEntry
-from backend.measured import ProximityRecord, ProximityRequest
+from backend.measured import (
+    AnchorCost,
+    AnchorCostRequest,
+    OffsetRequest,
+    OffsetStudy,
+    ProximityRecord,
+    ProximityRequest,
+    Replay,
+)
 from backend.presets import Example
 from backend.prompts import Pipeline
 from backend.records import ModelInfo, PoolState, RunRecord, RunRequest
@@ -41,6 +49,17 @@ class Engine(Protocol):
 
     def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
         """Progress, then the record of a measurement on the model itself."""
+
+    def anchor_cost(self, request: AnchorCostRequest) -> Iterator[Progress | AnchorCost]:
+        """Progress, then the record of what pools cost."""
+
+    def offset_study(self, request: OffsetRequest) -> Iterator[Progress | OffsetStudy]:
+        """Progress, then the record of a text's offsets behind several prefixes."""
+
+    def replay(
+        self, request: RunRequest, last: int, *, cancel: threading.Event | None = None
+    ) -> Iterator[Progress | Replay]:
+        """Progress, then the record of past requests under the request's methods."""
 
     def estimate(self, request: RunRequest, count: int = 1) -> Any:
         """``.seconds``, ``.bytes`` and ``.tokens`` of ``count`` runs."""
@@ -108,6 +127,11 @@ class Visit:
     cancel: threading.Event | None = None
     measuring: bool = False
     measured: tuple[str, ProximityRecord] | None = None  # the last measurement, by its download token
+    studied: tuple[str, OffsetStudy] | None = None  # the last study of offsets, by its download token
+    study_token: int = -1  # of the study's text, chosen for all its figures; -1: the usual one
+    priced: tuple[str, AnchorCost] | None = None  # the last measurement of pools, by its download token
+    replayed: tuple[str, Replay] | None = None  # the last replay, by its download token
+    maps_asked: int = 0  # the last one wins: another choice makes an earlier map old
     used: float = field(default_factory=time.monotonic)
 
     def keep(self, record: RunRecord) -> str:
@@ -122,6 +146,19 @@ class Visit:
     def measure(self, record: ProximityRecord) -> None:
         """Remember a measurement in the place of the one before."""
         self.measured = (secrets.token_urlsafe(18), record)
+
+    def price(self, record: AnchorCost) -> str:
+        """Remember a measurement of pools in the place of the one before; the token that downloads it."""
+        self.priced = (secrets.token_urlsafe(18), record)
+        return self.priced[0]
+
+    def keep_replay(self, record: Replay) -> None:
+        """Remember a replay in the place of the one before."""
+        self.replayed = (secrets.token_urlsafe(18), record)
+
+    def study(self, record: OffsetStudy) -> None:
+        """Remember a study of offsets in the place of the one before."""
+        self.studied, self.study_token = (secrets.token_urlsafe(18), record), -1
 
     @property
     def record(self) -> RunRecord | None:
@@ -196,6 +233,24 @@ class Lab:
         """A measurement by its download token."""
         with self._guard:
             held = [v.measured for v in self._visits.values() if v.measured is not None]
+        return next((record for known, record in held if known == token), None)
+
+    def cost(self, token: str) -> AnchorCost | None:
+        """A measurement of pools by its download token."""
+        with self._guard:
+            held = [v.priced for v in self._visits.values() if v.priced is not None]
+        return next((record for known, record in held if known == token), None)
+
+    def study(self, token: str) -> OffsetStudy | None:
+        """A study of offsets by its download token."""
+        with self._guard:
+            held = [v.studied for v in self._visits.values() if v.studied is not None]
+        return next((record for known, record in held if known == token), None)
+
+    def replay(self, token: str) -> Replay | None:
+        """A replay by its download token."""
+        with self._guard:
+            held = [v.replayed for v in self._visits.values() if v.replayed is not None]
         return next((record for known, record in held if known == token), None)
 
     @contextmanager

@@ -36,6 +36,28 @@ PROFILE = "Profile"
 PROFILE_HELP = "Sets every option below at once; each can still be changed by itself."
 EVERY_PROFILE = "Also run every other profile"
 MORE_OPTIONS = "More options"
+TURNS = "Turns"
+TURNS_HELP = (
+    "How often the agents run. From the second turn on, {agent_2_history_-1} holds what agent 2 wrote in the "
+    "turn before."
+)
+WEIGHTS = "Weights"
+WEIGHTS_HELP = (
+    "What this agent reads and writes with: the lab’s own weights, or others of the same architecture that "
+    "the lab was served with, such as a fine-tuned model. Dense reads each agent’s prompt with that agent’s "
+    "own weights."
+)
+OWN_WEIGHTS = "The lab’s own"
+WEIGHTS_MISSING = "{name} (not in this lab)"
+WEIGHTS_WARNING = (
+    "These are not the lab’s own weights. A cache that passes between this agent and the others is not what "
+    "its reader’s weights would have computed, so a reused text can be wrong by its weights as well as by "
+    "its context. The notes of a run say how wrong."
+)
+STUDY_WEIGHTS = (
+    "Agent {agent} runs on the weights {name!r}, and this study reads with the lab’s own alone. Choose the "
+    "lab’s own for it under “Agents and their prompts”, or ask for 0 requests."
+)
 DECLARED = "Extra placeholders, separated by commas"
 DECLARED_HELP = "Names in braces that the request fills, such as document. Any other brace stays text."
 
@@ -94,4 +116,73 @@ PROXIMITY_STEPS = (
     "are the offsets of a pair?",
     "Correlate those distances with the distance of the embeddings. Reuse by anchors rests on the second "
     "correlation.",
+)
+
+STUDY = "Study one text behind several prefixes"
+STUDY_HELP = (
+    "A copied text is wrong by its offset: what the context would have added to its keys and values. This "
+    "reads one text behind each prefix below, without a run (KVCOMM, Fig. 1), and sends requests of the "
+    "scenario on the bench through its agents, to see how well each estimate meets the real offsets "
+    "(Fig. A.4 to A.12)."
+)
+STUDY_TEXT = "Text"
+STUDY_PREFIXES = "Prefixes, divided by lines of three dashes"
+STUDY_SAMPLES = "Requests of the scenario"
+STUDY_TAKE = "Take the chosen segment"
+STUDY_PREFIX = "Offsets of the text behind"
+STUDY_PLACE = "Requests: offsets of"
+STUDY_ONE = "One request leaves no other to estimate it from; 0 or 2 to 40 are allowed. Change it."
+STUDY_NO_SEGMENT = (
+    "No segment of a run is chosen. Choose one above under “Segment or token”, or write a text."
+)
+STUDY_STEPS = (
+    "Read the text alone: the KV that a copy would start from.",
+    "Read it behind every prefix. What differs, keys turned back to one position, is its offset: by layer, "
+    "head and token.",
+    "Put the most similar token in each token’s place: does it need the same offset?",
+    "Send requests of the scenario through its agents and collect the offsets of shared texts and of the "
+    "template text behind them.",
+    "Estimate each request’s offsets from the other requests, by every rule and profile, and compare them "
+    "with the real ones.",
+)
+
+COST = "What would larger pools cost here?"
+COST_HELP = (
+    "Draws pools of these sizes in the model’s own shapes on this machine, and measures their memory and the "
+    "time of matching, mixing and moving them. The lab’s other work waits meanwhile."
+)
+COST_BOXES = {
+    "anchors": "Anchors of a placeholder",
+    "lengths": "Their length (tokens)",
+    "agents": "Agents that read them",
+}
+
+REPLAY = "What if"
+REPLAY_QUESTION = "What would other settings have done with the same requests?"
+REPLAY_HELP = (
+    "Change gamma, V, a step, a profile or the methods on the left, then replay the requests that this page "
+    "remembers: the pools fill again from what dense has seen, the caches are copied and corrected again, "
+    "and the agents answer again. No prompt is read again."
+)
+REPLAY_LAST = "Past requests"
+REPLAY_RUN = "Replay with the methods on the left"
+REPLAY_ABLATION = "Replay Table 5’s ablation"
+REPLAY_REQUEST = "Texts of request"
+REPLAY_BUSY = "A run of this page is still going on. Wait for it or press Cancel on the left."
+REPLAY_STOPPED = "Stopped. Nothing of this replay was kept; an earlier one still stands below."
+REPLAY_BENCH = "The bench cannot be replayed. {why}"
+REPLAY_PINNED = (
+    "The mode is free-running, where each method has texts of its own; only pinned requests can be replayed. "
+    "Choose pinned under “Mode and decoding”, and run."
+)
+REPLAY_PLAN = "What will be done?"
+REPLAY_STEPS = (
+    "Take the pinned requests that this page remembers: their texts, the KV of every text alone, and the "
+    "offsets that dense saw.",
+    "Let each method on the left live through all of them in order, so that its pools are what they would "
+    "have been.",
+    "At the last ones, carry out its plans, which copy and correct, and let the agents answer. What a method "
+    "would not share is dense’s answer already.",
+    "Count which answers stay dense’s, and show the agents’ texts side by side. One click does so for every "
+    "choice of KVCOMM’s three alignment steps (Table 5, Fig. A.2).",
 )

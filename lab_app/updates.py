@@ -10,7 +10,7 @@ import gradio as gr
 from lab_app import html, text
 from lab_app.form import Standing
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Box, Update
-from lab_app.page import Page, value_classes
+from lab_app.page import Page, value_classes, weights_choices
 
 
 def applied(page: Page, update: Update) -> dict[Any, Any]:
@@ -80,7 +80,9 @@ def error_slots(page: Page) -> dict[str, Any]:
     slots = {
         name: widget
         for name, widget in page.widgets.items()
-        if name.startswith("error_") and name != "error_record" and not name.startswith("error_proximity")
+        if name.startswith("error_")
+        and name != "error_record"
+        and not name.startswith(("error_proximity", "error_study", "error_cost", "error_replay"))
     }
     return slots | {f"error_{name}": panel.error for name, panel in page.panels.items()}
 
@@ -96,6 +98,17 @@ def show_profiles(page: Page, standings: Mapping[str, Standing]) -> dict[Any, An
         if panel.more is not None:
             count = f" · {standing.folded} changed" if standing.folded else ""
             out[panel.more] = gr.update(label=text.MORE_OPTIONS + count)
+    return out
+
+
+def show_weights(page: Page, models: tuple[str, ...]) -> dict[Any, Any]:
+    """The weights of each agent; the boxes are hidden where there is nothing to choose."""
+    out = {}
+    for slot in range(AGENT_SLOTS):
+        model = models[slot] if slot < len(models) else ""
+        out[page[f"weights_{slot}"]] = gr.update(
+            choices=weights_choices(page.weights, model), value=model, visible=bool(page.weights or model)
+        )
     return out
 
 
@@ -120,6 +133,10 @@ SPECIAL: dict[str, Callable[[Page, Any], dict[Any, Any]]] = {
     "selection": lambda page, value: {},
     "results": lambda page, value: {page["results"]: gr.update(visible=value)},
     "measuring": lambda page, value: {page["measure"]: gr.update(interactive=not value)},
+    "study_looks": lambda page, value: {page["study_looks"]: gr.update(visible=value)},
+    "replay_looks": lambda page, value: {page["replay_looks"]: gr.update(visible=value)},
+    "studying": lambda page, value: {page["study_measure"]: gr.update(interactive=not value)},
     "profiles": show_profiles,
+    "weights": show_weights,
     "next": lambda page, value: {page["next"]: gr.update(interactive=value)},
 }

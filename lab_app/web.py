@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import viz.theme
+from backend.measured import AnchorCost, OffsetStudy, ProximityRecord, Replay
 from lab_app.sessions import Lab
 
 ASSETS = Path(__file__).parent / "assets"
@@ -103,12 +104,26 @@ def routes(lab: Lab) -> list[Route]:
 
     def measurement(request: Request) -> Response:
         found = lab.measurement(request.path_params["token"])
+        return measured("proximity", found, f"-{found.request.seed}" if found else "")
+
+    def study(request: Request) -> Response:
+        return measured("offsets", lab.study(request.path_params["token"]))
+
+    def cost(request: Request) -> Response:
+        return measured("anchors", lab.cost(request.path_params["token"]))
+
+    def replay(request: Request) -> Response:
+        return measured("replay", lab.replay(request.path_params["token"]))
+
+    def measured(
+        kind: str, found: ProximityRecord | OffsetStudy | AnchorCost | Replay | None, more: str = ""
+    ) -> Response:
         if found is None:
             return PlainTextResponse(
                 "This measurement is no longer held by the server. Measure again.", status_code=404
             )
         weights = re.sub(r"[^A-Za-z0-9]", "", found.model.weights_hash)[:12]
-        name = f"proximity-{weights}-{found.request.seed}.kvmeasure"
+        name = f"{kind}-{weights}{more}.kvmeasure"
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return Response(found.to_bytes(), media_type="application/octet-stream", headers=headers)
 
@@ -119,4 +134,7 @@ def routes(lab: Lab) -> list[Route]:
         Route("/lab/icon.svg", icon),
         Route("/lab/record/{token}", record),
         Route("/lab/proximity/{token}", measurement),
+        Route("/lab/offsets/{token}", study),
+        Route("/lab/anchors/{token}", cost),
+        Route("/lab/replay/{token}", replay),
     ]

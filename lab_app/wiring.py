@@ -10,7 +10,7 @@ import gradio as gr
 
 from backend.errors import LabError
 from backend.methods.registry import method_class, option_fields
-from lab_app import html, proximity, text
+from lab_app import anchor_cost, html, offset_study, proximity, text, what_if
 from lab_app.controls import MethodPanel
 from lab_app.form import Form
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
@@ -38,10 +38,12 @@ def bench_inputs(page: Page) -> list[Any]:
         "warm",
         "warm_count",
         "many_count",
+        "turns",
     ]
     names += [f"value_{slot}" for slot in range(VALUE_SLOTS)] + [
         f"template_{slot}" for slot in range(AGENT_SLOTS)
     ]
+    names += [f"weights_{slot}" for slot in range(AGENT_SLOTS)]
     found = [page[name] for name in names]
     for panel in page.panels.values():
         found += panel.options.values()
@@ -58,8 +60,10 @@ def read_form(page: Page, visit: Visit, given: tuple[Any, ...]) -> Form:
         return out
 
     preset, declared, methods, mode, longest, temperature, top_p, seed, warm, warm_count, many = take(11)
+    turns = take(1)[0]
     values = dict(zip(visit.value_names, (str(v or "") for v in take(VALUE_SLOTS)), strict=False))
     templates = tuple(str(t or "") for t in take(AGENT_SLOTS))
+    weights = tuple(str(w or "") for w in take(AGENT_SLOTS))
     options: dict[str, dict[str, Any]] = {}
     ablate: list[str] = []
     every_profile: list[str] = []
@@ -72,7 +76,7 @@ def read_form(page: Page, visit: Visit, given: tuple[Any, ...]) -> Form:
     return Form(
         str(preset), values, templates, str(declared or ""), tuple(methods or ()), options, tuple(ablate),
         str(mode), longest, temperature, top_p, seed, bool(warm), warm_count, many,
-        tuple(every_profile),
+        tuple(every_profile), "" if turns is None else turns, weights,
     )  # fmt: skip
 
 
@@ -159,8 +163,50 @@ class Wiring:
         for box in asked[1:]:
             event = box.change if isinstance(box, gr.Textbox) else box.input
             event(self.measure_edited, asked, self.outputs, **LATEST)
+        self.connect_study()
+        self.connect_what_if(refresh)
+        page["cost_measure"].click(
+            self.measure_cost,
+            [page["session"], *(page[f"cost_{name}"] for name in anchor_cost.FIELDS)],
+            self.outputs,
+            concurrency_limit=None,
+            **QUIET,
+        )
+        page["view_anchors"].change(
+            self.complete_map, [page["session"], *self.pickers], self.looks,
+            concurrency_limit=None, **QUIET,
+        )  # fmt: skip
         for key, tab in page.tabs.items():
             tab.select(self.tab(key), [page["session"], *self.pickers], self.looks, **QUIET)
+
+    def connect_study(self) -> None:
+        """The events of the study in the Offsets tab."""
+        page, session = self.page, self.page["session"]
+        boxes = [page[f"study_{name}"] for name in offset_study.FIELDS]
+        page["study_measure"].click(
+            self.study, [session, *boxes, *self.bench], self.outputs, concurrency_limit=None, **QUIET
+        )
+        for box in boxes:
+            event = box.change if isinstance(box, gr.Textbox) else box.input
+            event(self.study_edited, [session, *boxes], self.outputs, **LATEST)
+        page["study_take"].click(self.study_take, [session, *self.pickers], self.outputs, **QUIET)
+        picks = [page["pick_study_prefix"], page["pick_study_place"]]
+        figures = [page["study_tokens"], page["view_study"], page["status"]]
+        gr.on([p.input for p in picks], self.study_look, [session, *picks], figures, **LATEST)
+        for view in figures[:2]:
+            view.select(self.study_pick, [session, *picks], figures, **LATEST)
+
+    def connect_what_if(self, refresh: dict[str, Any]) -> None:
+        """The events of the What if tab; afterwards the bench says again how it stands."""
+        page, session = self.page, self.page["session"]
+        for name, ablation in (("replay_run", False), ("replay_ablation", True)):
+            page[name].click(
+                self.replay(ablation), [session, page["replay_last"], *self.bench], self.outputs,
+                concurrency_limit=None, **QUIET,
+            ).then(**refresh)  # fmt: skip
+        figures = [page["pick_replay"], page["view_replay"], page["status"]]
+        page["pick_replay"].input(self.replay_pick, [session, page["pick_replay"]], figures, **LATEST)
+        page["view_replay"].select(self.replay_point, session, figures, **LATEST)
 
     def arrive(self, preset: str) -> dict[Any, Any]:
         """A new visit."""
@@ -243,9 +289,78 @@ class Wiring:
         """Something was typed in the Proximity tab."""
         return self.guarded(visit_id, lambda visit: proximity.edited(visit, proximity.Asked(*asked)))
 
+    def measure_cost(self, visit_id: str, *asked: Any) -> Iterator[dict[Any, Any]]:
+        """A measurement of pools, step by step."""
+        try:
+            visit = self.handlers.lab.visit(visit_id)
+        except LabError as error:
+            yield applied(self.page, {"cost_status": html.status(str(error), "error")})
+            return
+        for update in anchor_cost.measure(self.handlers.lab, visit, anchor_cost.Asked(*asked)):
+            yield applied(self.page, update)
+
+    def study(self, visit_id: str, text_: Any, prefixes: Any, samples: Any, *given: Any) -> Iterator[Any]:
+        """A study of offsets, step by step."""
+        try:
+            visit = self.handlers.lab.visit(visit_id)
+            form = read_form(self.page, visit, given)
+        except LabError as error:
+            yield applied(self.page, {"study_status": html.status(str(error), "error")})
+            return
+        asked = offset_study.Asked(text_, prefixes, samples)
+        for update in offset_study.measure(self.handlers.lab, visit, form, asked):
+            yield applied(self.page, update)
+
+    def study_edited(self, visit_id: str, *asked: Any) -> dict[Any, Any]:
+        """Something was typed in the study's boxes."""
+        return self.guarded(visit_id, lambda visit: offset_study.edited(visit, offset_study.Asked(*asked)))
+
+    def study_take(self, visit_id: str, *picked: Any) -> dict[Any, Any]:
+        """The chosen segment's text for the study."""
+        return self.guarded(visit_id, lambda visit: offset_study.take(visit, *picked))
+
+    def study_look(self, visit_id: str, prefix: Any, place: Any) -> dict[Any, Any]:
+        """Another prefix, agent or part."""
+        return self.guarded(visit_id, lambda visit: offset_study.look(visit, prefix, place))
+
+    def study_pick(self, visit_id: str, prefix: Any, place: Any, event: gr.EventData) -> dict[Any, Any]:
+        """A token chosen in the study's text or in its map of tokens."""
+        from_map = getattr(event, "x", None) if getattr(event, "view", "") == "study_tokens" else None
+        token = getattr(event, "token", from_map)
+        return self.guarded(visit_id, lambda visit: offset_study.pick(visit, token, prefix, place))
+
+    def replay(self, ablation: bool) -> Callable[..., Iterator[dict[Any, Any]]]:
+        """A replay of past requests, step by step."""
+
+        def handler(visit_id: str, last: Any, *given: Any) -> Iterator[dict[Any, Any]]:
+            try:
+                visit = self.handlers.lab.visit(visit_id)
+                form = read_form(self.page, visit, given)
+            except LabError as error:
+                yield applied(self.page, {"replay_status": html.status(str(error), "error")})
+                return
+            for update in what_if.measure(self.handlers.lab, visit, form, last, ablation):
+                yield applied(self.page, update)
+
+        return handler
+
+    def replay_pick(self, visit_id: str, number: Any) -> dict[Any, Any]:
+        """Another request's texts."""
+        return self.guarded(visit_id, lambda visit: what_if.pick(visit, number))
+
+    def replay_point(self, visit_id: str, event: gr.EventData) -> dict[Any, Any]:
+        """A request chosen in the figure of changed answers."""
+        if getattr(event, "view", "") != "replay_fates":
+            return applied(self.page, {})
+        return self.replay_pick(visit_id, getattr(event, "x", None))
+
     def look(self, visit_id: str, agent: Any, method: Any, segment: Any) -> dict[Any, Any]:
         """Another selection in the boxes."""
         return self.guarded(visit_id, lambda visit: self.handlers.look(visit, agent, method, segment))
+
+    def complete_map(self, visit_id: str, agent: Any, method: Any, segment: Any) -> dict[Any, Any]:
+        """The map of anchors with its slow half, when that is there."""
+        return self.guarded(visit_id, lambda visit: self.handlers.complete_map(visit, agent, method, segment))
 
     def tab(self, key: str) -> Callable[..., dict[Any, Any]]:
         """Another tab."""

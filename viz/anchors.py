@@ -202,19 +202,37 @@ def pool_table(record: RunRecord, method: str) -> str:
 
 
 def _pool(record: RunRecord, pool: PoolState) -> str:
+    view = next(
+        (v for v in record.pool_views if (v.method, v.placeholder) == (pool.method, pool.placeholder)), None
+    )
+    known: list[tuple[str, str]] = [(words.NONE, words.NONE)] * len(pool.anchors)
+    if view is not None:
+        held = view.base_bytes + view.stored_bytes
+        known = [
+            (
+                words.listing(words.agent_name(record.request.pipeline, a) for a in agents) or "nobody yet",
+                words.size(int(b)) + (" (offsets in main memory)" if n in view.away else ""),
+            )
+            for n, agents, b in zip(pool.anchors, view.agents, held, strict=True)
+        ]
+    own = view.sample if view is not None else None
     body = "".join(
         f'<tr><td class="kv-right">{n}</td><td class="kv-right">{length}</td><td class="kv-right">{uses}</td>'
-        f'<td class="kv-preview">{escape(words.clip(preview, 140))}</td></tr>'
-        for n, length, uses, preview in zip(
-            pool.anchors, pool.lengths, pool.uses, pool.previews, strict=False
+        f"<td>{escape(agents)}</td><td>{size}</td>"
+        f'<td class="kv-preview">{escape(words.clip(preview, 140))}{" (this run’s text)" if n == own else ""}'
+        "</td></tr>"
+        for n, length, uses, preview, (agents, size) in zip(
+            pool.anchors, pool.lengths, pool.uses, pool.previews, known, strict=False
         )
     )
-    empty = "" if body else '<tr><td colspan="4">Empty: the next text becomes the first anchor.</td></tr>'
+    empty = "" if body else '<tr><td colspan="6">Empty: the next text becomes the first anchor.</td></tr>'
     return (
         f'<div class="kv-table-wrap"><table class="kv-table"><caption>'
         f"{pill(record.request.pipeline, pool.placeholder)} "
-        f"{len(pool.anchors)} of {words.plural(pool.capacity, 'anchor')}, {words.size(pool.bytes)}</caption>"
+        f"{len(pool.anchors)} of {words.plural(pool.capacity, 'anchor')}, {words.size(pool.bytes)}"
+        f"{f' of {words.size(pool.budget_bytes)}' if pool.budget_bytes else ''}, oldest first</caption>"
         '<thead><tr><th class="kv-right">anchor</th><th class="kv-right">tokens</th><th class="kv-right">'
         "uses</th>"
+        "<th>offset seen by</th><th>memory</th>"
         f"<th>text</th></tr></thead><tbody>{body}{empty}</tbody></table></div>"
     )

@@ -8,7 +8,7 @@ from backend.prompts import Pipeline
 from backend.records import Fidelity, GateDecision, Outcome, RunRecord
 from viz import words
 from viz.glossary import term
-from viz.pills import pill
+from viz.pills import pill, weights_label
 from viz.textdiff import diff_html, plain_html
 from viz.theme import MethodStyle, method_styles
 from viz.verdict import is_near_tie
@@ -28,12 +28,21 @@ def comparison_html(record: RunRecord, dimmed: bool = False) -> str:
     """The whole comparison of a finished run; ``dimmed`` when it no longer matches the inputs."""
     looks = words.styles(record)
     dense = words.dense_label(record)
-    heads = [_head(looks[m], _column_summary(record, m)) for m in record.labels]
+    heads = [head(looks[m], _column_summary(record, m)) for m in record.labels]
 
     def cell(agent: int, label: str) -> str:
         return _cell(record, record.outcome(agent, label), record.outcome(agent, dense))
 
-    return _grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed)
+    found = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed)
+    return notes_html(record) + found
+
+
+def notes_html(record: RunRecord) -> str:
+    """What the run says about itself: what a reader should know before trusting its figures."""
+    if not record.notes:
+        return ""
+    items = "".join(f"<li>{escape(note)}</li>" for note in record.notes)
+    return f'<ul class="kv-notes" aria-label="Notes on this run">{items}</ul>'
 
 
 def live_html(
@@ -67,20 +76,21 @@ def live_html(
         f'<span class="kv-num">{done} of {total}</span></p>'
         f'<div class="kv-progress-track"><i style="width:{share:.1f}%"></i></div></div>'
     )
-    heads = [_head(looks[m], "running") for m in labels]
-    grid = _grid(pipeline, pipeline.order, labels, looks, heads, cell, False)
-    return f'{bar}<div class="kv-live">{grid}</div>'
+    heads = [head(looks[m], "running") for m in labels]
+    live = grid(pipeline, pipeline.order, labels, looks, heads, cell, False)
+    return f'{bar}<div class="kv-live">{live}</div>'
 
 
-def _grid(
+def grid(
     pipeline: Pipeline,
     agents: Sequence[int],
     labels: Sequence[str],
     looks: Mapping[str, MethodStyle],
     heads: Sequence[str],
     cell: Callable[[int, str], str],
-    dimmed: bool,
+    dimmed: bool = False,
 ) -> str:
+    """Agents by methods: ``heads`` from :func:`head`, and what ``cell(agent, label)`` says of each."""
     rows = []
     for number_, agent in enumerate(agents, start=1):
         name = words.agent_name(pipeline, agent)
@@ -90,7 +100,7 @@ def _grid(
         )
         rows.append(
             f'<div class="kv-row-head" role="row"><h4><span class="kv-step">{number_}</span>'
-            f"{escape(name)}</h4>{shown_role}</div>"
+            f"{escape(name)}</h4>{weights_label(words.agent_weights(pipeline, agent))}{shown_role}</div>"
         )
         rows += [
             f'<article class="kv-cell" data-agent="{agent}" data-method="{escape(m)}" '
@@ -105,7 +115,8 @@ def _grid(
     )
 
 
-def _head(look: MethodStyle, summary: str) -> str:
+def head(look: MethodStyle, summary: str) -> str:
+    """A column's head: the method and one line of HTML."""
     return (
         f'<header class="kv-method-head" style="--kv-method:var(--kv-method-{look.index})">'
         f"<h3>{escape(look.name)}</h3><p>{summary}</p></header>"

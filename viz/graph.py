@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from backend.prompts import Pipeline
-from viz.words import agent_name, clip, escape, listing
+import itertools
+
+from backend.prompts import Pipeline, agent_and_turn
+from viz.words import agent_name, agent_weights, clip, escape, listing
 
 RADIUS = 12
 MOST_WIDTH = 372  # the bench's inner width, which the drawing should fit at full size
@@ -24,21 +26,26 @@ def graph_svg(pipeline: Pipeline) -> str:
     edges += [(p, a) for p, a in pipeline.edges if p in index and a in index]
     longest = max((index[a] - index[p] for p, a in edges), default=1)
     middle = 8 + (_rise(longest) if longest > 1 else 4) + RADIUS
-    height = middle + RADIUS + (34 if named else 6)
+    mixed = any(agent_weights(pipeline, a) for a in order)
+    below = middle + RADIUS + (34 if named else 6)
+    height = below + (12 if mixed else 0)
     width = pitch * (len(order) + 1)
     lines = "".join(_edge(centre[p], centre[a], middle, index[a] - index[p], p == 0) for p, a in edges)
     nodes = _node(pitch / 2, middle, "", "request", "kv-g-request", named, pitch) + "".join(
         _node(
             centre[a],
             middle,
-            str(a),
+            str(agent_and_turn(a)[0]),
             agent_name(pipeline, a),
             "kv-g-judge" if a == pipeline.judge else "",
             named,
             pitch,
+            agent_weights(pipeline, a),
+            below + 6,
         )
         for a in order
     )
+    lines += "".join(_turn(centre[a], pitch, height) for p, a in itertools.pairwise(order) if _later(p, a))
     said = "; ".join(_sentence(pipeline, a, edges) for a in order)
     return (
         f'<svg class="kv-graph" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
@@ -53,6 +60,19 @@ def graph_svg(pipeline: Pipeline) -> str:
 
 def _reads_request(pipeline: Pipeline, agent: int) -> bool:
     return any(hole.kind in ("question", "declared") for hole in pipeline.template(agent).placeholders)
+
+
+def _later(before: int, agent: int) -> bool:
+    """Does a new turn begin with this agent?"""
+    return agent_and_turn(before)[1] < agent_and_turn(agent)[1]
+
+
+def _turn(x: float, pitch: float, height: float) -> str:
+    """A line where a turn begins."""
+    return (
+        f'<path class="kv-g-turn" d="M{x - pitch / 2:.1f} 2V{height - 2:.1f}" stroke="currentColor" '
+        'stroke-opacity="0.35" stroke-dasharray="2 3"/>'
+    )
 
 
 def _rise(span: int) -> float:
@@ -71,7 +91,10 @@ def _edge(start: float, end: float, middle: float, span: int, request: bool) -> 
     )
 
 
-def _node(x: float, y: float, number: str, name: str, kind: str, named: bool, pitch: float) -> str:
+def _node(x: float, y: float, number: str, name: str, kind: str, named: bool, pitch: float, weights: str = "",
+    low: float = 0,
+) -> str:  # fmt: skip
+    """One node; ``low``: where the weights stand, if they are others than the model's own."""
     ring = (
         f'<circle class="kv-g-ring" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS + 3}"/>'
         if kind == "kv-g-judge"
@@ -85,8 +108,13 @@ def _node(x: float, y: float, number: str, name: str, kind: str, named: bool, pi
             f'<text class="kv-g-name" x="{x:.1f}" y="{y + RADIUS + 15 + 12 * i:.1f}">{escape(row)}</text>'
             for i, row in enumerate(rows)
         )
+    said = name
+    if weights:
+        said = f"{name}, on the weights {weights}"
+        shown = escape(clip(weights, max(4, int(pitch / 5.9))))
+        lines += f'<text class="kv-g-weights" x="{x:.1f}" y="{low:.1f}">{shown}</text>'
     return (
-        f'<g class="kv-g-node {kind}"><title>{escape(name)}</title>{ring}'
+        f'<g class="kv-g-node {kind}"><title>{escape(said)}</title>{ring}'
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>{inner}{lines}</g>'
     )
 
@@ -104,4 +132,6 @@ def _wrap(name: str, most: int) -> list[str]:
 
 def _sentence(pipeline: Pipeline, agent: int, edges: list[tuple[int, int]]) -> str:
     read = ["the request" if p == 0 else agent_name(pipeline, p) for p, a in edges if a == agent]
-    return f"{agent_name(pipeline, agent)} reads {listing(read) or 'its own template alone'}"
+    weights = agent_weights(pipeline, agent)
+    on = f", on the weights {weights}," if weights else ""
+    return f"{agent_name(pipeline, agent)}{on} reads {listing(read) or 'its own template alone'}"

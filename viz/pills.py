@@ -1,9 +1,9 @@
-"""A template as a person reads it: its holes are coloured pills."""
+"""A template as a person reads it: its holes are coloured pills; and the label of an agent's weights."""
 
 from __future__ import annotations
 
 from backend.prompts import Pipeline, Placeholder
-from viz.words import escape, slot_words, slots
+from viz.words import clip, escape, slot_words, slots
 
 
 def pill(pipeline: Pipeline, name: str, shown: str | None = None) -> str:
@@ -14,6 +14,14 @@ def pill(pipeline: Pipeline, name: str, shown: str | None = None) -> str:
         f'<span class="kv-pill" style="--kv-slot:var(--kv-slot-{index})" data-placeholder="{escape(name)}" '
         f'data-tip="{escape(f"Filled with: {words}")}">{escape(shown or name)}</span>'
     )
+
+
+def weights_label(model: str) -> str:
+    """The other weights that an agent runs on, as a small label; nothing for the lab's own."""
+    if not model:
+        return ""
+    tip = f"Runs on the weights {clip(model)}, not on the lab’s own."
+    return f'<span class="kv-weights" data-tip="{escape(tip)}">weights {escape(clip(model, 24))}</span>'
 
 
 def template_html(pipeline: Pipeline, agent_id: int) -> str:

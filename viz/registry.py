@@ -6,9 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backend.records import RunRecord
+from viz.activations import activation_histograms, activations_by_length
+from viz.anchor_map import anchor_map
 from viz.anchors import gate_view, pool_table, weights_view
 from viz.figure import FigureView, Panel
+from viz.gate_words import decision_panel
+from viz.mixes import weights_by_layer, weights_by_token
 from viz.offsets import error_by_layer, error_map, kl_along_answer, offset_by_layer
+from viz.pool_memory import codec_view, memory_by_length, memory_by_pool
 from viz.summary import memory_view, record_html
 from viz.timing import ttft_view
 from viz.words import others
@@ -80,8 +85,21 @@ def _answer(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
 
 def _anchors(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
     method = gated_method(record, chosen)
-    pools = Panel("pools", "Which texts are kept as anchors?", pool_table(record, method))
-    return gate_view(record, chosen.agent, method), weights_view(record, chosen.agent, method), pools
+    agent, span = chosen.agent, chosen.span
+    return (
+        gate_view(record, agent, method),
+        decision_panel(record, agent, method),
+        weights_view(record, agent, method),
+        weights_by_token(record, agent, method, span),
+        weights_by_layer(record, agent, method, span),
+        anchor_map(record, agent, method, span),
+        Panel("pools", "Which texts are kept as anchors?", pool_table(record, method)),
+        activations_by_length(record, method),
+        activation_histograms(record, method),
+        memory_by_pool(record, method),
+        memory_by_length(record, method),
+        codec_view(record, method),
+    )
 
 
 def _timing(record: RunRecord, chosen: Selection) -> tuple[View, ...]:

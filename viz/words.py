@@ -134,6 +134,11 @@ def agent_role(pipeline: Pipeline, agent: int) -> str:
     return next((a.role for a in pipeline.agents if a.id == agent), "")
 
 
+def agent_weights(pipeline: Pipeline, agent: int) -> str:
+    """The other weights that an agent runs on; empty: the model's own."""
+    return next((a.model for a in pipeline.agents if a.id == agent), "")
+
+
 def prompt_of(record: RunRecord, outcome: Outcome) -> Prompt:
     """The prompt that an outcome read."""
     return record.prompts[outcome.prompt]

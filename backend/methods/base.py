@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 
 from backend.errors import OptionError
-from backend.kv import KVCache, KVOffset, KVSegment
+from backend.kv import KVCache, KVSegment, Offset
+from backend.offset_codec import Stored
 from backend.records import AgentState, GateDecision, ModelInfo, PoolState
 from backend.store import Observation, ObservationLog, PromptInContext
 
@@ -34,7 +35,7 @@ class Term:
     """
 
     weight: Tensor
-    offset: KVOffset
+    offset: Offset
     anchor: int
     value_weight: Tensor | None = None
     shift: int = 0
@@ -47,6 +48,8 @@ class Blend:
     ``moved``: rotate the keys to where the span stands; else leave them where they were encoded.
     ``exact``: the result equals what a dense pass would give here (a shared beginning).
     ``first_layer``: layers below it are copied without offsets.
+    ``in_place``: key offsets are weighed and added where the keys stand, not position-free. A weight that
+    differs by channel does not commute with the rotation, so there it makes a difference.
     """
 
     base: KVSegment
@@ -55,6 +58,7 @@ class Blend:
     reason: str = ""
     exact: bool = False
     first_layer: int = 0
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,12 @@ class Prefilled:
     plan: Plan
 
 
-ObserveEvent = Arrived | Prefilled
+@dataclass(frozen=True)
+class Finished:
+    """A request is over: all its offsets were seen and nobody waits. The time to pack, trim and move."""
+
+
+ObserveEvent = Arrived | Prefilled | Finished
 
 
 class Clock:
@@ -160,6 +169,11 @@ class Options:
         OptionError: an unknown choice, a wrong type or a value out of range.
     """
 
+    @property
+    def wants_lead_in(self) -> bool:
+        """Must outside texts have a base behind their lead-in as well? (:meth:`backend.flow.Flow.lead_in`)"""
+        return False
+
     def __post_init__(self) -> None:
         name = type(self).__qualname__.removesuffix("Options").lower() or "options"
         for f in fields(self):
@@ -206,13 +220,15 @@ class Method(ABC):
     """A reuse method. One instance lives as long as its pools; ``options`` may be replaced between requests.
 
     Class attributes: ``name`` (in the CLI and records), ``title``, ``summary`` (one plain sentence),
-    ``paper`` (source), ``profiles`` (named bundles of its options).
+    ``paper`` (source), ``profiles`` (named bundles of its options), ``not_replayed`` (why a past request
+    cannot be replayed under it; empty when it can).
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     summary: ClassVar[str]
     paper: ClassVar[str] = ""
+    not_replayed: ClassVar[str] = ""
     Options: ClassVar[type[Options]] = Options
     profiles: ClassVar[Mapping[str, Profile]] = {}
 
@@ -243,6 +259,14 @@ class Method(ABC):
     def needed(self) -> set[int]:
         """Observations that should stay in the log."""
         return set()
+
+    def cold(self) -> set[int]:
+        """Those of them whose offsets may wait in main memory."""
+        return set()
+
+    def stored(self, anchor: Observation, agent: int) -> Stored | None:
+        """How an anchor's offsets are kept for an agent, where not as the log holds them."""
+        return None
 
     def fork(self) -> Self:
         """A twin that goes on by itself. A run works on a fork, which takes the original's place when the run

@@ -12,29 +12,37 @@ in :mod:`backend.anchors` and :mod:`backend.weights`; here:
 * An empty placeholder (no history yet) has no tokens and no say; the prefix segment behind it counts as
   following the last placeholder that holds text. Where there is none, no anchor knows its offset, and it
   is read afresh.
+* The paper evaluates a single turn. Here an agent in another turn is another reader, for it reads another
+  prompt; and a text keeps its one pool, decision and base in whichever turn it is read.
 * An anchor that never met this agent is not eligible for it; with no eligible anchor the agent is dense.
 * Base of a prefix segment: its template with stand-ins in the holes. With weights that sum to one it cancels
   in Eq. 7: base + sum w (real_a - base) = sum w real_a. So ``prefix_base`` matters only with
   ``prefix_offset`` off.
 * *As shipped* follows the public implementation where its results differ from the paper's: weights, frame
   of the key offsets, layer 0, gate, counts, eviction, and copying uncorrected when no anchor knows the
-  agent. Two of its points cannot show here: matching per agent's own frame (its distances hardly change
-  under rotation) and the crashes. Layer 0's offset is zero in every frame, for its keys and values depend
-  on the token alone, so leaving it out changes nothing.
+  agent; the base of outside texts, keys compared at the agent's own place, and the first agent's weights
+  used again. Readings where its description is silent: the lead-in is what stands before the text on its
+  line in the first template that reads it; sample and anchors are turned to the same place to be compared;
+  an anchor counts as used when it belongs to the smallest set that holds 0.9 of the weight (the public code
+  errs about the last one of that set, in a way that is not described). Not here: its crashes. Layer 0's
+  offset is zero in every frame, for its keys and values depend on the token alone, so leaving it out changes
+  nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from backend.anchors import AnchorPool, PoolRules
-from backend.kv import KVOffset, KVSegment
+from backend.kv import KVOffset, KVSegment, Offset
 from backend.methods.base import (
     Arrived,
     Blend,
     Clock,
     Dense,
+    Finished,
     Method,
     ObserveEvent,
     Options,
@@ -47,9 +55,11 @@ from backend.methods.base import (
     segment_base,
 )
 from backend.methods.dense import dense_plan
+from backend.offset_codec import AnchorStore, Codec, Stored
+from backend.prompts import called
 from backend.records import GateDecision, PoolState, Span
 from backend.store import Observation, ObservationLog, PromptInContext, SeenOffset
-from backend.weights import Match, Weighing, Weight
+from backend.weights import Match, Weighing, Weight, base_of
 
 
 @dataclass(frozen=True)
@@ -133,12 +143,54 @@ class KVCommOptions(Options):
         True, "Correct layer 0 too", "As shipped, layer 0 gets no offset; its true offset is zero.",
         paper="Eq. 6", advanced=True,
     )  # fmt: skip
+    text_base: str = option(
+        "alone", "Outside texts were encoded",
+        "Questions, tool results and given texts: alone, or behind the user header and the words that stand "
+        "before them on their line of the first template that reads them, as shipped.",
+        choices=("alone", "lead-in"), paper="Section 3.3", advanced=True,
+    )  # fmt: skip
+    keys_at: str = option(
+        "position-free", "Keys compared",
+        "Position-free, or turned to where the text stands in the agent's prompt, as shipped. Matters only "
+        "for separate weights.",
+        choices=("position-free", "agent's position"), paper="Eq. 6", advanced=True,
+    )  # fmt: skip
+    weights_from: str = option(
+        "each agent", "Mixing weights found by",
+        "Each agent for itself, or the first agent that reuses a text, for all later ones too, as shipped.",
+        choices=("each agent", "first agent"), paper="Eq. 6", advanced=True,
+    )  # fmt: skip
     missing: str = option(
         "dense", "Agent without anchors",
         "Read the prompt afresh, or copy uncorrected as shipped.",
         choices=("dense", "copy"), paper="Algorithm 1", advanced=True,
     )  # fmt: skip
     prefix_base: str = prefix_base_option()
+    budget_mib: float = option(
+        0.0, "Memory of a pool (MiB)",
+        "Most that the anchors of one placeholder may take, offsets included; the eviction rule makes room. "
+        "0 sets no limit.",
+        minimum=0.0, maximum=65536.0, paper="Section 6.4.5", advanced=True,
+    )  # fmt: skip
+    codec: str = option(
+        "none", "Stored offsets are packed",
+        "Not at all, without loss, or rounded to multiples of a step. Mixing unpacks them again.",
+        choices=("none", "lossless", "lossy"), paper="Section 6.4.5 proposes it", advanced=True,
+    )  # fmt: skip
+    codec_step: float = option(
+        0.1, "Step of the lossy form", "Each element of an offset errs by at most half of it.",
+        minimum=0.001, maximum=10.0, paper="Section 6.4.5: half of the elements are under 0.1", advanced=True,
+    )  # fmt: skip
+    on_device: int = option(
+        0, "Anchors kept on the device",
+        "Offsets of all but the most used anchors of a placeholder wait in main memory. 0 keeps all on the "
+        "device; where the model runs on a CPU this changes nothing.",
+        minimum=0, maximum=256, paper="Section 6.4.4, Table A.6", advanced=True,
+    )  # fmt: skip
+
+    @property
+    def wants_lead_in(self) -> bool:
+        return self.text_base == "lead-in"
 
 
 PROFILES = {
@@ -156,6 +208,9 @@ PROFILES = {
             "eviction": "shipped",
             "frame": "anchor's position",
             "first_layer": False,
+            "text_base": "lead-in",
+            "keys_at": "agent's position",
+            "weights_from": "first agent",
             "missing": "copy",
         },
     ),
@@ -181,18 +236,27 @@ class KVCommMethod(Method):
         super().__init__(options)
         self._pools: dict[str, AnchorPool] = {}
         self._decisions: dict[int, GateDecision] = {}  # by observation number
+        self._store = AnchorStore(Codec(self.options.codec, self.options.codec_step))
 
     def pool(self, placeholder: str) -> AnchorPool:
         """The placeholder's pool; empty at first."""
         if placeholder not in self._pools:
             o = self.options
-            weighing = Weighing(o.approximation, o.temperature, o.top_k, o.compared, o.norm, o.distance)
-            rules = PoolRules(o.capacity, o.gamma, o.gate, o.closeness, o.eviction, weighing)
+            weighing = Weighing(
+                o.approximation, o.temperature, o.top_k, o.compared, o.norm, o.distance, o.text_base
+            )
+            budget = int(o.budget_mib * 2**20)
+            rules = PoolRules(
+                o.capacity, o.gamma, o.gate, o.closeness, o.eviction, weighing, o.weights_from, budget
+            )
             self._pools[placeholder] = AnchorPool(placeholder, rules)
         return self._pools[placeholder]
 
     def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
-        """Gate each sample once, when it arrives; what is not shareable becomes an anchor."""
+        """Gate each sample once, when it arrives; what is not shareable becomes an anchor. Pack and trim when
+        the request is over."""
+        if isinstance(event, Finished):
+            self._tidy(log)
         if not isinstance(event, Arrived):
             return
         sample = event.sample
@@ -201,6 +265,23 @@ class KVCommMethod(Method):
         self._decisions[sample.number] = decision
         if not decision.shareable:
             pool.insert(sample)
+            self._trim(pool, log)
+
+    def _trim(self, pool: AnchorPool, log: ObservationLog) -> None:
+        """Keep a pool to its budget. Sizes are those of the packed form, also in a replay, where a newcomer's
+        offsets are known at once."""
+        if pool.rules.budget_bytes:
+            for number in pool.uses.keys() & log.observations.keys():
+                self._store.keep(log.observations[number])
+            pool.trim(log, self._store.bytes)
+
+    def _tidy(self, log: ObservationLog) -> None:
+        """Pack what was seen, keep to the budget, and forget what belongs to no anchor."""
+        for pool in self._pools.values():
+            for number in pool.uses.keys() & log.observations.keys():
+                self._store.keep(log.observations[number])
+            self._trim(pool, log)
+        self._store.drop_all_but(self.needed())
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         gate = tuple(self._decisions[o.number] for o in context.samples.values())
@@ -212,39 +293,50 @@ class KVCommMethod(Method):
         matches: dict[str, Match] = {}
         with clock.part("match"):
             for name, sample in context.samples.items():
-                found = self._pools[name].match(sample, context.prompt.agent, context.followers(name), log)
+                found = self.match(context, sample, log)
                 if found is None and self.options.missing == "copy":
                     continue
                 if found is None:
-                    reason = f"No anchor of {name} has been seen by agent {context.prompt.agent} yet."
+                    reason = f"No anchor of {name} has been seen by agent {called(context.prompt.agent)} yet."
                     return _fallback(context, reason, gate)
                 matches[name] = found
         for name, found in matches.items():
             self._pools[name].used(found)
+        reason = "Every shared text has trusted anchors: copied and corrected."
+        return Plan(self.steps(context, matches), "reused", reason, gate)
+
+    def match(self, context: PromptInContext, sample: Observation, log: ObservationLog) -> Match | None:
+        """The anchors of a sample that know this prompt's agent, weighed; None when there is none."""
+        name = sample.placeholder
+        turn = partial(context.turned, name) if self.options.keys_at == "agent's position" else None
+        return self.pool(name).match(sample, context.prompt.agent, context.followers(name), log, turn)
+
+    def steps(self, context: PromptInContext, matches: dict[str, Match]) -> tuple[Step, ...]:
+        """Copy every segment of a prompt, and correct it by the match of its placeholder where there is one."""
         behind = {f: name for name in context.samples for f in context.followers(name)}
-        steps = tuple(
+        return tuple(
             Step(span.start, span.end, self._action(context, span, behind, matches))
             for span in context.prompt.spans
             if span.end > span.start
         )
-        return Plan(steps, "reused", "Every shared text has trusted anchors: copied and corrected.", gate)
 
     def _action(
         self, context: PromptInContext, span: Span, behind: dict[str, str], matches: dict[str, Match]
     ) -> Blend | Dense:
         agent, name, moved = context.prompt.agent, span.name, self.options.rotate
-        base = segment_base(context, name)
         if name in context.samples:
+            base = base_of(context.samples[name], self.options.text_base)
             if not self.options.placeholder_offset:
                 return Blend(base, moved=moved, reason="copied (its correction is switched off)")
             if name not in matches:
                 return Blend(base, moved=moved, reason="copied: no anchor knows this agent (as shipped)")
             match = matches[name]
             terms = tuple(
-                self._term(w, a.offsets[agent], a.offsets[agent].placeholder.slice(0, base.tokens), a, span)
+                self._term(w, a.offsets[agent], self._offset(a, agent).slice(0, base.tokens), a, span)
                 for w, a in zip(match.own, match.anchors, strict=True)
             )
             return self._corrected(base, terms, "corrected by its anchors (Eq. 6)")
+        base = segment_base(context, name)
         if name not in behind:
             if span.start > 0:
                 return Dense(
@@ -256,13 +348,25 @@ class KVCommMethod(Method):
             return Blend(base, moved=moved, reason="copied (its correction is switched off)")
         match = matches[behind[name]]
         terms = tuple(
-            self._term(w, a.offsets[agent], a.offsets[agent].followers[name], a, span)
+            self._term(w, a.offsets[agent], self._store.offset(a, agent).followers[name], a, span)
             for w, a in zip(match.behind, match.anchors, strict=True)
         )
         return self._corrected(base, terms, f"corrected by the anchors of {behind[name]} (Eq. 7)")
 
+    def _offset(self, anchor: Observation, agent: int) -> Offset:
+        """An anchor's own offset in an agent's context, from the base that is meant."""
+        seen: Offset = self._store.offset(anchor, agent).placeholder
+        base = base_of(anchor, self.options.text_base)
+        if base is anchor.base:
+            return seen
+        home = base.keys.device  # the offsets may wait elsewhere
+        return KVOffset(
+            seen.keys.to(home) + (anchor.base.keys - base.keys),
+            seen.values.to(home) + (anchor.base.values - base.values),
+        )
+
     def _term(
-        self, weight: Weight, seen: SeenOffset, offset: KVOffset, anchor: Observation, span: Span
+        self, weight: Weight, seen: SeenOffset, offset: Offset, anchor: Observation, span: Span
     ) -> Term:
         """One anchor's offset; as shipped its keys stay turned by the anchor's own position."""
         shift = seen.starts[span.name] - span.start if self.options.frame == "anchor's position" else 0
@@ -271,7 +375,8 @@ class KVCommMethod(Method):
 
     def _corrected(self, base: KVSegment, terms: tuple[Term, ...], reason: str) -> Blend:
         first_layer = 0 if self.options.first_layer else 1
-        return Blend(base, terms, self.options.rotate, reason, first_layer=first_layer)
+        in_place = self.options.frame == "anchor's position"
+        return Blend(base, terms, self.options.rotate, reason, first_layer=first_layer, in_place=in_place)
 
     def pools(self, log: ObservationLog) -> tuple[PoolState, ...]:
         states = []
@@ -286,7 +391,9 @@ class KVCommMethod(Method):
                     tuple(o.tokens for o in held),
                     tuple(pool.uses[o.number] for o in held),
                     tuple(o.preview for o in held),
-                    sum(o.bytes for o in held),
+                    sum(map(self._store.bytes, held)),
+                    pool.rules.budget_bytes,
+                    self.options.codec,
                 )
             )
         return tuple(states)
@@ -294,9 +401,20 @@ class KVCommMethod(Method):
     def needed(self) -> set[int]:
         return {n for pool in self._pools.values() for n in pool.uses}
 
+    def cold(self) -> set[int]:
+        kept = self.options.on_device
+        if not kept:
+            return set()
+        ranked = (sorted(pool.uses, key=lambda n: (-pool.uses[n], -n)) for pool in self._pools.values())
+        return {number for numbers in ranked for number in numbers[kept:]}
+
+    def stored(self, anchor: Observation, agent: int) -> Stored | None:
+        return self._store.stored(anchor, agent)
+
     def fork(self) -> Self:
         twin = type(self)(self.options)
         twin._pools = {name: replace(pool, uses=dict(pool.uses)) for name, pool in self._pools.items()}
+        twin._store = self._store.copy()
         return twin  # decisions belong to the request that asked for them
 
     def forget(self, numbers: set[int]) -> None:

@@ -26,12 +26,13 @@ class PrefixMethod(Method):
     title = "Prefix cache"
     summary = "Copies the longest beginning that an earlier prompt shares exactly, and reads the rest afresh."
     paper = "vLLM, SGLang: exact prefix caching"
+    not_replayed = "it copies earlier prompts, most of which have left the log since, and it is exact"
     Options = PrefixOptions
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         ids = context.prompt.ids
         with clock.part("match"):
-            length, segment = log.longest_prefix(ids)
+            length, segment = log.longest_prefix(ids, context.weights)
         length = min(length, len(ids) - 1)  # the last token is always forwarded: its logits are needed
         if segment is None or length < self.options.minimum_tokens:
             return dense_plan(context, "No earlier prompt begins like this one.")

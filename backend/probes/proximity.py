@@ -124,15 +124,20 @@ def _check(model: LoadedModel, request: ProximityRequest) -> list[list[int]]:
     return found
 
 
-def nearest_pairs(model: LoadedModel, request: ProximityRequest) -> tuple[int, NDArray[np.int64], Floats]:
-    """How many tokens were sampled, the nearest pairs (pairs, 2) and their distances, ascending."""
+def trained_vocabulary(model: LoadedModel) -> tuple[Tensor, NDArray[np.int64]]:
+    """The input embeddings (vocabulary, hidden), fp32, and the ids that training has seen, ascending."""
     table = model.module.get_input_embeddings().weight.detach().float().cpu()
     usable = torch.ones(table.shape[0], dtype=torch.bool)
     usable[[i for i in model.tokens.tokenizer.all_special_ids if i < table.shape[0]]] = False
     usable[len(model.tokens.tokenizer) :] = False
     norms = table.norm(dim=-1)
     usable &= norms >= norms[usable].median() / 2
-    trained = usable.nonzero().flatten().numpy()
+    return table, usable.nonzero().flatten().numpy()
+
+
+def nearest_pairs(model: LoadedModel, request: ProximityRequest) -> tuple[int, NDArray[np.int64], Floats]:
+    """How many tokens were sampled, the nearest pairs (pairs, 2) and their distances, ascending."""
+    table, trained = trained_vocabulary(model)
     rng = np.random.default_rng(request.seed)
     chosen = np.sort(rng.choice(trained, min(request.vocabulary, len(trained)), replace=False))
     points, total = table[chosen], len(chosen)

@@ -35,7 +35,8 @@ MAX_PASSAGES = 50_000
 MAX_TITLE = 200  # characters
 MAX_PASSAGE = 20_000  # characters
 K1, B = 1.2, 0.75
-PRICES = Path(__file__).parents[2] / "presets" / "collections" / "prices.jsonl"
+COLLECTIONS = Path(__file__).parents[2] / "presets" / "collections"
+PRICES = COLLECTIONS / "prices.jsonl"
 _FIELD = "collection"
 _WORD = re.compile(r"\w+")
 
@@ -192,3 +193,9 @@ def load_collection(path: str | Path) -> Collection:
 def price_list() -> Collection:
     """The collection that ships with the lab: a price for each thing of the embedded model's problems."""
     return load_collection(PRICES)
+
+
+@cache
+def encyclopedia() -> Collection:
+    """A few passages of general knowledge, for the questions of the scenario *mmlu-paper*."""
+    return load_collection(COLLECTIONS / "encyclopedia.jsonl")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from backend.errors import OptionError
 from backend.tools.base import Tool
 from backend.tools.calculator import calculate, find_expression
+from backend.tools.collection import encyclopedia
 from backend.tools.lookup import lookup_tool
 from backend.tools.react import act, find_action
 from backend.tools.sandbox import find_code, run_python
@@ -22,6 +24,12 @@ _TOOLS = (
         calculate,
     ),
     lookup_tool(),
+    replace(
+        lookup_tool(encyclopedia),
+        name="encyclopedia",
+        title="Encyclopedia",
+        summary="Gives passages of a small encyclopedia for the entities that an agent names.",
+    ),
     Tool(
         "react",
         "Tools of a ReAct loop",

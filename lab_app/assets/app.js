@@ -159,6 +159,7 @@
         if (plot && window.Plotly) window.Plotly.purge(plot);
       }
       host.replaceChildren(...next);
+      if (props.value && props.value.waits) trigger("change");
       for (const found of next) {
         const view = found.kvView;
         found.querySelector(".kv-card-title").textContent = view.title;
@@ -206,6 +207,10 @@
     watch("value", redraw);
     redraw();
     host.addEventListener("kv-select", (event) => trigger("select", event.detail));
+    host.addEventListener("click", (event) => {
+      const chosen = event.target instanceof Element ? event.target.closest("[data-pick]") : null;
+      if (chosen) trigger("select", { token: Number(chosen.dataset.pick) });
+    });
   }
 
   new MutationObserver(() => drawn.forEach((repaint) => repaint()))

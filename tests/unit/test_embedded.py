@@ -42,7 +42,16 @@ from backend.embedded.evaluate import (
     tally,
 )
 from backend.embedded.muon import Muon, orthogonalise
-from backend.embedded.tasks import TASKS, Document, Style, arithmetic, judging, make_document, prefixes
+from backend.embedded.tasks import (
+    TASKS,
+    Document,
+    Style,
+    arithmetic,
+    drills,
+    judging,
+    make_document,
+    prefixes,
+)
 from backend.embedded.tokenizer import VOCABULARY
 from backend.embedded.train import CURRICULUM, SIZES, Packer, Recipe, curriculum, rate_factor
 from backend.events import RunDone
@@ -426,43 +435,64 @@ def test_judges_meet_every_case() -> None:
         assert first >= ({2, 3, 4} if kind in ("corrects", "differs", "closest") else {1, 2})
 
 
+def asked_of(document: Document) -> tuple[str, list[tuple[str, str]]]:
+    """A drill's text to read, and its questions with their answers."""
+    text, *rest = document.pieces
+    assert [p.answer for p in document.pieces] == [False] + [False, True] * (len(rest) // 2)
+    return text.text, [(q.text, a.text) for q, a in zip(rest[::2], rest[1::2], strict=True)]
+
+
 def test_the_drill_is_a_chain() -> None:
-    document = make_document(random.Random(1), "drill")
-    lines = chain(document.target)
-    assert " ".join(f"{a} {op} {b} = {c}." for a, op, b, c in lines) == document.target
-    assert len(lines) == document.size == 14
+    document = make_document(random.Random(1), "drill", kind="chain")
+    text, asked = asked_of(document)
+    assert text == "Compute.\n"
+    assert len(asked) == document.size == 14
+    lines = chain(" ".join(stem.strip() + answer for stem, answer in asked))
+    assert len(lines) == 14
     assert all(compute(a, op, b) == c for a, op, b, c in lines)
     assert all(a[3] == b[0] for a, b in pairwise(lines))
     assert lines[-1][3] == int(document.answer)
 
 
-@given(seed=SEEDS, level=st.sampled_from([0, 0.5, 1]))
-def test_what_is_recalled_is_there(seed: int, level: float) -> None:
-    document = make_document(random.Random(seed), "recall", style=Style(level=level))
-    opening, *shelves, asked, answer = [p.text for p in document.pieces]
-    assert opening == "Recall."
-    known: dict[str, str] = {}
-    if document.kind == "codebook":
-        [words] = shelves
-        told = re.findall(r"((\w+) means) (\d+)\.", words)
-        assert len(told) == document.size
-        known = {stem: f"{number}." for stem, _, number in told}
-    else:
-        headers, texts = shelves[::2], shelves[1::2]
-        assert headers == [f"\nDocument {i}:\n" for i in range(1, document.size + 1)]
-        told = [
-            (f"{who} {verb}", f"{what} [{i}].")
-            for i, t in enumerate(texts, 1)
-            for who, verb, what in FACT.findall(t)
-        ]
-        known = dict(told)
-    assert len(known) == len(told), "each is asked for one thing"
-    found = re.fullmatch(r"\nOf: (.+)\.\n", asked)
-    assert found
-    stems = found[1].split(", ")
-    assert len(set(stems)) == len(stems) == min(8, len(known))
-    assert answer == " ".join(f"{stem} {known[stem]}" for stem in stems)
-    assert answer.endswith(document.answer)
+@given(seed=SEEDS, level=st.sampled_from([0, 0.5, 1]), kind=st.sampled_from(drills.RECALL_KINDS))
+def test_what_is_recalled_is_there(seed: int, level: float, kind: str) -> None:
+    text, asked = asked_of(make_document(random.Random(seed), "recall", kind=kind, style=Style(level=level)))
+    assert re.fullmatch(r"Recall\.\n(?s:.*)\n", text)
+    shelves = text.removeprefix("Recall.\n")
+    assert all(stem.startswith(" ") == bool(number) for number, (stem, _) in enumerate(asked))
+    for stem, answer in ((stem.strip(), answer) for stem, answer in asked):
+        if kind in ("copy", "pairs"):
+            told = re.findall(rf"(?:^|\. ){re.escape(stem)}( [^.\n]*?)[.\n]", shelves)
+            assert [f"{t}." for t in told] == [answer], "a key stands for one thing"
+        elif kind == "facts":
+            what, number = re.fullmatch(r" (\w+) \[(\d+)\]\.", answer).groups()  # type: ignore[union-attr]
+            home = re.findall(r"Document (\d+):\n(.*)", shelves)
+            assert [n for n, facts in home if f"{stem} {what}." in facts] == [number]
+        else:
+            found = re.search(rf"{stem}\n.*The answer is (\d+)", shelves)
+            assert answer == f" {found[1]}."  # type: ignore[index]
+
+
+@given(seed=SEEDS, kind=st.sampled_from(tuple(drills.COMPARE)))
+def test_what_is_compared_is_true(seed: int, kind: str) -> None:
+    text, asked = asked_of(make_document(random.Random(seed), "compare", kind=kind))
+    assert text == "Compare.\n"
+    assert len(asked) == 12
+    for stem, answer in asked:
+        *_, left, right = map(int, re.findall(r"\d+", stem))
+        true = left == right if kind == "equal" else left < right if "<" in stem else left > right
+        assert answer in ((" Right.", " Same.", " True.") if true else (" Wrong.", " Differs.", " False."))
+
+
+def test_heads_begin_by_looking_back() -> None:
+    recipe = replace(SMALL, hidden=128, heads=4, kv_heads=2, look_back=(1, 3))
+    model = train.build_model(recipe, tiny.tokenizer())
+    model.config._attn_implementation = "eager"
+    ids = torch.randint(4, 200, (1, 24), generator=torch.Generator().manual_seed(0))
+    weights = model(ids, output_attentions=True).attentions[0][0]
+    for head, offset in enumerate(recipe.look_back):
+        assert weights[head].diagonal(-offset).min() > 0.5
+    assert weights[2].diagonal(-1)[4:].max() < 0.5, "the others begin anywhere"
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,7 @@ def test_survives_copies_and_the_codec() -> None:
     assert back.inputs == made.inputs
     assert hash(back) == hash(made)
     assert set(json.loads(text)) == {
-        "name", "title", "summary", "agents", "declared", "scoring", "judge", "chat"
+        "name", "title", "summary", "agents", "declared", "scoring", "judge", "chat", "turns",
     }  # fmt: skip
 
 

@@ -519,7 +519,7 @@ def test_check() -> None:
 
 
 def test_registry() -> None:
-    assert tool_names() == ("calculator", "lookup", "react", "python")
+    assert tool_names() == ("calculator", "lookup", "encyclopedia", "react", "python")
     for name, tool in TOOLS.items():
         assert tool.name == name
         assert tool.title
@@ -530,7 +530,7 @@ def test_registry() -> None:
         assert get_tool(name) is tool
     assert TOOLS["calculator"].find("so calc[1 + 1]") == "1 + 1"
     assert TOOLS["lookup"].find("@a@ @b@") == "a; b"
-    with pytest.raises(OptionError, match="there are: calculator, lookup, react, python"):
+    with pytest.raises(OptionError, match="there are: calculator, lookup, encyclopedia, react, python"):
         get_tool("shell")
 
 

@@ -12,21 +12,19 @@ import random
 from backend.embedded.tasks.arithmetic import compute, draw_problem, make_problem, shown_solution
 from backend.embedded.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style
 from backend.embedded.tasks.documents import CITIES, FOODS, draw_facts, sentence
-from backend.embedded.tasks.prefixes import UNITS
 from backend.embedded.tasks.programs import draw_program
 
 WORDS = (*NAMES, *ITEMS, *COLORS, *CITIES, *FOODS)
 
 
 def make_drill(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
-    """A chain of bare calculations, each going on from the last result; or a long program run."""
+    """A chain of bare calculations, each with the last result; or the run of a long program."""
     if kind == "program":
         source, text, value = draw_program(rng, rng.choice(("straight", "branch", "loop")), size or 8)
         return Document("drill", kind, (Piece(source + "\n"), Piece(text, answer=True)), str(value), 8)
     problem = make_problem(rng, size or 14)
-    text = " ".join(f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in problem.steps)
-    pieces = (Piece("Compute.\n"), Piece(text, answer=True))
-    return Document("drill", kind, pieces, str(problem.answer), len(problem.steps))
+    asked = [(f"{left} {op} {right} =", f" {compute(left, op, right)}.") for left, op, right in problem.steps]
+    return Document("drill", kind, (Piece("Compute.\n"), *queries(asked)), str(problem.answer), len(asked))
 
 
 def queries(asked: list[tuple[str, str]]) -> list[Piece]:
@@ -37,27 +35,25 @@ def queries(asked: list[tuple[str, str]]) -> list[Piece]:
     return pieces
 
 
-def _copy(rng: random.Random, count: int) -> tuple[list[str], list[tuple[str, str]]]:
+def _copy(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
     """Words and numbers, once more in the same order."""
     drawn = [rng.choice(WORDS) if rng.random() < 0.6 else str(rng.randint(1, 99)) for _ in range(count * 4)]
     head, *rest = drawn
     return [" ".join(drawn)], [(head, " " + " ".join(rest) + ".")]
 
 
-def _pairs(rng: random.Random, count: int) -> tuple[list[str], list[tuple[str, str]]]:
-    """Words and what they mean: a number or another word."""
-    keys = rng.sample(rng.choice((COLORS, UNITS, WORDS)) if count < 5 else WORDS, count)
-    verb = rng.choice(("means", "costs", "is", "holds", "has"))
+def _pairs(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+    """Words and what they mean: a number or another word, at first side by side, then with a verb between."""
+    keys = rng.sample(COLORS if count < 6 and rng.random() < 0.4 else WORDS, count)
+    verb = rng.choice((" means", " costs", " is", " holds", " has")) if rng.random() < level else ""
     pairs = [
-        (f"{key} {verb}", f" {rng.randint(2, 99) if rng.random() < 0.7 else rng.choice(WORDS)}.") for key in keys
+        (key + verb, f" {rng.randint(2, 99) if rng.random() < 0.6 else rng.choice(WORDS)}.") for key in keys
     ]
-    rest = rng.sample(pairs, len(pairs))
-    if rng.random() < 0.3:  # asked again in other words
-        rest = [(stem.split(" ")[0] + ":", answer) for stem, answer in rest]
-    return [" ".join(map("".join, pairs))], rest
+    asked = rng.sample(pairs, len(pairs))
+    return [" ".join(map("".join, pairs))], asked + rng.sample(pairs, len(pairs))
 
 
-def _facts(rng: random.Random, count: int) -> tuple[list[str], list[tuple[str, str]]]:
+def _facts(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
     """Facts of documents, with the document's number."""
     _, needed, others = draw_facts(rng, "one-hop", count + rng.randint(0, count // 2))
     facts = needed + others
@@ -72,10 +68,10 @@ def _facts(rng: random.Random, count: int) -> tuple[list[str], list[tuple[str, s
     return texts, rng.sample(asked, len(asked))
 
 
-def _candidates(rng: random.Random, count: int) -> tuple[list[str], list[tuple[str, str]]]:
+def _candidates(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
     """Results of numbered candidates, who show their work or only the result."""
-    problem = draw_problem(rng, False, 2)
-    short = rng.random() < 0.5
+    problem = draw_problem(rng, False, 1 + round(level))
+    short = rng.random() > level
     texts, asked = [], []
     word = rng.choice(("Candidate", "Agent"))
     for number in range(1, count + 1):
@@ -97,7 +93,7 @@ RECALL_KINDS = tuple(RECALL)
 def make_recall(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
     """Look-ups in one prompt, one after the other: what a drill does for arithmetic, done for retrieval."""
     count = size or rng.randint(3, 4 + round(6 * style.level))
-    texts, asked = RECALL[kind](rng, count)
+    texts, asked = RECALL[kind](rng, count, style.level)
     pieces = (Piece("Recall.\n" + "\n".join(texts) + "\n"), *queries(asked[:16]))
     return Document("recall", kind, pieces, asked[-1][1], count)
 

@@ -1,0 +1,294 @@
+"""Packed offsets: without loss bit for bit, with loss within half a step; pools that keep to their bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.anchors import AnchorPool, PoolRules
+from backend.kv import KVOffset, KVSegment
+from backend.methods.kvcomm import KVCommMethod
+from backend.offset_codec import AnchorStore, Codec, PackedOffset, pack, pack_tensor, store
+from backend.records import MethodChoice
+from backend.session import LabSession
+from backend.store import SMALL, Observation, ObservationLog, SeenOffset
+
+SHAPE = (2, 2, 3, 4)
+FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
+SMALL_FLOATS = st.floats(-1000, 1000, width=32)
+
+
+def tensor(values: list[float], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float32).to(dtype)
+
+
+def bits(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous().view(torch.uint8)
+
+
+def offset(tokens: int = 3, seed: int = 0, scale: float = 2.0) -> KVOffset:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (2, 2, tokens, 4)
+    return KVOffset(*(scale * torch.randn(shape, generator=generator) for _ in range(2)))
+
+
+# -- the codecs
+
+
+@given(st.lists(FLOATS, max_size=50), st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
+def test_lossless_gives_every_bit_back(values: list[float], dtype: torch.dtype) -> None:
+    x = tensor(values, dtype)
+    found = pack_tensor(x, Codec("lossless")).unpack()
+    assert (found.dtype, found.shape) == (x.dtype, x.shape)
+    assert torch.equal(bits(found), bits(x))  # NaN's payload and the sign of zero too
+
+
+@given(st.lists(SMALL_FLOATS, min_size=1, max_size=50), st.floats(0.001, 10))
+def test_lossy_errs_by_half_its_step_at_most(values: list[float], step: float) -> None:
+    x = tensor(values)
+    packed = pack_tensor(x, Codec("lossy", step))
+    assert packed.step == step
+    found = packed.unpack()
+    rounding = np.spacing(np.abs(x.numpy()) + np.float32(step))  # of fp32, by the product that unpacks
+    assert ((found - x).abs().double().numpy() <= step / 2 + rounding).all()
+
+
+def test_lossy_rounds_to_multiples_of_the_step() -> None:
+    x = tensor([0.0, 0.04, -0.06, 0.26, 12.34])
+    found = pack_tensor(x, Codec("lossy", 0.1)).unpack()
+    assert found.tolist() == pytest.approx([0.0, 0.0, -0.1, 0.3, 12.3], abs=1e-6)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 3e38])
+def test_what_cannot_be_rounded_is_kept_without_loss(bad: float) -> None:
+    x = tensor([1.26, bad])
+    packed = pack_tensor(x, Codec("lossy", 0.1))
+    assert packed.step == 0
+    assert torch.equal(bits(packed.unpack()), bits(x))
+
+
+@pytest.mark.parametrize(("peak", "item_bytes"), [(127.0, 1), (128.0, 2), (32767.0, 2), (32768.0, 4)])
+def test_whole_steps_take_the_smallest_integers_that_hold_them(peak: float, item_bytes: int) -> None:
+    packed = pack_tensor(tensor([peak, -peak]), Codec("lossy", 1.0))
+    assert packed.item_bytes == item_bytes
+    assert packed.unpack().tolist() == [peak, -peak]
+
+
+def test_a_packed_offset_reads_like_the_offset() -> None:
+    true = offset(tokens=5)
+    packed: PackedOffset = pack(true, Codec("lossless"))
+    part, wanted = packed.slice(1, 4).slice(1, 9), true.slice(1, 4).slice(1, 9)
+    assert (part.tokens, packed.tokens) == (wanted.tokens, 5) == (2, 5)
+    assert torch.equal(part.keys, wanted.keys)
+    assert torch.equal(part.values, wanted.values)
+
+
+def test_small_elements_make_a_small_pack() -> None:
+    """What is under half a step becomes zero, and zeros take next to nothing."""
+    noise, tiny_noise = offset(tokens=400, scale=2.0), offset(tokens=400, scale=0.01)
+    step = Codec("lossy", 0.1)
+    assert pack(tiny_noise, step).bytes < 0.01 * tiny_noise.bytes
+    assert pack(noise, step).bytes < 0.5 * noise.bytes
+    assert 0.5 * noise.bytes < pack(noise, Codec("lossless")).bytes < noise.bytes
+
+
+def test_the_error_told_is_the_error_made() -> None:
+    seen = SeenOffset(offset(seed=1), {"prefix 1": offset(seed=2)})
+    kept = store(seen, Codec("lossy", 0.5))
+    pairs = [(seen.placeholder, kept.seen.placeholder)]
+    pairs.append((seen.followers["prefix 1"], kept.seen.followers["prefix 1"]))
+    for row, side in enumerate(("keys", "values")):
+        wanted = sum(
+            (getattr(a, side) - getattr(b, side)).double().square().sum(dim=(1, 2, 3)) for a, b in pairs
+        )
+        assert kept.squared_error[row] == pytest.approx(wanted.numpy(), rel=1e-9)
+    largest = max(
+        float((getattr(a, s) - getattr(b, s)).abs().max()) for a, b in pairs for s in ("keys", "values")
+    )
+    assert kept.largest == pytest.approx(largest)
+    assert 0 < kept.largest <= 0.25 + 1e-6
+    assert not store(seen, Codec("lossless")).squared_error.any()
+
+
+def test_small_elements_are_counted_by_layer() -> None:
+    keys = torch.full(SHAPE, SMALL)
+    keys[0, 0, 0, :3] = 0.0
+    values = torch.zeros(SHAPE)
+    values[1] = 1.0
+    small, squares, elements = SeenOffset(KVOffset(keys, values), {}).spread
+    assert elements == 24
+    assert small.tolist() == [[3, 0], [24, 0]]
+    assert squares[1].tolist() == [0, 24]
+
+
+# -- budgets
+
+
+def observation(log: ObservationLog, tokens: int, agents: int) -> Observation:
+    zeros = torch.zeros(2, 2, tokens, 4)
+    made = log.add(
+        "q", tuple(range(tokens)), "text", KVSegment(zeros, zeros, 0, True, ""), torch.zeros(tokens, 8)
+    )
+    for agent in range(1, agents + 1):
+        made.offsets[agent] = SeenOffset(offset(tokens, made.number), {"prefix 1": offset(2, agent)})
+    return made
+
+
+@given(
+    arrivals=st.lists(st.tuples(st.integers(1, 12), st.integers(0, 2), st.booleans()), max_size=12),
+    budget=st.integers(1, 20_000),
+    capacity=st.integers(1, 6),
+    eviction=st.sampled_from(["published", "shipped", "least used"]),
+    codec=st.sampled_from(["none", "lossless", "lossy"]),
+)
+@settings(max_examples=25)
+def test_a_budget_is_never_exceeded(
+    arrivals: list[tuple[int, int, bool]], budget: int, capacity: int, eviction: Any, codec: Any
+) -> None:
+    log, kept = ObservationLog("test", 1 << 40), AnchorStore(Codec(codec))
+    pool = AnchorPool("q", PoolRules(capacity, eviction=eviction, budget_bytes=budget))
+    for tokens, agents, used in arrivals:
+        sample = observation(log, tokens, agents)
+        kept.keep(sample)
+        before = dict(pool.uses)
+        gone = pool.insert(sample)
+        victims = pool.trim(log, kept.bytes)
+        held = {n: kept.bytes(log.observations[n]) for n in pool.uses}
+        assert sum(held.values()) <= budget
+        assert set(pool.uses) == {*before, sample.number} - {gone, *victims}
+        if victims:  # no more than need be was dropped
+            assert sum(held.values()) + kept.bytes(log.observations[victims[-1]]) > budget
+        if used and pool.uses:
+            pool.uses[next(iter(pool.uses))] += 1
+
+
+def test_without_a_budget_nothing_is_trimmed() -> None:
+    log, pool = ObservationLog("test", 1 << 40), AnchorPool("q")
+    pool.insert(observation(log, 12, 3))
+    assert pool.trim(log, lambda o: 1 << 40) == []
+    assert len(pool.uses) == 1
+
+
+def test_an_anchor_larger_than_the_budget_is_not_kept() -> None:
+    log = ObservationLog("test", 1 << 40)
+    pool = AnchorPool("q", PoolRules(budget_bytes=10))
+    sample = observation(log, 3, 0)
+    pool.insert(sample)
+    assert pool.trim(log, lambda o: o.bytes) == [sample.number]
+    assert not pool.uses
+
+
+# -- the options of the method
+
+
+def kvcomm(label: str, **options: Any) -> MethodChoice:
+    return MethodChoice("kvcomm", {"gamma": 1.0, **options}, label)
+
+
+BUDGET_MIB = 0.1
+
+
+@pytest.fixture(scope="module")
+def record(tiny_model: Any) -> Any:
+    """The last of four requests under every codec, with and without a budget."""
+    session = LabSession(tiny_model)
+    methods = [
+        "dense", kvcomm("plain"), kvcomm("lossless", codec="lossless"),
+        kvcomm("lossy", codec="lossy", codec_step=0.01), kvcomm("coarse", codec="lossy", codec_step=10.0),
+        kvcomm("few", budget_mib=BUDGET_MIB), kvcomm("away", on_device=1),
+    ]  # fmt: skip
+    for question in (*tiny.QUESTIONS[2:5], tiny.QUESTIONS[0]):
+        found = tiny.run(session, tiny.request(methods, question))
+    return found
+
+
+def test_a_lossless_codec_changes_no_number(record: Any) -> None:
+    reused = 0
+    for agent in record.agents:
+        a, b = record.outcome(agent, "plain"), record.outcome(agent, "lossless")
+        reused += a.state == "reused"
+        assert np.array_equal(a.key_error, b.key_error)
+        assert np.array_equal(a.value_error, b.value_error)
+        assert np.array_equal(a.fidelity.kl_tokens, b.fidelity.kl_tokens)
+    assert reused, "nothing was mixed, so nothing was unpacked"
+
+
+def test_a_lossy_codec_changes_the_mix_and_says_by_how_much(record: Any) -> None:
+    agent = next(a for a in record.agents if record.outcome(a, "plain").state == "reused")
+    plain, lossy, coarse = (record.outcome(agent, m).value_error for m in ("plain", "lossy", "coarse"))
+    assert 0 < np.abs(lossy - plain).max() < np.abs(coarse - plain).max()
+    for label, step in (("lossy", 0.01), ("coarse", 10.0)):
+        views = [v for v in record.pool_views if v.method == label]
+        assert views
+        for view in views:
+            assert 0 < view.largest_error <= step / 2 + 1e-6
+            assert (view.stored_error <= view.largest_error).all()
+            assert view.stored_bytes.sum() < view.offset_bytes.sum()
+    assert not any(v.stored_error.any() for v in record.pool_views if v.method in ("plain", "lossless"))
+
+
+def test_pools_keep_to_their_budget_and_say_their_bytes(record: Any) -> None:
+    few = [p for p in record.pools if p.method == "few"]
+    plain = {p.placeholder: p for p in record.pools if p.method == "plain"}
+    assert {p.budget_bytes for p in few} == {int(BUDGET_MIB * 2**20)}
+    assert all(p.bytes <= p.budget_bytes for p in few)
+    assert any(plain[p.placeholder].bytes > p.budget_bytes for p in few), "the budget never bit"
+    views = {(v.method, v.placeholder): v for v in record.pool_views}
+    for pool in record.pools:
+        if not pool.anchors:
+            assert (pool.method, pool.placeholder) not in views
+            continue
+        view = views[pool.method, pool.placeholder]
+        assert pool.bytes == view.base_bytes.sum() + view.stored_bytes.sum()
+        assert len(view.agents) == len(pool.anchors)
+
+
+def test_a_replay_gives_the_pools_that_a_live_run_gave(tiny_model: Any) -> None:
+    """Pinned pools derived from the history alone, with a budget and a codec."""
+    choices = (
+        kvcomm("plain"),
+        kvcomm("few", budget_mib=BUDGET_MIB),
+        kvcomm("packed", budget_mib=0.05, codec="lossless"),
+    )
+    session = LabSession(tiny_model)
+    for question in tiny.QUESTIONS[:3]:
+        tiny.run(session, tiny.request(["dense", *choices], question))
+    asked = tiny.request(["dense", *choices])
+    live = session.pools(asked)
+    for stream in session.streams.values():
+        stream.slots.clear()
+    assert session.pools(asked) == live
+    assert any(p.anchors for p in live if p.method == "few")
+    assert any(p.bytes > BUDGET_MIB * 2**20 for p in live if p.method == "plain"), "the budget never bit"
+
+
+def test_on_a_cpu_no_anchor_moves(record: Any) -> None:
+    assert all(v.away == () for v in record.pool_views)
+    plain = [(p.placeholder, p.anchors, p.bytes) for p in record.pools if p.method == "plain"]
+    assert plain == [(p.placeholder, p.anchors, p.bytes) for p in record.pools if p.method == "away"]
+
+
+def test_cold_anchors_are_the_least_used() -> None:
+    method = KVCommMethod(KVCommMethod.Options(on_device=2))
+    method.pool("q").uses |= {1: 5, 2: 0, 3: 7, 4: 5}
+    assert method.cold() == {1, 2}  # of 1 and 4, used alike, the newer stays
+    assert KVCommMethod(KVCommMethod.Options()).cold() == set()
+
+
+@pytest.mark.gpu
+def test_cold_offsets_wait_in_main_memory() -> None:
+    log = ObservationLog("test", 1 << 40)
+    for _ in range(2):
+        made = observation(log, 3, 1)
+        made.base = KVSegment(made.base.keys.cuda(), made.base.values.cuda(), 0, True, "")
+    log.offload({1})
+    places = [o.offsets[1].placeholder.keys.device.type for o in log.observations.values()]
+    assert places == ["cpu", "cuda"]
+    log.offload(set())
+    assert log.observations[1].offsets[1].followers["prefix 1"].values.device.type == "cuda"
