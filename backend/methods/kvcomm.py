@@ -312,7 +312,7 @@ class KVCommMethod(Method):
         return self.pool(name).match(sample, context.prompt.agent, context.followers(name), log, turn)
 
     def steps(self, context: PromptInContext, matches: dict[str, Match]) -> tuple[Step, ...]:
-        """Copy every segment of a prompt, and correct it by the match of its placeholder where there is one."""
+        """Copy every segment of a prompt; correct it by the match of its placeholder where there is one."""
         behind = {f: name for name in context.samples for f in context.followers(name)}
         return tuple(
             Step(span.start, span.end, self._action(context, span, behind, matches))
