@@ -155,7 +155,7 @@ def trade_off(record: Replay) -> FigureView:
     same = [100 * tally.same / max(1, tally.requests) for tally in others]
     spans = [tally.interval for tally in others]
     error = {
-        "type": "data", "symmetric": False, "thickness": 1.3, "width": 5,
+        "type": "data", "symmetric": False, "thickness": 1.3, "width": 5, "color": OUTLINE_COLOUR,
         "array": [100 * high - share for share, (_, high) in zip(same, spans, strict=True)],
         "arrayminus": [share - 100 * low for share, (low, _) in zip(same, spans, strict=True)],
     }  # fmt: skip

@@ -566,6 +566,8 @@ def test_every_scenario_fits_the_bench(handlers: Handlers, visit: Visit) -> None
         "react",
         "program",
         "gsm8k",
+        "mmlu",
+        "humaneval",
     ]
     assert families == sorted(families, key=families.index), "the families stand together"
     assert [n for _, n in rows if n.startswith("documents")] == [

@@ -32,6 +32,7 @@ from lab_app.form import Form
 from lab_app.sessions import Lab, Visit
 from viz.figure import FigureView, card_html
 from viz.replay import FATES, counts, fates, tallies, texts, trade_off, valid_request, views
+from viz.theme import OUTLINE_COLOUR
 
 PIPELINE = replace(tiny.pipeline(), scoring="number")
 OPEN = {"gamma": 1.0}  # every text is shared as soon as an anchor is long enough
@@ -333,6 +334,7 @@ def test_the_counts_are_the_rows(record: Replay) -> None:
         )  # fmt: skip
         assert tally.interval == pytest.approx(wilson(tally.same, 5))
     copied, same = trade_off(record).figure.data
+    assert same.error_x.color == OUTLINE_COLOUR  # drawn black, the bars would vanish on a dark page
     for place, tally in enumerate(tallies(record)[1:]):
         low, high = tally.interval
         assert copied.x[place] == pytest.approx(100 * tally.reused_tokens / tally.tokens)
