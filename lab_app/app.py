@@ -102,17 +102,15 @@ def serve(
     """
     from backend.model import load_model
     from backend.session import LabSession
-    from backend.siblings import check_sibling
 
     model = load_model(model_name, device=device, dtype=dtype)
     others = {name: load_model(where, device=device, dtype=dtype) for name, where in weights}
-    for name, other in others.items():
-        check_sibling(model, other, name)  # now, not at the first visit
 
     def engine(loaded: Any) -> Engine:
         return LabSession(loaded, budget_bytes=budget_mb << 20, others=others)
 
     loaded: Any = model
+    engine(loaded)  # refuses other weights that do not fit now, not at the first visit
     return launch(
         lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others)
     )
