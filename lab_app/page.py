@@ -175,7 +175,7 @@ def build_bench(page: Page, preset: str) -> None:
                     weights = gr.Dropdown(
                         weights_choices(page.weights), value="", label=text.WEIGHTS, info=text.WEIGHTS_HELP,
                         visible=bool(page.weights), filterable=False, elem_id=f"kv-weights-{slot}",
-                        elem_classes="kv-option kv-weights-box",
+                        elem_classes="kv-weights-box",
                     )  # fmt: skip
                     note = block(f"weights-note-{slot}", elem_classes="kv-weights-note")
                     template = gr.Textbox(

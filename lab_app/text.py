@@ -43,9 +43,8 @@ TURNS_HELP = (
 )
 WEIGHTS = "Weights"
 WEIGHTS_HELP = (
-    "What this agent reads and writes with: the lab’s own weights, or others of the same architecture that "
-    "the lab was served with, such as a fine-tuned model. Dense reads each agent’s prompt with that agent’s "
-    "own weights."
+    "What this agent reads and writes with: the lab’s own weights, or others of the same architecture, such "
+    "as a fine-tuned model’s. Dense reads each agent’s prompt with that agent’s."
 )
 OWN_WEIGHTS = "The lab’s own"
 WEIGHTS_MISSING = "{name} (not in this lab)"

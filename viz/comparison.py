@@ -41,8 +41,8 @@ def notes_html(record: RunRecord) -> str:
     """What the run says about itself: what a reader should know before trusting its figures."""
     if not record.notes:
         return ""
-    items = "".join(f"<li>{escape(note)}</li>" for note in record.notes)
-    return f'<ul class="kv-notes" aria-label="Notes on this run">{items}</ul>'
+    items = "".join(f"<p>{escape(note)}</p>" for note in record.notes)
+    return f'<div class="kv-notes" role="note">{items}</div>'
 
 
 def live_html(

@@ -26,22 +26,20 @@ def graph_svg(pipeline: Pipeline) -> str:
     edges += [(p, a) for p, a in pipeline.edges if p in index and a in index]
     longest = max((index[a] - index[p] for p, a in edges), default=1)
     middle = 8 + (_rise(longest) if longest > 1 else 4) + RADIUS
-    mixed = any(agent_weights(pipeline, a) for a in order)
-    below = middle + RADIUS + (34 if named else 6)
-    height = below + (12 if mixed else 0)
+    labels = {a: _labels(pipeline, a, pitch, named) for a in order}
+    most = max(map(len, labels.values()), default=0)
+    height = middle + RADIUS + (34 + 12 * max(0, most - 2) if named else 6 + 12 * most)
     width = pitch * (len(order) + 1)
     lines = "".join(_edge(centre[p], centre[a], middle, index[a] - index[p], p == 0) for p, a in edges)
-    nodes = _node(pitch / 2, middle, "", "request", "kv-g-request", named, pitch) + "".join(
+    request = [("kv-g-name", "request")] if named else []
+    nodes = _node(pitch / 2, middle, "", "request", "kv-g-request", request) + "".join(
         _node(
             centre[a],
             middle,
             str(agent_and_turn(a)[0]),
-            agent_name(pipeline, a),
+            _called(pipeline, a),
             "kv-g-judge" if a == pipeline.judge else "",
-            named,
-            pitch,
-            agent_weights(pipeline, a),
-            below + 6,
+            labels[a],
         )
         for a in order
     )
@@ -91,32 +89,36 @@ def _edge(start: float, end: float, middle: float, span: int, request: bool) -> 
     )
 
 
-def _node(x: float, y: float, number: str, name: str, kind: str, named: bool, pitch: float, weights: str = "",
-    low: float = 0,
-) -> str:  # fmt: skip
-    """One node; ``low``: where the weights stand, if they are others than the model's own."""
+def _node(x: float, y: float, number: str, name: str, kind: str, labels: list[tuple[str, str]]) -> str:
+    """One node and the lines below it, each as its class and its text."""
     ring = (
         f'<circle class="kv-g-ring" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS + 3}"/>'
         if kind == "kv-g-judge"
         else ""
     )
     inner = f'<text class="kv-g-number" x="{x:.1f}" y="{y + 4:.1f}">{number or "?"}</text>'
-    lines = ""
-    if named:
-        rows = _wrap(name, max(7, int(pitch / 5.9)))
-        lines = "".join(
-            f'<text class="kv-g-name" x="{x:.1f}" y="{y + RADIUS + 15 + 12 * i:.1f}">{escape(row)}</text>'
-            for i, row in enumerate(rows)
-        )
-    said = name
-    if weights:
-        said = f"{name}, on the weights {weights}"
-        shown = escape(clip(weights, max(4, int(pitch / 5.9))))
-        lines += f'<text class="kv-g-weights" x="{x:.1f}" y="{low:.1f}">{shown}</text>'
+    lines = "".join(
+        f'<text class="{look}" x="{x:.1f}" y="{y + RADIUS + 15 + 12 * i:.1f}">{escape(row)}</text>'
+        for i, (look, row) in enumerate(labels)
+    )
     return (
-        f'<g class="kv-g-node {kind}"><title>{escape(said)}</title>{ring}'
+        f'<g class="kv-g-node {kind}"><title>{escape(name)}</title>{ring}'
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>{inner}{lines}</g>'
     )
+
+
+def _labels(pipeline: Pipeline, agent: int, pitch: float, named: bool) -> list[tuple[str, str]]:
+    """An agent's name, if there is room for names, and the weights that it runs on if they are others."""
+    rows = _wrap(agent_name(pipeline, agent), max(7, int(pitch / 5.9))) if named else []
+    weights = agent_weights(pipeline, agent)
+    shown = [("kv-g-weights", clip(weights, max(4, int(pitch / 6.4))))] if weights else []
+    return [("kv-g-name", row) for row in rows] + shown
+
+
+def _called(pipeline: Pipeline, agent: int) -> str:
+    """An agent's name, and its weights if they are others than the model's own."""
+    weights = agent_weights(pipeline, agent)
+    return agent_name(pipeline, agent) + (f", on the weights {weights}" if weights else "")
 
 
 def _wrap(name: str, most: int) -> list[str]:
@@ -132,6 +134,5 @@ def _wrap(name: str, most: int) -> list[str]:
 
 def _sentence(pipeline: Pipeline, agent: int, edges: list[tuple[int, int]]) -> str:
     read = ["the request" if p == 0 else agent_name(pipeline, p) for p, a in edges if a == agent]
-    weights = agent_weights(pipeline, agent)
-    on = f", on the weights {weights}," if weights else ""
-    return f"{agent_name(pipeline, agent)}{on} reads {listing(read) or 'its own template alone'}"
+    who = _called(pipeline, agent) + ("," if agent_weights(pipeline, agent) else "")
+    return f"{who} reads {listing(read) or 'its own template alone'}"

@@ -200,7 +200,7 @@ def test_a_checked_example_fills_the_bench(lab: Watched) -> None:
     page.get_by_role("option", name="Judge: first right one").click()
     expect(page.locator("#kv-gallery-note")).to_contain_text("both answer", timeout=PATIENCE)
     page.locator("#kv-preset input").click()
-    page.get_by_role("option", name="Two solvers and a judge").click()
+    page.get_by_role("option", name="Two solvers and a judge", exact=True).click()
     expect(page.locator("#kv-pick-example input")).to_have_value("Choose one of 1", timeout=PATIENCE)
     expect(page.locator("#kv-gallery-note")).not_to_contain_text("Checked")
 
@@ -211,7 +211,6 @@ def test_a_profile_sets_every_box_and_follows_them(lab: Watched) -> None:
     expect(chosen).to_have_text("As published")
     # what follows the first paint answers before the click, or its answer would undo it
     expect(page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
-    page.wait_for_load_state("networkidle")
     page.locator("#kv-profile-kvcomm").get_by_label("As shipped").click()
     expect(chosen).to_have_text("As shipped", timeout=PATIENCE)
     expect(page.locator("#kv-more-kvcomm")).to_contain_text("11 changed", timeout=PATIENCE)
@@ -231,7 +230,7 @@ def test_a_profile_sets_every_box_and_follows_them(lab: Watched) -> None:
     expect(chosen).to_have_text("As shipped", timeout=PATIENCE)
     # the boxes stay when another scenario comes, and so does what the profile says of them
     page.locator("#kv-preset input").click()
-    page.get_by_role("option", name="Two solvers and a judge").click()
+    page.get_by_role("option", name="Two solvers and a judge", exact=True).click()
     expect(page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
     expect(chosen).to_have_text("As shipped")
     for switch in ("every-profile", "ablate"):

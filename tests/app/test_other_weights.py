@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -262,11 +263,20 @@ def test_the_graph_names_the_weights() -> None:
     assert "<title>Checker, on the weights tuned</title>" in mixed
     assert graph_svg(flow("", "tuned", turns=3)).count('class="kv-g-weights"') == 3
 
-    def height(svg: str) -> float:
-        return float(svg.split('viewBox="', 1)[1].split('"', 1)[0].split()[3])
 
-    low = float(mixed.split('class="kv-g-weights"', 1)[1].split('y="', 1)[1].split('"', 1)[0])
-    assert height(plain) < low < height(mixed), "below the names, inside the drawing"
+def test_the_graph_has_room_for_the_weights() -> None:
+    """Below the node's own name, inside the drawing: with one row of names, with two, and with none."""
+    one, two = flow("", "tuned"), flow("", "tuned")
+    agents = tuple(replace(a, name="Careful Checker of Everything") for a in two.agents)
+    for pipeline, names in ((one, 1), (replace(two, agents=agents), 2), (flow("", "tuned", turns=3), 0)):
+        svg = graph_svg(pipeline)
+        height = float(svg.split('viewBox="', 1)[1].split('"', 1)[0].split()[3])
+        node = next(n for n in svg.split("<g ") if "kv-g-weights" in n)
+        rows = [float(y) for y in re.findall(r'<text class="kv-g-(?:name|weights)"[^>]* y="([\d.]+)"', node)]
+        assert len(rows) == names + 1
+        assert rows == sorted(set(rows))
+        assert node.rindex("kv-g-weights") > node.rfind("kv-g-name")
+        assert rows[-1] + 3 <= height
 
 
 def test_odd_names_are_shown_as_text(shipped: Callable[..., None], tiny_model: LoadedModel) -> None:
