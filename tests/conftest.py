@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Before gradio or huggingface_hub is imported: tests read local folders only and report to nobody.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Before torch is imported: see backend/__init__.py.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # A slow machine is no failure.
 settings.register_profile("lab", deadline=None)
