@@ -6,8 +6,8 @@ not load torch.
 
 import os
 
-# Read by OpenMP when torch is loaded. Threads that spin while they wait make two busy programs on one machine slow
-# each other twenty-fold (a run of 5 s took 112 s beside others); threads that sleep cost next to nothing.
+# Read by OpenMP when torch is loaded. Threads that spin while they wait make busy programs on one machine
+# slow each other twenty-fold: a run of 5 s took 112 s beside others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 __version__ = "0.1.0"

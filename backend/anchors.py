@@ -221,17 +221,21 @@ class AnchorPool:
         self,
         sample: Observation,
         agent: int,
-        followers: list[str],
+        followers: list[str] | None,
         log: ObservationLog,
         turn: Turn | None = None,
     ) -> Match | None:
         """Weights of Eq. 6 and 7 over the anchors that know this agent; None when there is none.
 
-        ``turn``: see :func:`backend.weights.weigh`. With the first agent's weights, None also when one of the
-        anchors that they belong to does not know this agent (the public code stops with an error there).
+        ``followers``: only anchors behind which the same prefix segments stood; None: all, for texts that
+        may stand in any slot. ``turn``: see :func:`backend.weights.weigh`. With the first agent's weights,
+        None also when one of the anchors that they belong to does not know this agent (the public code stops
+        with an error there).
         """
         anchors = [
-            a for a in self.eligible(sample, log, agent) if list(a.offsets[agent].followers) == followers
+            a
+            for a in self.eligible(sample, log, agent)
+            if followers is None or list(a.offsets[agent].followers) == followers
         ]
         if self.rules.weights_from == "first agent" and self._first and self._first[0] == sample.number:
             _, numbers, first = self._first

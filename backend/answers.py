@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
+from itertools import accumulate
 from typing import Literal
 
 Scoring = Literal["number", "text", "selection", "choice", "code", "none"]
@@ -80,6 +82,19 @@ def extract_answer(text: str, scoring: Scoring) -> str | None:
     if scoring == "selection":
         return " and ".join(sorted(set(re.findall("[0-9]+", found[1])), key=int))
     return " ".join(found[1].split()) or None
+
+
+def selection_token(texts: Sequence[str]) -> int | None:
+    """Which token of an answer names the (first) candidate it selects; None when it selects none.
+
+    Args:
+        texts: what each token adds to the answer.
+    """
+    matches = list(_SELECTION.finditer("".join(texts)))
+    if not matches:
+        return None
+    place = matches[-1].start(1)
+    return next(token for token, end in enumerate(accumulate(map(len, texts))) if end > place)
 
 
 def right(answer: str | None, expected: str, scoring: Scoring) -> bool:

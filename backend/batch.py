@@ -24,6 +24,7 @@ from backend.outcomes import reuse
 from backend.presets import Example
 from backend.records import Mode, Outcome, RunRecord, RunRequest
 from backend.session import LabSession
+from backend.shadow import check_share, drawn, flip_rate
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,13 @@ class Batch:
     examples: tuple[Example, ...]
     modes: tuple[Mode, ...] = ("pinned", "free")
     warmup: int = 0  # so many first examples fill the pools and leave no row
+    shadow: float = 0.0  # share of requests whose last agent is checked against dense
 
     def key(self, mode: Mode, index: int, weights_hash: str) -> str:
         """Identity of a row."""
         facts = encode(replace(self.request, mode=mode, values={}, expected=None), {})
         seen = [dict(e.values) for e in self.examples[: index + 1]]
-        text = json.dumps([facts, seen, self.warmup, weights_hash], sort_keys=True)
+        text = json.dumps([facts, seen, self.warmup, self.shadow, weights_hash], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -113,6 +115,7 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
     Raises:
         LabError: the request cannot be run, or the file is damaged.
     """
+    check_share(batch.shadow)
     done = {row["key"] for row in read_rows(path)}
     path.parent.mkdir(parents=True, exist_ok=True)
     total = len(batch.modes) * (len(batch.examples) - batch.warmup)
@@ -129,7 +132,12 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
         with path.open("a", encoding="utf-8") as file:
             for index in range(first, len(keys)):
                 example = batch.examples[index]
-                request = replace(base, values=dict(example.values), expected=example.answer)
+                request = replace(
+                    base,
+                    values=dict(example.values),
+                    expected=example.answer,
+                    shadow=drawn(batch.shadow, base.decoding.seed, keys[index]),
+                )
                 for event in session.run(request):
                     if not isinstance(event, RunDone):
                         continue
@@ -140,6 +148,7 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
                         "expected": example.answer,
                         "wall_ms": round(event.record.wall_ms, 1),
                         "outcomes": [outcome_row(event.record, o) for o in event.record.outcomes],
+                        "shadow": {c.method: c.flipped for c in event.record.shadow},
                     }
                     if keys[index] not in done:
                         file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -147,6 +156,31 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
                         os.fsync(file.fileno())
                 finished += 1
                 yield Progress(f"{mode}: request {index + 1} of {len(keys)}", finished, total)
+
+
+def flip_rates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the shadow checks say, one line per mode and method: how many requests were served, checked and
+    found to differ from dense, and the share of all that this lets expect, with its exact 95% interval."""
+    found: dict[tuple[str, str], list[bool]] = {}
+    for row in rows:
+        for method, flipped in row.get("shadow", {}).items():
+            found.setdefault((row["mode"], method), []).append(flipped)
+    out = []
+    for (mode, method), flips in found.items():
+        share, low, high = flip_rate(sum(flips), len(flips))
+        served = sum(row["mode"] == mode for row in rows)
+        out.append(
+            {
+                "mode": mode,
+                "method": method,
+                "served": served,
+                "checked": len(flips),
+                "flipped": sum(flips),
+                "flip_rate": share,
+                "flip_rate_ci": (low, high),
+            }
+        )
+    return out
 
 
 def summarise(rows: Sequence[dict[str, Any]], final: int) -> list[dict[str, Any]]:

@@ -13,11 +13,16 @@ from torch import Tensor
 
 from backend.errors import BudgetError, ModelError, PromptError
 from backend.kv import KVCache, KVSegment
-from backend.methods.base import Blend, Clock, Plan, Term
+from backend.layout import Layout, Piece, lay_out
+from backend.methods.base import Blend, Clock, Dense, Link, Method, Plan, Selection, Step, Term
 from backend.model import LoadedModel
+from backend.passes import masked_at, masks_of
 from backend.prompts import called
 from backend.records import COMPUTED, CORRECTED, REUSED, Decoding
+from backend.segments.layers import gather, read_above
+from backend.store import PromptInContext
 from backend.tokens import TokenizedPrompt
+from backend.view import AssembledView
 
 # Mixing works on pieces of the output this large, so that the piece stays in the processor's cache
 # while the anchors' offsets stream through it.
@@ -26,13 +31,22 @@ MIX_CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Prefill:
-    """A prompt in the cache: ``cache`` holds all its tokens, ``logits`` (vocabulary,) follow the last."""
+    """A prompt in the cache: ``cache`` holds all its tokens, soft ones behind them; ``logits`` (vocabulary,)
+    follow the last."""
 
     cache: KVCache
     logits: Tensor
     actions: NDArray[np.uint8]  # (layers, tokens)
-    forwarded_tokens: int
+    token_layers: int  # every token at every layer that it was forwarded through
     exact: bool  # nothing in it was approximated
+    plan: Plan  # as it was carried out: a fallback's own
+    selection: Selection | None = None
+    hidden: Tensor | None = None  # (tokens, hidden) states before layer ``plan.cut``
+
+    @property
+    def forwarded_tokens(self) -> int:
+        """Forwarded tokens in whole passes, rounded up."""
+        return -(-self.token_layers // len(self.actions))
 
 
 @dataclass(frozen=True)
@@ -50,11 +64,16 @@ class Decoded:
 
 
 class Engine:
-    """Forwards, assembles and decodes on one model. Counts the tokens it forwards."""
+    """Forwards, assembles and decodes on one model. Counts the tokens it forwards, layer by layer."""
 
     def __init__(self, model: LoadedModel) -> None:
         self.model = model
-        self.forwarded_tokens = 0
+        self.token_layers = 0
+
+    @property
+    def forwarded_tokens(self) -> int:
+        """Forwarded tokens in whole passes, rounded up."""
+        return -(-self.token_layers // self.model.info.layers)
 
     def clock(self) -> Clock:
         """A clock that waits for the device."""
@@ -71,23 +90,30 @@ class Engine:
         cache: KVCache,
         *,
         padding: Sequence[int] | None = None,
+        positions: Tensor | None = None,
         keep: int = 1,
     ) -> Tensor:
         """Forward tokens on top of a cache.
 
         Args:
-            ids: (rows, new tokens); they take the places after the cache's last.
+            ids: (rows, new tokens), or input embeddings (rows, new tokens, hidden); they take the places
+                after the cache's last.
             cache: extended in place; must have room.
             padding: per row, how many places at the left hold nothing.
+            positions: (new tokens,) of a single row, where they are not those of the places.
             keep: logits of how many last tokens to return; 0 returns those of all.
 
         Returns:
             Logits (rows, kept, vocabulary), fp32.
         """
-        rows, new = ids.shape
+        rows, new = ids.shape[:2]
         start = cache.length
         cache.reserve(start + new)
-        positions = torch.arange(start, start + new, device=ids.device).expand(rows, new)
+        if positions is None:
+            moved = torch.tensor(cache.shifts, device=ids.device)[:, None]
+            positions = torch.arange(start, start + new, device=ids.device) + moved
+        else:
+            positions = positions.to(ids.device)[None]
         mask = None
         if padding is not None and any(padding):
             shift = torch.tensor(padding, device=ids.device)[:, None]
@@ -96,15 +122,52 @@ class Engine:
         elif new > 1 or start == 0:
             # Without a mask, positions that do not start at 0 would be read as packed sequences.
             mask = torch.ones(rows, start + new, dtype=torch.long, device=ids.device)
+        return self._pass(ids, cache, positions, mask, keep)
+
+    @torch.inference_mode()
+    def forward_seeing(
+        self,
+        ids: Tensor,
+        cache: KVCache,
+        sees: Tensor,
+        positions: Tensor,
+        *,
+        keep: int = 1,
+        layers: int | None = None,
+    ) -> Tensor:
+        """Forward tokens of a single row under a mask of one's own.
+
+        Args:
+            ids: as in :meth:`forward`; appended to the cache.
+            cache: extended in place.
+            sees: (new, places + new) bool.
+            positions: (places + new,) RoPE positions.
+            keep: as in :meth:`forward`.
+            layers: how many are counted, where the caller ends the pass early.
+
+        Returns:
+            Logits (1, kept, vocabulary), fp32.
+        """
+        new = ids.shape[1]
+        cache.reserve(cache.length + new)
+        masks = masks_of(self.model, sees, positions)
+        own = positions[-new:].to(self.model.device)[None]
+        return self._pass(ids, cache, own, masks, keep, layers)
+
+    def _pass(
+        self, ids: Tensor, cache: KVCache, positions: Tensor, mask: Any, keep: int, layers: int | None = None
+    ) -> Tensor:
+        count = self.model.info.layers if layers is None else layers
+        self.token_layers += ids.shape[0] * ids.shape[1] * count
+        given = {"inputs_embeds": ids} if ids.is_floating_point() else {"input_ids": ids}
         logits = self.model.module(
-            input_ids=ids,
+            **given,
             position_ids=positions,
             attention_mask=mask,
             past_key_values=cache.cache,
             use_cache=True,
             logits_to_keep=keep,
         ).logits
-        self.forwarded_tokens += rows * new
         return logits.float()  # type: ignore[no-any-return]
 
     def ids(self, tokens: Sequence[int]) -> Tensor:
@@ -143,17 +206,29 @@ class Engine:
             )
 
     @torch.inference_mode()
-    def execute(self, prompt: TokenizedPrompt, plan: Plan, clock: Clock, spare_tokens: int = 0) -> Prefill:
+    def execute(
+        self,
+        prompt: TokenizedPrompt,
+        plan: Plan,
+        clock: Clock,
+        spare_tokens: int = 0,
+        *,
+        method: Method | None = None,
+        context: PromptInContext | None = None,
+    ) -> Prefill:
         """Carry out a plan. The last prompt token is always forwarded: its logits are the first answer.
 
         Args:
             prompt: the prompt that the plan partitions.
             plan: steps in order.
-            clock: gets the parts ``correct``, ``rotate``, ``prefill`` and ``first_token``.
+            clock: gets the parts ``correct``, ``rotate``, ``prefill`` and ``first_token``, with hooks also
+                ``select``, ``recompute``, ``accept`` and ``fallback``.
             spare_tokens: room to leave in the cache for decoding.
+            method: whose hooks are asked where something was copied; none when absent.
+            context: the prompt for the hooks; comes with ``method``.
 
         Raises:
-            ModelError: the plan does not partition the prompt.
+            ModelError: the plan does not partition the prompt, or a selection does not fit it.
             PromptError: the prompt has no token at all.
         """
         total = len(prompt.ids)
@@ -163,47 +238,205 @@ class Engine:
                 "model has no token to begin with. Write some text into its template.",
                 field=f"agents.{prompt.agent}.template",
             )
-        cache = self.model.new_cache(total + spare_tokens)
+        layout = lay_out(plan, total, prompt.agent)
+        cache = self.model.new_cache(total + len(layout.soft) + spare_tokens)
         actions = np.zeros((self.model.info.layers, total), dtype=np.uint8)
-        before, at, logits = self.forwarded_tokens, 0, None
+        before = self.token_layers
+        copied = np.zeros(total, dtype=bool)
         for step in plan.steps:
-            if step.start != at or step.end > total:
-                raise ModelError(f"The plan leaves a gap at token {at} of agent {prompt.agent}'s prompt.")
-            at = step.end
-            if isinstance(step.action, Blend):
-                end = min(step.end, total - 1)
-                if end > step.start:
-                    self._place(cache, step.start, end, step.action, clock)
-                    actions[:, step.start : end] = CORRECTED if step.action.terms else REUSED
-            else:
-                end = step.end
-                # A prompt that is dense throughout is forwarded in one pass, last token included.
-                last = end == total
-                with clock.part("prefill"):
-                    logits = self.forward(self.ids(prompt.ids[step.start : end]), cache)[0, -1]
-                actions[:, step.start : end] = COMPUTED
-                if last:
-                    break
-            logits = None
-        if at != total:
-            raise ModelError(f"The plan stops at token {at} of {total} of agent {prompt.agent}'s prompt.")
+            copied[step.start : min(step.end, total - 1)] = isinstance(step.action, Blend)
+        if plan.visible_layers is not None and copied.any():
+            raise ModelError("A plan that hides tokens at some layers only cannot copy others.")
+        view = selection = None
+        asked = method if copied.any() else None
+        choosing = asked is not None and type(asked).select is not Method.select
+        hidden = None
+        if plan.cut is None:
+            logits = self._assemble(prompt, plan, layout, cache, actions, clock, hold_last=choosing)
+        else:
+            cache, logits, hidden = self._read_above(prompt, plan, actions, clock, spare_tokens)
+        if choosing:
+            _prompt_first(cache, layout, held=total - 1)
+        if asked is not None and context is not None:
+            view = AssembledView(self, context, plan, layout, cache, torch.from_numpy(copied))
+        if view is not None and asked is not None and choosing:
+            with clock.part("select"):
+                selection = asked.select(view, clock)
+            if selection is not None:
+                with clock.part("recompute"):
+                    view.recompute(selection, actions)
+                cache = view.cache
         if logits is None:
             with clock.part("first_token"):
-                logits = self.forward(self.ids(prompt.ids[-1:]), cache)[0, -1]
+                logits = self._last_token(prompt, plan, layout, cache, by_place=not choosing)
             actions[:, -1] = COMPUTED
-        exact = all(not isinstance(s.action, Blend) or s.action.exact for s in plan.steps)
-        return Prefill(cache, logits, actions, self.forwarded_tokens - before, exact)
+        if not choosing:
+            _prompt_first(cache, layout, held=total)
+        elif len(layout.soft):
+            end = total + len(layout.soft)
+            cache.reorder(torch.tensor([*range(total - 1), end - 1, *range(total - 1, end - 1)]))
+        if not layout.natural:
+            cache.positions = torch.cat([layout.positions, layout.soft])
+            cache.shifts = [int(layout.positions[-1]) + 1 - cache.length]
+        if view is not None and asked is not None and type(asked).accept is not Method.accept:
+            view.logits = logits
+            with clock.part("accept"):
+                refused = asked.accept(view, clock)
+            if refused is not None:
+                with clock.part("fallback"):
+                    cache, logits = view.dense_pass()
+                return Prefill(
+                    cache, logits, np.full_like(actions, COMPUTED), self.token_layers - before, True,
+                    _fallen_back(plan, total, refused), selection,
+                )  # fmt: skip
+        exact = layout.natural and plan.visible is None
+        exact = exact and all(not isinstance(s.action, Blend) or s.action.exact for s in plan.steps)
+        return Prefill(cache, logits, actions, self.token_layers - before, exact, plan, selection, hidden)
 
-    def _place(self, cache: KVCache, start: int, end: int, blend: Blend, clock: Clock) -> None:
-        """Write one blended span into the cache: mix position-free, rotate once, straight into place.
+    def _read_above(
+        self, prompt: TokenizedPrompt, plan: Plan, actions: NDArray[np.uint8], clock: Clock, spare_tokens: int
+    ) -> tuple[KVCache, Tensor, Tensor]:
+        """Carry out a plan with a cut: its cache, the last token's logits, and the states at the cut."""
+        assert plan.cut is not None
+        last = len(prompt.ids) - 1
+        with clock.part("rotate"):
+            known = gather(plan, last, self.model)
+        with clock.part("prefill"):
+            found = read_above(self.model, prompt.ids, known, spare_tokens)
+        self.token_layers += found.token_layers
+        actions[:] = COMPUTED
+        actions[: plan.cut, known.tokens.numpy()] = REUSED
+        return found.cache, found.logits, found.hidden
+
+    def _assemble(
+        self,
+        prompt: TokenizedPrompt,
+        plan: Plan,
+        layout: Layout,
+        cache: KVCache,
+        actions: NDArray[np.uint8],
+        clock: Clock,
+        hold_last: bool,
+    ) -> Tensor | None:
+        """Copy and forward, and leave all in the order of places; the last token's logits (vocabulary,) if it
+        was forwarded with others. ``hold_last``: it waits in any case.
+
+        Where several runs are forwarded, all copies are made first and one pass forwards the rest, under a
+        mask: many short passes cost more than one (KVLink, Section 2.3).
+        """
+        logits = None
+        runs = list(layout.runs())
+        starts, at = dict[int, int](), 0  # place of each piece's first token
+        for piece in layout.pieces:
+            starts[id(piece)], at = at, at + piece.tokens
+        forwarded = [run for run in runs if not isinstance(run[0].action, Blend)]
+        if len(forwarded) > 1:
+            runs = [run for run in runs if isinstance(run[0].action, Blend)]
+            runs.append([piece for run in forwarded for piece in run])
+        held: list[int] = []  # the places that the cache holds, in its order
+        for run in runs:
+            end = run[-1].end
+            if isinstance(run[0].action, Blend):
+                piece, end = run[0], min(end, layout.total - 1)
+                if end > piece.start:
+                    first = int(layout.positions[piece.start])
+                    self._place(cache, end - piece.start, first, run[0].action, clock)
+                    actions[:, piece.start : end] = CORRECTED if run[0].action.terms else REUSED
+                    held += range(starts[id(piece)], starts[id(piece)] + end - piece.start)
+                continue
+            last = end == layout.total
+            # A prompt that is dense throughout is forwarded in one pass, last token included.
+            end -= last and hold_last
+            new = [at for p in run for at in range(starts[id(p)], starts[id(p)] + p.tokens)]
+            new = new[: len(new) - (last and hold_last)]
+            if not new:
+                continue
+            with clock.part("prefill"):
+                found = self._forward_run(prompt, plan, layout, cache, run, held, new)
+            held += new
+            for piece in run:
+                actions[:, piece.start : min(piece.end, end)] = COMPUTED
+            if last and not hold_last:
+                logits = found
+        if len(forwarded) > 1:
+            cache.reorder(torch.tensor(held).argsort())
+        return logits
+
+    def _forward_run(
+        self,
+        prompt: TokenizedPrompt,
+        plan: Plan,
+        layout: Layout,
+        cache: KVCache,
+        run: Sequence[Piece],
+        held: Sequence[int],
+        new: Sequence[int],
+    ) -> Tensor:
+        """Forward pieces whose tokens take the places ``new``, over those that the cache holds (``held``, in
+        its order); the last one's logits (vocabulary,)."""
+        given = self.ids([t for p in run for t in prompt.ids[p.start : p.end]])
+        if any(isinstance(p.action, Link) for p in run):
+            given = torch.cat([self._embedded(prompt, p) for p in run])[None]
+        given = given[:, : len(new)]
+        first, places = cache.length, torch.tensor([*held, *new])
+        positions = layout.by_place[places]
+        ordered = bool((places == torch.arange(len(places))).all())
+        if plan.visible is None and ordered:
+            return self.forward(given, cache, positions=positions[first:])[0, -1]
+        sees = places[None] <= places[first:, None]
+        if plan.visible is None:
+            return self.forward_seeing(given, cache, sees, positions)[0, -1]
+        own, others = layout.token_at[places[first:]], layout.token_at[places]
+        hidden = ~plan.visible.cpu()[own.clamp_min(0)][:, others.clamp_min(0)]
+        hidden &= (own >= 0)[:, None] & (others >= 0)[None]
+        return self._forward_hiding(given, cache, sees, hidden, positions, plan)
+
+    def _embedded(self, prompt: TokenizedPrompt, piece: Piece) -> Tensor:
+        """Input embeddings (tokens, hidden) of prompt tokens or of soft ones."""
+        if isinstance(piece.action, Link):
+            return piece.action.embeddings.to(self.model.device, self.model.dtype)
+        embed = self.model.module.get_input_embeddings()
+        rows: Tensor = embed(self.ids(prompt.ids[piece.start : piece.end]))[0]
+        return rows
+
+    def _forward_hiding(
+        self, ids: Tensor, cache: KVCache, sees: Tensor, hidden: Tensor, positions: Tensor, plan: Plan
+    ) -> Tensor:
+        """:meth:`forward_seeing` with some places hidden, at all layers or at the plan's."""
+        if plan.visible_layers is None:
+            return self.forward_seeing(ids, cache, sees & ~hidden, positions)[0, -1]
+        with masked_at(self.model, *plan.visible_layers, masks_of(self.model, sees & ~hidden, positions)):
+            return self.forward_seeing(ids, cache, sees, positions)[0, -1]
+
+    def _last_token(
+        self, prompt: TokenizedPrompt, plan: Plan, layout: Layout, cache: KVCache, by_place: bool
+    ) -> Tensor:
+        """Forward the last prompt token over all others, which lie ``by_place`` or before the soft ones."""
+        ids, position = self.ids(prompt.ids[-1:]), layout.positions[-1:]
+        if plan.visible is None:
+            return self.forward(ids, cache, positions=position)[0, -1]
+        soft = len(layout.soft)
+        dark = ~plan.visible[-1].cpu()
+        hidden = torch.cat([dark[:-1], torch.zeros(soft, dtype=torch.bool), dark[-1:]])
+        positions = torch.cat([layout.positions[:-1], layout.soft, position])
+        if by_place:
+            order = torch.cat([layout.places[:-1], layout.soft_places, layout.places[-1:]]).argsort()
+            hidden, positions = hidden[order], positions[order]
+        sees = torch.ones(1, len(hidden), dtype=torch.bool)
+        return self._forward_hiding(ids, cache, sees, hidden[None], positions, plan)
+
+    def _place(self, cache: KVCache, tokens: int, position: int, blend: Blend, clock: Clock) -> None:
+        """Append the first ``tokens`` of a blended span, from a RoPE position on, to the cache: mix
+        position-free, rotate once, straight into place.
 
         Keys blended ``in_place`` (as shipped) are rotated first and mixed after.
         """
-        tokens = end - start
+        start = cache.length
+        end = start + tokens
         base, rotation = blend.base, self.model.rotation
         keys, values = base.keys[:, :, :tokens], base.values[:, :, :tokens]
         room_keys, room_values = cache.keys[:, 0, :, start:end], cache.values[:, 0, :, start:end]
-        first = start if blend.moved else base.start
+        first = position if blend.moved else base.start
         positions = torch.arange(first, first + tokens, device=keys.device)
         with clock.part("correct"):
             room_values.copy_(values)
@@ -336,6 +569,18 @@ class Engine:
         batch, padding = KVCache.batch([p.cache for p in prefills], len(ids))
         rest = self.forward(self.ids(ids).expand(len(prefills), -1), batch, padding=padding, keep=0)
         return torch.cat([first, rest], dim=1)
+
+
+def _prompt_first(cache: KVCache, layout: Layout, held: int) -> None:
+    """From the order of places to prompt tokens, of which ``held`` are there, before soft ones: what reads a
+    cache finds a prompt's tokens at their own indices. To attention the order of the cache means nothing."""
+    if len(layout.soft):
+        cache.reorder(torch.cat([layout.places[:held], layout.soft_places]))
+
+
+def _fallen_back(plan: Plan, total: int, reason: str) -> Plan:
+    """The dense plan that takes the place of a refused one."""
+    return Plan((Step(0, total, Dense(reason, "fallback")),), "fallback", reason, plan.gate)
 
 
 def _cut(weight: Tensor, tokens: int, first_layer: int) -> Tensor:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
+from backend.alone import Alone
 from backend.engine import Engine
 from backend.kv import KVCache, KVOffset, KVSegment
 from backend.prompts import Pipeline, Placeholder
+from backend.records import EARLIER
 from backend.store import Observation, ObservationLog, PromptInContext, SeenOffset
 
 
@@ -29,6 +31,7 @@ class Flow:
     base_ms: dict[str, float] = field(default_factory=dict)
     led_ms: dict[str, float] = field(default_factory=dict)
     led: bool = False
+    before: frozenset[tuple[str, tuple[int, ...]]] = frozenset()  # texts that the log held alone before
     engines: Mapping[str, Engine] = field(default_factory=dict)  # by the name of other weights
 
     def lead_in(self) -> None:
@@ -59,22 +62,32 @@ class Flow:
         any context (Section 3.3), yet with the token that this family of models rests its attention on.
         """
         tokens = self.engine.model.tokens
+        self.before = frozenset(self.log.alone)
         arrived = []
         for name, text in values.items():
             ids = self.ids[name] = tokens.encode(text)
             if not ids:
                 continue
             self.engine.check_room(len(ids), 1, self.pipeline.order[0])
-            clock = self.engine.clock()
-            with clock.part("base"):
-                base = self.engine.encode(ids, tokens.bos, "encoded alone")
-            self.base_ms[name] = clock.parts["base"]
-            arrived.append(self._observe(name, ids, text, base))
+            arrived.append(self._observe(name, ids, text, self._base(name, ids)))
             if self.led:
+                clock = self.engine.clock()
                 with clock.part("led"):
                     self.samples[name].led = self._encode_led(name, ids)
                 self.led_ms[name] = clock.parts["led"]
+        self.log.bases.update({sample.ids: sample.base for sample in arrived})
         return arrived
+
+    def _base(self, name: str, ids: tuple[int, ...]) -> KVSegment:
+        """An outside text's base: encoded once, for whatever request, place and order."""
+        known = self.log.bases.get(ids)
+        if known is not None:
+            return replace(known, context=f"encoded alone, {EARLIER}")
+        clock = self.engine.clock()
+        with clock.part("base"):
+            base = self.engine.encode(ids, self.engine.model.tokens.bos, "encoded alone")
+        self.base_ms[name] = clock.parts["base"]
+        return base
 
     def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Observation | None:
         """Take an agent's answer with the KV its decoding left; None when nobody reads it or it is empty."""
@@ -114,6 +127,7 @@ class Flow:
             self.log.lone_bases[agent],
             self.engine.model.rotation,
             self.pipeline.agent(agent).model,
+            Alone(self.at(agent), self.log, self.pipeline.agent(agent).model, self.before),
         )
 
     def _encode_template(self, agent: int) -> None:

@@ -116,11 +116,18 @@ class BufferLayer(DynamicLayer):
     def get_seq_length(self) -> int:
         return self.length
 
+    def rewind(self, length: int) -> None:
+        """Forget what was appended behind ``length``."""
+        self.length = length
+        self.keys, self.values = self.key_buffer[:, :, :length], self.value_buffer[:, :, :length]
+
 
 class KVCache:
     """The cache of one batch, in two contiguous buffers (layers, batch, kv_heads, capacity, head_dim).
 
-    Keys are rotated to their places, as the model's attention wants them.
+    Keys are rotated to their positions, as the model's attention wants them. A token's position is its place,
+    but for two cases: ``positions`` (places,) holds those of the first places of a single row where a method
+    gave them others, and ``shifts``, one per row, are added to the places of all tokens to come.
     """
 
     def __init__(
@@ -128,6 +135,8 @@ class KVCache:
     ) -> None:
         self.keys = torch.empty(shape, dtype=dtype, device=device)
         self.values = torch.empty(shape, dtype=dtype, device=device)
+        self.positions: Tensor | None = None
+        self.shifts = [0] * shape[1]
         self._wrap(0)
 
     def _wrap(self, length: int) -> None:
@@ -158,6 +167,29 @@ class KVCache:
         self.values[:, :, :, :length] = old_values[:, :, :, :length]
         self._wrap(length)
 
+    def positions_of(self, start: int, end: int, row: int = 0) -> Tensor:
+        """RoPE positions of places ``[start, end)`` of a row without padding, (places,)."""
+        known = self.positions if self.positions is not None else torch.empty(0, dtype=torch.long)
+        later = torch.arange(len(known), max(end, len(known))) + self.shifts[row]
+        return torch.cat([known, later])[start:end].to(self.keys.device)
+
+    def copy(self) -> KVCache:
+        """The same content in buffers of its own."""
+        twin = KVCache((*self.keys.shape,), self.keys.dtype, self.keys.device)
+        twin.keys.copy_(self.keys)
+        twin.values.copy_(self.values)
+        twin.positions, twin.shifts = self.positions, list(self.shifts)
+        twin.length = self.length
+        return twin
+
+    def reorder(self, order: Tensor) -> None:
+        """Let place i hold what place ``order[i]`` held; ``order`` (length,) is a permutation."""
+        places = order.to(self.keys.device)
+        self.keys[:, :, :, : len(order)] = self.keys[:, :, :, places]
+        self.values[:, :, :, : len(order)] = self.values[:, :, :, places]
+        if self.positions is not None:
+            self.positions = self.positions[order]
+
     def segment(
         self,
         start: int,
@@ -169,10 +201,12 @@ class KVCache:
         row: int = 0,
         padding: int = 0,
     ) -> KVSegment:
-        """A position-free copy of places ``[start, end)`` of a row; their positions are place - padding."""
-        positions = padding - torch.arange(start, end, device=self.keys.device)
-        keys = rotation.rotate(self.keys[:, row, :, start:end], positions)
-        return KVSegment(keys, self.values[:, row, :, start:end].clone(), start - padding, exact, context)
+        """A position-free copy of places ``[start, end)`` of a row, whose positions are :meth:`positions_of`
+        them less ``padding``."""
+        positions = self.positions_of(start, end, row) - padding
+        keys = rotation.rotate(self.keys[:, row, :, start:end], -positions)
+        first = int(positions[0]) if end > start else start - padding
+        return KVSegment(keys, self.values[:, row, :, start:end].clone(), first, exact, context)
 
     @staticmethod
     def batch(rows: list[KVCache], extra_tokens: int) -> tuple[KVCache, list[int]]:
@@ -191,4 +225,5 @@ class KVCache:
             joined.keys[:, index, :, pad:longest] = row.keys[:, 0, :, : row.length]
             joined.values[:, index, :, pad:longest] = row.values[:, 0, :, : row.length]
         joined.length = longest
+        joined.shifts = [row.shifts[0] for row in rows]
         return joined, padding

@@ -384,3 +384,296 @@ class Replay:
     def from_bytes(content: bytes) -> Replay:
         """Read it back; see :func:`backend.codec.unpack`."""
         return typing.cast(Replay, unpack(Replay, content, REPLAY_FORMAT))
+
+
+OVERLAP_FORMAT = 1
+MOST_OVERLAPPED = 200
+#: Whose attention decides what is kept: that of every later token, or of the prompt's last ones alone.
+OBSERVERS: dict[str, str] = {"every": "every later token", "last": "the prompt's last tokens"}
+
+
+@dataclass(frozen=True)
+class OverlapRequest:
+    """Which candidate tokens two models of one tokenizer would keep (judge study, Fig. 5).
+
+    Attributes:
+        pipeline: its judge (else its last agent) reads the candidates.
+        values: one request each; texts are those that the first model generates densely, for both.
+        budgets: shares of the candidates' tokens that are kept, ascending.
+        last_tokens: how many tokens at the prompt's end observe, where only the last do.
+    """
+
+    pipeline: Pipeline
+    values: tuple[Mapping[str, str], ...]
+    budgets: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+    last_tokens: int = 16
+    max_new_tokens: int = 96
+
+
+@dataclass(frozen=True)
+class TokenOverlap:
+    """Kept tokens of two models, over several prompts.
+
+    A token's score is the attention it receives: mean over layers, heads and the observers that stand behind
+    it. The highest scores are kept.
+
+    Attributes:
+        agent: whose prompts.
+        tokens: (prompts,) candidate tokens; ``kept`` (prompts, budgets) how many of them each model keeps.
+        jaccard: (observers, prompts, budgets) of the two kept sets, in the order of ``OBSERVERS``.
+        chance: (prompts, budgets) the same of two sets drawn at random, in expectation.
+        correlation: (observers, prompts) Spearman's rho of the two models' scores.
+        texts: the first prompt's candidate tokens; ``scores`` (observers, 2, tokens) their scores, this
+            model's and the other's; ``places`` (tokens,) where they stand; ``slot`` (tokens,) in which slot,
+            from 1.
+    """
+
+    request: OverlapRequest
+    model: ModelInfo
+    other: ModelInfo
+    agent: int
+    tokens: NDArray[np.int64]
+    kept: NDArray[np.int64]
+    jaccard: NDArray[np.float64]
+    chance: NDArray[np.float64]
+    correlation: NDArray[np.float64]
+    texts: tuple[str, ...]
+    scores: Floats
+    places: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    wall_ms: float
+    format: int = OVERLAP_FORMAT
+
+    def to_bytes(self) -> bytes:
+        """The file's content."""
+        return pack(self)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> TokenOverlap:
+        """Read it back; see :func:`backend.codec.unpack`."""
+        return typing.cast(TokenOverlap, unpack(TokenOverlap, content, OVERLAP_FORMAT))
+
+
+DOCUMENTS_FORMAT = 1
+DOCUMENT_LIMITS: dict[str, tuple[int, int]] = {
+    "questions": (1, 100_000), "seed": (0, 2**31 - 1), "lengths": (1, 100_000), "repeats": (1, 1000),
+}  # fmt: skip
+BOOTSTRAP = 2000  # draws behind an interval of a ratio
+
+
+@dataclass(frozen=True)
+class DocumentArm:
+    """One way of answering the study's questions.
+
+    Attributes:
+        label: in figures and rows, such as "KVLink5"; ``method`` its name in the registry, ``options`` the
+            method's own.
+        weights: name of the model; several arms may share one.
+        adapted: were its weights trained for separately encoded documents?
+        compression: how documents were shortened, "none", "drop" or "anchors", and by what share (``rate``).
+    """
+
+    label: str
+    method: str
+    options: Mapping[str, str]
+    weights: str
+    adapted: bool = False
+    compression: str = "none"
+    rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class DocumentSpeed:
+    """Time to first token by document length, KV loaded from where it is kept; all (rows, lengths), medians.
+
+    Attributes:
+        names: rows, dense first.
+        documents: how many are read; ``lengths`` tokens of each; ``prompt_tokens`` (lengths,) of the whole.
+        source: where the KV lay: "memory" or "disk" (files that were read before, so in the system's cache).
+        loaded_bytes: (lengths,) KV of all documents.
+        ttft_ms, load_ms: the whole, and the part of it that loading takes; ``low_ms``, ``high_ms`` quartiles.
+    """
+
+    model: ModelInfo
+    names: tuple[str, ...]
+    documents: int
+    lengths: tuple[int, ...]
+    prompt_tokens: NDArray[np.int64]
+    source: str
+    repeats: int
+    loaded_bytes: NDArray[np.int64]
+    ttft_ms: NDArray[np.float64]
+    load_ms: NDArray[np.float64]
+    low_ms: NDArray[np.float64]
+    high_ms: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DocumentStudy:
+    """Two-hop questions over documents, answered densely and from documents that were encoded apart.
+
+    Attributes:
+        arms: what was compared; dense on the base's own weights comes first.
+        documents: (questions,) how many there were; ``position`` the place, from 1, of the one with the
+            answer, ``first_position`` of the one with the first hop.
+        prompt_tokens: (questions,) of the dense prompt.
+        correct: (arms, questions) 1 right, 0 wrong, -1 not asked yet.
+        ttft_ms: (arms, questions) without what can be done before the question is known: encoding documents.
+            NaN where not asked.
+        forwarded_tokens: (arms, questions) behind that time; -1 where not asked.
+        speed: times by document length, where they were measured.
+    """
+
+    model: ModelInfo
+    seed: int
+    arms: tuple[DocumentArm, ...]
+    documents: NDArray[np.int64]
+    position: NDArray[np.int64]
+    first_position: NDArray[np.int64]
+    prompt_tokens: NDArray[np.int64]
+    correct: NDArray[np.int8]
+    ttft_ms: NDArray[np.float64]
+    forwarded_tokens: NDArray[np.int64]
+    speed: DocumentSpeed | None = None
+    format: int = DOCUMENTS_FORMAT
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of the arms, in order."""
+        return tuple(arm.label for arm in self.arms)
+
+    def arm(self, label: str) -> int:
+        """An arm's row.
+
+        Raises:
+            KeyError: there is none of that label.
+        """
+        if label not in self.labels:
+            raise KeyError(label)
+        return self.labels.index(label)
+
+    def share(self, label: str, where: NDArray[np.bool_] | None = None) -> tuple[int, int, float, float]:
+        """Right answers, questions asked, and the 95% interval of the share (Wilson); of questions
+        ``where``."""
+        row = self.correct[self.arm(label)]
+        asked = row[(row >= 0) & (True if where is None else where)]
+        return int(asked.sum()), len(asked), *wilson(int(asked.sum()), len(asked))
+
+    def own_dense(self, label: str) -> str | None:
+        """The label of dense on an arm's own weights; None where it was not asked."""
+        weights = self.arms[self.arm(label)].weights
+        return next((a.label for a in self.arms if a.method == "dense" and a.weights == weights), None)
+
+    def recovered(
+        self, label: str, floor: str, ceiling: str, seed: int = 0
+    ) -> tuple[float, float, float] | None:
+        """How much of the gap between two arms' accuracies an arm closes, with its 95% interval (a bootstrap
+        over questions, paired); None where the two do not differ or were not asked alike."""
+        rows = self.correct[[self.arm(label), self.arm(floor), self.arm(ceiling)]]
+        rows = rows[:, (rows >= 0).all(axis=0)].astype(np.float64)
+        if not rows.size or rows[2].mean() == rows[1].mean():
+            return None
+        drawn = np.random.default_rng(seed).integers(0, rows.shape[1], (BOOTSTRAP, rows.shape[1]))
+        means = rows[:, drawn].mean(axis=2)
+        gap = means[2] - means[1]
+        known = (means[0] - means[1])[gap != 0] / gap[gap != 0]
+        one, low_, high_ = rows.mean(axis=1)
+        low, high = np.percentile(known, [2.5, 97.5])
+        return float((one - low_) / (high_ - low_)), float(low), float(high)
+
+    def to_bytes(self) -> bytes:
+        """The file's content."""
+        return pack(self)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> DocumentStudy:
+        """Read it back; see :func:`backend.codec.unpack`."""
+        return typing.cast(DocumentStudy, unpack(DocumentStudy, content, DOCUMENTS_FORMAT))
+
+
+BLEND_FORMAT = 1
+#: Methods that compute a share of the tokens again, each with its own choice of them.
+CHOICES = ("cacheblend", "query_norm", "random_k", "oracle_k")
+MASKS = ("exact", "shipped")
+RATIOS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
+MOST_BLENDED = 1000  # prompts
+Z95 = 1.96
+
+
+@dataclass(frozen=True)
+class BlendRequest:
+    """What is measured: prompts of one agent under each choice of tokens, mask and share computed again.
+
+    ``values``: one request to ``pipeline`` each. ``agent``: whose prompts, 0 for the last one's.
+    """
+
+    pipeline: Pipeline
+    values: tuple[Mapping[str, str], ...]
+    agent: int = 0
+    choices: tuple[str, ...] = CHOICES
+    masks: tuple[str, ...] = MASKS
+    ratios: tuple[float, ...] = RATIOS
+    max_new_tokens: int = 96
+
+
+@dataclass(frozen=True)
+class BlendStudy:
+    """Distances from dense, (choices, masks, ratios, prompts) each.
+
+    Attributes:
+        agent: whose prompts; ``prompt_tokens`` (prompts,) their lengths.
+        keys, values: relative L2 error of K and V, mean over layers and tokens.
+        chosen: that of V over the tokens that were computed again at every layer; NaN where none was.
+        kl: of the next token behind the prompt, dense || method, in nats.
+        work: tokens times layers forwarded, as a share of dense's.
+        copied_keys, copied_values, copied_kl: (prompts,) the same of position-only reuse.
+        floor: (prompts,) KL of dense against dense in two pieces.
+    """
+
+    request: BlendRequest
+    model: ModelInfo
+    agent: int
+    prompt_tokens: NDArray[np.int64]
+    keys: Floats
+    values: Floats
+    chosen: Floats
+    kl: Floats
+    work: Floats
+    copied_keys: Floats
+    copied_values: Floats
+    copied_kl: Floats
+    floor: Floats
+    wall_ms: float
+    format: int = BLEND_FORMAT
+
+    def mean(self, kind: str, choice: str, mask: str) -> tuple[NDArray[np.float64], ...]:
+        """Mean over prompts by ratio and its 95% interval (normal), each (ratios,)."""
+        return _interval(self._rows(kind, choice, mask))
+
+    def steps(self, kind: str, choice: str, mask: str) -> tuple[NDArray[np.float64], ...]:
+        """Mean change from each ratio to the next, paired over prompts, with its 95% interval, each (ratios -
+        1,)."""
+        return _interval(np.diff(self._rows(kind, choice, mask), axis=0))
+
+    def _rows(self, kind: str, choice: str, mask: str) -> NDArray[np.float64]:
+        where = self.request.choices.index(choice), self.request.masks.index(mask)
+        return np.asarray(getattr(self, kind)[where], dtype=np.float64)
+
+    def to_bytes(self) -> bytes:
+        """The file's content."""
+        return pack(self)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> BlendStudy:
+        """Read it back; see :func:`backend.codec.unpack`."""
+        return typing.cast(BlendStudy, unpack(BlendStudy, content, BLEND_FORMAT))
+
+
+def _interval(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Mean over the last axis, NaN left out, and its 95% interval; NaN where nothing is left."""
+    known = (~np.isnan(rows)).sum(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(np.isnan(rows), 0, rows).sum(axis=-1) / known
+        spread = np.where(np.isnan(rows), 0, (rows - mean[..., None]) ** 2).sum(axis=-1) / (known - 1)
+        half = Z95 * np.sqrt(spread / known)
+    return mean, mean - half, mean + half

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from backend.errors import ModelError
 from backend.kv import KVCache
+from backend.links import Links, apply_links, find_links
 from backend.prompts import Pipeline
 from backend.records import Certificate, LayerCertificate, ModelInfo
 from backend.rope import LayerRotation, Rotation, rotate_layer
@@ -27,6 +28,10 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
+# Part of that tolerance beyond which the order of earlier tokens counts as seen, where keys hold no position.
+ORDER_MATTERS = 0.1
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """A model ready to run: transformers' module, its tokens, its rotation and its facts."""
@@ -35,6 +40,7 @@ class LoadedModel:
     tokens: Tokens
     rotation: Rotation
     info: ModelInfo
+    links: Links | None = None  # link tokens that the weights were trained with
 
     @property
     def device(self) -> torch.device:
@@ -82,6 +88,9 @@ def pick_device(wanted: str | None) -> str:
 def load_model(name: str = "embedded", *, device: str | None = None, dtype: str | None = None) -> LoadedModel:
     """Load a model by ``"embedded"``, local folder or hub id, and certify it.
 
+    ``BASE+LINKS`` is a base with link tokens and the deltas trained with them: the name of shipped ones
+    (``embedded+kvlink5``), or a file that ``kvlab train-links`` wrote.
+
     Args:
         name: which model.
         device: ``cpu``, ``cuda`` or ``mps``; the best available when absent.
@@ -95,7 +104,11 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()  # a log file wants no bar
-    name = name.strip()
+    name = whole = name.strip()
+    added = ""
+    if not _exists(Path(os.path.expanduser(name))):
+        name, _, added = name.partition("+")
+    file = find_links(added) if added else None
     source = str(EMBEDDED) if name == "embedded" else name
     where = pick_device(device)
     kind = dtype or ("bf16" if where == "cuda" else "fp32")
@@ -119,14 +132,17 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
         tokenizer = AutoTokenizer.from_pretrained(source)
         module = AutoModelForCausalLM.from_pretrained(
             source,
-            dtype=DTYPES[kind],
-            attn_implementation="sdpa",
+            dtype=DTYPES[kind],  # attention: sdpa where the architecture has it, else eager
             use_safetensors=True,
             trust_remote_code=False,
         )
     except Exception as error:
         raise ModelError(_loading_failed(name, looks_local, error), field="model.name") from None
-    return wrap_model(module.to(where).eval(), tokenizer, name=name, source="" if looks_local else name)
+    links = apply_links(module.to(where), file, name) if file else None
+    if file:
+        name = f"{Path(name).name}+{file.stem}" if looks_local else whole
+    source = "" if looks_local else name
+    return wrap_model(module.to(where).eval(), tokenizer, name=name, source=source, links=links)
 
 
 def _exists(path: Path) -> bool:
@@ -150,18 +166,16 @@ def _loading_failed(name: str, local: bool, error: Exception) -> str:
     )
 
 
-def wrap_model(module: Any, tokenizer: Any, *, name: str, source: str = "") -> LoadedModel:
-    """Certify a module that is already in memory and put its facts together."""
+def wrap_model(
+    module: Any, tokenizer: Any, *, name: str, source: str = "", links: Links | None = None
+) -> LoadedModel:
+    """Certify a module that is already in memory and put its facts together. ``links`` belong to its
+    weights."""
     config = module.config.get_text_config()
     parameter = next(module.parameters())
     heads = int(config.num_attention_heads)
-    head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-    layers, kv_heads = (
-        int(config.num_hidden_layers),
-        int(getattr(config, "num_key_value_heads", None) or heads),
-    )
-    shape = (layers, 1, kv_heads, head_dim)
-    certificate, rotation = certify(module, shape)
+    layers, kv_heads, head_dim = _cache_shape(module, name)
+    certificate, rotation = certify(module, (layers, 1, kv_heads, head_dim))
     dtype = next(k for k, v in DTYPES.items() if v == parameter.dtype)
     info = ModelInfo(
         name=name if not Path(name).is_absolute() else Path(name).name,
@@ -178,8 +192,42 @@ def wrap_model(module: Any, tokenizer: Any, *, name: str, source: str = "") -> L
         dtype=dtype,
         kv_bytes_per_token=2 * layers * kv_heads * head_dim * parameter.element_size(),
         certificate=certificate,
+        links=None if links is None else links.tokens,
     )
-    return LoadedModel(module, Tokens(tokenizer), rotation, info)
+    return LoadedModel(module, Tokens(tokenizer), rotation, info, links)
+
+
+@torch.inference_mode()
+def _cache_shape(module: Any, name: str) -> tuple[int, int, int]:
+    """Layers, KV heads and head size, read off the cache that the model itself makes of two tokens: the
+    configuration names them in many ways, and some architectures keep something else.
+
+    Raises:
+        ModelError: the layers do not all keep keys and values of one shape.
+    """
+    ids = torch.ones(1, 2, dtype=torch.long, device=next(module.parameters()).device)
+    wanted = int(module.config.get_text_config().num_hidden_layers)
+    cache, found = None, "it has none"
+    try:
+        cache = getattr(module(input_ids=ids, use_cache=True), "past_key_values", None)
+    except Exception as error:  # whatever an architecture needs that a plain forward does not give
+        found = f"it cannot read two tokens: {' '.join(str(error).split())[:120]}"
+    layers = list(getattr(cache, "layers", ()))
+    kept = [getattr(layer, part, None) for layer in layers for part in ("keys", "values")]
+    shapes = {tuple(x.shape) if isinstance(x, Tensor) else None for x in kept}
+    if cache is not None:
+        listed = ", ".join(sorted("none" if x is None else f"{x[1]} x {x[3]}" for x in shapes)) or "none"
+        found = f"heads x size: {listed}, in {len(layers)} layers"
+    if len(shapes) != 1 or None in shapes or len(layers) != wanted:
+        raise ModelError(
+            f"The model {name!r} ({type(module).__name__}) does not keep keys and values of one shape in "
+            f"each of its {wanted} layers ({found}). The lab needs a decoder with plain attention in every "
+            "layer, such as Llama, Qwen or Gemma 3. Give another model.",
+            field="model.name",
+        )
+    [shape] = shapes
+    assert shape is not None
+    return wanted, shape[1], shape[3]
 
 
 def _context_tokens(config: Any) -> int:
@@ -212,7 +260,9 @@ def certify(
     """Probe whether keys are a pure rotation of position.
 
     The same random tokens are prefilled at positions 0.. and ``shift``..; layer by layer the first
-    keys, rotated by ``shift``, must give the second, and values must not change at all.
+    keys, rotated by ``shift``, must give the second, and values must not change at all. A model may take its
+    positions from the places in the sequence instead, deaf to the ones it is given; so one token is repeated,
+    and at layer 0 its keys, rotated back from their places, must all be alike, and so must its values.
 
     Args:
         module: a causal LM of transformers.
@@ -227,7 +277,7 @@ def certify(
     )
     ids = ids.to(device)
 
-    def run(start: int, pieces: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    def run(start: int, pieces: tuple[int, ...], ids: Tensor = ids) -> tuple[Tensor, Tensor, Tensor]:
         cache = KVCache((layers, 1, kv_heads, tokens, head_dim), dtype, device)
         at, logits = 0, torch.empty(0)
         for size in pieces:
@@ -249,42 +299,71 @@ def certify(
     positions = torch.full((tokens,), shift, device=device)
     rules = _candidate_rules(module, head_dim)
     tolerance = TOLERANCE[dtype]
+    same_keys, same_values, _ = run(0, (tokens,), ids[:, :1].expand(-1, tokens))
+    back = -torch.arange(tokens, device=device)
     found, certificates = [], []
+    deaf = 0.0  # how much places matter at layer 0 beyond what the positions explain
     for layer in range(layers):
         errors = [_relative(rotate_layer(keys[layer], positions, r), moved_keys[layer]) for r in rules]
         best = min(range(len(rules)), key=errors.__getitem__)
         value_error = _relative(values[layer], moved_values[layer])
-        good = errors[best] <= tolerance and value_error <= tolerance
+        if layer == 0:
+            alike = rotate_layer(same_keys[0], back, rules[best])
+            deaf = max(_relative(x, x[:, :1].expand_as(x)) for x in (alike, same_values[0]))
+        good = max(errors[best], value_error, deaf) <= tolerance
         dims = rules[best].rotated_dims
         kind: Any = "not relocatable"
         if good:
             kind = "no position" if dims == 0 else "rotation" if dims == head_dim else "partial rotation"
         found.append(rules[best])
-        certificates.append(LayerCertificate(kind, dims if good else 0, errors[best], value_error))
+        certificates.append(LayerCertificate(kind, dims if good else 0, max(errors[best], deaf), value_error))
+    if all(c.kind == "no position" for c in certificates):
+        turned, _, turned_logits = run(0, (tokens,), ids[:, [*reversed(range(tokens - 1)), tokens - 1]])
+        if layers > 1:  # all that the last token's key at layer 1 can tell is what it saw at layer 0
+            apart = _relative(turned[1, :, -1], keys[1, :, -1])
+        else:
+            apart = _relative(turned_logits, logits)
+        if apart > ORDER_MATTERS * tolerance:
+            certificates = [replace(c, kind="distance bias") for c in certificates]
     bad = [i for i, c in enumerate(certificates) if c.kind == "not relocatable"]
-    if bad:
-        first = certificates[bad[0]]
-        reason = (
-            f"Not relocatable: at layer {bad[0]} a shift by {shift} positions changes the keys in a way no "
-            f"rotation explains (relative error {first.key_error:.2g}) or changes the values "
-            f"({first.value_error:.2g}); "
-            "the model's position is not a rotation of its keys. Only dense runs are possible."
-        )
-    else:
-        worst = max(c.key_error for c in certificates)
-        reason = (
-            f"Keys move by rotation: a shift by {shift} positions is undone "
-            f"to a relative error of {worst:.1g}."
-        )
     certificate = Certificate(
         relocatable=not bad,
-        reason=reason,
+        reason=_reason(certificates, bad, shift),
         layers=tuple(certificates),
         shift_tokens=shift,
         floor=_relative(other_keys, keys),
         logit_floor=float((other_logits - logits).abs().max()),
     )
     return certificate, Rotation(tuple(found))
+
+
+def _reason(layers: Sequence[LayerCertificate], bad: Sequence[int], shift: int) -> str:
+    """The certificate in words."""
+    if bad:
+        first = layers[bad[0]]
+        return (
+            f"Not relocatable: at layer {bad[0]} a shift by up to {shift} positions changes the keys in a "
+            f"way no rotation explains (relative error {first.key_error:.2g}) or changes the values "
+            f"({first.value_error:.2g}); "
+            "the model's position is not a rotation of its keys. Only dense runs are possible."
+        )
+    kinds = [c.kind for c in layers]
+    if "distance bias" in kinds:
+        return (
+            "Keys hold no position: attention adds a bias by distance when it reads them (ALiBi), from where "
+            "they then stand. So copied keys need no turning."
+        )
+    free = [str(i) for i, kind in enumerate(kinds) if kind == "no position"]
+    if len(free) == len(kinds):
+        return "Keys hold no position at any layer, so copied keys need no turning."
+    worst = max(c.key_error for c in layers)
+    said = (
+        f"Keys move by rotation: a shift by {shift} positions is undone to a relative error of {worst:.1g}."
+    )
+    if free:
+        several = "s" if len(free) > 1 else ""
+        said += f" Those of layer{several} {', '.join(free)} hold no position and stay as they are."
+    return said
 
 
 def _candidate_rules(module: Any, head_dim: int) -> list[LayerRotation]:

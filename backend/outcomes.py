@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ from numpy.typing import NDArray
 
 from backend.answers import extract_answer, right
 from backend.engine import Engine, Prefill
-from backend.methods.base import Blend, Dense
+from backend.methods.base import Blend, Dense, Plan, Step
 from backend.pool_view import mixes
+from backend.probes.attention import attention_probes
 from backend.probes.fidelity import fidelity, largest_difference
 from backend.probes.offsets import cache_error, offset_probe
 from backend.records import (
@@ -19,18 +22,25 @@ from backend.records import (
     CORRECTED,
     RECOMPUTED,
     REUSED,
+    AttentionProbe,
+    LinkAction,
     OffsetProbe,
     Outcome,
     Prompt,
+    Provenance,
     RunRequest,
     Span,
     SpanAction,
     Timing,
+    slots,
 )
 from backend.store import ObservationLog, PromptInContext
 from backend.streams import Lane, Row
 
-PARTS = ("base", "gate", "match", "correct", "rotate", "prefill", "first_token")
+PARTS = (
+    "base", "gate", "match", "correct", "rotate", "prefill", "select", "recompute", "first_token", "accept",
+    "fallback",
+)  # fmt: skip
 
 
 def outcomes_of(
@@ -46,7 +56,7 @@ def outcomes_of(
     dense = rows[0]
     assert dense.decoded is not None
     forced = dense_logits = None
-    floor = 0.0
+    floor, first = 0.0, 0
     if pinned:
         assert dense.decoded.logits is not None
         dense_logits = dense.decoded.logits
@@ -59,9 +69,13 @@ def outcomes_of(
     for index, row in enumerate(rows):
         decoded = row.decoded
         assert decoded is not None
-        if not pinned or index == 0:
+        # pinned, every method reads dense's prompt, but for one that lays out another
+        same = row.context.prompt.ids == dense.context.prompt.ids
+        if index == 0 or not pinned or not same:
             prompts.append(engine.model.tokens.as_record(row.context.prompt))
-        where = len(prompts) - 1
+        if index == 0:
+            first = len(prompts) - 1
+        where = first if pinned and same else len(prompts) - 1
         text = engine.model.tokens.decode(decoded.ids)
         scoring = request.pipeline.scoring
         answer = extract_answer(text, scoring)
@@ -69,9 +83,12 @@ def outcomes_of(
         near = key_error = value_error = None
         if pinned and forced is not None and dense_logits is not None:
             near = fidelity(dense.decoded, decoded, forced[index], dense_logits, floor, engine.model.tokens)
-            if request.probe_offsets:
+            if request.probe_offsets and same:
                 key_error, value_error = cache_error(
-                    row.prefill.cache, dense.prefill.cache, len(row.context.prompt.ids)
+                    row.prefill.cache,
+                    dense.prefill.cache,
+                    len(row.context.prompt.ids),
+                    engine.model.rotation,
                 )
         parts = row.clock.parts
         out.append(
@@ -95,21 +112,42 @@ def outcomes_of(
                     sum(parts.values()),
                     decode_ms,
                     row.prefill.forwarded_tokens,
+                    row.prefill.token_layers,
                 ),
                 fidelity=near,
                 key_error=key_error,
                 value_error=value_error,
                 mixes=mixes(row.plan) if request.probe_offsets else (),
+                links=tuple(LinkAction(k.at, k.tokens, k.reason) for k in row.plan.links),
             )
         )
     if pinned and request.probe_offsets:
-        offsets.append(
-            offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, len(prompts) - 1)
-        )
+        offsets.append(offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, first))
     for row in rows[:1] if pinned else rows:
         if row.prefill.exact and row.lane.choice.name in ("dense", "prefix"):
             remember_prompt(engine, row.context, row.prefill, row.lane.stream.log)
     return out
+
+
+def attention_of(engine: Engine, rows: list[Row], outcomes: Sequence[Outcome]) -> tuple[AttentionProbe, ...]:
+    """Where each method's answer was read from; nothing of an agent that reads no texts side by side.
+
+    Raises:
+        ModelError: this model's attention cannot be read.
+    """
+    return tuple(
+        probe
+        for row, outcome in zip(rows, outcomes, strict=True)
+        if row.decoded is not None and slots(row.context.prompt.spans)
+        for probe in attention_probes(
+            engine,
+            row.context.prompt,
+            row.prefill,
+            row.decoded.ids,
+            method=outcome.method,
+            prompt_index=outcome.prompt,
+        )
+    )
 
 
 def reuse(spans: Sequence[Span], actions: NDArray[np.uint8]) -> tuple[int, int, int]:
@@ -149,36 +187,52 @@ def same_text_notes(lanes: list[Lane]) -> tuple[str, ...]:
 
 
 def _span_actions(row: Row) -> tuple[SpanAction, ...]:
-    """The plan's steps as a record keeps them; the last token, always forwarded, is a step of its own."""
-    total = len(row.context.prompt.ids)
-    out = []
-    for step in row.plan.steps:
-        if isinstance(step.action, Dense):
-            out.append(SpanAction(step.start, step.end, COMPUTED, "forward pass", step.action.reason, True))
-            continue
-        blend, end = step.action, min(step.end, total - 1)
-        if end == step.start:
-            continue
+    """The plan's steps as a record keeps them, cut where some of their tokens were computed again; the last
+    token, always forwarded, is a step of its own."""
+    total, plan, last = len(row.context.prompt.ids), row.plan, row.prefill.actions[-1]
+    selection, out = row.prefill.selection, []
+    for step in plan.steps:
+        end = step.end if isinstance(step.action, Dense) else min(step.end, total - 1)
+        for again, tokens in groupby(range(step.start, end), lambda t: bool(last[t] == RECOMPUTED)):
+            run = list(tokens)
+            if again and selection is not None:
+                told = SpanAction(
+                    run[0], run[-1] + 1, RECOMPUTED, "forward pass", selection.reason, True,
+                    provenance="computed",
+                )  # fmt: skip
+            else:
+                told = replace(_told(step, plan), start=run[0], end=run[-1] + 1)
+            out.append(told)
+    if isinstance(plan.steps[-1].action, Blend):
+        reason = "the last token gives the first answer"
         out.append(
-            SpanAction(
-                step.start,
-                end,
-                CORRECTED if blend.terms else REUSED,
-                blend.base.context,
-                blend.reason,
-                blend.exact or blend.base.exact,
-                step.start - blend.base.start if blend.moved else 0,
-                tuple(t.anchor for t in blend.terms),
-                tuple(float(t.weight.mean()) for t in blend.terms),
-            )
-        )
-    if isinstance(row.plan.steps[-1].action, Blend):
-        out.append(
-            SpanAction(
-                total - 1, total, COMPUTED, "forward pass", "the last token gives the first answer", True
-            )
+            SpanAction(total - 1, total, COMPUTED, "forward pass", reason, True, provenance="computed")
         )
     return tuple(out)
+
+
+def _told(step: Step, plan: Plan) -> SpanAction:
+    """A step's action as a record keeps it."""
+    if isinstance(step.action, Dense):
+        gone: Provenance = "fallback" if plan.state == "fallback" else "computed"
+        return SpanAction(
+            step.start, step.end, COMPUTED, "forward pass", step.action.reason, True,
+            provenance=step.action.provenance or gone,
+        )  # fmt: skip
+    blend = step.action
+    place = step.start if step.position is None else step.position
+    return SpanAction(
+        step.start,
+        step.end,
+        CORRECTED if blend.terms else REUSED,
+        blend.base.context,
+        blend.reason,
+        blend.exact or blend.base.exact,
+        place - blend.base.start if blend.moved else 0,
+        tuple(t.anchor for t in blend.terms),
+        tuple(float(t.weight.mean()) for t in blend.terms),
+        blend.provenance or ("exact local" if blend.exact else "semantic"),
+    )
 
 
 def _ids(ids: Sequence[int]) -> Any:

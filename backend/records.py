@@ -11,7 +11,7 @@ Distances between keys are taken position-free (rotation undone), so they hold n
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,16 +21,27 @@ from numpy.typing import NDArray
 
 from backend.codec import UNPACKED_BYTES, pack, unpack
 from backend.errors import RecordError
-from backend.prompts import Pipeline
+from backend.gates import RiskGate
+from backend.prompts import Pipeline, Placeholder
 
 FORMAT = 1
 Mode = Literal["pinned", "free"]
 AgentState = Literal["dense", "reused", "partial", "fallback"]
 SpanKind = Literal["prefix", "placeholder"]
 
+#: Ends the source of a copy whose text was encoded before, so that nothing had to be encoded now.
+EARLIER = "earlier in this session"
+
 #: What happened to a token's KV at one layer; the codes of ``Outcome.actions``.
 ACTIONS = ("computed", "reused", "corrected", "recomputed")
 COMPUTED, REUSED, CORRECTED, RECOMPUTED = range(4)
+
+
+#: Where a token's KV came from, in the words that users of serving systems proposed: equal to what dense
+#: would compute, from this agent's earlier prompts or from elsewhere; approximated; found but not taken;
+#: read afresh because a gate or a probe said so; read afresh as nothing was there to take.
+Provenance = Literal["exact local", "exact external", "semantic", "rejected", "fallback", "computed"]
+PROVENANCE: tuple[Provenance, ...] = typing.get_args(Provenance)
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,9 @@ class RunRequest:
     decoding: Decoding = Decoding()
     probe_offsets: bool = True
     expected: str | None = None  # the known answer, to be scored by pipeline.scoring
+    probe_attention: bool = False
+    gate: RiskGate | None = None  # may refuse reuse before the last agent, the judge
+    shadow: bool = False  # check the last agent's answers against dense, once they are given
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pipeline", self.pipeline.unrolled)
@@ -81,9 +95,10 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class LayerCertificate:
-    """One layer's behaviour under a shift of position, found by probing."""
+    """One layer's behaviour under a shift of position, found by probing. Keys hold none where there is *no
+    position*, nor under a *distance bias*, which attention adds to its scores (ALiBi)."""
 
-    kind: Literal["rotation", "partial rotation", "no position", "not relocatable"]
+    kind: Literal["rotation", "partial rotation", "no position", "distance bias", "not relocatable"]
     rotated_dims: int
     key_error: float  # relative error of moving keys by rotation
     value_error: float  # relative change of values under the shift
@@ -120,6 +135,7 @@ class ModelInfo:
     dtype: str
     kv_bytes_per_token: int
     certificate: Certificate
+    links: int | None = None  # link tokens behind a document that the weights were trained with
 
 
 @dataclass(frozen=True)
@@ -130,6 +146,15 @@ class Span:
     name: str  # the placeholder's name, or "prefix 0", "prefix 1", ...
     start: int
     end: int
+
+
+def slots(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The texts that a prompt puts side by side, in order, such as a judge's candidates: what stands in its
+    placeholders, but the question and what tools gave. (The judge study's slot is a candidate's place.)"""
+    kinds = ("agent", "declared", "history")
+    return tuple(
+        s for s in spans if s.kind == "placeholder" and s.end > s.start and Placeholder(s.name).kind in kinds
+    )
 
 
 @dataclass(frozen=True)
@@ -163,7 +188,8 @@ class GateDecision:
 
 @dataclass(frozen=True)
 class SpanAction:
-    """What was done to a run of prompt tokens, and from where it came."""
+    """What was done to a run of prompt tokens, and from where it came. ``action`` is that at the last layer;
+    ``provenance`` is empty in records of earlier versions."""
 
     start: int
     end: int
@@ -174,6 +200,16 @@ class SpanAction:
     moved_by: int = 0  # positions the copied keys were moved by
     anchors: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
+    provenance: Provenance | Literal[""] = ""
+
+
+@dataclass(frozen=True)
+class LinkAction:
+    """Soft tokens that a method put before prompt token ``at``."""
+
+    at: int
+    tokens: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -198,14 +234,20 @@ class Timing:
     """Time to first token of one agent, from the last upstream token on, in milliseconds.
 
     ``parts_ms`` keys, in order: ``base`` (encoding missing segments), ``gate``, ``match``,
-    ``correct``, ``rotate``, ``prefill`` (tokens forwarded densely), ``first_token`` (the last prompt
-    token's forward). Measured once, with no probe attached.
+    ``correct``, ``rotate``, ``prefill`` (tokens forwarded densely), ``select`` (choosing tokens to compute
+    again), ``recompute`` (computing them), ``first_token`` (the last prompt token's forward), ``accept``
+    (probing the result), ``fallback`` (reading the whole prompt after all). Measured once, with no probe
+    attached.
+
+    ``token_layers`` counts every token at every layer that it was forwarded through, those of hooks, soft
+    tokens and fallbacks included; ``forwarded_tokens`` is that in whole passes, rounded up.
     """
 
     parts_ms: Mapping[str, float]
     ttft_ms: float
     decode_ms: float  # the whole batch's decoding time, shared by all methods decoded with it
     forwarded_tokens: int
+    token_layers: int = 0  # 0 in records of earlier versions
 
 
 @dataclass(frozen=True)
@@ -251,6 +293,7 @@ class Outcome:
     key_error: NDArray[np.float32] | None = None
     value_error: NDArray[np.float32] | None = None
     mixes: tuple[Mix, ...] = ()
+    links: tuple[LinkAction, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -269,6 +312,32 @@ class OffsetProbe:
     key_unaligned: NDArray[np.float32]
     key_norm: NDArray[np.float32]
     value_norm: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class AttentionProbe:
+    """Where one generated token of one agent under one method was read from.
+
+    ``query`` names the generated token: the *first*, or the *selecting* one, which names a candidate. It is
+    the query before it that looks: the last prompt token for the first. Each method's answer is its own.
+
+    Attributes:
+        at: index of the generated token in the answer; ``token`` what it adds to the text.
+        regions: names of what was looked at: the prompt's spans that hold tokens, then ``links`` (soft
+            tokens, where a method put some) and ``answer`` (what was written before the token).
+        mass: (layers, heads, regions) attention that each region gets in all; sums to one over the regions.
+        tokens: (layers, tokens) attention that each prompt token gets, mean over heads.
+    """
+
+    agent: int
+    method: str
+    prompt: int
+    query: Literal["first", "selecting"]
+    at: int
+    token: str
+    regions: tuple[str, ...]
+    mass: NDArray[np.float32]
+    tokens: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -334,6 +403,22 @@ class ToolUse:
 
 
 @dataclass(frozen=True)
+class ShadowCheck:
+    """One answer beside dense's to the very same prompt, found out afterwards (:mod:`backend.shadow`).
+
+    ``dense_answer``: None where none can be read off, and then whole texts were compared.
+    ``forwarded_tokens``, ``wall_ms``: what finding out took; 0 where dense was known, or is what was served.
+    """
+
+    agent: int
+    method: str  # the choice's label
+    dense_answer: str | None
+    flipped: bool
+    forwarded_tokens: int
+    wall_ms: float
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """Everything on the screen."""
 
@@ -350,6 +435,8 @@ class RunRecord:
     notes: tuple[str, ...] = ()
     tools: tuple[ToolUse, ...] = ()
     pool_views: tuple[PoolView, ...] = ()
+    attention: tuple[AttentionProbe, ...] = ()
+    shadow: tuple[ShadowCheck, ...] = ()
     format: int = FORMAT
 
     def outcome(self, agent: int, method: str) -> Outcome:

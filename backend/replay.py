@@ -24,7 +24,7 @@ from backend.errors import BudgetError, OptionError, RunCancelled
 from backend.events import Progress
 from backend.flow import Flow
 from backend.measured import MOST_REPLAYED, PastRequest, Replay, Replayed
-from backend.methods.base import Clock, Dense, Method, Options, Plan
+from backend.methods.base import Clock, Method, Options, Plan
 from backend.methods.registry import method_class
 from backend.outcomes import reuse
 from backend.prompts import called
@@ -231,8 +231,10 @@ class _Player:
         engine = self.engines[job.context.prompt.agent]
         for index, plan in enumerate(job.plans):
             self.stop_if_asked()
-            if not all(isinstance(step.action, Dense) for step in plan.steps):
-                job.prefills[index] = engine.execute(job.context.prompt, plan, Clock())
+            if not plan.plain:
+                job.prefills[index] = engine.execute(
+                    job.context.prompt, plan, Clock(), method=self.methods[index], context=job.context
+                )
         return job
 
     def answer(self, waiting: Sequence[Sequence[_Job]]) -> list[Replayed]:
@@ -257,6 +259,7 @@ class _Player:
         rows = [dense]
         for index, (label, plan) in enumerate(zip(self.labels, job.plans, strict=True)):
             prefill = job.prefills.get(index)
+            plan = plan if prefill is None else prefill.plan
             row = self._row(job, remembered if prefill is None else next(decoded).ids, prefill)
             same = row.answer == dense.answer and (row.answer is not None or row.text == dense.text)
             gate = tuple(replace(g, anchors=(), weights=(), distances=(), previews=()) for g in plan.gate)

@@ -14,7 +14,7 @@ import platform
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -26,24 +26,31 @@ from backend.engine import Engine
 from backend.errors import BudgetError, ModelError, NotRelocatableError, OptionError, RunCancelled
 from backend.events import AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.flow import Flow, see_offsets
+from backend.judged import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
 from backend.measured import (
     AnchorCost,
     AnchorCostRequest,
+    BlendRequest,
+    BlendStudy,
     OffsetRequest,
     OffsetStudy,
+    OverlapRequest,
     ProximityRecord,
     ProximityRequest,
     Replay,
+    TokenOverlap,
 )
-from backend.methods.base import Arrived, Clock, Dense, Finished, Options, Prefilled
+from backend.methods.base import Arrived, Clock, Finished, Options, Prefilled
 from backend.methods.dense import dense_plan
+from backend.methods.guarded import GuardedMethod, check_gate
 from backend.methods.registry import make_options, method_class
 from backend.model import LoadedModel
-from backend.outcomes import outcomes_of, same_text_notes
+from backend.outcomes import attention_of, outcomes_of, same_text_notes
 from backend.pool_view import pool_views
 from backend.presets import Example
 from backend.prompts import Agent, called, show
 from backend.records import (
+    AttentionProbe,
     Decoding,
     MethodChoice,
     OffsetProbe,
@@ -52,8 +59,10 @@ from backend.records import (
     Prompt,
     RunRecord,
     RunRequest,
+    ShadowCheck,
     ToolUse,
 )
+from backend.shadow import shadow_checks
 from backend.siblings import check_sibling, weights_notes
 from backend.store import Observation, ObservationLog, PromptInContext
 from backend.streams import Lane, Past, Row, Stream, flows_of, stream_key
@@ -105,8 +114,20 @@ class LabSession:
 
     # -- what a caller asks ---------------------------------------------------------------------
 
-    def run(self, request: RunRequest, *, cancel: threading.Event | None = None) -> Iterator[Event]:
+    def run(
+        self,
+        request: RunRequest,
+        *,
+        cancel: threading.Event | None = None,
+        ends: Callable[[Outcome], bool] | None = None,
+    ) -> Iterator[Event]:
         """Run a request under every method; ends with :class:`RunDone`.
+
+        Args:
+            request: what to run.
+            cancel: stops it at its next step.
+            ends: says of an agent's outcome that no further agent runs, under this method; pinned, where all
+                methods go dense's way, under any.
 
         Raises:
             LabError: the request cannot be run; nothing was remembered of it.
@@ -117,6 +138,9 @@ class LabSession:
         prompts: list[Prompt] = []
         outcomes: list[Outcome] = []
         offsets: list[OffsetProbe] = []
+        attention: list[AttentionProbe] = []
+        unread: tuple[str, ...] = ()
+        shadow: tuple[ShadowCheck, ...] = ()
         tools: list[ToolUse] = []
         contexts: dict[str, list[PromptInContext]] = {lane.choice.label: [] for lane in lanes}
         finished = False
@@ -126,11 +150,12 @@ class LabSession:
                 self._arrive(arrived, members)
             total = len(request.pipeline.order)
             notes = same_text_notes(lanes)
+            going = lanes
             for done, agent in enumerate(request.pipeline.order):
                 _stop_if(cancel)
                 name = request.pipeline.agent(agent).name
                 rows = []
-                for lane in lanes:
+                for lane in going:
                     yield Progress(
                         f"{name}: {lane.choice.label} is reading", done, total, agent, lane.choice.label
                     )
@@ -140,7 +165,12 @@ class LabSession:
                 decode_ms = yield from self._decode(rows, request, cancel, done, total)
                 new = outcomes_of(self._at(request, agent), rows, request, decode_ms, prompts, offsets)
                 outcomes += new
-                for flow, members in flows_of(lanes):
+                if request.probe_attention:
+                    try:
+                        attention += attention_of(self._at(request, agent), rows, new)
+                    except ModelError as error:  # a family that cannot be watched; the run is none the worse
+                        unread = (str(error),)
+                for flow, members in flows_of(going):
                     row = next(r for r in rows if r.lane is members[0])
                     assert row.decoded is not None
                     text = self.model.tokens.decode(row.decoded.ids)
@@ -150,6 +180,13 @@ class LabSession:
                     result = flow.tool_result(agent, used.text) if used else None
                     self._arrive([x for x in (sample, result) if x], members)
                 yield AgentDone(agent, tuple(new))
+                if request.shadow and agent == request.pipeline.final:
+                    shadow = shadow_checks(self._at(request, agent), rows, new, request)
+                if ends is not None:
+                    over = [ends(new[0])] * len(new) if request.mode == "pinned" else list(map(ends, new))
+                    going = [lane for lane, ended in zip(going, over, strict=True) if not ended]
+                    if not going:
+                        break
             finished = True
         finally:
             self._settle(lanes, contexts, finished, request.expected)
@@ -169,9 +206,11 @@ class LabSession:
                 offsets=tuple(offsets),
                 pools=pools,
                 wall_ms=(time.perf_counter() - began) * 1e3,
-                notes=notes + weights_notes(request, outcomes, prompts),
+                notes=notes + weights_notes(request, outcomes, prompts) + unread,
                 tools=tuple(tools),
                 pool_views=views,
+                attention=tuple(attention),
+                shadow=shadow,
             )
         )
 
@@ -183,7 +222,7 @@ class LabSession:
         Pinned: only dense runs, all examples as one batch; pools are derived from it. Free: each example runs
         under every method. A cancelled warm-up keeps what was finished.
         """
-        bare = replace(request, probe_offsets=False, expected=None)
+        bare = replace(request, probe_offsets=False, probe_attention=False, expected=None)
         if request.mode == "free":
             for number, example in enumerate(examples):
                 yield Progress(
@@ -218,6 +257,34 @@ class LabSession:
 
         yield from offset_study(self.model, request, self.budget_bytes)
 
+    def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
+        """Measure error against the share of tokens computed again, under both masks; ends with the record.
+
+        Raises:
+            LabError: see :func:`backend.probes.blend_study.blend_study`.
+        """
+        from backend.probes.blend_study import blend_study
+
+        yield from blend_study(self.model, request, self.budget_bytes)
+
+    def token_overlap(self, request: OverlapRequest, other: str) -> Iterator[Progress | TokenOverlap]:
+        """Measure which candidate tokens this model and other weights would keep; ends with the record.
+
+        Raises:
+            LabError: this session has no such weights; or see
+                :func:`backend.probes.token_overlap.token_overlap`.
+        """
+        from backend.probes.token_overlap import token_overlap
+
+        if other not in self.others:
+            listed = ", ".join(map(repr, self.others)) or "no others"
+            raise ModelError(
+                f"There are no weights {show(other)} beside {self.model.info.name}; there are {listed}. Load "
+                "them (kvlab with --weights NAME=MODEL) or name others.",
+                field="overlap.other",
+            )
+        yield from token_overlap(self.model, self.others[other].model, request, self.budget_bytes)
+
     def anchor_cost(self, request: AnchorCostRequest) -> Iterator[Progress | AnchorCost]:
         """Measure what pools cost by their size, without a request; ends with the record.
 
@@ -227,6 +294,30 @@ class LabSession:
         from backend.probes.anchor_cost import anchor_cost
 
         yield from anchor_cost(self.model, request, self.budget_bytes, self.engine.clock())
+
+    def write_candidates(
+        self, request: JudgeRequest, *, cancel: threading.Event | None = None
+    ) -> Iterator[Progress | JudgeProblem]:
+        """Let agents write the candidates of the request's one problem; ends with it.
+
+        Raises:
+            LabError: see :func:`backend.judge_live.write`.
+        """
+        from backend.judge_live import write
+
+        yield from write(self.model, request, cancel)
+
+    def judge_problems(
+        self, request: JudgeRequest, *, cancel: threading.Event | None = None
+    ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
+        """Judge problems in several orders, in domains of their own; ends with the record.
+
+        Raises:
+            LabError: see :func:`backend.judge_live.judge`.
+        """
+        from backend.judge_live import judge
+
+        yield from judge(self.model, request, self.budget_bytes, cancel)
 
     def replay(
         self, request: RunRequest, last: int = 20, *, cancel: threading.Event | None = None
@@ -313,6 +404,8 @@ class LabSession:
         values = request.pipeline.check_values(request.values)
         _check_decoding(request.decoding)
         chosen = self._choices(request)
+        if request.gate is not None:
+            check_gate(request.gate, self._at(request, request.pipeline.final).model.info)
         for agent in request.pipeline.order:
             length = self.model.count_tokens(request.pipeline, agent, values)
             self._at(request, agent).check_room(length, self._limit(request, agent), agent)
@@ -428,12 +521,19 @@ class LabSession:
         clock = engine.clock()
         if lane.choice.name not in ("dense", "prefix"):
             spent = lane.flow.led_ms if lane.options.wants_lead_in else lane.flow.base_ms
+            spent = spent if lane.method.needs_bases else {}
             clock.parts["base"] = sum(spent.get(n, 0.0) for n in context.samples)
             clock.parts["gate"], lane.gate_ms = lane.gate_ms, 0.0
+            with clock.part("base"):
+                context = lane.method.layout(context)
         plan = lane.method.plan(context, lane.stream.log, clock)
-        prefill = engine.execute(context.prompt, plan, clock)
-        real = all(isinstance(step.action, Dense) for step in plan.steps)
-        lane.method.observe(Prefilled(context, prefill.cache, real, plan), lane.stream.log)
+        method = lane.method
+        if request.gate is not None and agent == request.pipeline.final:
+            method = GuardedMethod(method, request.gate)
+        prefill = engine.execute(context.prompt, plan, clock, method=method, context=context)
+        plan = prefill.plan
+        real = plan.plain
+        lane.method.observe(Prefilled(context, prefill.cache, real, plan, prefill.hidden), lane.stream.log)
         if request.mode == "pinned":
             if lane.choice.name == "dense":
                 see_offsets(context, prefill.cache, engine)

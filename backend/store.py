@@ -10,17 +10,24 @@ anchor manager and shared KV manager are two views of it.)
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 from backend.kv import KVOffset, KVSegment
+from backend.prefix_tree import PrefixTree
 from backend.rope import Rotation
 from backend.tokens import TokenizedPrompt
 
+if TYPE_CHECKING:
+    from backend.alone import Alone
+
+PREFIX_SHARE = 4  # one part in so many of a log's budget is the most that past prompts may take
 SMALL = 0.1  # the paper finds half of the offset elements to be smaller (appendix 6.4.5)
 
 
@@ -62,7 +69,8 @@ class Observation:
     """One sample of one placeholder.
 
     ``descriptor``: (tokens, hidden) input embeddings, fp32. ``led``: a second base of an outside text, behind
-    its lead-in; only where a method asks for it (see :meth:`backend.flow.Flow.lead_in`).
+    its lead-in; only where a method asks for it (see :meth:`backend.flow.Flow.lead_in`). ``source``: who
+    wrote it, where placeholders are slots that anybody's text may stand in; else empty.
     """
 
     number: int
@@ -73,6 +81,7 @@ class Observation:
     descriptor: Tensor
     offsets: dict[int, SeenOffset] = field(default_factory=dict)
     led: KVSegment | None = None
+    source: str = ""
 
     @property
     def tokens(self) -> int:
@@ -104,6 +113,8 @@ class PromptInContext:
     lone_bases: dict[str, KVSegment] = field(default_factory=dict)  # each segment encoded alone
     rotation: Rotation | None = None
     weights: str = ""  # on which the agent runs; empty: the lab's own
+    alone: Alone | None = None  # encodes texts by themselves, on the agent's weights
+    apart: Mapping[str, KVSegment] = field(default_factory=dict)  # of texts that a method encoded itself
 
     def turned(self, name: str, keys: Tensor) -> Tensor:
         """Position-free keys as they would stand from the place where ``name`` begins in this prompt."""
@@ -125,7 +136,10 @@ class PromptInContext:
 
 
 class ObservationLog:
-    """Observations, prefix bases and past prompts of one trust domain, within a byte budget."""
+    """Observations, prefix bases and past prompts of one trust domain, within a byte budget.
+
+    ``bases``: of outside texts, by their tokens, as long as an observation holds them.
+    """
 
     def __init__(self, domain: str, budget_bytes: int) -> None:
         self.domain = domain
@@ -133,7 +147,9 @@ class ObservationLog:
         self.observations: OrderedDict[int, Observation] = OrderedDict()
         self.prefix_bases: dict[int, dict[str, KVSegment]] = {}
         self.lone_bases: dict[int, dict[str, KVSegment]] = {}
-        self.prompts: OrderedDict[tuple[str, tuple[int, ...]], KVSegment] = OrderedDict()
+        self.alone: OrderedDict[tuple[str, tuple[int, ...]], KVSegment] = OrderedDict()
+        self.prefixes = PrefixTree(budget_bytes // PREFIX_SHARE)
+        self.bases: WeakValueDictionary[tuple[int, ...], KVSegment] = WeakValueDictionary()
         self.next_number = 1
 
     @property
@@ -147,7 +163,8 @@ class ObservationLog:
                 for bases in agents.values()
                 for s in bases.values()
             )
-            + sum(s.bytes for s in self.prompts.values())
+            + self.prefixes.bytes
+            + sum(s.bytes for s in self.alone.values())
         )
 
     def add(
@@ -171,39 +188,26 @@ class ObservationLog:
                 if seen.placeholder.keys.device != place:
                     observation.offsets[agent] = seen.to(place)
 
-    def remember_prompt(
-        self, ids: tuple[int, ...], segment: KVSegment, keep: int = 24, weights: str = ""
-    ) -> None:
-        """Keep a densely prefilled prompt for exact-prefix reuse on the same weights; the oldest go first."""
-        self.prompts[weights, ids] = segment
-        self.prompts.move_to_end((weights, ids))
-        while len(self.prompts) > keep:
-            self.prompts.popitem(last=False)
+    def remember_prompt(self, ids: tuple[int, ...], segment: KVSegment, weights: str = "") -> None:
+        """Keep a densely prefilled prompt, from its first token on, for exact-prefix reuse on the same
+        weights."""
+        self.prefixes.insert((self.domain, weights), ids, segment)
 
-    def longest_prefix(self, ids: tuple[int, ...], weights: str = "") -> tuple[int, KVSegment | None]:
-        """Length and KV of the longest stored token prefix of ``ids``."""
-        best, found = 0, None
-        for (owner, stored), segment in self.prompts.items():
-            if owner != weights:
-                continue
-            length = 0
-            for a, b in zip(stored, ids, strict=False):
-                if a != b:
-                    break
-                length += 1
-            if length > best:
-                best, found = length, segment
-        return best, found
+    def longest_prefix(self, ids: tuple[int, ...], weights: str = "") -> tuple[KVSegment, ...]:
+        """The KV of the longest beginning that ``ids`` shares with a kept prompt, in pieces."""
+        return self.prefixes.longest((self.domain, weights), ids)
 
     def shrink(self, needed: Iterable[int]) -> list[int]:
         """Drop past prompts, then the oldest observations outside ``needed``, then the oldest of all, until
         the budget holds; returns the numbers dropped."""
         keep = set(needed)
         dropped: list[int] = []
+        over = self.bytes - self.budget_bytes
+        if over > 0:
+            self.prefixes.shrink(self.prefixes.bytes - over)
         held = self.bytes
-        while held > self.budget_bytes and self.prompts:
-            _, segment = self.prompts.popitem(last=False)
-            held -= segment.bytes
+        while held > self.budget_bytes and self.alone:
+            held -= self.alone.popitem(last=False)[1].bytes
         for number in sorted(self.observations, key=lambda n: (n in keep, n)):
             if held <= self.budget_bytes:
                 break

@@ -132,6 +132,18 @@ class Match:
     behind: tuple[Weight, ...]
 
 
+def of_those(every: Sequence[Weight], known: Sequence[bool]) -> tuple[Weight, ...]:
+    """Weights of some of the anchors, summing to one among themselves; none where they had no weight."""
+    kept = [w for w, wanted in zip(every, known, strict=True) if wanted]
+    if not kept:
+        return ()
+    keys, values = torch.stack([w.keys for w in kept]), torch.stack([w.values for w in kept])
+    if not (bool((keys.sum(dim=0) > 0).all()) and bool((values.sum(dim=0) > 0).all())):
+        return ()
+    both = zip(keys / keys.sum(dim=0), values / values.sum(dim=0), strict=True)
+    return tuple(Weight(k, v) for k, v in both)
+
+
 def heaviest(sequence: Tensor, top_k: int) -> list[int]:
     """Places of the ``top_k`` heaviest anchors in their order (all for 0)."""
     if not top_k or top_k >= sequence.shape[0]:

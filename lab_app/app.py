@@ -15,6 +15,7 @@ from lab_app import text, web
 from lab_app.gallery import read_gallery
 from lab_app.handlers import Handlers
 from lab_app.page import build_page
+from lab_app.pages import build_pages, navigation
 from lab_app.sessions import Engine, Lab, Model
 from lab_app.theme import theme
 from lab_app.wiring import Wiring
@@ -56,8 +57,10 @@ def build_app(
     with gr.Blocks(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
     ) as blocks:
-        page = build_page(preset, tuple(weights))
-        Wiring(page, handlers).connect(blocks, preset)
+        page = build_page(preset, tuple(weights), navigation)
+        main = Wiring(page, handlers)
+        main.connect(blocks, preset)
+        build_pages(lab, main)
     blocks.queue(api_open=False, max_size=QUEUE_LENGTH, default_concurrency_limit=None)
     return blocks, lab
 

@@ -14,6 +14,10 @@ from backend import __version__
 from backend.errors import LabError, OptionError
 
 if TYPE_CHECKING:
+    from backend.gates import RiskGate
+    from backend.judged import JudgeTable, Share
+    from backend.looped import LoopLine
+    from backend.measured import DocumentStudy
     from backend.methods.registry import OptionField
     from backend.records import MethodChoice
 
@@ -190,7 +194,7 @@ def certify(args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    from backend.batch import Batch, read_rows, run_batch, summarise
+    from backend.batch import Batch, flip_rates, read_rows, run_batch, summarise
     from backend.events import Progress
     from backend.model import load_model
     from backend.presets import load_preset, preset_names, preset_requests, read_requests
@@ -238,9 +242,10 @@ def run(args: argparse.Namespace) -> int:
     if longest is None:
         longest = preset.pipeline.longest_answer
     decoding = Decoding(longest, args.temperature, 1.0, args.seed)
-    request = RunRequest(pipeline, dict(examples[0].values), choices, decoding=decoding)
+    gate = read_gate(args.gate)
+    request = RunRequest(pipeline, dict(examples[0].values), choices, decoding=decoding, gate=gate)
     modes: Any = ("pinned", "free") if args.mode == "both" else (args.mode,)
-    batch = Batch(request, tuple(examples), modes, args.warmup)
+    batch = Batch(request, tuple(examples), modes, args.warmup, args.shadow)
     rows_path = out.with_suffix(".rows.jsonl")
     others = {name: load_model(where, device=args.device) for name, where in parse_weights(args.weights)}
     session = LabSession(model, budget_bytes=args.budget_mb << 20, others=others)
@@ -265,9 +270,16 @@ def run(args: argparse.Namespace) -> int:
         "model": encode(model.info, {}),
         "versions": versions(),
         "summary": summary,
+        "shadow": flip_rates(rows),
     }
     out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print_summary(summary)
+    for line in report["shadow"]:
+        low, high = line["flip_rate_ci"]
+        print(
+            f"{line['mode']} {line['method']}: {line['checked']} of {line['served']} answers checked, "
+            f"{line['flipped']} differ from dense: {line['flip_rate']:.1%} ({low:.1%} to {high:.1%}) of all"
+        )
     print(f"{len(rows)} rows in {rows_path}, summary in {out}")
     return 0
 
@@ -290,10 +302,253 @@ def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     for line in summary:
         found = ("-" if line.get(key) is None else format(line[key], form) for key, form in columns)
         rows.append((line["mode"], called(line["agent"]) if line["agent"] else "all", line["method"], *found))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    print_table(rows, left=3)
+
+
+def print_table(rows: Sequence[Sequence[str]], left: int) -> None:
+    """Rows in columns, the first ``left`` of them flush left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         cells = zip(row, widths, strict=True)
-        print("  ".join(c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(cells)))
+        print("  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(cells)))
+
+
+def read_gate(path: str | None) -> RiskGate | None:
+    """The trained gate of a file, if one is named."""
+    from backend.gates import RiskGate
+
+    return RiskGate.load(Path(path).expanduser()) if path else None
+
+
+def train_gate(args: argparse.Namespace) -> int:
+    from backend.judged import Judged
+    from backend.risk import RiskRequest, sets_of
+    from backend.risk_gate import risk_study
+
+    out = Path(args.out)
+    if not out.name or out.is_dir():
+        raise OptionError(
+            f"--out is {args.out!r}, which names no file. Name one, such as gate.json.", field="out"
+        )
+    request = RiskRequest(args.scoring, args.folds, args.penalty, args.resamples, args.wanted, args.seed)
+    judged = Judged.from_bytes(Path(args.judged).read_bytes())
+    study = risk_study(sets_of(judged), request, judged.model)
+    out.with_suffix(".kvrisk").write_bytes(study.to_bytes())
+    rows: list[tuple[str, ...]] = [("gate", "sets", "safe", "AUC", "95%", "threshold", "kept at it", "")]
+    for index, test in enumerate(study.tests):
+        shares = [f"{int(test.asked.sum())}", f"{int((test.safe & test.asked).sum())}"]
+        if test.gate is None:
+            rows.append((test.target, *shares, "-", "-", "-", "-", test.refused))
+            continue
+        file = out if index == 0 else out.with_name(f"{out.stem}.{index}{out.suffix}")
+        test.gate.save(file)
+        kept = float((test.score >= test.gate.threshold)[test.asked].mean())
+        interval, threshold = f"{test.auc_low:.3f} to {test.auc_high:.3f}", f"{test.gate.threshold:.2f}"
+        rows.append((test.target, *shares, f"{test.auc:.3f}", interval, threshold, f"{kept:.0%}", str(file)))
+    print_table(rows, left=1)
+    print(f"The study is in {out.with_suffix('.kvrisk')}")
+    return 0
+
+
+def judge(args: argparse.Namespace) -> int:
+    from backend.codec import encode
+    from backend.judge_batch import read_problems, run_judging
+    from backend.judge_lab import JudgeLab, check
+    from backend.judge_metrics import counted, heat, table
+    from backend.judged import Judged, JudgedProblem, JudgeRequest, read_orders
+    from backend.model import load_model
+    from backend.records import Decoding
+    from backend.session import versions
+
+    out = Path(args.json)
+    if not out.name or out.is_dir():
+        raise OptionError(
+            f"--json is {args.json!r}, which names no file. Name one, such as judged.json.", field="json"
+        )
+    request = JudgeRequest(
+        regime=args.regime,
+        count=args.problems,
+        seed=args.seed,
+        steps=args.steps,
+        warmup=args.warmup,
+        candidates=args.candidates,
+        criterion=args.criterion,
+        protocol=args.protocol,
+        orders=read_orders(args.orders, args.candidates),
+        methods=parse_methods(args.methods),
+        sampling=Decoding(args.answer_tokens, args.temperature, args.top_p, args.seed),
+        max_new_tokens=args.max_new_tokens,
+        judge=args.model,
+        agents=args.agents or args.model,
+        wording=args.wording,
+        gate=read_gate(args.gate),
+    )
+    check(request)
+    if args.data:
+        request = replace(request, problems=read_problems(Path(args.data), request))
+    model = load_model(args.model, device=args.device)
+    agents = load_model(args.agents, device=args.device) if args.agents else None
+    lab = JudgeLab(model, agents, budget_bytes=args.budget_mb << 20, orders=len(request.orders))
+    if lab.note:
+        print(f"kvlab: note: {lab.note}", file=sys.stderr)
+    rows: list[JudgedProblem] = []
+    judged = Judged(request, model.info, ())
+    for event in run_judging(lab, request, out.with_suffix(".rows.jsonl")):
+        if isinstance(event, Judged):
+            judged = event
+        elif isinstance(event, JudgedProblem):
+            rows.append(event)
+            print_judged(table(Judged(request, model.info, tuple(rows))), len(rows), request.count)
+        elif sys.stderr.isatty():
+            print(f"\r{event.text:<70}", end="", file=sys.stderr, flush=True)
+    lines = table(judged)
+    report = {
+        "request": encode(replace(request, problems=()), {}),
+        "judge": encode(model.info, {}),
+        "agents": encode(lab.agents.info, {}),
+        "versions": versions(),
+        "notes": list(judged.notes),
+        "table": encode(lines, {})["lines"],
+        "heat": {name: heat(counted(judged, name)).tolist() for name in judged.orders},
+    }
+    plain = json.loads(json.dumps(report), parse_constant=lambda _: None)  # JSON knows no NaN
+    out.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    out.with_suffix(".kvjudge").write_bytes(judged.to_bytes())
+    print_table(judge_rows(lines), left=2)
+    print(
+        f"{len(judged.rows)} problems in {out.with_suffix('.rows.jsonl')}, the record in "
+        f"{out.with_suffix('.kvjudge')}, summary in {out}"
+    )
+    return 0
+
+
+def print_judged(lines: JudgeTable, done: int, total: int) -> None:
+    """One line on what was judged so far: JCR and reuse of every method, order by order."""
+    if sys.stderr.isatty():
+        said = [f"{x.order} {x.method} {x.jcr.value:.0%}" for x in lines.lines if x.method != "dense"]
+        print(f"\r{done}/{total} JCR: {', '.join(said)}"[:200], file=sys.stderr, flush=True)
+
+
+def judge_rows(lines: JudgeTable) -> list[tuple[str, ...]]:
+    """The table for people, its heads first: shares with 95% intervals."""
+
+    def shown(share: Share) -> str:
+        return "-" if share.of == 0 else f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"
+
+    rows: list[tuple[str, ...]] = [
+        ("order", "method", "final answer right", "selection right", "JCR", "blocks reused", "unread",
+         "near ties", "same text", "none and slots taken"),
+    ]  # fmt: skip
+    for x in lines.lines:
+        picked = " ".join("-" if p.of == 0 else f"{p.value:.0%}" for p in x.picks)
+        shares = [shown(s) for s in (x.accuracy, x.selection, x.jcr, x.blocks)]
+        rows.append((x.order, x.method, *shares, str(x.failures), str(x.near_ties), str(x.twins), picked))
+    return rows
+
+
+def hypotheses(args: argparse.Namespace) -> int:
+    from backend.codec import encode
+    from backend.hypotheses import HypothesesRecord, HypothesesRequest, precision_recall, verdicts
+    from backend.model import load_model
+    from backend.probes.hypotheses import hypotheses as measure
+    from backend.session import versions
+
+    out = Path(args.json)
+    if not out.name or out.is_dir():
+        raise OptionError(
+            f"--json is {args.json!r}, which names no file. Name one, such as segments.json.", field="json"
+        )
+    request = HypothesesRequest(
+        episodes=args.episodes, turns=args.turns, memory=args.memory, seed=args.seed, grid=args.grid,
+        reruns=args.reruns, candidates=args.candidates, max_new_tokens=args.max_new_tokens,
+        common=parse_methods(f"segments:{args.segments}")[0].options,
+    )  # fmt: skip
+    rows_path = out.with_suffix(".rows.jsonl")
+    for event in measure(load_model(args.model, device=args.device), request, rows_path):
+        if isinstance(event, HypothesesRecord):
+            record = event
+        elif sys.stderr.isatty():
+            print(f"\r{event.text:<70}", end="", file=sys.stderr, flush=True)
+    found = verdicts(record)
+    report = {
+        "request": encode(request, {}),
+        "model": encode(record.model, {}),
+        "versions": versions(),
+        "verdicts": [encode(verdict, {}) for verdict in found],
+        "precision_recall": precision_recall(record),
+    }
+    out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    out.with_suffix(".kvhypotheses").write_bytes(record.to_bytes())
+    for verdict in found:
+        print(f"{verdict.name} {verdict.word}: {verdict.claim}\n   {verdict.reason}")
+    print(f"{len(record.live)} turns in {rows_path}, verdicts in {out}")
+    return 0
+
+
+def loop(args: argparse.Namespace) -> int:
+    from backend.agent_loop import run_loop
+    from backend.codec import encode
+    from backend.looped import LoopRecord, LoopRequest, summary
+    from backend.model import load_model
+    from backend.session import LabSession, versions
+
+    out = Path(args.json)
+    if not out.name or out.is_dir():
+        raise OptionError(
+            f"--json is {args.json!r}, which names no file. Name one, such as loop.json.", field="json"
+        )
+    modes: Any = ("pinned", "free") if args.mode == "both" else (args.mode,)
+    request = LoopRequest(
+        parse_methods(args.methods), args.episodes, args.turns, modes, args.memory, args.seed,
+        args.max_new_tokens,
+    )  # fmt: skip
+    model = load_model(args.model, device=args.device)
+    session = LabSession(model, budget_bytes=args.budget_mb << 20)
+    rows_path = out.with_suffix(".rows.jsonl")
+    for event in run_loop(session, request, rows_path):
+        if isinstance(event, LoopRecord):
+            record = event
+        elif sys.stderr.isatty():
+            said = f"{event.text} ({event.done} of {event.total})"
+            print(f"\r{said:<70}", end="", file=sys.stderr, flush=True)
+    lines = summary(record)
+    report = {
+        "request": encode(request, {}),
+        "model": encode(model.info, {}),
+        "versions": versions(),
+        "summary": [encode(line, {}) for line in lines],
+    }
+    out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    out.with_suffix(".kvloop").write_bytes(record.to_bytes())
+    print_loop(lines)
+    print(f"rows in {rows_path}, the record in {out.with_suffix('.kvloop')}, summary in {out}")
+    return 0
+
+
+def print_loop(lines: Sequence[LoopLine]) -> None:
+    """The summary of an agent loop as a table for people."""
+    from backend.records import PROVENANCE
+
+    rows: list[tuple[str, ...]] = [
+        ("mode", "method", "episodes", "right", "95%", "behind dense, 95%", "turns", "tokens reused",
+         "TTFT ms", "faster", "KL first", "KL 95%", "under 0.1", *PROVENANCE),
+    ]  # fmt: skip
+
+    def number(value: float, form: str) -> str:
+        return "-" if value != value else format(value, form)
+
+    for x in lines:
+        rows.append(
+            (
+                x.mode, x.method, str(x.episodes), f"{x.right / x.known:.1%}" if x.known else "-",
+                f"{x.right_low:.0%} to {x.right_high:.0%}",
+                " ".join(number(v, ".1%") for v in x.behind), f"{x.turns:.1f}",
+                f"{x.reused:.1%} ± {number(x.reused_half, '.1%')}", f"{x.ttft_ms:.1f}",
+                f"{number(x.ratio, '.2f')}×", number(x.kl, ".4f"), number(x.kl_high, ".4f"),
+                number(x.near, ".0%"), *(f"{share:.0%}" for share in x.provenance),
+            )
+        )  # fmt: skip
+    print_table(rows, left=2)
 
 
 def bench(args: argparse.Namespace) -> int:
@@ -330,6 +585,107 @@ def train_embedded(args: argparse.Namespace) -> int:
     )
     print(f"The model is in {export}")
     return 0
+
+
+def train_links(args: argparse.Namespace) -> int:
+    from dataclasses import fields
+
+    from backend.embedded.linking.train import LinkRecipe
+    from backend.embedded.linking.train import train_links as train
+    from backend.model import load_model
+
+    given = {f.name: getattr(args, f.name) for f in fields(LinkRecipe)}
+    recipe = LinkRecipe(**{name: value for name, value in given.items() if value is not None})
+    model = load_model(args.model, device=args.device, dtype="fp32")
+    file = train(
+        model,
+        Path(args.out).expanduser(),
+        recipe,
+        stop_after_steps=args.stop_after_steps,
+        report=lambda row: print(json.dumps(row), flush=True),
+    )
+    print(f"{recipe.label} is in {file}; run on it as --model {args.model}+{file}")
+    return 0
+
+
+def documents(args: argparse.Namespace) -> int:
+    from backend.batch import read_rows
+    from backend.events import Progress
+    from backend.measured import DocumentSpeed
+    from backend.model import load_model
+    from backend.probes.document_speed import document_speed
+    from backend.probes.document_study import ask, gathered
+
+    out = Path(args.out)
+    if not out.name or out.is_dir():
+        raise OptionError(
+            f"--out is {args.out!r}, which names no file. Name one, such as study.kvdoc.", field="out"
+        )
+    models = [load_model(args.model, device=args.device)]
+    models += [load_model(f"{args.model}+{name}", device=args.device) for name in args.links]
+    speed = None
+    rows_path = out.with_suffix(".rows.jsonl")
+
+    def said(event: Progress) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{event.text:<70}", end="", file=sys.stderr, flush=True)
+
+    for event in ask(models, args.questions, args.seed, rows_path):
+        said(event)
+    if args.lengths:
+        timed = models[0]
+        if args.shape:
+            from backend.bench import random_model
+
+            timed = random_model(args.shape, args.device)
+        for step in document_speed(timed, args.lengths, args.repeats, args.source):
+            if isinstance(step, DocumentSpeed):
+                speed = step
+            else:
+                said(step)
+    study = gathered(models, args.questions, args.seed, read_rows(rows_path), speed)
+    out.write_bytes(study.to_bytes())
+    print_documents(study)
+    print(f"rows in {rows_path}, the study in {out}")
+    return 0
+
+
+def print_documents(study: DocumentStudy) -> None:
+    """A study of documents as tables for people."""
+    floor, ceiling = "PromptCache", study.labels[0]
+    head = ("arm", "right", "of", "share", "95%", "own dense", "gap recovered", "TTFT ms", "forwarded")
+    rows: list[tuple[str, ...]] = [head]
+    for index, label in enumerate(study.labels):
+        good, seen, low, high = study.share(label)
+        own = study.own_dense(label)
+        gap = None if label in (floor, ceiling) else study.recovered(label, floor, ceiling)
+        asked = study.correct[index] >= 0
+        own_good, own_seen = study.share(own)[:2] if own else (0, 0)
+        rows.append(
+            (
+                label, str(good), str(seen), f"{good / max(1, seen):.1%}", f"{low:.1%} to {high:.1%}",
+                f"{own_good / own_seen:.1%}" if own_seen else "-",
+                "-" if gap is None else f"{gap[0]:.0%} ({gap[1]:.0%} to {gap[2]:.0%})",
+                f"{_median(study.ttft_ms[index][asked]):.1f}",
+                f"{_median(study.forwarded_tokens[index][asked]):.0f}",
+            )
+        )  # fmt: skip
+    speed = study.speed
+    print_table(rows, left=1)
+    if speed is None:
+        return
+    times: list[tuple[str, ...]] = [("TTFT ms (of it loading)", *(f"{n:,} tokens" for n in speed.lengths))]
+    for index, name in enumerate(speed.names):
+        pairs = zip(speed.ttft_ms[index], speed.load_ms[index], strict=True)
+        times.append((name, *(f"{whole:.1f} ({load:.1f})" for whole, load in pairs)))
+    print(f"\n{speed.documents} documents, KV from {speed.source}, {speed.model.name}, {speed.model.device}")
+    print_table(times, left=1)
+
+
+def _median(values: Any) -> float:
+    import statistics
+
+    return statistics.median(values.tolist()) if len(values) else float("nan")
 
 
 def evaluate_embedded(args: argparse.Namespace) -> int:
@@ -409,9 +765,97 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--temperature", type=float, default=0.0)
     sub.add_argument("--max-new-tokens", type=int, help="the longest answer; else each agent's own limit")
+    sub.add_argument("--gate", metavar="FILE", help="a trained risk gate, which the judge's reuse must pass")
+    sub.add_argument(
+        "--shadow", type=float, default=0.0, metavar="SHARE",
+        help="share of requests whose last answer is checked against dense afterwards, such as 0.1",
+    )  # fmt: skip
     sub.add_argument("--budget-mb", type=int, default=4096)
     sub.add_argument(
         "--json", required=True, metavar="OUT", help="where to write the summary; rows go beside it"
+    )
+
+    sub = add("judge", judge, "Put candidates before a judge in several orders, under several methods.")
+    sub.add_argument("--regime", default="parallel", help="parallel, progressive, or typed")
+    sub.add_argument("--problems", type=int, default=20)
+    sub.add_argument("--warmup", type=int, default=0, help="problems before them that only fill the pools")
+    sub.add_argument("--candidates", type=int, default=4)
+    sub.add_argument("--steps", type=int, default=2, help="calculations in a drawn problem; 0 is any number")
+    sub.add_argument("--criterion", default="right", help="what the judge selects by")
+    sub.add_argument("--protocol", default="joint", help="joint, pairwise, selection, or rewriting")
+    sub.add_argument("--orders", default="identity,shuffle:0", help="as in identity,shuffle:0, or all")
+    sub.add_argument(
+        "--methods",
+        default="dense,naive,kvcomm,palkv,slotaligned",
+        help="as in dense,naive,kvcomm:fresh=text@label",
+    )
+    sub.add_argument(
+        "--data", help="JSON lines: questions, typed candidates, or the rows of an earlier batch"
+    )
+    sub.add_argument("--model", default="embedded", help="the judge's")
+    sub.add_argument("--agents", help="the execution agents' model, if another than the judge's")
+    sub.add_argument("--wording", default="embedded", help="embedded, or general for other models")
+    sub.add_argument("--gate", metavar="FILE", help="a trained risk gate, which reuse must pass")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--temperature", type=float, default=1.0, help="of the agents; the judge is greedy")
+    sub.add_argument("--top-p", type=float, default=1.0)
+    sub.add_argument("--answer-tokens", type=int, default=96, help="the longest candidate")
+    sub.add_argument("--max-new-tokens", type=int, default=160, help="the judge's longest answer")
+    sub.add_argument("--budget-mb", type=int, default=4096)
+    sub.add_argument(
+        "--json", required=True, metavar="OUT", help="where to write the summary; rows go beside it"
+    )
+
+    sub = add("train-gate", train_gate, "Train and test risk gates on a judged batch.")
+    sub.add_argument("judged", metavar="FILE.kvjudge", help="the record that kvlab judge wrote")
+    sub.add_argument("--out", required=True, metavar="FILE.json", help="the gate; other ones go beside it")
+    sub.add_argument("--scoring", choices=("number", "choice", "text", "code"), default="number",
+                     help="how a candidate's answer is read off")  # fmt: skip
+    sub.add_argument("--folds", type=int, default=5)
+    sub.add_argument("--penalty", type=float, default=1.0, help="on the squared weights")
+    sub.add_argument("--resamples", type=int, default=1000, help="of the problems, for the interval")
+    sub.add_argument("--wanted", type=float, default=0.95, help="JCR that the threshold is chosen for")
+    sub.add_argument("--seed", type=int, default=0)
+
+    sub = add("loop", loop, "Run a ReAct agent with tools, turn by turn, under several methods.")
+    sub.add_argument("--methods", default="dense,prefix,naive,segments", help="as for run")
+    sub.add_argument("--episodes", type=int, default=20)
+    sub.add_argument("--turns", type=int, default=8, help="the most of an episode")
+    sub.add_argument("--mode", choices=("pinned", "free", "both"), default="both")
+    sub.add_argument("--memory", type=int, default=25, help="episodes until the store begins empty again")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--max-new-tokens", type=int, default=48, help="the longest turn")
+    sub.add_argument("--model", default="embedded", help="'embedded', a folder in hub layout, or a hub id")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    sub.add_argument("--budget-mb", type=int, default=4096)
+    sub.add_argument(
+        "--json", required=True, metavar="OUT", help="where to write the summary; rows and record lie beside"
+    )
+
+    sub = add("hypotheses", hypotheses, "Decide the four hypotheses of segment reuse by an agent loop.")
+    sub.add_argument("--episodes", type=int, default=100)
+    sub.add_argument("--turns", type=int, default=8, help="the most of an episode")
+    sub.add_argument("--memory", type=int, default=25, help="episodes until the stores begin empty again")
+    sub.add_argument(
+        "--grid",
+        choices=("none", "one at a time", "full"),
+        default="one at a time",
+        help="which settings of layers, halo, tau and context are measured on dense's turns",
+    )
+    sub.add_argument(
+        "--segments",
+        default="minimum_tokens=12+maximum_tokens=256+window_tokens=32+shingle=4",
+        help="options of segment reuse in every condition (as behind segments: in --methods)",
+    )
+    sub.add_argument("--reruns", type=int, default=5, help="first episodes, run five times with sampling")
+    sub.add_argument("--candidates", type=int, default=4, help="segments of a prompt grafted alone")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--max-new-tokens", type=int, default=48, help="the longest turn")
+    sub.add_argument("--model", default="embedded", help="'embedded', a folder in hub layout, or a hub id")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    sub.add_argument(
+        "--json", required=True, metavar="OUT", help="where to write the verdicts; rows and record lie beside"
     )
 
     sub = add("bench", bench, "Measure time to first token, dense against reuse, in one run.")
@@ -439,6 +883,40 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--check-every", type=int, default=2000, help="steps between two checks of what the model can do"
     )
+
+    sub = add("train-links", train_links, "Train link tokens for separately encoded documents (KVLink).")
+    sub.add_argument("--model", default="embedded", help="whose weights they belong to")
+    sub.add_argument("--out", required=True, metavar="FILE.safetensors")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    sub.add_argument("--links", type=int, help="link tokens behind each document (5)")
+    sub.add_argument("--no-edges", dest="edges", action="store_false", default=None,
+                     help="no KV-START and KV-END; with --links 0 this is Block-Attention")  # fmt: skip
+    sub.add_argument("--rank", type=int, help="of the weights' deltas (32); 0 trains the link tokens alone")
+    sub.add_argument("--steps", type=int, help="of training (3000)")
+    sub.add_argument("--batch", type=int, help="examples in a step (32)")
+    sub.add_argument("--rate", type=float, help="learning rate of the deltas (0.001)")
+    sub.add_argument("--embedding-rate", type=float, help="learning rate of the link tokens (0.01)")
+    sub.add_argument("--warmup-steps", type=int)
+    sub.add_argument("--decay-share", type=float, help="last part of the steps, where the rates fall to 0")
+    sub.add_argument("--mixture", help="lab, paper, no-summary, no-conversation, qa-only or no-dense")
+    sub.add_argument("--compression", help="of documents: none, drop or anchors")
+    sub.add_argument("--compressed", type=float, help="share of a document's tokens taken away (0.5)")
+    sub.add_argument("--chunk-tokens", type=int, help="text tokens that share one set of anchors (100)")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--stop-after-steps", type=int, help="end early; the same command goes on from there")
+
+    sub = add("documents", documents, "Two-hop questions over documents that are encoded apart (KVLink).")
+    sub.add_argument("--model", default="embedded", help="the base")
+    sub.add_argument("--links", action="append", default=[], metavar="NAME",
+                     help="weights trained for it: a shipped name, or a file; may be repeated")  # fmt: skip
+    sub.add_argument("--questions", type=int, default=500)
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--lengths", type=int, nargs="*", default=[], help="time documents of so many tokens")
+    sub.add_argument("--shape", help="time a model of random weights instead: smollm2-135m or llama-8b")
+    sub.add_argument("--repeats", type=int, default=20, help="of each timing")
+    sub.add_argument("--source", choices=("memory", "disk"), default="memory", help="where the KV is kept")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    sub.add_argument("--out", required=True, metavar="FILE", help="the study; rows go beside it")
 
     sub = add("evaluate-embedded", evaluate_embedded, "Held-out exact match of the embedded model, by task.")
     sub.add_argument("--model", default="embedded")

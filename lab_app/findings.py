@@ -25,7 +25,8 @@ class Standing:
     kind: str  # as in viz.verdict: nothing, same, text, answer
     error: float | None  # mean relative error of the tokens taken from a cache, keys and values
     kl: float | None  # mean KL of the first token over agents, nats
-    corrected: bool
+    corrected: bool  # by offsets or by computing tokens again
+    again: bool  # by computing tokens again
     answer: str | None
 
 
@@ -38,7 +39,8 @@ def standings(record: RunRecord) -> list[Standing]:
         out.append(
             Standing(
                 label, looks[label].name, compare(record, label).kind, _mean_error(found),
-                float(np.mean(kls)) if kls else None, any((o.actions == 2).any() for o in found),
+                float(np.mean(kls)) if kls else None, any((o.actions >= 2).any() for o in found),
+                any((o.actions == 3).any() for o in found),
                 record.outcome(final_agent(record), label).answer,
             )
         )  # fmt: skip
@@ -161,9 +163,10 @@ def _corrected(better: Standing, plain: Standing) -> str:
             f"{term('KL')} of the first token {number(plain.kl, 2)} to <b>{number(better.kl, 2)}</b> nats"
         )
     nearer = _distance(better) < _distance(plain)
+    how = "Computing some tokens again" if better.again else "Correcting the copies with anchors"
     kept, lost = better.kind != "answer", plain.kind == "answer"
     if kept and lost:
-        said = f"Correcting the copies with anchors: {name} kept the answer that {other} lost"
+        said = f"{how}: {name} kept the answer that {other} lost"
         said += "" if nearer or not moved else ", though on average it is not nearer to dense"
     elif lost:
         said = f"Not this correction: under {name} the answer changed too" + (
@@ -171,7 +174,7 @@ def _corrected(better: Standing, plain: Standing) -> str:
         )
     elif kept:
         said = (
-            f"Correcting the copies with anchors brings {name} nearer to dense than {other}"
+            f"{how} brings {name} nearer to dense than {other}"
             if nearer
             else (f"Nothing: the answer held, and {name}’s correction is not nearer to dense than {other}")
         )

@@ -62,6 +62,7 @@ class Form:
     every_profile: tuple[str, ...] = ()
     turns: Any = None  # as the scenario ships
     weights: tuple[str, ...] = ()  # of each agent, empty: the lab's own; where none is given, as it ships
+    attention: bool = False
 
 
 def find_preset(name: object) -> Preset:
@@ -123,8 +124,8 @@ def read_number(value: Any, label: str, low: float, high: float, whole: bool, wh
     return int(value) if whole else float(value)
 
 
-def read_methods(form: Form) -> tuple[MethodChoice, ...]:
-    """The chosen methods with checked options, dense first, and the ablations asked for."""
+def read_methods(form: Form, most: int = MOST_COLUMNS) -> tuple[MethodChoice, ...]:
+    """The chosen methods with checked options, dense first, and the ablations asked for; up to ``most``."""
     from backend.methods.registry import make_options, method_names
 
     for name in form.methods:
@@ -151,19 +152,19 @@ def read_methods(form: Form) -> tuple[MethodChoice, ...]:
             out += ablations(name, options)
     if problems:
         raise Problems(problems)
-    if len(out) > MOST_COLUMNS:
-        raise too_many(form, out)
+    if len(out) > most:
+        raise too_many(form, out, most)
     return tuple(out)
 
 
-def too_many(form: Form, out: Sequence[MethodChoice]) -> OptionError:
+def too_many(form: Form, out: Sequence[MethodChoice], most: int) -> OptionError:
     """Says where the columns come from, beside the switches that add them if there are any."""
     bare = len({choice.name for choice in out})
     adding = [name for name in (*form.every_profile, *form.ablate) if name in form.methods]
     more = f", and {len(out) - bare} by “Also run”" if len(out) > bare else ""
     remedy = "Turn one of these switches off, or leave a method out." if more else "Leave a method out."
     return OptionError(
-        f"That makes {len(out)} columns ({bare} methods with dense{more}); up to {MOST_COLUMNS} can be "
+        f"That makes {len(out)} columns ({bare} methods with dense{more}); up to {most} can be "
         f"compared. {remedy}",
         field=f"{adding[0]}.columns" if more else "methods",
     )
@@ -266,7 +267,7 @@ def read_request(form: Form, example: Example | None = None) -> RunRequest:
     same = example is not None and all(values.get(k) == v for k, v in example.values.items())
     return RunRequest(
         pipeline, values, methods, "free" if form.mode == "free" else "pinned", decoding,
-        expected=example.answer if same and example is not None else None,
+        expected=example.answer if same and example is not None else None, probe_attention=form.attention,
     )  # fmt: skip
 
 

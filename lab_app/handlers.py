@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.errors import LabError, PromptError, RunCancelled
-from backend.events import Event, Progress, RunDone, TextSoFar
+from backend.events import Event, Progress
 from backend.presets import Example, Preset, preset_requests
 from backend.prompts import Pipeline, agent_and_turn, notices
 from backend.records import RunRecord, RunRequest
@@ -26,16 +26,15 @@ from lab_app import form as forms
 from lab_app import html, text
 from lab_app.form import Form, Problem, Problems
 from lab_app.gallery import Gallery, as_checked, checked_settings
+from lab_app.live import REDRAW_SECONDS, live
 from lab_app.maps import MAPS
 from lab_app.results import choices, drawing, results
 from lab_app.sessions import Lab, Visit
-from viz.comparison import live_html
 from viz.tally import Count, count, tally_html
 from viz.words import plural
 
 LOG = logging.getLogger("lab_app")
 VALUE_SLOTS, AGENT_SLOTS = 12, 8
-REDRAW_SECONDS = 0.2
 MAP_SECONDS = 90.0  # a first UMAP takes up to a minute on a slow machine
 Update = dict[str, Any]
 
@@ -311,11 +310,7 @@ class Handlers:
         self, visit: Visit, form: Form, work: Callable[[threading.Event], Iterator[Update]]
     ) -> Iterator[Update]:
         if visit.cancel is not None:
-            yield {
-                "status": html.status(
-                    "A run of this page is still going on. Wait for it or press Cancel.", "busy"
-                )
-            }
+            yield {"status": html.status(text.RUN_ELSEWHERE, "busy")}
             return
         cancel = visit.cancel = threading.Event()
         try:
@@ -339,23 +334,7 @@ class Handlers:
             yield {"running": False}
 
     def _stream(self, visit: Visit, request: RunRequest, events: Iterator[Event]) -> Iterator[Update]:
-        labels = [m.label for m in request.methods]
-        texts: dict[tuple[int, str], str] = {}
-        said, done, total, drawn = "Starting", 0, 1, 0.0
-        for event in events:
-            if isinstance(event, RunDone):
-                visit.keep(event.record)
-                return
-            if isinstance(event, TextSoFar):
-                texts[(event.agent, event.method)] = event.text
-            elif isinstance(event, Progress):
-                said, done, total = event.text, event.done, event.total
-            if time.monotonic() - drawn >= REDRAW_SECONDS:
-                drawn = time.monotonic()
-                yield {
-                    "status": html.status(said, "running", done, total),
-                    "comparison": live_html(request.pipeline, labels, texts, said, done, total),
-                }
+        visit.keep((yield from live(request, events)))
 
     def cancel(self, visit: Visit) -> Update:
         """Ask the run to stop at its next step."""

@@ -261,13 +261,13 @@ def verdict_card(
     )
 
 
-def empty_card() -> str:
+def empty_card(said: str = text.EMPTY_VERDICT, help_: str = text.EMPTY_HELP) -> str:
     """Before the first run."""
     return (
         f'<section class="kv-verdict kv-verdict-empty" aria-label="{text.QUESTION_1}">'
         f'<p class="kv-eyebrow">{text.QUESTION_1}</p><p class="kv-verdict-sentence">'
-        f'<strong class="kv-verdict-head">{text.EMPTY_VERDICT}</strong>'
-        f'<span class="kv-verdict-rest">{text.EMPTY_HELP}</span></p></section>'
+        f'<strong class="kv-verdict-head">{said}</strong>'
+        f'<span class="kv-verdict-rest">{help_}</span></p></section>'
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,10 +74,13 @@ def section(title: str, name: str, **extra: Any) -> gr.Column:
     return group
 
 
-def build_page(preset: str, weights: tuple[str, ...] = ()) -> Page:
-    """All widgets, inside the current ``gr.Blocks``."""
+def build_page(
+    preset: str, weights: tuple[str, ...] = (), navigation: Callable[[], Any] = lambda: None
+) -> Page:
+    """All widgets, inside the current ``gr.Blocks``; ``navigation`` makes the links to the other pages."""
     page = Page(weights=weights)
     page.add(session=gr.State(""), topbar=block("topbar", html.topbar(None)))
+    navigation()
     with gr.Row(elem_id="kv-frame"):
         with gr.Column(elem_id="kv-bench", scale=0, min_width=0):
             with gr.Column(elem_id="kv-bench-scroll"):
@@ -202,7 +206,14 @@ def build_bench(page: Page, preset: str) -> None:
                 label="Mode",
                 container=False,
                 elem_id="kv-mode",
-            )
+            ),
+            attention=gr.Checkbox(
+                False,
+                label=text.ATTENTION,
+                info=text.ATTENTION_HELP,
+                elem_id="kv-attention",
+                elem_classes="kv-option kv-kind-bool",
+            ),
         )
         with gr.Row(elem_classes="kv-numbers"):
             page.add(

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from backend.errors import LabError
 from backend.events import Event, Progress
 from backend.gallery import GalleryEntry
+from backend.judged import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
 from backend.measured import (
     AnchorCost,
     AnchorCostRequest,
@@ -29,7 +30,7 @@ from backend.measured import (
 )
 from backend.presets import Example
 from backend.prompts import Pipeline
-from backend.records import ModelInfo, PoolState, RunRecord, RunRequest
+from backend.records import ModelInfo, Outcome, PoolState, RunRecord, RunRequest
 
 IDLE_SECONDS = 2 * 3600.0
 MOST_VISITS = 64
@@ -39,8 +40,14 @@ KEPT_RECORDS = 6
 class Engine(Protocol):
     """What the page needs of an engine session."""
 
-    def run(self, request: RunRequest, *, cancel: threading.Event | None = None) -> Iterator[Event]:
-        """Events, the last one a finished record."""
+    def run(
+        self,
+        request: RunRequest,
+        *,
+        cancel: threading.Event | None = None,
+        ends: Callable[[Outcome], bool] | None = None,
+    ) -> Iterator[Event]:
+        """Events, the last one a finished record; ``ends`` says of an outcome that no agent follows it."""
 
     def warm_up(
         self, request: RunRequest, examples: Any, *, cancel: threading.Event | None = None
@@ -60,6 +67,16 @@ class Engine(Protocol):
         self, request: RunRequest, last: int, *, cancel: threading.Event | None = None
     ) -> Iterator[Progress | Replay]:
         """Progress, then the record of past requests under the request's methods."""
+
+    def write_candidates(
+        self, request: JudgeRequest, *, cancel: threading.Event | None = None
+    ) -> Iterator[Progress | JudgeProblem]:
+        """Progress, then the request's one problem with candidates that agents wrote."""
+
+    def judge_problems(
+        self, request: JudgeRequest, *, cancel: threading.Event | None = None
+    ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
+        """Progress and what is finished, then the record of all judged problems."""
 
     def estimate(self, request: RunRequest, count: int = 1) -> Any:
         """``.seconds``, ``.bytes`` and ``.tokens`` of ``count`` runs."""
@@ -131,16 +148,19 @@ class Visit:
     study_token: int = -1  # of the study's text, chosen for all its figures; -1: the usual one
     priced: tuple[str, AnchorCost] | None = None  # the last measurement of pools, by its download token
     replayed: tuple[str, Replay] | None = None  # the last replay, by its download token
+    judged: tuple[str, Judged] | None = None  # the last judged problems, by their download token
     maps_asked: int = 0  # the last one wins: another choice makes an earlier map old
+    pages: dict[str, Any] = field(default_factory=dict)  # what the other pages remember, by their keys
     used: float = field(default_factory=time.monotonic)
 
-    def keep(self, record: RunRecord) -> str:
-        """Remember a record; the token that downloads it."""
+    def keep(self, record: RunRecord, show: bool = True) -> str:
+        """Remember a record, and ``show`` it on the pipeline's page; the token that downloads it."""
         token = secrets.token_urlsafe(18)
         self.records[token] = record
-        while len(self.records) > KEPT_RECORDS:
-            self.records.popitem(last=False)
-        self.shown = token
+        self.shown = token if show else self.shown
+        for old in list(self.records)[: max(0, len(self.records) - KEPT_RECORDS)]:
+            if old != self.shown:
+                del self.records[old]
         return token
 
     def measure(self, record: ProximityRecord) -> None:
@@ -155,6 +175,11 @@ class Visit:
     def keep_replay(self, record: Replay) -> None:
         """Remember a replay in the place of the one before."""
         self.replayed = (secrets.token_urlsafe(18), record)
+
+    def keep_judged(self, record: Judged) -> str:
+        """Remember judged problems in the place of those before; the token that downloads them."""
+        self.judged = (secrets.token_urlsafe(18), record)
+        return self.judged[0]
 
     def study(self, record: OffsetStudy) -> None:
         """Remember a study of offsets in the place of the one before."""
@@ -251,6 +276,12 @@ class Lab:
         """A replay by its download token."""
         with self._guard:
             held = [v.replayed for v in self._visits.values() if v.replayed is not None]
+        return next((record for known, record in held if known == token), None)
+
+    def judged(self, token: str) -> Judged | None:
+        """Judged problems by their download token."""
+        with self._guard:
+            held = [v.judged for v in self._visits.values() if v.judged is not None]
         return next((record for known, record in held if known == token), None)
 
     @contextmanager

@@ -6,6 +6,9 @@ NAME = "KV Reuse Lab"
 TITLE = "KV Reuse Lab: what cache reuse does to a pipeline of agents"
 TAGLINE = "what cache reuse does to a pipeline of agents"
 
+PAGES = "Pages"
+PIPELINE = "Pipeline"
+
 SCENARIO = "Scenario"
 CHECKED = "Checked examples of all scenarios"
 EFFECTS = {"flip": "Reuse flips this", "harmless": "Reuse is harmless here"}
@@ -74,10 +77,18 @@ EMPTY_HELP = (
     "Press Run on the left: the agents answer the question once with every prompt read in full (dense), and "
     "once more with each reuse method. The difference appears here."
 )
+ATTENTION = "Record attention"
+ATTENTION_HELP = (
+    "Which of the texts an agent looks at when it writes its first token and when it names a candidate. "
+    "Costs one more reading of the answer per method, outside of the times shown."
+)
 EDITED = "The bench was edited since this run, so the results below belong to the earlier input."
 AGAIN = "Run again"
 FIRST_RUN = "This is a saved run. Press Run to make your own, or open another record below."
 OPENED = "Opened a saved record. The bench on the left keeps what you typed."
+RUN_ELSEWHERE = (
+    "Another run of yours is still going on, here or on another page. Wait for it or press Cancel there."
+)
 CANCELLED = "Stopped. The results below are from the run before."
 UNEXPECTED = (
     "The lab met an error that it did not expect ({kind}). Nothing you typed is lost. Try again, or change "
@@ -92,6 +103,105 @@ WAITING = "Another run has the model: {before} before you."
 
 NOTHING_RUN = "Nothing to look at yet"
 NOTHING_RUN_HELP = "Press Run on the left. This tab then shows the run."
+
+METHODS_ELSEWHERE = "Dense always runs beside them. Their options are those set on the Pipeline page."
+CARD_ADD = "Add a {noun}"
+CARD_SHUFFLE = "Shuffle"
+CLOSER = "Look closer"
+GONE = "The server no longer holds this run. Run it again."
+EXAMPLE = "Example"
+EXAMPLE_NEXT = "Next example"
+
+DOCUMENTS = "Documents"
+DOCUMENTS_TITLE = "Documents and a question"
+DOCUMENTS_HELP = (
+    "Each document is encoded once, alone. Whatever the question and the order, its cache is then copied "
+    "into the prompt; the methods differ in what they do about the context that it has not seen."
+)
+DOCUMENTS_QUESTION = "Did reuse change the answer?"
+DOCUMENTS_TABLE = "What was done with each document?"
+DOCUMENTS_STRIP = "Where in the prompt?"
+DOCUMENTS_EMPTY = "Nothing has been read here yet."
+DOCUMENTS_EMPTY_HELP = (
+    "Press Run on the left: a reader answers the question once with every document read in full (dense), and "
+    "once more with each chosen method. Then shuffle the documents or ask something else, and run again: "
+    "what was encoded once is known."
+)
+DOCUMENTS_EDITED = "Edited since this run, so the results below belong to the earlier input."
+DOCUMENTS_CLOSER_HELP = "Errors by layer, offsets, timing and the saved record of this run are there."
+DOCUMENT_EMPTY = "Document {number} is empty. Write a text, or remove it."
+
+JUDGE = "Judge"
+JUDGE_TITLE = "What is judged"
+JUDGE_HELP = (
+    "A judge reads candidate answers and selects. Its cache of each candidate can be copied from where the "
+    "candidate was written; then the candidates have never met."
+)
+JUDGE_CRITERION = "The judge selects"
+JUDGE_CRITERIA = {
+    "right": "the first right one",
+    "all": "all right ones",
+    "corrects": "the first that corrects an earlier one",
+    "differs": "the first that differs from candidate 1",
+    "closest": "the one closest to candidate 1",
+    "majority": "the majority",
+}
+JUDGE_EXPECTED = "Known answer"
+JUDGE_CANDIDATES = "Candidates"
+JUDGE_SOURCES = {
+    "typed": "Typed",
+    "progressive": "One after the other",
+    "parallel": "Independently",
+}
+JUDGE_SOURCE_HELP = {
+    "typed": "Typed texts were written by nobody, so each is encoded alone.",
+    "progressive": "Agents write them, each reading those before it. Their own caches are what is reused.",
+    "parallel": "Agents write them without seeing each other. Their own caches are what is reused.",
+}
+JUDGE_WRITE = "Write them"
+JUDGE_WROTE = "Written by the model. Press Run to judge them."
+JUDGE_CHANGED = (
+    "These are not (or no longer) what the model wrote in this way, so they count as typed: each is encoded "
+    "alone. “Write them” makes new ones."
+)
+JUDGE_ORDERS = "Orders"
+JUDGE_ORDER_KINDS = {"identity": "As they stand", "shuffle": "And shuffled", "all": "Every order"}
+JUDGE_NUMBERS = {
+    "shuffles": ("Shuffles", 1, 5, True),
+    "seed": ("Seed", 0, 2**31 - 1, True),
+    "warm": ("Problems for the pools", 0, 40, True),
+    "budget": ("Tokens that repair may read again (%)", 0, 100, False),
+    "temperature": ("Temperature", 0.0, 5.0, False),
+}
+JUDGE_REPAIR = "Also repair"
+JUDGE_REPAIR_HELP = (
+    "Computes a share of the tokens again: those through which the candidates see one another."
+)
+JUDGE_EMPTY = "No verdict yet."
+JUDGE_EMPTY_HELP = (
+    "Press Run on the left: the judge reads the candidates once in full (dense) and once with each method, "
+    "in every chosen order. A different selection under the same order is what reuse did."
+)
+JUDGE_QUESTION_2 = "What was it read off?"
+JUDGE_MORE = "Attention by layer, head and token"
+JUDGE_PICK_ORDER = "Order"
+JUDGE_PICK_METHOD = "Method"
+CANDIDATE_EMPTY = "Candidate {number} is empty. Write a text, or remove it."
+JUDGE_SET = "The same over a set"
+JUDGE_SET_HELP = (
+    "Draws problems, gets candidates for each, and judges them as above: the same criterion, orders and "
+    "methods. The figures follow along; what is finished stays when you cancel. Hundreds of problems are "
+    "better sent with kvlab judge, whose batches survive a restart."
+)
+JUDGE_SET_NUMBERS = {
+    "count": ("Problems", 1, 300, True),
+    "candidates": ("Candidates of each", 2, 6, True),
+    "set_seed": ("Seed", 0, 2**31 - 1, True),
+}
+JUDGE_SET_SOURCE = "Candidates are"
+JUDGE_SET_SOURCES = {"typed": "Drawn", "progressive": "Written in turn", "parallel": "Written apart"}
+JUDGE_SET_RUN = "Judge the set"
+JUDGE_SET_STOPPED = "Stopped. The figures hold the problems that were finished."
 
 PROXIMITY = "Proximity"
 PROXIMITY_QUESTION = "Does nearness in embedding space predict nearness in the cache? (KVCOMM, Fig. 4)"
@@ -185,3 +295,23 @@ REPLAY_STEPS = (
     "Count which answers stay dense’s, and show the agents’ texts side by side. One click does so for every "
     "choice of KVCOMM’s three alignment steps (Table 5, Fig. A.2).",
 )
+
+LOOP = "Agent loop"
+LOOP_TITLE = "A question for an agent with tools"
+LOOP_HELP = (
+    "The agent thinks, calls a tool (lookup or calc), reads what it gave, and goes on until it writes "
+    "finish[...]. Each turn’s prompt is everything so far, so most of it was read before."
+)
+LOOP_NEXT = "Next of the set"
+LOOP_TURNS = "Most turns"
+LOOP_EMPTY = "No episode has been run here yet."
+LOOP_EMPTY_HELP = (
+    "Press Run on the left: the agent answers turn by turn, once with every prompt read in full (dense) and "
+    "once with each chosen method. The next episodes find in the store what this one left."
+)
+LOOP_EDITED = "Edited since this episode, so the turns below belong to the earlier input."
+LOOP_TURN = "A turn’s figures"
+LOOP_FRAGMENTS = "Where did the prompt of turn {turn} come from?"
+LOOP_SO_FAR = "Over the episodes so far"
+LOOP_SO_FAR_HELP = "{count} with these methods in this visit. Other methods begin the count again."
+LOOP_CLOSER_HELP = "All tabs and the saved record of this episode are there."

@@ -13,7 +13,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import viz.theme
+from backend.judged import Judged
 from backend.measured import AnchorCost, OffsetStudy, ProximityRecord, Replay
+from lab_app import pages
 from lab_app.sessions import Lab
 
 ASSETS = Path(__file__).parent / "assets"
@@ -78,7 +80,8 @@ def routes(lab: Lab) -> list[Route]:
 
     def css(_: Request) -> Response:
         own = (ASSETS / "app.css").read_text(encoding="utf-8")
-        return Response(viz.theme.stylesheet() + own, media_type="text/css", headers=CACHE)
+        every = viz.theme.stylesheet() + own + pages.stylesheet()
+        return Response(every, media_type="text/css", headers=CACHE)
 
     def script(_: Request) -> Response:
         own = (ASSETS / "app.js").read_text(encoding="utf-8")
@@ -115,8 +118,11 @@ def routes(lab: Lab) -> list[Route]:
     def replay(request: Request) -> Response:
         return measured("replay", lab.replay(request.path_params["token"]))
 
+    def judged(request: Request) -> Response:
+        return measured("judged", lab.judged(request.path_params["token"]))
+
     def measured(
-        kind: str, found: ProximityRecord | OffsetStudy | AnchorCost | Replay | None, more: str = ""
+        kind: str, found: ProximityRecord | OffsetStudy | AnchorCost | Replay | Judged | None, more: str = ""
     ) -> Response:
         if found is None:
             return PlainTextResponse(
@@ -137,4 +143,5 @@ def routes(lab: Lab) -> list[Route]:
         Route("/lab/offsets/{token}", study),
         Route("/lab/anchors/{token}", cost),
         Route("/lab/replay/{token}", replay),
+        Route("/lab/judged/{token}", judged),
     ]

@@ -20,8 +20,9 @@ from lab_app.sessions import Visit
 from lab_app.updates import applied
 
 LOG = logging.getLogger("lab_app")
-QUIET: dict[str, Any] = {"show_progress": "hidden"}
-LATEST: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last"}
+# The framework writes every documented endpoint with all its inputs and outputs into the page: megabytes.
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+LATEST: dict[str, Any] = QUIET | {"trigger_mode": "always_last"}
 
 
 def bench_inputs(page: Page) -> list[Any]:
@@ -39,6 +40,7 @@ def bench_inputs(page: Page) -> list[Any]:
         "warm_count",
         "many_count",
         "turns",
+        "attention",
     ]
     names += [f"value_{slot}" for slot in range(VALUE_SLOTS)] + [
         f"template_{slot}" for slot in range(AGENT_SLOTS)
@@ -60,7 +62,7 @@ def read_form(page: Page, visit: Visit, given: tuple[Any, ...]) -> Form:
         return out
 
     preset, declared, methods, mode, longest, temperature, top_p, seed, warm, warm_count, many = take(11)
-    turns = take(1)[0]
+    turns, attention = take(2)
     values = dict(zip(visit.value_names, (str(v or "") for v in take(VALUE_SLOTS)), strict=False))
     templates = tuple(str(t or "") for t in take(AGENT_SLOTS))
     weights = tuple(str(w or "") for w in take(AGENT_SLOTS))
@@ -76,7 +78,7 @@ def read_form(page: Page, visit: Visit, given: tuple[Any, ...]) -> Form:
     return Form(
         str(preset), values, templates, str(declared or ""), tuple(methods or ()), options, tuple(ablate),
         str(mode), longest, temperature, top_p, seed, bool(warm), warm_count, many,
-        tuple(every_profile), "" if turns is None else turns, weights,
+        tuple(every_profile), "" if turns is None else turns, weights, bool(attention),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from backend.records import RunRecord
 from viz.activations import activation_histograms, activations_by_length
 from viz.anchor_map import anchor_map
 from viz.anchors import gate_view, pool_table, weights_view
+from viz.attention import views as attention_views
 from viz.figure import FigureView, Panel
 from viz.gate_words import decision_panel
 from viz.mixes import weights_by_layer, weights_by_token
@@ -102,6 +103,10 @@ def _anchors(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
     )
 
 
+def _attention(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
+    return attention_views(record, chosen.agent, chosen.method, chosen.span)
+
+
 def _timing(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
     return (ttft_view(record),)
 
@@ -119,6 +124,7 @@ TABS: tuple[Tab, ...] = (
     Tab("offsets", "Offsets", "What would a correction have to add?", _offsets),
     Tab("answer", "Answer", "Where along the answer do predictions drift?", _answer),
     Tab("anchors", "Anchors", "What was the correction made from, and was it trusted?", _anchors),
+    Tab("attention", "Attention", "Which texts was the verdict read off?", _attention),
     Tab("timing", "Timing", "What did reuse gain?", _timing),
     Tab("memory", "Memory", "What did reuse keep?", _memory),
     Tab("record", "Record", "What exactly was run?", _record),

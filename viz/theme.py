@@ -69,11 +69,22 @@ METHOD_NAMES = {
     "dense": "Dense",
     "naive": "Position-only",
     "kvcomm": "KVCOMM",
+    "palkv": "PAL-KV",
+    "slotaligned": "Slot-aligned",
     "prefix": "Prefix cache",
     "prefix_cache": "Prefix cache",
     "oracle": "True offsets",
     "cacheblend": "CacheBlend",
-    "epic": "EPIC",
+    "segments": "Segment reuse",
+    "query_norm": "Query norm",
+    "random_k": "Random tokens",
+    "oracle_k": "Largest true error",
+    "promptcache": "PromptCache",
+    "block_attention": "Block-Attention",
+    "kvlink": "KVLink",
+    "repair": "Repair",
+    "masked": "Masked candidates",
+    "recompute_slots": "Recompute chosen candidates",
 }
 DASHES = ("solid", "solid", "dash", "dot", "dashdot", "longdash", "solid")
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star")
@@ -86,7 +97,11 @@ TIME_PARTS: dict[str, tuple[str, str, str]] = {
     "correct": ("correct", ACTION_COLOURS[2], "/"),
     "rotate": ("move keys", ACTION_COLOURS[1], ""),
     "prefill": ("prefill", ACTION_COLOURS[0], ""),
+    "select": ("choose tokens", "#d98cb3", ""),
+    "recompute": ("compute them again", ACTION_COLOURS[3], "."),
     "first_token": ("last token's forward", "#5f6a77", "x"),
+    "accept": ("probe the result", "#7d8f4e", ""),
+    "fallback": ("fall back to dense", "#a8735b", "\\"),
 }
 
 DIVERGING = "PRGn"

@@ -153,10 +153,15 @@ def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> st
     found = worded + same
     ref = found[0].dense
     if worded:
-        said = listing(
-            f"{escape(c.name)} worded {words.plural(c.agents_differ, 'agent')} of {len(record.agents)} "
-            f"differently"
-            for c in worded
+        one = f"{escape(listing(c.name for c in worded))} worded it differently"
+        said = (
+            one
+            if len(record.agents) == 1
+            else listing(
+                f"{escape(c.name)} worded {words.plural(c.agents_differ, 'agent')} of {len(record.agents)} "
+                f"differently"
+                for c in worded
+            )
         )
         if ref.answer is None:
             return f"The final text stayed the same, but {said}."

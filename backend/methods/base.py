@@ -14,15 +14,17 @@ from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from torch import Tensor
 
 from backend.errors import OptionError
 from backend.kv import KVCache, KVSegment, Offset
 from backend.offset_codec import Stored
-from backend.records import AgentState, GateDecision, ModelInfo, PoolState
+from backend.records import AgentState, GateDecision, ModelInfo, PoolState, Provenance
 from backend.store import Observation, ObservationLog, PromptInContext
+
+MaskKind = Literal["exact", "shipped"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Blend:
     ``first_layer``: layers below it are copied without offsets.
     ``in_place``: key offsets are weighed and added where the keys stand, not position-free. A weight that
     differs by channel does not commute with the rotation, so there it makes a difference.
+    ``hidden``: (tokens, hidden) states that go into layer :attr:`Plan.cut`; None lets the embeddings.
+    ``provenance``: for the record; None: "exact local" when exact, else "semantic".
     """
 
     base: KVSegment
@@ -59,6 +63,8 @@ class Blend:
     exact: bool = False
     first_layer: int = 0
     in_place: bool = False
+    provenance: Provenance | None = None
+    hidden: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -66,25 +72,151 @@ class Dense:
     """Forward these tokens on top of what stands before them."""
 
     reason: str
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True)
 class Step:
-    """What to do with prompt tokens ``[start, end)``."""
+    """What to do with prompt tokens ``[start, end)``.
+
+    ``position``: RoPE position of the first of them, the others follow; None: their place in the prompt,
+    soft tokens before them included.
+    """
 
     start: int
     end: int
     action: Blend | Dense
+    position: int | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """Soft tokens between prompt tokens: forwarded like :class:`Dense`, seen by all that follows.
+
+    ``at``: the prompt token before which they stand, at the positions right before its own.
+    ``embeddings``: (tokens, hidden), as the model's input embeddings.
+    """
+
+    at: int
+    embeddings: Tensor
+    reason: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return int(self.embeddings.shape[0])
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps that partition a prompt, in order, and the reasons."""
+    """Steps that partition a prompt, in order, and the reasons.
+
+    ``links``: soft tokens between them. ``visible``: (tokens, tokens) bool, which columns a row may look at
+    beside being causal; for the rows that are forwarded, and None where causal is all. ``visible_layers``:
+    the first and the last layer at which that holds, where it is not all of them; only where nothing is
+    copied. ``cut``: copy the layers below it alone, and forward every token from it on
+    (:mod:`backend.segments.layers`); only with steps at their places.
+    """
 
     steps: tuple[Step, ...]
     state: AgentState
     reason: str
     gate: tuple[GateDecision, ...] = ()
+    links: tuple[Link, ...] = ()
+    visible: Tensor | None = None
+    visible_layers: tuple[int, int] | None = None
+    cut: int | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Is it what a dense pass does, whatever its name?"""
+        bare = not self.links and self.visible is None
+        return bare and all(isinstance(s.action, Dense) and s.position in (None, s.start) for s in self.steps)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Prompt tokens to compute again over the assembled cache.
+
+    Attributes:
+        tokens: their indices, ascending; or one such set per layer from ``first_layer`` on, each within the
+            one before (gradual; needs :attr:`View.layerwise`).
+        first_layer: one set: the K/V of lower layers stay as they were assembled. Sets per layer: below it
+            every token is computed.
+        fresh_below: below this layer every token's K/V become the fresh ones (:meth:`View.fresh`).
+        mask: "exact", or "shipped": the bottom-right causal mask of the public code, under which a chosen
+            token sees later ones; below ``mask_layer`` it is exact in any case.
+        reason: for the record.
+    """
+
+    tokens: tuple[int, ...] | tuple[tuple[int, ...], ...]
+    first_layer: int = 0
+    fresh_below: int = 0
+    mask: MaskKind = "exact"
+    mask_layer: int = 0
+    reason: str = "chosen to be computed again"
+
+    @property
+    def gradual(self) -> bool:
+        """Is there one set per layer?"""
+        return bool(self.tokens) and isinstance(self.tokens[0], tuple)
+
+    @property
+    def sets(self) -> list[tuple[int, ...]]:
+        """The sets of tokens, a single one unless it is gradual."""
+        tokens: Any = self.tokens
+        return [tuple(each) for each in tokens] if self.gradual else [tuple(tokens)]
+
+
+class View(Protocol):
+    """What a hook may look at of an assembled prompt. Lazy: what it computes is counted, and timed as part of
+    the hook. Tokens are prompt tokens; ``total`` of them. Tensors are the model's dtype on its device.
+
+    ``cache`` holds all of them but the last in :meth:`Method.select`, all in :meth:`Method.accept`.
+    """
+
+    context: PromptInContext
+    plan: Plan
+    cache: KVCache
+    total: int
+    copied: Tensor  # (total,) bool: not forwarded yet
+    start: Mapping[str, tuple[int, int]]  # a span's name -> its tokens [start, end)
+    logits: Tensor | None  # (vocabulary,) after the last token, fp32; in accept only
+
+    @property
+    def token_layers(self) -> int:
+        """The engine's count so far, a token at a layer being one; what a look adds to it is what it cost."""
+
+    @property
+    def layerwise(self) -> str:
+        """Empty when layers can be walked one by one on this model, else the reason why not."""
+
+    def fresh(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys (position-free) and values, each (kv_heads, total, head_dim), at a layer when every token is
+        forwarded up to it."""
+
+    def stale(self, layer: int) -> tuple[Tensor, Tensor]:
+        """The assembled cache's, in the shapes of :meth:`fresh`; the last token holds zeros in select."""
+
+    def dense(self) -> KVCache:
+        """The cache of a dense prefill of the whole prompt."""
+
+    def attention(self, queries: Sequence[int], layer: int) -> Tensor:
+        """Probabilities (heads, queries, total), fp32, with which tokens look at the assembled cache."""
+
+    def logits_at(self, tokens: Sequence[int]) -> Tensor:
+        """Next-token logits (n, vocabulary), fp32, at tokens, each forwarded over the assembled cache."""
+
+    def dense_logits_at(self, tokens: Sequence[int]) -> Tensor:
+        """The same over the cache of :meth:`dense`."""
+
+    def step(self, tokens: Sequence[int], mask: MaskKind = "exact") -> tuple[Tensor, Tensor]:
+        """Walk one layer deeper with ``tokens`` (at first any, then some of those before), over the cache
+        that the walk has blended so far. Returns their keys (position-free) and values at that layer,
+        (kv_heads, n, head_dim). A gradual selection that says the same costs nothing more.
+
+        Raises:
+            OptionError: :attr:`layerwise` says why.
+        """
 
 
 @dataclass(frozen=True)
@@ -97,12 +229,14 @@ class Arrived:
 @dataclass(frozen=True)
 class Prefilled:
     """An agent's prompt was prefilled under ``plan``; ``cache`` holds it (without the last token's
-    successor). ``real`` is True when every token was forwarded, so that offsets can be seen."""
+    successor). ``real`` is True when every token was forwarded, so that offsets can be seen. ``hidden``:
+    (tokens, hidden) states before layer :attr:`Plan.cut`, where the plan has one."""
 
     context: PromptInContext
     cache: KVCache
     real: bool
     plan: Plan
+    hidden: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -114,22 +248,26 @@ ObserveEvent = Arrived | Prefilled | Finished
 
 
 class Clock:
-    """Adds up the milliseconds of named parts."""
+    """Adds up the milliseconds of named parts. A part inside another is not counted for both."""
 
     def __init__(self, synchronise: Any = None) -> None:
         self.parts: dict[str, float] = {}
         self._synchronise = synchronise or (lambda: None)
+        self._inner = 0.0  # milliseconds of parts within the one that is running
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Time the body under ``name``."""
         self._synchronise()
+        outer, self._inner = self._inner, 0.0
         began = time.perf_counter()
         try:
             yield
         finally:
             self._synchronise()
-            self.parts[name] = self.parts.get(name, 0.0) + (time.perf_counter() - began) * 1e3
+            spent = (time.perf_counter() - began) * 1e3
+            self.parts[name] = self.parts.get(name, 0.0) + spent - self._inner
+            self._inner = outer + spent
 
 
 def option(
@@ -221,7 +359,8 @@ class Method(ABC):
 
     Class attributes: ``name`` (in the CLI and records), ``title``, ``summary`` (one plain sentence),
     ``paper`` (source), ``profiles`` (named bundles of its options), ``not_replayed`` (why a past request
-    cannot be replayed under it; empty when it can).
+    cannot be replayed under it; empty when it can), ``needs_bases`` (it copies the session's bases of
+    its texts, so the time of encoding them is its own).
     """
 
     name: ClassVar[str]
@@ -229,6 +368,7 @@ class Method(ABC):
     summary: ClassVar[str]
     paper: ClassVar[str] = ""
     not_replayed: ClassVar[str] = ""
+    needs_bases: ClassVar[bool] = True
     Options: ClassVar[type[Options]] = Options
     profiles: ClassVar[Mapping[str, Profile]] = {}
 
@@ -248,6 +388,20 @@ class Method(ABC):
             if span.end > span.start
         )
         return Plan(steps, "reused", "Every segment was copied; keys were moved to their new positions.")
+
+    def layout(self, context: PromptInContext) -> PromptInContext:
+        """The prompt as this method reads it; the default reads it as it is. (A method that compresses texts
+        returns another, with fewer tokens.)"""
+        return context
+
+    def select(self, view: View, clock: Clock) -> Selection | None:
+        """Tokens to compute again, once the prompt is assembled and before its last token is forwarded; the
+        default leaves all as it is. Asked only where something was copied."""
+        return None
+
+    def accept(self, view: View, clock: Clock) -> str | None:
+        """None keeps the result; a reason falls back to reading the whole prompt, at its cost."""
+        return None
 
     def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
         """Remember what an event showed; the default remembers nothing of its own."""

@@ -15,6 +15,11 @@ in :mod:`backend.anchors` and :mod:`backend.weights`; here:
 * The paper evaluates a single turn. Here an agent in another turn is another reader, for it reads another
   prompt; and a text keeps its one pool, decision and base in whichever turn it is read.
 * An anchor that never met this agent is not eligible for it; with no eligible anchor the agent is dense.
+* Where a placeholder is a slot that anybody's text may stand in (:attr:`Observation.source`), an anchor
+  corrects a text wherever either stood, and the template text behind a slot only where it was seen behind
+  that slot; their weights then sum to one among themselves, and without any it is read afresh.
+* ``fresh`` *text* follows the judge study, whose reuse rates are counts of single texts (249 of 5 x 153),
+  where Algorithm 1 copies a prompt whole or not at all.
 * Base of a prefix segment: its template with stand-ins in the holes. With weights that sum to one it cancels
   in Eq. 7: base + sum w (real_a - base) = sum w real_a. So ``prefix_base`` matters only with
   ``prefix_offset`` off.
@@ -59,7 +64,7 @@ from backend.offset_codec import AnchorStore, Codec, Stored
 from backend.prompts import called
 from backend.records import GateDecision, PoolState, Span
 from backend.store import Observation, ObservationLog, PromptInContext, SeenOffset
-from backend.weights import Match, Weighing, Weight, base_of
+from backend.weights import Match, Weighing, Weight, base_of, of_those
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,12 @@ class KVCommOptions(Options):
         "Read the prompt afresh, or copy uncorrected as shipped.",
         choices=("dense", "copy"), paper="Algorithm 1", advanced=True,
     )  # fmt: skip
+    fresh: str = option(
+        "prompt", "A new text is read afresh",
+        "With its whole prompt, or alone with the template text behind it, over what the others left in the "
+        "cache. A free-running prompt that is copied in part teaches no offset.",
+        choices=("prompt", "text"), paper="Algorithm 1; judge study, C.3", advanced=True,
+    )  # fmt: skip
     prefix_base: str = prefix_base_option()
     budget_mib: float = option(
         0.0, "Memory of a pool (MiB)",
@@ -252,6 +263,10 @@ class KVCommMethod(Method):
             self._pools[placeholder] = AnchorPool(placeholder, rules)
         return self._pools[placeholder]
 
+    def scope(self, sample: Observation) -> str:
+        """Whose pool a sample belongs to: its writer's (A_i, one per agent and placeholder)."""
+        return sample.source or sample.placeholder
+
     def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
         """Gate each sample once, when it arrives; what is not shareable becomes an anchor. Pack and trim when
         the request is over."""
@@ -260,7 +275,7 @@ class KVCommMethod(Method):
         if not isinstance(event, Arrived):
             return
         sample = event.sample
-        pool = self.pool(sample.placeholder)
+        pool = self.pool(self.scope(sample))
         decision = pool.gate(sample, log)
         self._decisions[sample.number] = decision
         if not decision.shareable:
@@ -286,36 +301,62 @@ class KVCommMethod(Method):
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         gate = tuple(self._decisions[o.number] for o in context.samples.values())
         new = [d.placeholder for d in gate if not d.shareable]
-        if new:
+        alone = self.options.fresh == "text"  # what is new is read afresh, and nothing else
+        if new and (not alone or len(new) == len(gate)):
             names, verb = ", ".join(new), "is" if len(new) == 1 else "are"
             reason = f"{names} {verb} new to the pool, so the whole prompt is read afresh."
             return _fallback(context, reason, gate)
         matches: dict[str, Match] = {}
         with clock.part("match"):
             for name, sample in context.samples.items():
+                if name in new:
+                    continue
                 found = self.match(context, sample, log)
                 if found is None and self.options.missing == "copy":
+                    continue
+                if found is None and alone:
+                    new.append(name)
                     continue
                 if found is None:
                     reason = f"No anchor of {name} has been seen by agent {called(context.prompt.agent)} yet."
                     return _fallback(context, reason, gate)
                 matches[name] = found
+            mixed = {name: self.mixed(context, name, found, log) for name, found in matches.items()}
         for name, found in matches.items():
-            self._pools[name].used(found)
+            self.pool(self.scope(context.samples[name])).used(found)
+        if new:
+            names = ", ".join(new)
+            reason = f"New to the pool, so read afresh: {names}. What has trusted anchors was copied."
+            return Plan(self.steps(context, mixed, frozenset(new)), "partial", reason, gate)
         reason = "Every shared text has trusted anchors: copied and corrected."
-        return Plan(self.steps(context, matches), "reused", reason, gate)
+        return Plan(self.steps(context, mixed), "reused", reason, gate)
 
     def match(self, context: PromptInContext, sample: Observation, log: ObservationLog) -> Match | None:
         """The anchors of a sample that know this prompt's agent, weighed; None when there is none."""
         name = sample.placeholder
         turn = partial(context.turned, name) if self.options.keys_at == "agent's position" else None
-        return self.pool(name).match(sample, context.prompt.agent, context.followers(name), log, turn)
+        followers = None if sample.source else context.followers(name)
+        pool = self.pool(self.scope(sample))
+        return pool.match(sample, context.prompt.agent, followers, log, turn)
 
-    def steps(self, context: PromptInContext, matches: dict[str, Match]) -> tuple[Step, ...]:
-        """Copy every segment of a prompt; correct it by the match of its placeholder where there is one."""
+    def mixed(self, context: PromptInContext, name: str, match: Match, log: ObservationLog) -> Match:
+        """The anchors whose offsets correct a text: those that it was matched with."""
+        return match
+
+    def steps(
+        self, context: PromptInContext, matches: dict[str, Match], fresh: frozenset[str] = frozenset()
+    ) -> tuple[Step, ...]:
+        """Copy every segment of a prompt; correct it by the match of its placeholder where there is one. The
+        texts named in ``fresh`` are forwarded, and the template text behind them."""
         behind = {f: name for name in context.samples for f in context.followers(name)}
         return tuple(
-            Step(span.start, span.end, self._action(context, span, behind, matches))
+            Step(
+                span.start,
+                span.end,
+                Dense("new to the pool", provenance="fallback")
+                if fresh & {span.name, behind.get(span.name)}
+                else self._action(context, span, behind, matches),
+            )
             for span in context.prompt.spans
             if span.end > span.start
         )
@@ -347,9 +388,14 @@ class KVCommMethod(Method):
             base = segment_base(context, name, self.options.prefix_base)
             return Blend(base, moved=moved, reason="copied (its correction is switched off)")
         match = matches[behind[name]]
+        stood = [name in a.offsets[agent].followers for a in match.anchors]
+        weights = match.behind if all(stood) else of_those(match.behind, stood)
+        if not weights:
+            return Dense("none of the anchors stood before this template text")
+        anchors = [a for a, known in zip(match.anchors, stood, strict=True) if known]
         terms = tuple(
             self._term(w, a.offsets[agent], self._store.offset(a, agent).followers[name], a, span)
-            for w, a in zip(match.behind, match.anchors, strict=True)
+            for w, a in zip(weights, anchors, strict=True)
         )
         return self._corrected(base, terms, f"corrected by the anchors of {behind[name]} (Eq. 7)")
 
@@ -369,7 +415,8 @@ class KVCommMethod(Method):
         self, weight: Weight, seen: SeenOffset, offset: Offset, anchor: Observation, span: Span
     ) -> Term:
         """One anchor's offset; as shipped its keys stay turned by the anchor's own position."""
-        shift = seen.starts[span.name] - span.start if self.options.frame == "anchor's position" else 0
+        stood = seen.starts[anchor.placeholder if span.kind == "placeholder" else span.name]
+        shift = stood - span.start if self.options.frame == "anchor's position" else 0
         own_values = None if weight.values is weight.keys else weight.values
         return Term(weight.keys, offset, anchor.number, own_values, shift)
 

@@ -32,16 +32,16 @@ class PrefixMethod(Method):
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         ids = context.prompt.ids
         with clock.part("match"):
-            length, segment = log.longest_prefix(ids, context.weights)
-        length = min(length, len(ids) - 1)  # the last token is always forwarded: its logits are needed
-        if segment is None or length < self.options.minimum_tokens:
+            found = log.longest_prefix(ids, context.weights)
+        length = min(sum(piece.tokens for piece in found), len(ids) - 1)  # the last token's logits are needed
+        if length < self.options.minimum_tokens:
             return dense_plan(context, "No earlier prompt begins like this one.")
+        reason = "the same beginning, at the same place"
+        copied = [
+            Step(p.start, min(p.start + p.tokens, length), Blend(p, reason=reason, exact=True)) for p in found
+        ]
         steps = (
-            Step(
-                0,
-                length,
-                Blend(segment.slice(0, length), reason="the same beginning, at the same place", exact=True),
-            ),
+            *(s for s in copied if s.end > s.start),
             Step(length, len(ids), Dense("after the shared beginning")),
         )
         return Plan(

@@ -8,13 +8,43 @@ from typing import Any, Literal
 
 from backend.errors import OptionError
 from backend.methods.base import Method, Options
+from backend.methods.block_attention import BlockAttentionMethod
+from backend.methods.cacheblend import CacheBlendMethod
 from backend.methods.dense import DenseMethod
 from backend.methods.kvcomm import KVCommMethod
+from backend.methods.kvlink import KVLinkMethod
+from backend.methods.masked import MaskedMethod
 from backend.methods.naive import NaiveMethod
 from backend.methods.oracle import OracleMethod
+from backend.methods.palkv import PalKVMethod
 from backend.methods.prefix import PrefixMethod
+from backend.methods.promptcache import PromptCacheMethod
+from backend.methods.recompute_slots import RecomputeSlotsMethod
+from backend.methods.repair import RepairMethod
+from backend.methods.segments import SegmentsMethod
+from backend.methods.selective import OracleKMethod, QueryNormMethod, RandomKMethod
+from backend.methods.slotaligned import SlotAlignedMethod
 
-METHODS: tuple[type[Method], ...] = (DenseMethod, PrefixMethod, NaiveMethod, KVCommMethod, OracleMethod)
+METHODS: tuple[type[Method], ...] = (
+    DenseMethod,
+    PrefixMethod,
+    NaiveMethod,
+    KVCommMethod,
+    PalKVMethod,
+    SlotAlignedMethod,
+    CacheBlendMethod,
+    QueryNormMethod,
+    RandomKMethod,
+    OracleKMethod,
+    PromptCacheMethod,
+    BlockAttentionMethod,
+    KVLinkMethod,
+    SegmentsMethod,
+    RepairMethod,
+    MaskedMethod,
+    RecomputeSlotsMethod,
+    OracleMethod,
+)
 
 
 @dataclass(frozen=True)
@@ -108,4 +138,8 @@ def make_options(name: str, given: Mapping[str, Any]) -> Options:
         if key not in known:
             allowed = ", ".join(sorted(known)) or "none"
             raise OptionError(f"{cls.title} has no option {key!r}; it has: {allowed}.", field=f"{name}.{key}")
-    return cls.Options(**given)
+    try:
+        return cls.Options(**given)
+    except OptionError as error:  # it names the options' class, which need not be called as the method is
+        option = (error.field or "").rpartition(".")[2]
+        raise OptionError(str(error), field=f"{name}.{option}") from None

@@ -19,16 +19,21 @@ def token_norms(x: Tensor) -> Tensor:
 
 
 def cache_error(
-    cache: KVCache, dense: KVCache, tokens: int
+    cache: KVCache, dense: KVCache, tokens: int, rotation: Rotation
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Relative L2 error of a cache's keys and values against dense, each (layers, tokens).
 
-    Both caches hold the same tokens at the same positions, so the rotation drops out of the norm.
+    Where both caches hold the same tokens at the same positions, the rotation drops out of the norm; a method
+    that gave them other positions has its keys turned to dense's first.
     """
+    keys = cache.keys[:, 0, :, :tokens]
+    if cache.positions is not None:
+        moved = torch.arange(tokens, device=keys.device) - cache.positions_of(0, tokens)
+        keys = rotation.rotate(keys, moved)
     out = []
-    for mine, theirs in ((cache.keys, dense.keys), (cache.values, dense.values)):
+    for mine, theirs in ((keys, dense.keys), (cache.values[:, 0, :, :tokens], dense.values)):
         reference = theirs[:, 0, :, :tokens]
-        error = token_norms(mine[:, 0, :, :tokens] - reference) / token_norms(reference).clamp_min(1e-12)
+        error = token_norms(mine - reference) / token_norms(reference).clamp_min(1e-12)
         out.append(error.cpu().numpy())
     return out[0], out[1]
 

@@ -21,6 +21,39 @@
     if (button) button.click();
   }
 
+  /* ---- pages: the address names one; the server mounts it when it is first opened ------------ */
+
+  const opened = new Set();
+
+  function openPage(key) {
+    if (opened.has(key)) return;
+    if (!document.querySelector(".kv-model")) { setTimeout(() => openPage(key), 60); return; } // no visit yet
+    opened.add(key);
+    press("kv-open-" + key);
+  }
+
+  function showPage() {
+    const links = [...document.querySelectorAll(".kv-nav a")];
+    if (!links.length) { setTimeout(showPage, 60); return; }
+    const wish = links.find((a) => a.hash === location.hash) || links[0];
+    const key = wish.dataset.page;
+    if (document.body.dataset.kvPage && document.body.dataset.kvPage !== key) window.scrollTo({ top: 0 });
+    document.body.dataset.kvPage = key;
+    links.forEach((a) => (a === wish ? a.setAttribute("aria-current", "page") : a.removeAttribute("aria-current")));
+    if (wish !== links[0]) openPage(key);
+    window.dispatchEvent(new Event("resize"));
+  }
+
+  function pressRun() {
+    const key = document.body.dataset.kvPage;
+    press(key && key !== "pipeline" ? `kv-${key}-run` : "kv-run");
+  }
+
+  window.addEventListener("hashchange", showPage);
+  document.addEventListener("click", (event) => {
+    if (event.target instanceof Element && event.target.closest(".kv-to-pipeline")) location.hash = "#pipeline";
+  });
+
   const narrow = () => window.matchMedia("(max-width: 980px)").matches;
 
   function toggleBench(close) {
@@ -31,7 +64,7 @@
 
   document.addEventListener("click", (event) => {
     const target = event.target instanceof Element ? event.target.closest("[data-kv]") : null;
-    if (narrow() && event.target instanceof Element && event.target.closest("#kv-run")) {
+    if (narrow() && event.target instanceof Element && event.target.closest("#kv-run, .kv-run-button")) {
       toggleBench(true);
       window.scrollTo({ top: 0 });
     }
@@ -46,10 +79,10 @@
       try { localStorage.setItem(THEME, next); } catch { /* a private window may refuse */ }
       document.body.classList.toggle("dark", next === "dark");
     } else if (kind === "bench") toggleBench();
-    else if (kind === "run") press("kv-run");
+    else if (kind === "run") pressRun();
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press("kv-run");
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) pressRun();
     if (event.key === "Escape") document.querySelectorAll(".kv-model[open]").forEach((d) => d.removeAttribute("open"));
   });
 
@@ -219,5 +252,6 @@
   setTimeout(applyTheme, 300);
   // On a narrow window the results come first and the bench opens on request.
   if (narrow()) setTimeout(() => toggleBench(true), 0);
+  showPage();
   window.KVLab = { figures, raw };
 })();

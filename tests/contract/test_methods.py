@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import MISSING, FrozenInstanceError, fields, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from tiny import QUESTIONS, request, run, walk
 
 from backend.engine import Engine
 from backend.errors import NotRelocatableError, OptionError
-from backend.methods.base import Arrived, Blend, Clock, Dense, Method, Prefilled
+from backend.methods.base import Arrived, Blend, Clock, Method, Prefilled
 from backend.methods.registry import (
     METHODS,
     make_options,
@@ -27,6 +28,7 @@ from backend.records import (
     ACTIONS,
     COMPUTED,
     CORRECTED,
+    PROVENANCE,
     RECOMPUTED,
     REUSED,
     Decoding,
@@ -54,6 +56,14 @@ def others(field: Any) -> list[Any]:
 # Every method with its defaults, and with each option at each of its ends or choices.
 VARIANTS: list[tuple[str, dict[str, Any]]] = [(cls.name, {}) for cls in METHODS]
 VARIANTS += [(cls.name, {field.name: value}) for cls, field in OPTIONS for value in others(field)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_side_by_side() -> Iterator[None]:
+    """A page runs a dozen methods at most; here all run in one request."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backend.session.MAX_METHODS", len(METHODS))
+        yield
 
 
 # -- what a method says of itself
@@ -199,15 +209,20 @@ def test_plans_partition_the_prompt_and_nothing_else_is_forwarded(
                         assert term.anchor in one.log.observations
                         assert term.weight.ndim in (0, 1, 4)
                         assert term.offset.tokens >= step.end - step.start
+            layers, soft = one.engine.model.info.layers, sum(link.tokens for link in plan.links)
             prefill = one.execute(agent, plan)
-            check_actions(prefill.actions, plan.state, total, one.engine.model.info.layers)
-            assert prefill.forwarded_tokens == (prefill.actions[0] == COMPUTED).sum()
-            assert prefill.cache.length == total
-            assert torch.isfinite(prefill.logits).all()
-            if prefill.exact:
-                tiny.assert_same(prefill, one.dense[agent], total)
-            real = all(isinstance(s.action, Dense) for s in plan.steps)
-            method.observe(Prefilled(context, prefill.cache, real, plan), one.log)
+            check_actions(prefill.actions, plan.state, total, layers)
+            assert prefill.token_layers == (prefill.actions == COMPUTED).sum() + layers * soft
+            before = one.engine.token_layers
+            hooked = one.engine.execute(context.prompt, plan, Clock(), method=method, context=context)
+            check_actions(hooked.actions, hooked.plan.state, total, layers)
+            assert hooked.token_layers == one.engine.token_layers - before
+            for found in (prefill, hooked):
+                assert found.cache.length == total + (soft if found.plan is plan else 0)
+                assert torch.isfinite(found.logits).all()
+                if found.exact:
+                    tiny.assert_same(found, one.dense[agent], total)
+            method.observe(Prefilled(context, hooked.cache, hooked.plan.plain, hooked.plan), one.log)
     assert method.needed() <= set(walked[0].log.observations)
     for pool in method.pools(walked[0].log):
         assert len(pool.anchors) == len(pool.lengths) == len(pool.uses) == len(pool.previews) <= pool.capacity
@@ -219,7 +234,7 @@ def check_actions(actions: Any, state: str, total: int, layers: int) -> None:
     assert actions.dtype == np.uint8
     assert actions.max() < len(ACTIONS)
     assert (actions[:, -1] == COMPUTED).all(), "the last token gives the first answer"
-    copied = (actions == REUSED) | (actions == CORRECTED)
+    copied = np.isin(actions, (REUSED, CORRECTED, RECOMPUTED))  # or was, before it was computed again
     assert copied.any() == (state in ("reused", "partial"))
     assert (actions == COMPUTED).all() == (state in ("dense", "fallback"))
 
@@ -276,7 +291,8 @@ def test_a_run_ends_with_a_complete_outcome(
             assert [s.start for s in outcome.spans] == [0, *(s.end for s in outcome.spans[:-1])]
             assert outcome.spans[-1].end == total
             for span in outcome.spans:
-                assert (outcome.actions[:, span.start : span.end] == span.action).all()
+                assert (outcome.actions[-1, span.start : span.end] == span.action).all()
+                assert span.provenance in PROVENANCE
                 assert span.reason
                 assert span.source
                 assert len(span.anchors) == len(span.weights)
@@ -287,7 +303,12 @@ def test_a_run_ends_with_a_complete_outcome(
             assert set(timing.parts_ms) <= set(PARTS)
             assert list(timing.parts_ms) == [p for p in PARTS if p in timing.parts_ms]
             assert timing.ttft_ms == pytest.approx(sum(timing.parts_ms.values()))
-            assert timing.forwarded_tokens == np.isin(outcome.actions[0], (COMPUTED, RECOMPUTED)).sum()
+            in_map = np.isin(outcome.actions, (COMPUTED, RECOMPUTED)).sum()
+            in_map += layers * sum(link.tokens for link in outcome.links)
+            hooks = {"select", "accept"} & set(timing.parts_ms)  # they look, and what they compute is counted
+            assert timing.token_layers >= in_map
+            assert timing.token_layers == in_map or hooks
+            assert timing.forwarded_tokens == -(-timing.token_layers // layers)
             assert (outcome.fidelity is not None) == (mode == "pinned")
             if mode == "pinned":
                 assert outcome.key_error is not None
@@ -325,14 +346,15 @@ def test_no_token_is_forwarded_beyond_the_action_map(tiny_model: LoadedModel, mo
     """Every forwarded token of a run has its reason: action map, bases, answers, or comparing with dense."""
     session = LabSession(tiny_model)
     flow = tiny.pipeline()
+    alone: set[tuple[str, tuple[str, tuple[int, ...]]]] = set()  # texts encoded by themselves, by log
     for number, question in enumerate((QUESTIONS[0], QUESTIONS[1], QUESTIONS[0])):
         asked = request(method_names(), question, mode=mode, decoding=Decoding(max_new_tokens=6))
-        before = session.engine.forwarded_tokens
+        before = session.engine.token_layers
         record = run(session, asked)
-        forwarded = session.engine.forwarded_tokens - before
+        forwarded, layers = session.engine.token_layers - before, record.model.layers
         rows = len(record.labels)
         logs = 1 if mode == "pinned" else rows
-        planned = sum(int((o.actions[0] == COMPUTED).sum()) for o in record.outcomes)
+        planned = sum(o.timing.token_layers for o in record.outcomes)
         decoded = forced = 0
         for agent in record.agents:
             outcomes = [record.outcome(agent, label) for label in record.labels]
@@ -341,13 +363,17 @@ def test_no_token_is_forwarded_beyond_the_action_map(tiny_model: LoadedModel, mo
             if mode == "pinned":
                 forced += rows * (len(dense.token_ids) - (not dense.stopped))
         bases = logs * (len(tiny_model.tokens.bos) + len(tiny_model.tokens.encode(question)))
+        bases *= number < 2  # the third request's question is the first's
+        texts = {(log, key) for log, stream in session.streams.items() for key in stream.log.alone}
+        bases += sum(len(ids) for _, (_, ids) in texts - alone)
+        alone |= texts
         if number == 0:
             filled = {n: tiny_model.tokens.encode(t) for n, t in flow.stand_ins.items()}
             templates = [tiny_model.tokens.prompt(flow, a, filled) for a in flow.order]
             bases += logs * sum(len(t.ids) for t in templates)
             pieces = [s for t in templates for s in t.spans if s.kind == "prefix" and s.start > 0]
             bases += logs * sum(len(tiny_model.tokens.bos) + s.end - s.start for s in pieces)
-        assert forwarded == planned + decoded + forced + bases
+        assert forwarded == planned + layers * (decoded + forced + bases)
 
 
 def test_an_unsupported_method_is_refused_before_anything_runs(tiny_model: LoadedModel) -> None:

@@ -479,15 +479,16 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_sandbox_holds(name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.4)
     code, reason = BOMBS[name]
+    # Only what is meant to meet the limit of time may meet it, on a busy machine too.
+    monkeypatch.setattr(sandbox, "MAX_SECONDS", 10.0 if "MiB" in reason else 0.4)
     result = run_python(code)
     assert not result.ok, result.text
     assert reason in (result.reason or "")
     assert result.text.startswith("Error: ")
     assert len(result.text) < 400
     assert "\n" not in result.text
-    assert result.wall_ms < 5000  # the limit, and the grace for a worker that does not answer
+    assert result.wall_ms < 20_000  # the limit, and the grace for a worker that does not answer
     assert capfd.readouterr().out == ""
 
 

@@ -1,0 +1,45 @@
+"""Block-Attention: documents as blocks, encoded by themselves and moved into place (Sun et al. 2024).
+
+What it adds to PromptCache with keys moved is training: the model learns to read blocks that do not see each
+other; template text and the question, its last block, see everything. As in KVLink's appendix A.3, nothing
+stands between the blocks. With weights that were not trained so (any but ``BASE+LINKS``) it is PromptCache,
+moved, and the plan says so.
+"""
+
+from __future__ import annotations
+
+from backend.methods.base import Blend, Clock, Dense, Method, Plan, Step
+from backend.methods.dense import dense_plan
+from backend.methods.promptcache import NOTHING, apart, documents
+from backend.store import ObservationLog, PromptInContext
+
+LAST_BLOCK = "the last block and what holds the blocks together"
+
+
+class BlockAttentionMethod(Method):
+    """Blocks by copy, moved; at its best on weights trained for it."""
+
+    name = "block_attention"
+    title = "Block-Attention"
+    summary = "Encodes each document by itself and moves it into place, on weights trained to read blocks."
+    paper = "Sun et al. 2024; KVLink Section 3.1, appendix A.3"
+    not_replayed = "it encodes texts by themselves, and a replay encodes nothing"
+    needs_bases = False
+
+    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+        blocks = {span.name for span in documents(context)}
+        if not blocks:
+            return dense_plan(context, NOTHING)
+        steps: list[Step] = []
+        for span in context.prompt.spans:
+            if span.end == span.start:
+                continue
+            action: Blend | Dense = Dense(LAST_BLOCK)
+            if span.name in blocks:
+                action = Blend(apart(context, span, clock), reason="a block")
+            steps.append(Step(span.start, span.end, action))
+        trained = context.alone is not None and context.alone.links is not None
+        how = (
+            "on weights trained to read them" if trained else "on weights that were not trained to read them"
+        )
+        return Plan(tuple(steps), "partial", f"{len(blocks)} blocks were copied and moved, {how}.")

@@ -1,0 +1,220 @@
+"""Repair: reuse, then compute again the few tokens through which candidates see one another.
+
+A judge compares; a copied candidate never met the others, for its cache was made in its own agent's context
+(judge study, Section 6: cross-candidate attention is what reuse loses, and masking it collapses
+consistency). Its discussion asks for reuse that keeps interaction; this is one such method, the lab's own.
+Over position-only or KVCOMM's reuse it computes a share of the prompt again, in each candidate after the
+first, since that one has no candidate before it. The tokens read the assembled cache, each other included.
+
+Which tokens: each candidate's first (EPIC's rule) or last (where the answer stands), those that look most at
+other candidates, those that the words behind the candidates look at, those whose fresh K/V differ most
+(CacheBlend's rule), or any (the control). The first two cost nothing to find.
+
+The budget is all that may be forwarded beside the last token. What all candidates rest on, the question and
+the words up to the first of them, is paid first: the study's methods copy candidates only, and where the
+question was copied too, candidates computed again over it are little better than the copies. What choosing
+forwards is paid next, in token-layers over the number of layers. Each candidate gets its share by length.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from backend.interventions import blocks
+from backend.methods.base import Clock, Method, ObserveEvent, Options, Plan, Selection, View, option
+from backend.methods.kvcomm import PROFILES, KVCommMethod, KVCommOptions
+from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.offset_codec import Stored
+from backend.records import PoolState
+from backend.store import Observation, ObservationLog, PromptInContext
+
+BASES = {"naive": "", "kvcomm": "published", "kvcomm shipped": "shipped", "kvcomm corrected": "corrected"}
+SELECTORS = ("first", "tail", "cross", "asked", "deviation", "random")
+
+
+@dataclass(frozen=True)
+class RepairOptions(Options):
+    """Options of repair."""
+
+    base: str = option(
+        "kvcomm", "Repairs",
+        "What is reused before: position-only copies, or KVCOMM in one of its profiles.",
+        choices=tuple(BASES),
+    )  # fmt: skip
+    budget: float = option(
+        0.25, "Budget", "Share of the prompt's tokens that choosing and computing again may forward.",
+        minimum=0.0, maximum=1.0, paper="judge study, Section 7 proposes it",
+    )  # fmt: skip
+    beginning: bool = option(
+        True, "The shared beginning first",
+        "Pay first for what all candidates rest on: the question and the words up to the first candidate.",
+    )  # fmt: skip
+    selector: str = option(
+        "first", "Then computes again",
+        "cross: tokens that look most at other candidates. asked: tokens that the words behind the "
+        "candidates look at. deviation: tokens whose fresh K/V differ most. first, tail: each candidate's "
+        "beginning or end. random: a control.",
+        choices=SELECTORS, paper="first: EPIC; deviation: CacheBlend",
+    )  # fmt: skip
+    scope: str = option(
+        "later", "Within", "The candidates after the first, all candidates, or the whole prompt.",
+        choices=("later", "all", "prompt"), advanced=True,
+    )  # fmt: skip
+    layer: int = option(
+        -1, "Looks at layer",
+        "Where attention or deviation is read. -1: layer 1, or half of the depth for the words behind the "
+        "candidates, of which there are few.",
+        minimum=-1, maximum=255, advanced=True,
+    )  # fmt: skip
+    seed: int = option(0, "Seed", "Of the random control.", minimum=0, maximum=1_000_000, advanced=True)
+
+    @property
+    def wants_lead_in(self) -> bool:
+        return self.base == "kvcomm shipped"
+
+
+class RepairMethod(Method):
+    """Another method's plan and pools, and a selection of its own."""
+
+    name = "repair"
+    title = "Repair"
+    summary = "Reuses the cache, then computes again the tokens through which candidates see one another."
+    paper = "a method of this lab, after the judge study's Section 7"
+    Options = RepairOptions
+
+    def __init__(self, options: RepairOptions) -> None:
+        super().__init__(options)
+        self._base: Method = NaiveMethod(NaiveOptions())
+        if profile := BASES[options.base]:
+            self._base = KVCommMethod(KVCommOptions(**PROFILES[profile].options))
+
+    def select(self, view: View, clock: Clock) -> Selection | None:
+        layers = int(view.cache.keys.shape[0])
+        most = int(self.options.budget * view.total)
+        head = self._beginning(view)[:most]
+        most -= len(head)
+        chunks = [[t for t in chunk if view.copied[t]] for chunk in self._chunks(view)]
+        chunks = [chunk for chunk in chunks if chunk]
+        if most >= sum(map(len, chunks)):
+            every = sorted({*head, *(t for chunk in chunks for t in chunk)})
+            return Selection(tuple(every), reason="the budget covers every token that may be computed again")
+        layer, chosen, below = self.layer(layers), [], 0
+        if self.price(view, chunks) * (layer + 1) <= most * layers:  # else too little is left to choose by
+            before = view.token_layers
+            score = self.score(view, chunks, layer)
+            most -= -(-(view.token_layers - before) // layers)  # choosing is paid first
+            dealt = zip(chunks, shares(chunks, most), strict=True)
+            chosen = [t for chunk, count in dealt for t in _best(score, chunk, count)]
+            # To see the deviation every token was computed up to that layer; so they may as well stay.
+            below = layer + 1 if self.options.selector == "deviation" else 0
+        if not head and not chosen and not below:
+            return None
+        reason = f"chosen to be computed again ({self.options.selector})"
+        return Selection(tuple(sorted([*head, *chosen])), fresh_below=below, reason=reason)
+
+    def _beginning(self, view: View) -> list[int]:
+        """What stands between the prompt's own beginning, which is exact, and the first candidate's text."""
+        found = blocks(view.context.prompt)
+        if not self.options.beginning or self.options.scope == "prompt" or not found:
+            return []
+        start = min(s.start for s in view.context.prompt.spans if s.kind == "placeholder")
+        return [t for t in range(start, found[0].text) if view.copied[t]]
+
+    def layer(self, layers: int) -> int:
+        """The layer that is looked at, of so many."""
+        own = layers // 2 if self.options.selector == "asked" else 1
+        return min(own if self.options.layer < 0 else self.options.layer, layers - 1)
+
+    def price(self, view: View, chunks: Sequence[Sequence[int]]) -> int:
+        """How many tokens choosing forwards, up to the layer that is looked at."""
+        if self.options.selector == "cross":
+            return sum(map(len, chunks))
+        if self.options.selector == "asked":
+            return len(_behind(view))
+        return view.total if self.options.selector == "deviation" else 0
+
+    def _chunks(self, view: View) -> list[range]:
+        """The tokens that may be computed again, piece by piece."""
+        if self.options.scope == "prompt":
+            return [range(start, min(end, view.total - 1)) for start, end in view.start.values()]
+        texts = [range(b.text, min(b.end, view.total - 1)) for b in blocks(view.context.prompt)]
+        return texts[1:] if self.options.scope == "later" else texts
+
+    def score(self, view: View, chunks: Sequence[Sequence[int]], layer: int) -> Tensor:
+        """(tokens,) how much each prompt token matters; only those in ``chunks`` count."""
+        score, how = torch.zeros(view.total), self.options.selector
+        if how == "cross":
+            tokens = [t for chunk in chunks for t in chunk]
+            texts = [(b.text, b.end) for b in blocks(view.context.prompt)]
+            seen = view.attention(tokens, layer).mean(dim=0).cpu()  # (queries, total)
+            for row, token in zip(seen, tokens, strict=True):
+                score[token] = sum(row[a:b].sum() for a, b in texts if not a <= token < b)
+        elif how == "asked":
+            score = view.attention(_behind(view), layer).mean(dim=(0, 1)).cpu()
+        elif how == "deviation":
+            for new, old in zip(view.fresh(layer), view.stale(layer), strict=True):
+                score += ((new - old).float() ** 2).sum(dim=(0, 2)).cpu()
+        elif how == "random":
+            order = random.Random(f"{self.options.seed}:{view.context.prompt.ids}")
+            score = torch.tensor([order.random() for _ in range(view.total)])
+        else:
+            sign = -1.0 if how == "first" else 1.0
+            score = sign * torch.arange(view.total, dtype=torch.float32)
+        return score
+
+    # what the repaired method decides and remembers
+
+    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+        return self._base.plan(context, log, clock)
+
+    def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
+        self._base.observe(event, log)
+
+    def pools(self, log: ObservationLog) -> tuple[PoolState, ...]:
+        return self._base.pools(log)
+
+    def needed(self) -> set[int]:
+        return self._base.needed()
+
+    def cold(self) -> set[int]:
+        return self._base.cold()
+
+    def stored(self, anchor: Observation, agent: int) -> Stored | None:
+        return self._base.stored(anchor, agent)
+
+    def forget(self, numbers: set[int]) -> None:
+        self._base.forget(numbers)
+
+    def fork(self) -> Self:
+        twin = type(self)(self.options)
+        twin._base = self._base.fork()
+        return twin
+
+
+def shares(chunks: Sequence[Sequence[int]], most: int) -> list[int]:
+    """``most`` tokens dealt out to chunks by their lengths (largest remainders, earlier chunks first)."""
+    total = sum(map(len, chunks))
+    most = max(0, min(most, total))
+    exact = [most * len(chunk) / total for chunk in chunks]
+    out = [int(share) for share in exact]
+    rest = sorted(range(len(chunks)), key=lambda i: out[i] - exact[i])
+    for index in rest[: most - sum(out)]:
+        out[index] += 1
+    return out
+
+
+def _behind(view: View) -> range:
+    """The words behind the candidates, the last prompt token at least."""
+    end = max((b.end for b in blocks(view.context.prompt)), default=0)
+    return range(min(end, view.total - 1), view.total)
+
+
+def _best(score: Tensor, chunk: Sequence[int], count: int) -> list[int]:
+    """The ``count`` tokens of a chunk that score highest; the earlier of equals."""
+    return sorted(chunk, key=lambda token: -float(score[token]))[:count]

@@ -1,0 +1,195 @@
+"""Copy everything, then compute some tokens again: what such methods share, and controls of the choice.
+
+Over position-only reuse a share of the tokens is forwarded once more over the assembled cache, so that they
+see what stands before them. Methods differ in which tokens they take. The controls here use the machinery of
+CacheBlend (:mod:`backend.methods.cacheblend`) with another choice, so a difference is one of choosing:
+
+* *query-norm*: tokens that the words behind the last placeholder look at most. InfoFlow-KV calls its signal
+  the attention norm of the query; read here as the L2 norm, over heads and those words, of their attention.
+* *random-k*: any, from a seed.
+* *oracle-k*: those whose assembled K/V differ most from dense's, over all layers. It needs the dense pass
+  that it is meant to save, and pays for it.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from backend.methods.base import (
+    Clock,
+    MaskKind,
+    Method,
+    Options,
+    Plan,
+    Selection,
+    View,
+    option,
+    prefix_base_option,
+)
+from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.probes.offsets import token_norms
+from backend.store import ObservationLog, PromptInContext
+
+
+def ratio_option(default: float, paper: str) -> Any:
+    """The option that says how many tokens are computed again."""
+    return option(
+        default, "Share computed again", "Of the tokens before the suffix; 1 computes everything again.",
+        minimum=0.0, maximum=1.0, paper=paper,
+    )  # fmt: skip
+
+
+def mask_option() -> Any:
+    """The option that says what the chosen tokens see."""
+    return option(
+        "exact", "Chosen tokens see",
+        "What stands before them, or as shipped: the public code's mask counts from the end of both lists, "
+        "so a chosen token also sees as many later ones as there are left-out tokens behind it.",
+        choices=("exact", "shipped"), paper="a defect of both public implementations",
+    )  # fmt: skip
+
+
+def suffix_option() -> Any:
+    """The option that says whether the words behind the last placeholder are always computed."""
+    return option(
+        True, "Always compute the suffix", "The template text behind the last placeholder, beside the share.",
+        paper="CacheBlend, public code", advanced=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SelectiveOptions(Options):
+    """Options that all selection controls have."""
+
+    ratio: float = ratio_option(0.15, "CacheBlend, Section 4.3")
+    mask: str = mask_option()
+    suffix: bool = suffix_option()
+    fresh_layers: int = option(
+        2, "Layers computed for all tokens",
+        "CacheBlend computes its first two layers for all tokens, to choose by them. A control that does the "
+        "same differs in nothing but its choice.",
+        minimum=0, maximum=255, paper="CacheBlend, public code", advanced=True,
+    )  # fmt: skip
+    prefix_base: str = prefix_base_option()
+
+
+class SelectiveMethod(Method):
+    """Position-only reuse, of which :meth:`score` says what is computed again."""
+
+    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+        naive = NaiveMethod(NaiveOptions(prefix_base=self.options.prefix_base))
+        return naive.plan(context, log, clock)
+
+    @abstractmethod
+    def score(self, view: View, clock: Clock) -> Tensor:
+        """(total,) how much each prompt token deserves to be computed again."""
+
+    def select(self, view: View, clock: Clock) -> Selection | None:
+        o, layers = self.options, int(view.cache.keys.shape[0])
+        free, suffix = candidates(view, o.suffix)
+        count = round(o.ratio * len(free))
+        tokens = best(self.score(view, clock), free, count) if 0 < count < len(free) else free[:count]
+        chosen = tuple(sorted({*tokens, *suffix}))
+        if not chosen:
+            return None
+        # Where all are taken, no layer need be computed twice.
+        below = min(o.fresh_layers, layers) if 0 < count < len(free) else 0
+        return Selection(
+            chosen,
+            fresh_below=below,
+            mask=cast(MaskKind, o.mask),
+            mask_layer=max(below - 1, 0),
+            reason=f"computed again: {self.title.lower()}",
+        )
+
+
+def candidates(view: View, with_suffix: bool) -> tuple[list[int], list[int]]:
+    """Tokens that were copied: those to choose from, and those of the suffix that are taken in any case. The
+    last token is forwarded anyhow and is in neither."""
+    spans = view.context.prompt.spans
+    end = view.total - 1
+    last = spans[-1] if spans else None
+    behind = last.start if with_suffix and last is not None and last.kind == "prefix" and last.start else end
+    copied = [t for t in range(end) if view.copied[t]]
+    return [t for t in copied if t < behind], [t for t in copied if t >= behind]
+
+
+def best(score: Tensor, tokens: Sequence[int], count: int) -> list[int]:
+    """The ``count`` highest of some tokens; the earlier one where two are equal."""
+    order = score[torch.tensor(tokens, device=score.device)].argsort(descending=True, stable=True)
+    return [tokens[i] for i in order[:count].tolist()]
+
+
+@dataclass(frozen=True)
+class QueryNormOptions(SelectiveOptions):
+    """Options of the query's choice."""
+
+    layer: int = option(
+        0, "Looks at layer", "Where attention is read. 0: half of the depth.",
+        minimum=0, maximum=255, paper="InfoFlow-KV leaves it open", advanced=True,
+    )  # fmt: skip
+
+
+class QueryNormMethod(SelectiveMethod):
+    """What the question looks at."""
+
+    name = "query_norm"
+    title = "Query norm"
+    summary = "Copies the cache, then computes again the tokens that the words behind the texts look at most."
+    paper = "InfoFlow-KV, ProphetKV (this lab's reading)"
+    Options = QueryNormOptions
+
+    def score(self, view: View, clock: Clock) -> Tensor:
+        layers = int(view.cache.keys.shape[0])
+        layer = min(self.options.layer or layers // 2, layers - 1)
+        _, suffix = candidates(view, with_suffix=True)
+        seen = view.attention([*suffix, view.total - 1], layer)  # (heads, queries, total)
+        return seen.square().sum(dim=(0, 1)).sqrt()
+
+
+@dataclass(frozen=True)
+class RandomKOptions(SelectiveOptions):
+    """Options of the random choice."""
+
+    seed: int = option(0, "Seed", "Which random tokens.", minimum=0, maximum=1_000_000, advanced=True)
+
+
+class RandomKMethod(SelectiveMethod):
+    """No choice at all: what the number of tokens alone brings."""
+
+    name = "random_k"
+    title = "Random tokens"
+    summary = "Copies the cache, then computes random tokens again: the control of every choice."
+    paper = "a control of this lab"
+    Options = RandomKOptions
+
+    def score(self, view: View, clock: Clock) -> Tensor:
+        draw = random.Random(f"{self.options.seed}:{view.context.prompt.ids}")
+        return torch.tensor([draw.random() for _ in range(view.total)])
+
+
+class OracleKMethod(SelectiveMethod):
+    """The choice of one who knows dense's cache."""
+
+    name = "oracle_k"
+    title = "Largest true error"
+    summary = "Copies the cache, then computes again the tokens that really differ most from dense."
+    paper = "a control of this lab"
+    Options = SelectiveOptions
+
+    def score(self, view: View, clock: Clock) -> Tensor:
+        dense, held = view.dense(), view.total - 1
+        score = torch.zeros(view.total, device=dense.keys.device)
+        for mine, theirs in ((view.cache.keys, dense.keys), (view.cache.values, dense.values)):
+            wanted = theirs[:, 0, :, :held]
+            error = token_norms(mine[:, 0, :, :held] - wanted).square()
+            size = token_norms(wanted).square().mean(dim=1, keepdim=True)  # layers count alike
+            score[:held] += (error / size.clamp_min(1e-12)).sum(dim=0)
+        return score

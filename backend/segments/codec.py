@@ -1,0 +1,43 @@
+"""KV in eight bits: symmetric, one step for each channel (segment reuse, "Quantization").
+
+Each channel of each head and layer has its own step, the largest of its values over the tokens divided by
+127; a value is rounded to the nearest multiple, so it errs by at most half a step (and by the rounding of the
+tensor's own number format when it is read). The plan stores keys as they were rotated; here they are packed
+position-free, as the lab keeps them, so that packing does not depend on the place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MOST = 127
+
+
+@dataclass(frozen=True)
+class Packed:
+    """``whole``: (..., tokens, channels) int8; ``step``: (..., 1, channels) float32; ``dtype`` to read it
+    in."""
+
+    whole: Tensor
+    step: Tensor
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        return self.whole.numel() + self.step.numel() * self.step.element_size()
+
+    def unpack(self) -> Tensor:
+        """The values, each a multiple of its channel's step."""
+        return (self.whole.to(torch.float32) * self.step).to(self.dtype)
+
+
+def pack(values: Tensor) -> Packed:
+    """Pack (..., tokens, channels). A channel of zeros stays zeros."""
+    exact = values.detach().to(torch.float64)  # in fp32 a quotient can round across the middle of a step
+    most = exact.abs().amax(dim=-2, keepdim=True) if values.shape[-2] else exact.sum(dim=-2, keepdim=True)
+    step = (most / MOST).to(torch.float32)
+    whole = (exact / step.double().clamp_min(torch.finfo(torch.float64).tiny)).round()
+    return Packed(whole.clamp(-MOST, MOST).to(torch.int8), step, values.dtype)

@@ -1,0 +1,253 @@
+"""What a page beside the pipeline's is made of: its widgets by name, and handlers that answer with
+``{name: value}``.
+
+A page is one file with a :class:`PageSpec`, whose ``build`` makes the widgets inside the current
+``gr.Blocks`` and says what they do, and one line in ``lab_app.pages``. Its handlers know no framework:
+they take the visit and what stands in the boxes that they asked for, and answer with an update. A key
+``"name"`` sets a widget's value, ``"name.visible"`` or ``"name.choices"`` another property of it, and
+``"errors"`` every message of the page at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from backend.errors import LabError, RunCancelled
+from lab_app import html, text
+from lab_app.controls import error_slot
+from lab_app.handlers import waiting
+from lab_app.sessions import Lab, Visit
+from lab_app.wiring import LATEST, QUIET, Wiring
+
+LOG = logging.getLogger("lab_app")
+OPTIONS = "options"  # the methods' options, as they stand on the pipeline's bench
+Update = dict[str, Any]
+Given = Mapping[str, Any]
+Act = Callable[[Visit, Given], Update]
+Steps = Callable[[Visit, Given], Iterator[Update]]
+
+
+@dataclass(frozen=True)
+class PageSpec:
+    """A page: ``key`` in its address (``#documents``) and its elements' ids, ``label`` in the navigation."""
+
+    key: str
+    label: str
+    build: Callable[[Board], None]
+
+
+class Board:
+    """A page in the making.
+
+    Attributes:
+        lab: the visits and the model, loaded at the first visit.
+        widgets: by name; every one of them may be changed by every handler.
+    """
+
+    def __init__(self, spec: PageSpec, lab: Lab, main: Wiring) -> None:
+        self.spec, self.lab, self.main = spec, lab, main
+        self.widgets: dict[str, Any] = {}
+        self.opener = gr.Button("", elem_id=f"kv-open-{spec.key}", elem_classes="kv-unseen")
+        self.column = gr.Column(
+            visible=False, elem_id=f"kv-page-{spec.key}", elem_classes="kv-page", min_width=0
+        )
+        self._arrive: Act = lambda visit, given: {}
+        self._then: tuple[Act, tuple[str, ...]] | None = None
+        self._events: list[Callable[[], None]] = []
+
+    def __getitem__(self, name: str) -> Any:
+        return self.widgets[name]
+
+    def add(self, **widgets: Any) -> None:
+        """Give widgets their names."""
+        self.widgets.update(widgets)
+
+    def block(self, name: str, value: str = "", **extra: Any) -> gr.HTML:
+        """A named piece of server-made HTML, morphed into place."""
+        found = gr.HTML(value, elem_id=f"kv-{self.spec.key}-{name}", apply_default_css=False, **extra)
+        self.widgets[name] = found
+        return found
+
+    def error(self, name: str) -> gr.HTML:
+        """An empty place for messages about ``name``."""
+        self.widgets[f"error_{name}"] = found = error_slot(f"{self.spec.key}-{name}")
+        return found
+
+    # -- events; attached when the page is complete, so that they may change every widget of it ------------
+
+    def arrives(self, act: Act, then: Act | None = None, *names: str) -> None:
+        """What the page shows when a visit first opens it, and what follows from it (reading ``names``)."""
+        self._arrive = act
+        self._then = (then, names) if then is not None else None
+
+    def on(self, event: Any, act: Act, *names: str, latest: bool = False, then: Act | None = None) -> None:
+        """Answer ``event`` once. ``latest``: of several quick ones the last is answered; ``then``: and then
+        this, with what stands in the boxes by then."""
+        how = LATEST if latest else QUIET
+
+        def attach() -> None:
+            done = event(self._once(act, names), self._inputs(names), self._outputs, **how)
+            if then is not None:
+                done.then(self._once(then, names), self._inputs(names), self._outputs, **LATEST)
+
+        self._events.append(attach)
+
+    def stream(self, event: Any, act: Steps, *names: str, then: Act | None = None) -> None:
+        """Answer ``event`` step by step; it stops when the browser goes away."""
+
+        def attach() -> None:
+            done = event(
+                self._steps(act, names), self._inputs(names), self._outputs, concurrency_limit=None, **QUIET
+            )
+            if then is not None:
+                done.then(self._once(then, names), self._inputs(names), self._outputs, **LATEST)
+
+        self._events.append(attach)
+
+    def to_pipeline(self, event: Any, act: Act) -> None:
+        """Answer ``event`` on the pipeline's page, by its names (the browser goes there by itself where the
+        widget has the class ``kv-to-pipeline``)."""
+
+        def answer(visit_id: str) -> dict[Any, Any]:
+            return self.main.guarded(visit_id, lambda visit: act(visit, {}))
+
+        self._events.append(
+            lambda: event(answer, [self.main.page["session"]], self.main.outputs, **QUIET)
+        )  # fmt: skip
+
+    def connect(self) -> None:
+        """Attach what was announced."""
+        for attach in self._events:
+            attach()
+
+        def opened(visit_id: str) -> dict[Any, Any]:
+            return {self.column: gr.update(visible=True), **self._guarded(visit_id, self._arrive, {})}
+
+        there = self.opener.click(opened, [self.main.page["session"]], [self.column, *self._outputs], **QUIET)
+        if self._then is not None:
+            act, names = self._then
+            there.then(self._once(act, names), self._inputs(names), self._outputs, **LATEST)
+
+    # -- the framework's side ------------------------------------------------------------------------------
+
+    @property
+    def _outputs(self) -> list[Any]:
+        return list(self.widgets.values())
+
+    def _inputs(self, names: tuple[str, ...]) -> list[Any]:
+        found = [self.main.page["session"]]
+        for name in names:
+            if name == OPTIONS:
+                panels = self.main.page.panels.values()
+                found += [box for panel in panels for box in panel.options.values()]
+            else:
+                found.append(self.widgets[name])
+        return found
+
+    def _given(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Given:
+        rest, found = list(values), {}
+        for name in names:
+            if name == OPTIONS:
+                found[OPTIONS] = {
+                    panel.name: {option: rest.pop(0) for option in panel.options}
+                    for panel in self.main.page.panels.values()
+                }
+            else:
+                found[name] = rest.pop(0)
+        return found
+
+    def _once(self, act: Act, names: tuple[str, ...]) -> Callable[..., dict[Any, Any]]:
+        def answer(visit_id: str, *values: Any) -> dict[Any, Any]:
+            return self._guarded(visit_id, act, self._given(names, values))
+
+        return answer
+
+    def _steps(self, act: Steps, names: tuple[str, ...]) -> Callable[..., Iterator[dict[Any, Any]]]:
+        def answer(visit_id: str, *values: Any) -> Iterator[dict[Any, Any]]:
+            try:
+                visit = self.lab.visit(visit_id)
+            except LabError as error:
+                yield self.applied({"status": html.status(str(error), "error")})
+                return
+            for update in act(visit, self._given(names, values)):
+                yield self.applied(update)
+
+        return answer
+
+    def _guarded(self, visit_id: str, act: Act, given: Given) -> dict[Any, Any]:
+        try:
+            return self.applied(act(self.lab.visit(visit_id), given))
+        except LabError as error:
+            return self.applied({"status": html.status(str(error), "error")})
+        except Exception as error:
+            LOG.exception("a handler of %s failed", self.spec.key)
+            return self.applied({"status": html.status(unexpected(error), "error")})
+
+    def applied(self, update: Update) -> dict[Any, Any]:
+        """An update by widget."""
+        out: dict[Any, Any] = {}
+        for key, value in update.items():
+            if key == "errors":
+                slots = [name for name in self.widgets if name.startswith("error_")]
+                out |= {self.widgets[name]: value.get(name.removeprefix("error_"), "") for name in slots}
+                continue
+            name, _, what = key.partition(".")
+            widget = self.widgets[name]
+            if what:
+                out[widget] = {**out.get(widget, gr.update()), what: value}
+            elif isinstance(out.get(widget), dict):
+                out[widget]["value"] = value
+            else:
+                out[widget] = gr.update(value=value)
+        return out or {self.widgets["status"]: gr.update()}
+
+
+def unexpected(error: Exception) -> str:
+    """A sentence for the person; the log has the rest."""
+    return text.UNEXPECTED.format(kind=type(error).__name__)
+
+
+def running(
+    lab: Lab,
+    visit: Visit,
+    work: Callable[[threading.Event], Iterator[Update]],
+    told: Callable[[LabError], Update],
+) -> Iterator[Update]:
+    """Do ``work`` as the visit's one run: wait for the model, let Cancel stop it, tell what went wrong.
+
+    The page has the widgets ``run``, ``cancel`` and ``status``. ``work`` begins when the model is free.
+    """
+    if visit.cancel is not None:
+        yield {"status": html.status(text.RUN_ELSEWHERE, "busy")}
+        return
+    cancel = visit.cancel = threading.Event()
+    try:
+        yield {"run.visible": False, "cancel.visible": True, "status": html.status("Starting", "running")}
+        with lab.in_line() as wait:
+            yield from waiting(wait, cancel)
+            yield from work(cancel)
+    except RunCancelled:
+        yield {"status": html.status(text.CANCELLED, "note")}
+    except LabError as error:
+        yield {"status": ""} | told(error)
+    except Exception as error:
+        LOG.exception("a run failed")
+        yield {"status": html.status(unexpected(error), "error")}
+    finally:
+        cancel.set()
+        visit.cancel = None
+    yield {"run.visible": True, "cancel.visible": False}
+
+
+def cancelled(visit: Visit, given: Given) -> Update:
+    """Ask the run to stop at its next step."""
+    if visit.cancel is None:
+        return {}
+    visit.cancel.set()
+    return {"status": html.status(text.CANCELLING, "running")}

@@ -1,0 +1,40 @@
+"""A run while it goes on: what it streams, as updates of the status line and the comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from backend.errors import LabError
+from backend.events import Event, Progress, RunDone, TextSoFar
+from backend.records import RunRecord, RunRequest
+from lab_app import html
+from viz.comparison import live_html
+
+REDRAW_SECONDS = 0.2
+
+
+def live(request: RunRequest, events: Iterator[Event]) -> Generator[dict[str, Any], None, RunRecord]:
+    """Yields ``status`` and ``comparison`` a few times a second; returns the record.
+
+    Raises:
+        LabError: what the run raises; or it ended without a record.
+    """
+    labels = [m.label for m in request.methods]
+    texts: dict[tuple[int, str], str] = {}
+    said, done, total, drawn = "Starting", 0, 1, 0.0
+    for event in events:
+        if isinstance(event, RunDone):
+            return event.record
+        if isinstance(event, TextSoFar):
+            texts[(event.agent, event.method)] = event.text
+        elif isinstance(event, Progress):
+            said, done, total = event.text, event.done, event.total
+        if time.monotonic() - drawn >= REDRAW_SECONDS:
+            drawn = time.monotonic()
+            yield {
+                "status": html.status(said, "running", done, total),
+                "comparison": live_html(request.pipeline, labels, texts, said, done, total),
+            }
+    raise LabError("The run ended without a result. Run it again.")

@@ -1,0 +1,258 @@
+"""The Documents page without a browser: cards, messages, a run, and what is known the second time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_session import FakeModel, FakeSession
+from playwright.sync_api import expect, sync_playwright
+from tiny import model
+
+from backend.presets import load_preset
+from backend.prompts import QUESTION
+from backend.records import RunRecord
+from backend.session import LabSession
+from lab_app import documents
+from lab_app.app import launch
+from lab_app.documents import CARDS, Desk
+from lab_app.sessions import Lab, Visit
+from viz.documents import finding, treated
+
+TEXTS = ["Nina works for Hugo.", "Hugo lives in Rome.", "Omar eats rice."]
+PATIENCE = 60_000
+QUESTION_TEXT = "Where does the boss of Nina live?"
+
+
+def made(texts: list[str], **changes: Any) -> dict[str, Any]:
+    """What the browser sends for cards with these texts."""
+    boxes = {name: texts[slot] if slot < len(texts) else "" for slot, name in enumerate(CARDS.boxes)}
+    return boxes | {"question": QUESTION_TEXT, "methods": ["naive"], "options": {}} | changes
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab(FakeModel, FakeSession)
+
+
+@pytest.fixture
+def visit(lab: Lab) -> Visit:
+    found = lab.open()
+    found.pages[documents.KEY] = Desk(count=3)
+    return found
+
+
+def merged(updates: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for update in updates:
+        out |= update
+    return out
+
+
+@pytest.mark.parametrize("name", ["documents-5", "documents-10"])
+def test_the_prompt_is_the_presets(name: str) -> None:
+    preset = load_preset(name).pipeline
+    assert documents.pipeline_of(len(preset.declared)).agents == preset.agents
+
+
+def test_an_example_fills_the_cards(visit: Visit) -> None:
+    update = documents.choose(visit, {"preset": "documents-10"})
+    assert [update[f"card_{slot}.visible"] for slot in range(CARDS.most)] == [True] * 10
+    assert update["add.interactive"] is False
+    sent = made([update[name] for name in CARDS.boxes], question=update["question"])
+    request = documents.read(visit, sent)
+    assert request.expected == visit.pages[documents.KEY].example.answer
+    # the answer does not depend on the order, and is unknown once a text is another
+    swapped = [sent[name] for name in CARDS.boxes][::-1]
+    assert documents.read(visit, made(swapped, question=update["question"])).expected == request.expected
+    assert documents.read(visit, made(["Other.", *swapped[1:]], question=update["question"])).expected is None
+
+
+def test_cards_are_added_moved_removed_and_shuffled(visit: Visit) -> None:
+    def pressed(what: str, slot: int, texts: list[str]) -> list[str]:
+        update = documents.changing(what, slot)(visit, made(texts))
+        shown = [update[f"text_{s}"] for s in range(CARDS.most) if update[f"card_{s}.visible"]]
+        assert len(shown) == visit.pages[documents.KEY].count
+        return shown
+
+    assert pressed("down", 0, TEXTS) == [TEXTS[1], TEXTS[0], TEXTS[2]]
+    assert pressed("up", 0, TEXTS) == TEXTS
+    assert pressed("add", 0, TEXTS) == [*TEXTS, ""]
+    assert pressed("remove", 3, [*TEXTS, ""]) == TEXTS
+    assert pressed("remove", 0, TEXTS) == TEXTS[1:]
+    mixed = pressed("shuffle", 0, TEXTS[1:])
+    assert mixed == TEXTS[:0:-1], "two cards have one other order"
+    assert pressed("remove", 0, mixed) == mixed[1:]
+    assert pressed("remove", 0, mixed[1:]) == mixed[1:], "one card stays"
+    visit.pages[documents.KEY].count = 10
+    assert len(pressed("add", 0, ["x"] * 10)) == 10, "not more than ten"
+
+
+BAD = {
+    "an empty card": (made(["a", " ", "c"]), "text_1", "Document 2 is empty"),
+    "no question": (made(TEXTS, question=""), "question", "The question is empty"),
+    "an odd character": (made(["a\x00", "b", "c"]), "text_0", "NUL"),
+    "a megabyte": (made(["word " * 220_000, "b", "c"]), "text_0", "characters"),
+    "no such method": (made(TEXTS, methods=["magic"]), "methods", "magic"),
+    "an option": (
+        made(TEXTS, methods=["kvcomm"], options={"kvcomm": {"gamma": 7}}), "methods", "allowed",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in BAD if BAD[name][1]])
+def test_bad_input_is_told_beside_its_card(name: str, lab: Lab, visit: Visit) -> None:
+    given, slot, said = BAD[name]
+    for update in (documents.refresh(visit, given), merged(documents.run(lab, visit, given))):
+        assert said.lower() in update["errors"][slot].lower()
+        assert not any(key in CARDS.boxes or key == "question" for key in update), "typed text must stay"
+    assert visit.engine.requests == []  # type: ignore[attr-defined]
+    assert visit.cancel is None
+
+
+def test_a_run_streams_and_ends(lab: Lab, visit: Visit) -> None:
+    updates = list(documents.run(lab, visit, made(TEXTS)))
+    assert any("kv-live" in update.get("comparison", "") for update in updates)
+    last = merged(updates)
+    assert last["run.visible"] is True
+    assert "kv-verdict-sentence" in last["verdict"]
+    assert "kv-band" in last["strip"]["html"]
+    assert documents.refresh(visit, made(TEXTS))["status"] == ""
+    assert "Edited" in documents.refresh(visit, made(TEXTS[::-1]))["status"]
+    closer = documents.closer(visit, {})
+    assert closer["results"] is True
+    assert visit.record is not None
+
+
+def test_one_run_at_a_time_and_cancel(lab: Lab, visit: Visit) -> None:
+    stream = documents.run(lab, visit, made(TEXTS))
+    next(stream)
+    [busy] = documents.run(lab, visit, made(TEXTS))
+    assert "still going on" in busy["status"]
+    assert "Stopping" in documents.cancelled(visit, {})["status"]
+    last = merged(stream)
+    assert "Stopped" in last["status"]
+    assert last["run.visible"] is True
+    assert visit.cancel is None
+
+
+def test_a_failure_shows_no_traceback(lab: Lab, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(visit.engine, "run", explode)
+    last = merged(documents.run(lab, visit, made(TEXTS)))
+    assert "did not expect" in last["status"]
+    assert "secret detail" not in str(last)
+    assert visit.cancel is None
+
+
+# -- on a tiny model
+
+
+@pytest.fixture(scope="module")
+def real() -> Lab:
+    return Lab(model, LabSession)
+
+
+def record_of(lab: Lab, visit: Visit, given: dict[str, Any]) -> RunRecord:
+    last = merged(documents.run(lab, visit, given))
+    assert "kv-verdict-sentence" in last["verdict"], last
+    return visit.records[visit.pages[documents.KEY].token]
+
+
+def test_documents_are_encoded_once(real: Lab) -> None:
+    """Behind another question and in another order nothing is encoded again, and the result is the same as
+    in a session that knows nothing."""
+    visit = real.open()
+    visit.pages[documents.KEY] = Desk(count=3)
+    first = record_of(real, visit, made(TEXTS))
+    agent = first.agents[0]
+    assert [t.known for t in treated(first, agent, "naive")][:3] == [False] * 3
+    assert first.outcome(agent, "naive").timing.parts_ms["base"] > 0
+    assert "4 texts were encoded in this run" in finding(first)
+
+    order, other = TEXTS[::-1], "What does Omar eat?"
+    second = record_of(real, visit, made(order, question=other))
+    known = {t.name: t.known for t in treated(second, agent, "naive")}
+    assert known == {"document_1": True, "document_2": True, "document_3": True, QUESTION: False}
+
+    fresh = real.open()
+    fresh.pages[documents.KEY] = Desk(count=3)
+    again = record_of(real, fresh, made(order, question=other))
+    for label in ("dense", "naive"):
+        a, b = second.outcome(agent, label), again.outcome(agent, label)
+        assert a.token_ids.tolist() == b.token_ids.tolist()
+        assert (a.actions == b.actions).all()
+
+    third = record_of(real, visit, made(TEXTS, question=other))
+    assert "were already known: nothing had to be encoded" in finding(third)
+    visit.engine.forget()
+    assert "were encoded in this run" in finding(record_of(real, visit, made(TEXTS)))
+
+
+def test_a_new_text_is_encoded_and_the_others_are_not(real: Lab) -> None:
+    visit = real.open()
+    visit.pages[documents.KEY] = Desk(count=3)
+    agent = record_of(real, visit, made(TEXTS)).agents[0]
+    record = record_of(real, visit, made(["Nina eats soup.", *TEXTS[1:]]))
+    known = {t.name: t.known for t in treated(record, agent, "naive")}
+    assert known == {"document_1": False, "document_2": True, "document_3": True, QUESTION: True}
+
+
+# -- in a browser
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    blocks, found = launch(model, "127.0.0.1", 0, block=False, first_run=None, engine=LabSession)
+    yield found
+    blocks.close(verbose=False)
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=chromium_path, args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(PATIENCE)
+        complaints: list[str] = []
+        page.on("pageerror", lambda e: complaints.append(str(e)))
+        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+        page.goto(f"{address}#documents")
+        first = page.locator("#kv-documents-text-0 textarea")
+        expect(first).not_to_have_value("", timeout=PATIENCE)
+        expect(page.locator("#kv-frame")).to_be_hidden()
+        before = [page.locator(f"#kv-documents-text-{n} textarea").input_value() for n in (0, 1)]
+        page.click("#kv-documents-down-0")
+        expect(first).to_have_value(before[1], timeout=PATIENCE)
+        page.click("#kv-documents-add")
+        expect(page.locator("#kv-documents-text-5 textarea")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("#kv-error-documents-text_5")).to_contain_text(
+            "Document 6 is empty", timeout=PATIENCE
+        )
+        page.click("#kv-documents-run")
+        expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
+        expect(first).to_have_value(before[1])
+        page.click("#kv-documents-remove-5")
+        expect(page.locator("#kv-error-documents-text_5 .kv-problem")).to_have_count(0, timeout=PATIENCE)
+        for said in ("encoded now", "already known"):
+            expect(page.locator("#kv-documents-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
+            page.click("#kv-documents-run")
+            expect(page.locator("#kv-documents-table .kv-badge", has_text=said)).to_have_count(
+                6, timeout=3 * PATIENCE
+            )
+            expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("#kv-documents-strip .kv-band").first).to_be_visible()
+        page.click("#kv-documents-closer")
+        expect(page.locator("#kv-frame")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("#kv-page-documents")).to_be_hidden()
+        expect(page.locator("#kv-status")).to_contain_text("saved record", timeout=PATIENCE)
+        page.click('.kv-nav a[data-page="documents"]')
+        expect(first).to_have_value(before[1])
+        assert complaints == []
+        browser.close()

@@ -1,0 +1,356 @@
+"""The Judge page without a browser: what is read off it, a verdict on a tiny model, and the set below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_session import FakeModel, FakeSession
+from playwright.sync_api import expect, sync_playwright
+from tiny import model
+
+from backend.judged import Candidate, Judged, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
+from backend.presets import load_preset, preset_requests
+from backend.records import MethodChoice
+from backend.session import LabSession
+from lab_app import judge, judge_set
+from lab_app.app import launch
+from lab_app.judge import CARDS, Desk
+from lab_app.sessions import Lab, Visit
+from viz.judge_grid import baseline, grid_html, picks_html, repaired, sentence, tone
+
+PATIENCE = 60_000
+TEXTS = ["3 + 4 = 8. The answer is 8", "3 + 4 = 7. The answer is 7", "4 + 3 = 7. The answer is 7"]
+
+
+def made(texts: list[str], **changes: Any) -> dict[str, Any]:
+    """What the browser sends for cards with these texts."""
+    boxes = {name: texts[slot] if slot < len(texts) else "" for slot, name in enumerate(CARDS.boxes)}
+    return (
+        boxes
+        | {
+            "question": "What is 3 + 4?", "expected": "7", "source": "typed", "temperature": 1,
+            "criterion": "right", "order": "shuffle", "shuffles": 1, "seed": 0, "methods": ["naive"],
+            "repair": False, "budget": 25, "warm": 0, "options": {}, "count": 2, "candidates": 2,
+            "set_seed": 0, "set_source": "typed",
+        }
+        | changes
+    )  # fmt: skip
+
+
+def merged(updates: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for update in updates:
+        out |= update
+    return out
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab(FakeModel, FakeSession)
+
+
+@pytest.fixture
+def visit(lab: Lab) -> Visit:
+    found = lab.open()
+    found.pages[judge.KEY] = Desk(count=3)
+    return found
+
+
+# -- reading
+
+
+@pytest.mark.parametrize("criterion", ["right", "all", "corrects", "differs", "closest", "majority"])
+def test_every_criterion_has_examples(criterion: str, visit: Visit) -> None:
+    update = judge.following(visit, {"criterion": criterion})
+    example = preset_requests(load_preset(f"judge-{criterion}"), 1)[0]
+    assert update["question"] == example.values["user_question"]
+    sent = made([update[name] for name in CARDS.boxes], criterion=criterion, question=update["question"])
+    request = judge.read(visit, sent | {"expected": update["expected"]})
+    assert request.criterion == criterion
+    assert [c.text for c in request.problems[0].candidates] == [
+        example.values[f"candidate_{i}"] for i in (1, 2, 3, 4)
+    ]
+
+
+def test_orders_and_methods_are_read(visit: Visit) -> None:
+    request = judge.read(visit, made(TEXTS, shuffles=2, seed=5, repair=True, budget=10))
+    assert request.orders == (Order(), Order("shuffle", 5), Order("shuffle", 6))
+    assert [m.name for m in request.methods] == ["dense", "naive", "repair"]
+    assert request.methods[-1].options["budget"] == 0.1
+    assert request.problems[0].expected == "7"
+    assert len(judge.read(visit, made(TEXTS, order="all")).orders) == 6
+
+
+BAD = {
+    "an empty card": ({"text_1": " "}, "text_1", "Candidate 2 is empty"),
+    "an odd character": ({"text_0": "a\x00"}, "text_0", "NUL"),
+    "no question": ({"question": ""}, "question", "empty"),
+    "no criterion": ({"criterion": "best"}, "criterion", "best"),
+    "too many shuffles": ({"shuffles": 9}, "shuffles", "allowed: 1 to 5"),
+    "no seed": ({"seed": None}, "seed", "empty"),
+    "a negative budget": ({"budget": -1}, "budget", "allowed: 0 to 100"),
+    "a long warm-up": ({"warm": 900}, "warm", "allowed"),
+    "an unknown method": ({"methods": ["magic"]}, "methods", "magic"),
+    "an option": ({"methods": ["kvcomm"], "options": {"kvcomm": {"gamma": 9}}}, "methods", "allowed"),
+    "an unknown order": ({"order": "wild"}, "order", "Choose"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_told_beside_its_field(name: str, lab: Lab, visit: Visit) -> None:
+    changes, slot, said = BAD[name]
+    given = made(TEXTS, **changes)
+    for update in (judge.refresh(visit, given), merged(judge.run(lab, visit, given))):
+        assert said.lower() in update["errors"][slot].lower()
+        assert not any(key in CARDS.boxes or key in ("question", "seed") for key in update), (
+            "typed text stays"
+        )
+    assert visit.cancel is None
+
+
+def test_every_order_of_many_candidates_is_refused(visit: Visit) -> None:
+    visit.pages[judge.KEY].count = 6
+    told = judge.refresh(visit, made(["x"] * 6, order="all"))["errors"]
+    assert "720 permutations" in told["order"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "slot"),
+    [({"count": 0}, "count"), ({"candidates": 9}, "candidates"), ({"set_seed": -1}, "set_seed"),
+     ({"criterion": ""}, "criterion"), ({"methods": ["magic"]}, "methods")],
+)  # fmt: skip
+def test_a_bad_set_is_told_beside_its_field(
+    changes: dict[str, Any], slot: str, lab: Lab, visit: Visit
+) -> None:
+    update = merged(judge_set.run(lab, visit, made(TEXTS, **changes)))
+    assert list(update["errors"]) == [slot]
+    assert update["run.visible"] is True
+
+
+# -- drawing one judged problem
+
+
+def outcome(order: str, layout: tuple[int, ...], method: str, **changes: Any) -> JudgeOutcome:
+    usual: dict[str, Any] = {
+        "problem": 1, "order": order, "layout": layout, "method": method, "state": "reused", "slots": (1,),
+        "selected": (layout[0],), "answer": "7", "failure": "", "correct": True, "selection_right": True,
+        "consistent": True, "same_answer": True, "same_text": True, "blocks": 3, "reused_blocks": 3,
+        "prompt_tokens": 100, "reused_tokens": 90, "forwarded_tokens": 10, "margin": 2.0,
+        "dense_margin": 2.0,
+        "parted_margin": None, "floor": 1e-5, "near_tie": False, "twin": False, "kl_first": 0.0,
+        "kl_mean": 0.0,
+        "ttft_ms": 5.0, "parts_ms": {}, "text": "",
+    }  # fmt: skip
+    known = JudgeOutcome.__dataclass_fields__
+    return JudgeOutcome(**{k: v for k, v in (usual | changes).items() if k in known})
+
+
+def row_of(*outcomes: JudgeOutcome) -> tuple[JudgedProblem, JudgeRequest]:
+    problem = JudgeProblem(
+        1, "What is 3 + 4?", tuple(Candidate(t, f"agent {i}") for i, t in enumerate(TEXTS, 1))
+    )
+    names = dict.fromkeys(o.method for o in outcomes)
+    request = JudgeRequest("typed", (problem,), 1, methods=tuple(MethodChoice(n) for n in names))
+    return JudgedProblem("", problem, outcomes), request
+
+
+def test_the_verdict_says_what_changed() -> None:
+    same = row_of(outcome("identity", (1, 2, 3), "dense"), outcome("identity", (1, 2, 3), "naive"))
+    assert tone(same[0]) == "same"
+    assert "Nothing changed" in sentence(*same)
+    answer = row_of(
+        outcome("identity", (1, 2, 3), "dense"),
+        outcome("identity", (1, 2, 3), "naive", answer="9", same_answer=False),
+    )
+    assert tone(answer[0]) == "changed"
+    assert "gave another final answer: 9 where dense says 7" in sentence(*answer)
+    changed = row_of(
+        outcome("identity", (1, 2, 3), "dense", slots=(2,), selected=(2,)),
+        outcome("identity", (1, 2, 3), "naive", consistent=False),
+        outcome("identity", (1, 2, 3), "kvcomm", slots=(2,), selected=(2,), forwarded_tokens=40),
+    )
+    assert tone(changed[0]) == "changed"
+    said = sentence(*changed)
+    assert "took candidate 1 where dense takes candidate 2" in said
+    assert "The final answer stayed dense’s in 1 of 1 change" in said
+    assert "KVCOMM keeps dense’s selection in 1 of 1 order while reading 40" in repaired(*changed)
+    tie = row_of(
+        outcome("identity", (1, 2, 3), "dense", slots=(2,), selected=(2,)),
+        outcome("identity", (1, 2, 3), "naive", consistent=False, near_tie=True),
+    )
+    assert tone(tie[0]) == "unclear"
+    assert "near tie" in sentence(*tie)
+    unread = row_of(
+        outcome(
+            "identity", (1, 2, 3), "dense", slots=None, selected=None, failure="no selection", consistent=None
+        ),
+        outcome("identity", (1, 2, 3), "naive", consistent=None),
+    )
+    assert tone(unread[0]) == "unclear"
+    assert "cannot be read (no selection)" in sentence(*unread)
+
+
+def test_selections_are_the_candidates_own_numbers() -> None:
+    row, request = row_of(
+        outcome("identity", (1, 2, 3), "dense", slots=(2,), selected=(2,)),
+        outcome("identity", (1, 2, 3), "naive", slots=(2,), selected=(2,)),
+        outcome("shuffle 0", (3, 1, 2), "dense", slots=(3,), selected=(2,)),
+        outcome("shuffle 0", (3, 1, 2), "naive", slots=(1,), selected=(3,), consistent=False),
+    )
+    assert "keeps its selection in all of 2 orders" in baseline(row)
+    grid = grid_html(row, request)
+    assert grid.count("≠ dense") == 1
+    assert "Position-only 1 of 2" in grid
+    picks = picks_html(row, request)
+    assert "Dense took slot 2 most often" in picks
+    moved, _ = row_of(
+        *(o for o in row.outcomes if o.method == "dense"),
+    )
+    assert moved.outcomes[1].slots != moved.outcomes[0].slots
+
+
+# -- on a tiny model
+
+
+@pytest.fixture(autouse=True)
+def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random models write to the limit, and odd characters when they write long."""
+    monkeypatch.setattr(judge, "WRITTEN", 12)
+    for module in (judge, judge_set):
+        monkeypatch.setattr(module, "LONGEST", 16)
+
+
+@pytest.fixture(scope="module")
+def real() -> Lab:
+    return Lab(model, LabSession)
+
+
+def test_a_typed_example_is_judged(real: Lab) -> None:
+    visit = real.open()
+    visit.pages[judge.KEY] = mine = Desk(count=3)
+    updates = list(judge.run(real, visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1)))
+    last = merged(updates)
+    assert "verdict" in last, last
+    assert last["run.visible"] is True
+    assert last["status"] == ""
+    assert list(mine.records) == ["identity", "shuffle 0"]
+    assert mine.judged is not None
+    row = mine.judged.row
+    assert [o.method for o in row.outcomes] == ["dense", "naive", "kvcomm"] * 2
+    assert row.outcomes[3].layout == Order("shuffle", 0).layout(1, 3)
+    assert [c.right for c in row.problem.candidates] == [False, True, True]
+    # the judge read the candidates in the order of the layout
+    texts = [mine.records["shuffle 0"].request.values[f"candidate_{slot}"] for slot in (1, 2, 3)]
+    assert texts == [TEXTS[n - 1] for n in row.outcomes[3].layout]
+    assert last["pick_order"] == "identity"
+    assert last["view_attention"]["views"]
+    assert real.judged(mine.token) is not None
+    assert judge.refresh(visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1))["status"] == ""
+    assert "Edited" in judge.refresh(visit, made(TEXTS, methods=["naive"]))["status"]
+    look = judge.look(visit, {"pick_order": "shuffle 0", "pick_method": "naive"})
+    assert "kv-band" in look["strip"]["html"]
+    assert judge.closer(visit, {"pick_order": "shuffle 0"})["results"] is True
+    assert visit.record is mine.records["shuffle 0"]
+
+
+def test_candidates_are_written_and_judged_as_such(real: Lab) -> None:
+    visit = real.open()
+    visit.pages[judge.KEY] = mine = Desk(count=2)
+    given = made(["", ""], source="progressive", order="identity", temperature=0)
+    shown = merged(judge.write(real, visit, given))
+    texts = [shown["text_0"], shown["text_1"]]
+    assert all(texts)
+    assert mine.written is not None
+    assert mine.written.regime == "progressive"
+    sent = made(texts, source="progressive", order="identity")
+    assert judge.read(visit, sent).problems == (mine.written,)
+    assert "Written by the model" in judge.refresh(visit, sent)["source-help"]
+    # an edited text has no cache of its own, and what was written otherwise is not this
+    for other in ({"text_0": "Other."}, {"source": "parallel"}, {"question": "What is 1 + 1?"}):
+        assert judge.read(visit, sent | other).regime == "typed"
+        if "source" not in other:
+            assert "no longer" in judge.refresh(visit, sent | other)["source-help"]
+    last = merged(judge.run(real, visit, sent))
+    assert "verdict" in last, last
+    naive = mine.records["identity"].outcome(1, "naive")
+    assert any("own context" in span.source for span in naive.spans), "the writers' caches are what is reused"
+
+
+def test_a_set_is_judged_and_kept(real: Lab) -> None:
+    visit = real.open()
+    updates = list(judge_set.run(real, visit, made(TEXTS, methods=["naive"], order="identity")))
+    last = merged(updates)
+    assert "2 problems" in last["set_status"]
+    keys = [view["key"] for view in last["view_set"]["views"]]
+    assert len(keys) == len(set(keys)) > 3
+    assert visit.judged is not None
+    token, found = visit.judged
+    assert f"lab/judged/{token}" in last["set_status"]
+    assert [row.problem.number for row in found.rows] == [1, 2]
+    assert Judged.from_bytes(found.to_bytes()).rows == found.rows
+
+
+def test_a_cancelled_set_keeps_what_was_finished(real: Lab) -> None:
+    visit = real.open()
+    stream = judge_set.run(real, visit, made(TEXTS, count=50, methods=["naive"], order="identity"))
+    for update in stream:
+        assert visit.cancel is not None or "run.visible" in update
+        if "problem 2 of" in str(update.get("set_status", "")):
+            judge.cancelled(visit, {})
+            break
+    last = merged(stream)
+    assert "Stopped" in last["set_status"]
+    assert visit.judged is not None
+    assert 1 <= len(visit.judged[1].rows) < 50
+
+
+# -- in a browser
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    blocks, found = launch(model, "127.0.0.1", 0, block=False, first_run=None, engine=LabSession)
+    yield found
+    blocks.close(verbose=False)
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=chromium_path, args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(PATIENCE)
+        complaints: list[str] = []
+        page.on("pageerror", lambda e: complaints.append(str(e)))
+        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+        page.goto(address)
+        expect(page.locator(".kv-model")).to_be_visible(timeout=PATIENCE)
+        page.click('.kv-nav a[data-page="judge"]')
+        expect(page.locator("#kv-judge-text-0 textarea")).not_to_have_value("", timeout=PATIENCE)
+        # what follows the first paint has answered, or its answer would undo what is typed
+        expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts", timeout=PATIENCE)
+        page.fill("#kv-judge-seed input", "-1")
+        expect(page.locator("#kv-error-judge-seed")).to_contain_text("allowed", timeout=PATIENCE)
+        page.fill("#kv-judge-seed input", "3")
+        expect(page.locator("#kv-error-judge-seed .kv-problem")).to_have_count(0, timeout=PATIENCE)
+        page.click("#kv-judge-run")
+        expect(page.locator("#kv-judge-grid tbody tr")).to_have_count(2, timeout=6 * PATIENCE)
+        expect(page.locator("#kv-judge-verdict .kv-verdict-tone")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("#kv-judge-run")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("#kv-view-judge-attention .main-svg").first).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("#kv-judge-picks tbody tr")).to_have_count(3)
+        page.get_by_role("radio", name="Independently").check()
+        page.click("#kv-judge-write")
+        expect(page.locator("#kv-judge-source-help")).to_contain_text(
+            "Written by the model", timeout=PATIENCE
+        )
+        page.fill("#kv-judge-count input", "2")
+        page.click("#kv-judge-set-run")
+        expect(page.locator("#kv-judge-set_status")).to_contain_text("2 problems", timeout=6 * PATIENCE)
+        assert complaints == []
+        browser.close()

@@ -1,0 +1,271 @@
+"""The hypotheses of segment reuse: the experiment on the tiny model, verdicts on made-up numbers, figures."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backend.errors import OptionError
+from backend.events import Progress
+from backend.hypotheses import (
+    BASE,
+    KEPT,
+    SKIPPED,
+    Candidate,
+    HypothesesRecord,
+    HypothesesRequest,
+    LiveStep,
+    Moved,
+    PinnedStep,
+    Rerun,
+    Setting,
+    precision_recall,
+    settings_of,
+    verdicts,
+)
+from backend.model import LoadedModel
+from backend.probes.hypotheses import entropy, hypotheses, levenshtein, moved_keys, repeated, right
+from backend.records import MethodChoice
+from viz.figure import FigureView
+from viz.hypotheses import views
+
+METHODS = (
+    MethodChoice("dense"),
+    MethodChoice("prefix"),
+    MethodChoice("segments", {"minimum_tokens": 8, "window_tokens": 16, "halo": 2}, "segments"),
+)
+REQUEST = HypothesesRequest(
+    methods=METHODS, episodes=2, turns=3, memory=2, max_new_tokens=6, reruns=1, candidates=2, grid="none"
+)
+
+
+@pytest.fixture(scope="module")
+def measured(
+    tiny_model: LoadedModel, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[HypothesesRecord, Path]:
+    path = tmp_path_factory.mktemp("hypotheses") / "out.rows.jsonl"
+    *_, record = hypotheses(tiny_model, REQUEST, path)
+    assert isinstance(record, HypothesesRecord)
+    return record, path
+
+
+def test_the_record_holds_every_turn_of_every_method(measured: tuple[HypothesesRecord, Path]) -> None:
+    record, path = measured
+    assert len(path.read_text().splitlines()) == 2
+    for episode in range(2):
+        for choice in METHODS:
+            steps = [s for s in record.live if (s.episode, s.method) == (episode, choice.label)]
+            assert [s.turn for s in steps] == list(range(1, len(steps) + 1))
+            assert [s.correct is None for s in steps] == [True] * (len(steps) - 1) + [False]
+            for s in steps:
+                assert s.exact_tokens + s.grafted_tokens < s.prompt_tokens
+                if choice.name == "prefix":
+                    assert s.exact_tokens == round(s.skipped * s.prompt_tokens)
+    dense, prefix = ([s for s in record.live if s.method == m] for m in ("dense", "prefix"))
+    assert [s.prompt_tokens for s in dense] == [s.prompt_tokens for s in prefix], (
+        "an exact cache changes no text"
+    )
+    assert sum(s.exact_tokens for s in prefix) > sum(s.exact_tokens for s in dense) == 0
+    assert {s.setting for s in record.pinned} == {BASE}
+    assert {r.method for r in record.reruns} == {c.label for c in METHODS}
+    first, second, *_ = record.reruns
+    assert (first.distance, first.entropy) == (second.distance, second.entropy)
+    assert HypothesesRecord.from_bytes(record.to_bytes()) == record
+
+
+def test_a_killed_experiment_goes_on(
+    tiny_model: LoadedModel, measured: tuple[HypothesesRecord, Path], tmp_path: Path
+) -> None:
+    _, path = measured
+    first, second = path.read_text().splitlines()
+    torn = tmp_path / "torn.rows.jsonl"
+    torn.write_text(first + "\n" + second[:50])
+    *_, again = hypotheses(tiny_model, REQUEST, torn)
+    assert isinstance(again, HypothesesRecord)
+    one, two = torn.read_text().splitlines()
+    assert one == first
+    for name in ("pinned", "candidates", "reruns"):
+        assert json.loads(two)[name] == json.loads(second)[name], "stores are what they would have been"
+    whole = list(hypotheses(tiny_model, REQUEST, torn))
+    assert not any(isinstance(e, Progress) for e in whole), "nothing is left to do"
+
+
+def test_keys_move(tiny_model: LoadedModel) -> None:
+    found = moved_keys(tiny_model)
+    assert [m.shift for m in found] == [1, 16, 64, 256]
+    assert max(m.error for m in found) < 1e-4
+
+
+# -- verdicts
+
+
+def made(**changes: Any) -> HypothesesRecord:
+    """A record of forty episodes that supports everything."""
+    setting = Setting(KEPT, 0.5)
+    live = [
+        LiveStep(
+            e,
+            m,
+            1,
+            100,
+            0,
+            60 if m == "segments" else 0,
+            70,
+            0.6,
+            "partial",
+            1.0,
+            ms + e % 3,
+            10.0,
+            e % 2 == 0,
+        )
+        for e in range(40)
+        for m, ms in (("dense", 90.0), ("segments", 40.0))
+    ]
+    pinned = [
+        PinnedStep(e, 1, s, 100, 0, 60, (0.01, 0.03), 0.02, 0.5) for e in range(40) for s in (BASE, setting)
+    ]
+    good = [Candidate(e, 1, 0.9, 0.9, 40, 0.01, 0.01) for e in range(40)]
+    record = HypothesesRecord(
+        REQUEST, tiny_info(), 1e-3, tuple(live), tuple(pinned), tuple(good),
+        tuple(Rerun(0, m, 80.0, 0.2, 0.1) for m in ("dense", "segments")), (Moved(1, 1e-6), Moved(64, 1e-5)),
+    )  # fmt: skip
+    return replace(record, **changes)
+
+
+def tiny_info() -> Any:
+    import tiny
+
+    return tiny.model().info
+
+
+def words(record: HypothesesRecord) -> list[str]:
+    return [v.word for v in verdicts(record)]
+
+
+def test_good_numbers_support_and_bad_ones_refute() -> None:
+    record = made()
+    assert words(record) == ["supported"] * 4
+    slow = tuple(replace(s, ttft_ms=s.ttft_ms + 40) if s.method == "segments" else s for s in record.live)
+    assert words(replace(record, live=slow))[0] == "refuted"
+    wrong = tuple(replace(s, correct=False) if s.method == "segments" else s for s in record.live)
+    assert words(replace(record, live=wrong))[0] == "refuted"
+    some = tuple(
+        replace(s, correct=False) if s.method == "segments" and s.episode in (0, 2) else s
+        for s in record.live
+    )
+    assert words(replace(record, live=some))[0] == "undecided"
+    far = tuple(replace(s, boundary=(0.5,)) for s in record.pinned)
+    assert words(replace(record, pinned=far))[1] == "refuted"
+    skipped = tuple(replace(s, setting=replace(s.setting, form=SKIPPED)) for s in far) + record.pinned
+    assert words(replace(record, pinned=skipped))[1] == "supported", "the exhibit decides nothing"
+    mixed = tuple(replace(s, boundary=(0.0 if s.episode % 2 else 0.2,)) for s in record.pinned)
+    assert words(replace(record, pinned=mixed))[1] == "undecided"
+    few = tuple(replace(c, last=0.5) if c.episode < 20 else c for c in record.candidates)
+    assert words(replace(record, candidates=few))[2] == "refuted"
+    behind = tuple(replace(c, context=0.4) for c in record.candidates)
+    assert words(replace(record, candidates=(*few, *behind)))[2] == "refuted", "another context is no match"
+    assert words(replace(record, moved=(Moved(1, 1.0),)))[3] == "refuted"
+    unseen = tuple(replace(s, last=5.0) if s.episode == 3 else s for s in record.pinned)
+    assert words(replace(record, pinned=unseen))[3] == "refuted", "the probe let a bad prompt pass"
+    caught = tuple(replace(s, last=5.0, boundary=(3.0,)) if s.episode == 3 else s for s in record.pinned)
+    assert words(replace(record, pinned=caught))[3] == "supported"
+
+
+def test_too_little_decides_nothing() -> None:
+    record = made()
+    empty = replace(
+        record, live=record.live[:20], pinned=record.pinned[:20], candidates=record.candidates[:9]
+    )
+    found = verdicts(empty)
+    assert [v.word for v in found] == ["undecided"] * 4
+    assert all("at least 30" in v.reason for v in found)
+
+
+def test_precision_and_recall_by_hand() -> None:
+    every = [(0.95, 0.01), (0.9, 0.5), (0.8, 0.02), (0.6, 0.03), (0.6, 0.9)]
+    record = made(candidates=tuple(Candidate(0, 1, s, 1.0, 30, k, k) for s, k in every))
+    found = {tau: (p, r, n) for tau, p, r, n in precision_recall(record)}
+    assert found[0.5] == (3 / 5, 1.0, 5)
+    assert found[0.8] == (2 / 3, 2 / 3, 3)
+    assert found[0.95] == (1.0, 1 / 3, 1)
+    assert found[1.0][2] == 0
+    assert np.isnan(found[1.0][0])
+
+
+def test_the_grid_holds_the_plans_ablations() -> None:
+    once, full = settings_of("one at a time"), settings_of("full")
+    assert once[0] == full[0] == BASE
+    assert settings_of("none") == (BASE,)
+    assert len(once) == len(set(once)) == 1 + 8 + 3 + 3 + 2 + 1
+    assert len(full) == len(set(full)) == 5 * 4 * 4 * 3
+    assert {s.form for s in once} == {"all layers", KEPT, SKIPPED}
+    assert SKIPPED not in {s.form for s in full}
+    for setting in (*once, *full):
+        assert setting.name
+
+
+@pytest.mark.parametrize("name", ["episodes", "turns", "memory", "reruns", "candidates"])
+def test_numbers_out_of_range_are_refused_by_name(name: str) -> None:
+    for value in (-1, 10_000, 1.5, True, None):
+        with pytest.raises(OptionError) as refused:
+            replace(REQUEST, **{name: value})
+        assert refused.value.field == f"hypotheses.{name}"
+
+
+# -- small measures
+
+
+def test_levenshtein_is_the_textbooks() -> None:
+    def slow(a: list[int], b: list[int]) -> int:
+        if not a or not b:
+            return len(a) + len(b)
+        return min(slow(a[1:], b) + 1, slow(a, b[1:]) + 1, slow(a[1:], b[1:]) + (a[0] != b[0]))
+
+    rng = random.Random(0)
+    for _ in range(60):
+        a, b = ([rng.randrange(3) for _ in range(rng.randrange(6))] for _ in range(2))
+        assert levenshtein(a, b) == slow(a, b)
+
+
+def test_entropy_and_repeated_text_by_hand() -> None:
+    assert entropy([(1, 2), (1, 2)]) == 0
+    assert entropy([(1, 2), (1, 3)]) == pytest.approx(np.log(2) / 2)
+    assert entropy([(1,), ()]) == pytest.approx(np.log(2))
+    seen: set[tuple[int, ...]] = set()
+    assert repeated((1, 2, 3, 4, 5), seen, 3) == 0
+    assert repeated((9, 2, 3, 4, 8), seen, 3) == 3
+    assert right("Thought 3: done. Action 3: finish[12]", "12")
+    assert not right("Thought 3: done. Action 3: finish[13]", "12")
+    assert not right("the answer is 12", "12"), "the loop ends with finish"
+
+
+# -- figures
+
+
+def test_every_figure_tells_something_and_has_its_numbers() -> None:
+    panel, *figures = views(made())
+    assert panel.html.count("supported") >= 4
+    for view in figures:
+        assert isinstance(view, FigureView)
+        assert not view.empty
+        assert view.title.endswith("?")
+        assert view.finding.endswith(".")
+        assert view.how_to_read.endswith(".")
+        assert len(view.rows[0]) == len(view.columns)
+        assert view.csv().count("\n") == len(view.rows) + 1
+        for axis in (view.figure.layout.xaxis, view.figure.layout.yaxis):
+            assert axis.title.text is not None
+
+
+def test_figures_of_nothing_say_why() -> None:
+    empty = made(live=(), pinned=(), candidates=(), reruns=())
+    for view in views(empty)[1:]:
+        assert isinstance(view, FigureView)
+        assert view.empty
+        assert view.finding.endswith(".")
