@@ -75,6 +75,7 @@ METHOD_NAMES = {
     "prefix_cache": "Prefix cache",
     "oracle": "True offsets",
     "cacheblend": "CacheBlend",
+    "epic": "EPIC",
     "segments": "Segment reuse",
     "query_norm": "Query norm",
     "random_k": "Random tokens",

@@ -11,6 +11,7 @@ from backend.methods.base import Method, Options
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.cacheblend import CacheBlendMethod
 from backend.methods.dense import DenseMethod
+from backend.methods.epic import EpicMethod
 from backend.methods.kvcomm import KVCommMethod
 from backend.methods.kvlink import KVLinkMethod
 from backend.methods.masked import MaskedMethod
@@ -33,6 +34,7 @@ METHODS: tuple[type[Method], ...] = (
     PalKVMethod,
     SlotAlignedMethod,
     CacheBlendMethod,
+    EpicMethod,
     QueryNormMethod,
     RandomKMethod,
     OracleKMethod,
