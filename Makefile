@@ -1,8 +1,8 @@
 # make lab     install what is needed and serve the lab
 # make test    install what the tests need, then run every check
 #
-# Variables: PYTHON (3.11 or newer), VENV, HOST, PORT, ARGS (more for `kvlab serve` or pytest) and
-# TORCH_INDEX, the package index to take torch from. Empty: pip's own configuration decides. A value is
+# Variables: PYTHON (3.11 or newer), VENV, HOST, PORT, ARGS (more for `kvlab serve` or pytest), JOBS (tests that
+# run at once) and TORCH_INDEX, the package index to take torch from. Empty: pip's own configuration decides. A value is
 # remembered in the environment, so it has to be given once.
 
 PYTHON      ?= python3
@@ -11,6 +11,7 @@ HOST        ?= 127.0.0.1
 PORT        ?= 7860
 TORCH_INDEX ?=
 ARGS        ?=
+JOBS        ?= 2
 
 BIN         := $(VENV)/bin
 PIP         := $(BIN)/python -m pip --disable-pip-version-check -qq
@@ -33,7 +34,11 @@ lab: $(VENV)/.lab-stamp
 
 test: lint
 	@scripts/install-chromium.sh
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not browser" $(ARGS); $(SOME)
+	$(BIN)/python -m pytest -m browser $(ARGS); $(SOME)
+
+# ARGS may choose tests of one kind only: that the other run found none is no failure.
+SOME := found=$$?; [ $$found = 5 ] || exit $$found
 
 lint: $(VENV)/.test-stamp
 	$(BIN)/ruff check .

@@ -122,8 +122,8 @@ def card(folder: Path = EMBEDDED) -> str:
         f"{config['num_hidden_layers']} layers, {config['num_attention_heads']} heads, "
         f"{config['num_key_value_heads']} KV heads, intermediate {config['intermediate_size']}, "
         "RoPE theta 10,000, tied embeddings |",
-        f"| tokenizer | byte-level BPE of {config['vocab_size']:,} tokens, single digits, a number's "
-        "first digit with the space before it; `<s>` opens a prompt, `<a>` the answer (chat template), "
+        f"| tokenizer | byte-level BPE of {config['vocab_size']:,} tokens, every number up to 199 one of "
+        "them, with and without the space before it; `<s>` opens a prompt, `<a>` the answer (chat template), "
         "`</s>` ends it |",
         f"| context | {config['max_position_embeddings']:,} positions; trained on packed sequences of "
         f"{recipe['sequence_tokens']} with every document starting at position 0 |",

@@ -1,8 +1,13 @@
-"""The embedded model's tokenizer: byte-level BPE with single digits, trained on generated documents."""
+"""The embedded model's tokenizer: byte-level BPE with whole numbers, trained on generated documents.
+
+Every number that the tasks know is one token, as numbers up to three digits are in larger models'
+tokenizers: what is copied or compared is then one token, and not a run of digits that stand everywhere.
+"""
 
 from __future__ import annotations
 
 import random
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +16,8 @@ from backend.embedded.tasks import TASKS, make_document
 PAD, BOS, EOS, ANSWER = "<pad>", "<s>", "</s>", "<a>"
 # One user message: begin of sequence, the agent's prompt, then the token that opens the answer.
 CHAT_TEMPLATE = "{{ bos_token }}{{ messages[0]['content'] }}<a>"
-VOCABULARY = 1280
+VOCABULARY = 1792
+LARGEST = 199  # up to here every number is a token of its own
 
 
 def train_tokenizer(seed: int = 0, documents: int = 6000, vocab_size: int = VOCABULARY) -> Any:
@@ -26,8 +32,8 @@ def train_tokenizer(seed: int = 0, documents: int = 6000, vocab_size: int = VOCA
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            # the first digit of a number takes the space before it along: fewer tokens, and it is marked
-            pre_tokenizers.Split(Regex(" ?[0-9]"), behavior="isolated"),
+            # a number takes the space before it along
+            pre_tokenizers.Split(Regex(" ?[0-9]{1,3}"), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False),
         ]
     )
@@ -44,7 +50,9 @@ def train_tokenizer(seed: int = 0, documents: int = 6000, vocab_size: int = VOCA
         for index in range(documents)
         for piece in make_document(rng, names[index % len(names)]).pieces
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    every = [f"{before}{n}" for n in range(LARGEST + 1) for before in ("", " ")]
+    numbers = (number for number in every for _ in range(documents // 20))
+    tokenizer.train_from_iterator(chain(texts, numbers), trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=BOS,

@@ -29,20 +29,20 @@ class Recipe:
     """Everything that decides the trained weights."""
 
     seed: int = 0
-    tokens: int = 300_000_000
+    tokens: int = 14_000_000
     sequence_tokens: int = 512
-    batch: int = 8
-    hidden: int = 256
-    layers: int = 6
-    heads: int = 8
-    kv_heads: int = 4
-    intermediate: int = 672
+    batch: int = 4
+    hidden: int = 160
+    layers: int = 5
+    heads: int = 5
+    kv_heads: int = 5
+    intermediate: int = 448
     context: int = 2048
-    muon_rate: float = 0.02
+    muon_rate: float = 0.015
     adam_rate: float = 3e-3
     warmup_steps: int = 100
-    decay_share: float = 0.25
-    prompt_weight: float = 0.1
+    decay_share: float = 0.5
+    prompt_weight: float = 0.03
     look_back: tuple[int, ...] = (1, 2, 3, 4)  # where the first heads look before training
     tokens_before: int = 0  # seen by the weights that this run began with; the curriculum goes on from there
 
@@ -58,7 +58,7 @@ class Recipe:
 # The model that ships, and its sibling with a third of the parameters and the same tokenizer.
 SIZES: dict[str, dict[str, Any]] = {
     "main": {},
-    "small": {"hidden": 160, "layers": 4, "heads": 5, "kv_heads": 5, "intermediate": 448},
+    "small": {"hidden": 96, "layers": 4, "heads": 3, "kv_heads": 3, "intermediate": 256},
 }
 
 # The curriculum, by tokens seen: the level (how long and hard documents are, changing evenly from one row to
@@ -66,19 +66,29 @@ SIZES: dict[str, dict[str, Any]] = {
 # a model that is taught to copy and to find before anything else does so after half a million tokens, and one
 # that is taught everything at once does not after twelve.
 CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
-    (0, 0.0, {"recall copy": 1}),
-    (250_000, 0.2, {"recall copy": 1, "recall pairs": 4}),
-    (600_000, 0.9, {"recall copy": 1, "recall pairs": 3, "compare equal": 1}),
-    (1_000_000, 0.0, {"recall copy": 1, "recall pairs": 2, "recall facts": 4, "recall candidates": 3}
-     | {"compare equal": 1, "compare order": 1, "drill chain": 3}),
-    (2_000_000, 0.8, {"recall pairs": 1, "recall facts": 3, "recall candidates": 2, "compare equal": 1}
-     | {"compare order": 1, "drill chain": 5, "drill program": 1}),
-    (2_400_000, 0.0, {"recall pairs": 1, "recall facts": 2, "recall candidates": 2, "compare equal": 1}
-     | {"compare order": 1, "drill chain": 3, "drill program": 1, "solver": 4, "documents one-hop": 4}
-     | {"judge": 4, "prefix": 4, "tools": 3, "program": 3, "worker": 2}),
-    (5_000_000, 1.0, {"recall pairs": 1, "recall facts": 2, "recall candidates": 1, "compare equal": 1}
-     | {"compare order": 1, "drill chain": 2, "drill program": 1, "solver": 4, "documents one-hop": 3}
-     | {"documents two-hop": 4, "judge": 8, "prefix": 4, "tools": 3, "program": 3, "worker": 3}),
+    (0, 0.0, {"recall copy": 2, "recall pairs": 3, "drill chain": 3}),
+    (600_000, 0.2, {"recall copy": 1, "recall pairs": 3, "recall facts": 3, "recall sections": 3}
+     | {"drill chain": 4, "compare": 2}),
+    (1_800_000, 0.0, {"recall copy": 1, "recall pairs": 3, "recall facts": 3, "recall sections": 4}
+     | {"recall candidates": 2, "drill chain": 4, "drill program": 2, "compare": 3}
+     | {"solver": 3, "worker": 3, "documents one-hop": 3, "documents two-hop": 2, "judge": 6, "prefix": 3}
+     | {"tools": 3, "program": 3}),
+    (4_500_000, 0.7, {"recall copy": 1, "recall pairs": 5, "recall facts": 2, "recall sections": 3}
+     | {"recall candidates": 3, "drill chain": 5, "drill program": 2, "compare equal": 5, "compare order": 3}
+     | {"solver": 4, "worker": 4, "documents one-hop": 3, "documents two-hop": 5, "judge": 14, "prefix": 5}
+     | {"tools": 4, "program": 4}),
+    (7_500_000, 1.0, {"recall pairs": 8, "recall facts": 4, "recall sections": 2, "recall candidates": 2}
+     | {"recall copy": 4, "drill chain": 3, "drill program": 1, "compare equal": 2, "compare order": 2}
+     | {"solver": 5, "worker": 5, "documents one-hop": 4, "documents two-hop": 6, "judge": 18, "prefix": 6}
+     | {"tools": 5, "program": 5}),
+    (9_700_000, 1.0, {"recall pairs": 4, "recall facts": 2, "recall sections": 2, "recall candidates": 2}
+     | {"recall copy": 1, "drill chain": 12, "drill program": 1, "compare equal": 8, "compare order": 2}
+     | {"solver": 6, "worker": 6, "documents one-hop": 3, "documents two-hop": 5, "judge": 18, "prefix": 6}
+     | {"tools": 2, "program": 6}),
+    (14_000_000, 1.0, {"recall pairs": 4, "recall facts": 1, "recall sections": 1, "drill chain": 4}
+     | {"drill program": 1, "compare equal": 12, "compare order": 3, "recall copy": 1, "recall candidates": 1}
+     | {"solver": 3, "worker": 6, "documents one-hop": 2, "documents two-hop": 4, "judge": 24, "prefix": 9}
+     | {"tools": 2, "program": 7}),
 )  # fmt: skip
 
 

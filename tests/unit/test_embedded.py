@@ -63,7 +63,7 @@ from backend.tokens import Tokens
 
 SEEDS = st.integers(0, 10**9)
 STEP = re.compile(r"(\d+) ([-+*]) (\d+) = (-?\d+)\.")
-FACT = re.compile(r"(\w+) (works for|is a friend of|lives in|likes|eats|lies in the) (\w+)\.")
+FACT = re.compile(r"(\w+) (helps|trusts|lives in|likes|eats|has) (\w+)\.")
 # Scenarios whose prompts are trained on: of those with generated requests, not the ones that look back on
 # earlier turns, which no document does.
 GENERATED = [
@@ -117,76 +117,88 @@ def result(text: str) -> int:
 def verdicts(own: int, results: Sequence[int]) -> str:
     """What a checker says of the results before it."""
     return "".join(
-        f" Agent {i}: {value}. Mine: {own}. {'Right' if value == own else 'Wrong'}."
+        f" Agent {i}: {value} vs {own} = {abs(value - own)}. {'Right' if value == own else 'Wrong'}."
         for i, value in enumerate(results, 1)
     )
 
 
 def judged(kind: str, question: str, results: Sequence[int]) -> tuple[str, str, tuple[int, ...]]:
-    """A judge's text, final answer and selection."""
+    """A judge's text, final answer and selection; each line is worked out from the results up to it."""
     steps, mine = solved(question)
-    first, final, lines = results[0], str(mine), []
-    numbered = list(enumerate(results, 1))
-    if kind in ("right", "all", "corrects"):
-        lines.append(steps)
-        chosen = []
-        for i, value in numbered:
+    first = results[0]
+
+    def listed(chosen: Sequence[int]) -> str:
+        return " and ".join(map(str, chosen)) or "0"
+
+    def selected(seen: Sequence[int]) -> tuple[str, list[int]]:
+        """The measure of the best so far, where there is one, and the best so far."""
+        every = list(enumerate(seen, 1))
+        if kind == "majority":
+            most = max(Counter(seen).values())
+            winners = [v for v in dict.fromkeys(seen) if seen.count(v) == most]
+            # values in the order in which they came to so many votes, each with all its voters
+            came = sorted(winners, key=lambda v: [i for i, x in every if x == v][most - 1])
+            return f"{most}: ", [i for v in came for i, x in every if x == v]
+        if kind == "closest":
+            least = min(abs(v - first) for v in seen[1:])
+            return f"{least}: ", [i for i, v in every[1:] if abs(v - first) == least]
+        if kind == "differs":
+            return "", [i for i, v in every if v != first][:1]
+        right = [i for i, v in every if v == mine]
+        if kind == "corrects":
+            right = [i for i in right if any(v != mine for v in seen[: i - 1])]
+        return "", right if kind == "all" else right[:1]
+
+    lines = [steps] if kind in ("right", "all", "corrects") else []
+    for i, value in enumerate(results, 1):
+        line = f"Candidate {i}: {value}" + ("." if kind == "majority" else "")
+        if kind in ("right", "all", "corrects"):
             corrects = kind == "corrects" and any(other != mine for other in results[: i - 1])
             word = "Wrong" if value != mine else "Corrects" if corrects else "Right"
-            lines.append(f"Candidate {i}: {value}. Mine: {mine}. {word}.")
-            if value == mine and (corrects or kind != "corrects"):
-                chosen.append(i)
-        chosen = chosen if kind == "all" else chosen[:1]
-    elif kind == "majority":
-        votes = Counter(results)
-        lines += [f"Candidate {i}: {v}. Vote {results[:i].count(v)}." for i, v in numbered]
-        winners = [v for v in dict.fromkeys(results) if votes[v] == max(votes.values())]
-        final = " and ".join(map(str, winners))
-        lines.append(f"The most votes are {max(votes.values())}, for {final}.")
-        chosen = [i for i, v in numbered if v in winners]
-    else:
-        lines.append(f"Candidate 1: {first}.")
-        for i, v in numbered[1:]:
-            high, low = max(v, first), min(v, first)
-            told = (
-                f"{high} - {low} = {high - low}" if kind == "closest" else "Same" if v == first else "Differs"
-            )
-            lines.append(f"Candidate {i}: {v}. First: {first}. {told}.")
-        if kind == "closest":
-            least = min(abs(v - first) for v in results[1:])
-            lines.append(f"The least is {least}.")
-            chosen = [i for i, v in numbered[1:] if abs(v - first) == least]
+            line += f" vs {mine} = {abs(value - mine)}. {word}."
+        elif kind == "majority":
+            same = [j for j, v in enumerate(results[:i], 1) if v == value]
+            line += f" Votes {len(same)}: {listed(same)}."
+        elif i > 1:
+            line += f" vs {first} = {abs(value - first)}."
+            if kind == "differs":
+                line += " Same." if value == first else " Differs."
         else:
-            chosen = [i for i, v in numbered if v != first][:1]
+            lines.append(f"{line}.")
+            continue
+        measure, best = selected(results[:i])
+        lines.append(f"{line} Best {measure}{listed(best)}.")
+    _, chosen = selected(results)
+    final = str(mine)
+    if kind == "majority":
+        final = " and ".join(dict.fromkeys(str(results[i - 1]) for i in chosen))
+    elif kind in ("differs", "closest"):
         final = str(results[chosen[0] - 1] if chosen else first)
-    listed = " and ".join(map(str, chosen)) or "0"
-    lines.append(f"The best candidate{'s are' if len(chosen) > 1 else ' is'} {listed}.")
+    lines.append(f"The best candidate{'s are' if len(chosen) > 1 else ' is'} {listed(chosen)}.")
     return f"{' '.join(lines)} The answer is {final}", final, tuple(chosen)
 
 
 def found_in(documents: Sequence[str], question: str) -> tuple[str, str]:
-    """The hops of a question over documents, each with its document, and the answer."""
-    known: dict[tuple[str, str], tuple[str, int]] = {}
-    for number, text in enumerate(documents, 1):
+    """The hops of a question over documents, and the answer."""
+    known: dict[tuple[str, str], str] = {}
+    for text in documents:
         assert " ".join(sentences(text)) == " ".join(m[0] for m in FACT.finditer(text)), "facts, nothing else"
         for who, verb, what in FACT.findall(text):
             assert (who, verb) not in known, "a question has one answer"
-            known[who, verb] = what, number
-    asked = {
-        r"For whom does (.+) work\?": "works for", r"Of whom is (.+) a friend\?": "is a friend of",
-        r"Where does (.+) live\?": "lives in", r"What does (.+) like\?": "likes",
-        r"What does (.+) eat\?": "eats", r"Where does (.+) lie\?": "lies in the",
-    }  # fmt: skip
-    [(who, verb)] = [(m[1], verb) for words, verb in asked.items() if (m := re.fullmatch(words, question))]
-    path = [verb]
-    for words, first in (("boss", "works for"), ("friend", "is a friend of"), ("city", "lives in")):
-        if who.startswith(f"the {words} of "):
-            who, path = who.rpartition(" ")[2], [first, verb]
+            known[who, verb] = what
+    found = re.fullmatch(
+        r"(?:The (?:one whom|city that) (?=\w+ (?:helps|trusts|lives in) ))?"
+        r"(\w+) (helps|trusts|lives in|likes|eats|has)"
+        r"(?: (lives in|likes|eats|has))? (?:whom|what(?: city| weather)?)\?",
+        question,
+    )
+    assert found, question
+    who, *path = (part for part in found.groups() if part)
+    assert (len(path) == 2) == question.startswith("The ")
     hops = []
     for verb in path:
-        what, number = known[who, verb]
-        hops.append(f"{who} {verb} {what} [{number}].")
-        who = what
+        hops.append(f"{who} {verb} {known[who, verb]}.")
+        who = known[who, verb]
     return f"{' '.join(hops)} The answer is {who}", who
 
 
@@ -389,7 +401,7 @@ def test_judges_read_solutions_inspections_or_results(seed: int, kind: str) -> N
     texts = numbered(document.values, "candidate_{}")
     short = [text == f"The answer is {result(text)}" for text in texts]
     assert all(short) or not any(short)
-    inspected = not short[0] and "Mine:" in texts[1]
+    inspected = not short[0] and " vs " in texts[1]
     for number, text in enumerate(texts if not short[0] else [], 1):
         seen = [result(other) for other in texts[: number - 1]]
         assert_solution(document, text, verdicts(result(text), seen) if inspected and number % 2 == 0 else "")
@@ -471,9 +483,10 @@ def test_what_is_recalled_is_there(seed: int, level: float, kind: str) -> None:
             told = re.findall(rf"(?:^|\. ){re.escape(stem)}( [^.\n]*?)[.\n]", shelves)
             assert [f"{t}." for t in told] == [answer], "a key stands for one thing"
         elif kind == "facts":
-            what, number = re.fullmatch(r" (\w+) \[(\d+)\]\.", answer).groups()  # type: ignore[union-attr]
-            home = re.findall(r"Document (\d+):\n(.*)", shelves)
-            assert [n for n, facts in home if f"{stem} {what}." in facts] == [number]
+            assert re.findall(rf"{stem}( \w+\.)", shelves) == [answer]
+        elif kind == "sections":
+            told = re.findall(rf"(?m)^{stem}[\n ](?:.* )?(\d+)$", shelves)
+            assert [f" {t}." for t in told] == [answer]
         else:
             found = re.search(rf"{stem}\n.*The answer is (\d+)", shelves)
             assert answer == f" {found[1]}."  # type: ignore[index]
@@ -487,7 +500,11 @@ def test_what_is_compared_is_true(seed: int, kind: str) -> None:
     for stem, answer in asked:
         *_, left, right = map(int, re.findall(r"\d+", stem))
         true = left == right if kind == "equal" else left < right if "<" in stem else left > right
-        assert answer in ((" Right.", " Same.", " True.") if true else (" Wrong.", " Differs.", " False."))
+        told = f" {abs(left - right)}." if kind == "equal" else ""
+        assert answer.startswith(told)
+        assert answer.removeprefix(told) in (
+            (" Right.", " Same.", " True.") if true else (" Wrong.", " Differs.", " False.")
+        )
 
 
 def test_heads_begin_by_looking_back() -> None:
@@ -718,7 +735,7 @@ def test_the_curriculum(tokens: int) -> None:
 
 
 def test_the_curriculum_by_hand() -> None:
-    levels = {0: 0, 125_000: 0.1, 250_000: 0.2, 425_000: 0.55, 3_700_000: 0.5, 5_000_000: 1, 10**9: 1}
+    levels = {0: 0, 300_000: 0.1, 600_000: 0.2, 1_200_000: 0.1, 3_150_000: 0.35, 7_500_000: 1, 10**9: 1}
     assert {tokens: pytest.approx(curriculum(tokens)[1]) for tokens in levels} == levels
     assert [row[0] for row in CURRICULUM] == sorted({row[0] for row in CURRICULUM})
     taught = {name.partition(" ")[0] for name in curriculum(10**9)[0]}
@@ -747,7 +764,7 @@ def test_the_packer_follows_the_curriculum(tokens: int, monkeypatch: pytest.Monk
 
 
 def test_the_rate_rises_stays_and_falls_to_zero() -> None:
-    recipe = Recipe(tokens=1000 * 512 * 8, decay_share=0.25)
+    recipe = Recipe(tokens=1000 * 512 * 8, batch=8, decay_share=0.25)
     factors = [rate_factor(step, recipe) for step in range(recipe.steps)]
     assert recipe.steps == 1000
     assert factors[0] == 0.01

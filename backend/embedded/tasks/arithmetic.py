@@ -186,15 +186,20 @@ def shown_solution(rng: random.Random, problem: Problem, right_share: float) -> 
     return wrong_solution(rng, problem)
 
 
+def versus(value: int, wanted: int) -> str:
+    """How far a result is from another: ``36 vs 38 = 2.``"""
+    return f"{value} vs {wanted} = {abs(value - wanted)}."
+
+
 def checked(text: str, seen: list[int]) -> str:
     """A solution text with a verdict on each result seen, before the answer.
 
-    The result is restated beside one's own, and the verdict comes last: a small model compares two
-    numbers that stand side by side, and cannot compare them before it has written them down.
+    The result is restated beside one's own, then how far apart they are, and the verdict comes last: a small
+    model subtracts two numbers that stand side by side long before it can say whether they are equal.
     """
     steps, _, own = text.rpartition(" The answer is ")
     lines = [
-        f"Agent {number}: {value}. Mine: {own}. {'Right' if str(value) == own else 'Wrong'}."
+        f"Agent {number}: {versus(value, int(own))} {'Right' if value == int(own) else 'Wrong'}."
         for number, value in enumerate(seen, 1)
     ]
     return " ".join([steps, *lines, f"The answer is {own}"])

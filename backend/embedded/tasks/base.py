@@ -67,7 +67,7 @@ class Document:
     @property
     def selection(self) -> str:
         """The judge's selection as text: ``1 and 3``, or ``0`` when no candidate qualifies."""
-        return " and ".join(map(str, self.best or ())) or "0"
+        return " and ".join(map(str, sorted(self.best or ()))) or "0"
 
     @property
     def values(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Questions over facts spread across documents: one hop or two, each hop stated and cited."""
+"""Questions over facts spread across documents: one hop or two, each hop stated."""
 
 from __future__ import annotations
 
@@ -7,48 +7,48 @@ import random
 from backend.embedded.tasks.base import COLORS, NAMES, Document, Piece, Style, Wording, held_out
 
 CITIES = "Rome Paris Oslo Berlin Madrid Cairo Lima Tokyo Delhi Athens Dublin Vienna".split()
-LANDS = "north south east west valley desert forest coast".split()
+LANDS = "rain snow wind fog sun frost storms clouds".split()
 FOODS = "rice bread soup fish corn beans cheese pasta".split()
 
 READER = Wording(
-    "You read documents. Answer the question and name the document of each fact.",
+    "You read documents. Find each fact and answer the question.",
     (
         "You are a reader. Find the facts in the documents and answer the question.",
         "Use the documents. Answer the question step by step.",
         "You are a librarian. Answer from the documents alone.",
     ),
     (
-        "You are a careful reader. Answer the question from the documents and name each document.",
+        "You are a careful reader. Answer the question from the documents and say each fact.",
         "Read the documents. Find each fact and answer.",
     ),
 )
 # relation: its sentence and what its object is
 FACTS = {
-    "boss": "{s} works for {o}.",
-    "friend": "{s} is a friend of {o}.",
+    "boss": "{s} helps {o}.",
+    "friend": "{s} trusts {o}.",
     "city": "{s} lives in {o}.",
     "color": "{s} likes {o}.",
     "food": "{s} eats {o}.",
-    "land": "{s} lies in the {o}.",
+    "land": "{s} has {o}.",
 }
 RANGE = {"boss": NAMES, "friend": NAMES, "city": CITIES, "color": COLORS, "food": FOODS, "land": LANDS}
 ONE_HOP = {
-    "boss": "For whom does {s} work?",
-    "friend": "Of whom is {s} a friend?",
-    "city": "Where does {s} live?",
-    "color": "What does {s} like?",
-    "food": "What does {s} eat?",
-    "land": "Where does {s} lie?",
+    "boss": "{s} helps whom?",
+    "friend": "{s} trusts whom?",
+    "city": "{s} lives in what city?",
+    "color": "{s} likes what?",
+    "food": "{s} eats what?",
+    "land": "{s} has what weather?",
 }
 TWO_HOPS = {
-    ("boss", "city"): "Where does the boss of {s} live?",
-    ("boss", "color"): "What does the boss of {s} like?",
-    ("boss", "food"): "What does the boss of {s} eat?",
-    ("friend", "city"): "Where does the friend of {s} live?",
-    ("friend", "color"): "What does the friend of {s} like?",
-    ("friend", "food"): "What does the friend of {s} eat?",
-    ("city", "land"): "Where does the city of {s} lie?",
-}
+    (first, second): ask
+    for first, who in (("boss", "{s} helps"), ("friend", "{s} trusts"))
+    for second, ask in (
+        ("city", f"The one whom {who} lives in what city?"),
+        ("color", f"The one whom {who} likes what?"),
+        ("food", f"The one whom {who} eats what?"),
+    )
+} | {("city", "land"): "The city that {s} lives in has what weather?"}
 KINDS = ("one-hop", "two-hop")
 Fact = tuple[str, str, str]  # subject, relation, object
 
@@ -98,11 +98,11 @@ def draw_facts(rng: random.Random, kind: str, count: int) -> tuple[str, list[Fac
 def make_documents(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
     """(d) ``size`` documents (else 3 to 10) of one to three facts, and a question of one or two hops.
 
-    The answer states each hop with its document in brackets: ``Nina works for Hugo [2].``
+    The answer states each hop: ``Nina helps Hugo. Hugo lives in Rome.``
     """
     count = size or min(style.upto(rng, 3, 10), style.upto(rng, 3, 10))
     while True:
-        texts, question, facts, numbers = _draw(rng, kind, count, style)
+        texts, question, facts = _draw(rng, kind, count, style)
         if held_out(question + " ".join(texts)) == held:
             break
     header = "\nDocument {i}:\n"
@@ -111,7 +111,7 @@ def make_documents(rng: random.Random, style: Style, held: bool, kind: str, size
     pieces = [Piece(style.say(rng, READER))]
     for number, text in enumerate(texts, 1):
         pieces += [Piece(header.format(i=number)), Piece(text, name=f"document_{number}")]
-    hops = " ".join(f"{sentence(fact)[:-1]} [{number}]." for fact, number in zip(facts, numbers, strict=True))
+    hops = " ".join(map(sentence, facts))
     answer = facts[-1][2]
     pieces += [
         Piece("\nThe question is: "),
@@ -122,9 +122,7 @@ def make_documents(rng: random.Random, style: Style, held: bool, kind: str, size
     return Document("documents", kind, tuple(pieces), answer, count)
 
 
-def _draw(
-    rng: random.Random, kind: str, count: int, style: Style
-) -> tuple[list[str], str, list[Fact], list[int]]:
+def _draw(rng: random.Random, kind: str, count: int, style: Style) -> tuple[list[str], str, list[Fact]]:
     extra = rng.randint(0, round(count * 0.8 * style.level))
     question, facts, others = draw_facts(rng, kind, count - (1 if kind == "one-hop" else 2) + extra)
     # each needed fact in a document of its own, the others anywhere
@@ -138,4 +136,4 @@ def _draw(
     for shelf in shelves:
         rng.shuffle(shelf)
     texts = [" ".join(map(sentence, shelf)) for shelf in shelves]
-    return texts, question, facts, [home + 1 for home in homes]
+    return texts, question, facts

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from backend.embedded.tasks.arithmetic import compute, draw_problem, make_problem, shown_solution
+from backend.embedded.tasks.arithmetic import compute, draw_problem, make_problem, shown_solution, versus
 from backend.embedded.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style
 from backend.embedded.tasks.documents import CITIES, FOODS, draw_facts, sentence
 from backend.embedded.tasks.programs import draw_program
@@ -54,7 +54,7 @@ def _pairs(rng: random.Random, count: int, level: float) -> tuple[list[str], lis
 
 
 def _facts(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
-    """Facts of documents, with the document's number."""
+    """Facts of documents."""
     _, needed, others = draw_facts(rng, "one-hop", count + rng.randint(0, count // 2))
     facts = needed + others
     rng.shuffle(facts)
@@ -64,8 +64,31 @@ def _facts(rng: random.Random, count: int, level: float) -> tuple[list[str], lis
         texts.append(f"Document {number}:\n" + " ".join(map(sentence, shelf)))
         for fact in shelf:
             stem, _, end = sentence(fact)[:-1].rpartition(" ")
-            asked.append((stem, f" {end} [{number}]."))
+            asked.append((stem, f" {end}."))
     return texts, rng.sample(asked, len(asked))
+
+
+def _sections(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+    """A result in each numbered section, further from its number the higher the level.
+
+    The result has to know in which section it stands: that is what a candidate read alone does not.
+    """
+    numbers = list(range(1, count + 1))
+    if rng.random() < 0.4:
+        numbers = rng.sample(range(1, 13), count)
+    word = rng.choice(("Candidate", "Agent", "Part", "Section"))
+    cue = " The answer is" if rng.random() < 0.2 + level else ""
+    texts, asked = [], []
+    for number in numbers:
+        value = rng.randint(0, 99)
+        filler = "".join(
+            f" {rng.choice(WORDS) if rng.random() < 0.7 else rng.randint(1, 99)}"
+            for _ in range(rng.randint(0, round(16 * level * level)))
+        )
+        text = f"{filler}{cue} {value}"
+        texts.append(f"{word} {number}:" + ("\n" + text[1:] if rng.random() < 0.3 + level else text))
+        asked.append((f"{word} {number}:", f" {value}."))
+    return texts, rng.sample(asked, len(asked)) + (rng.sample(asked, len(asked)) if level < 0.5 else [])
 
 
 def _candidates(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
@@ -86,7 +109,7 @@ def _candidates(rng: random.Random, count: int, level: float) -> tuple[list[str]
     return texts, again if rng.random() < 0.5 else asked + again
 
 
-RECALL = {"copy": _copy, "pairs": _pairs, "facts": _facts, "candidates": _candidates}
+RECALL = {"copy": _copy, "pairs": _pairs, "facts": _facts, "sections": _sections, "candidates": _candidates}
 RECALL_KINDS = tuple(RECALL)
 
 
@@ -103,9 +126,9 @@ def _equal(rng: random.Random) -> tuple[str, str]:
     other = mine
     if rng.random() < 0.5:
         other = rng.choice((mine + 1, mine + 10, abs(mine - 1), abs(mine - 10), rng.randint(0, 99)))
-    word = rng.choice(("Right Wrong", "Same Differs")).split()[mine != other]
-    first = "Mine" if word in ("Right", "Wrong") else "First"
-    return f"Candidate {rng.randint(1, 6)}: {other}. {first}: {mine}.", f" {word}."
+    who, words = rng.choice((("Candidate", "Right Wrong"), ("Number", "Same Differs")))
+    numbers, _, distance = versus(other, mine).rpartition(" ")
+    return f"{who} {rng.randint(1, 6)}: {numbers}", f" {distance} {words.split()[mine != other]}."
 
 
 def _order(rng: random.Random) -> tuple[str, str]:
@@ -120,6 +143,6 @@ COMPARE = {"equal": _equal, "order": _order}
 
 
 def make_compare(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
-    """Pairs of numbers, equal or not, or in order or not."""
+    """Pairs of numbers: how far apart and equal or not, or in order or not."""
     asked = [COMPARE[kind](rng) for _ in range(size or 12)]
     return Document("compare", kind, (Piece("Compare.\n"), *queries(asked)), asked[-1][1], len(asked))

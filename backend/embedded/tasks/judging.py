@@ -1,13 +1,12 @@
 """Judges over 2 to 6 candidates, with verdicts that need the candidates to be compared.
 
 A judge goes through the candidates one by one, restates each result beside the number it is compared
-with, says its verdict, and only then names the best. Ties are reported as sets.
+with, says its verdict and the best so far, and only then names the best. Ties are reported as sets.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
 
 from backend.embedded.tasks.arithmetic import (
     Problem,
@@ -15,6 +14,7 @@ from backend.embedded.tasks.arithmetic import (
     draw_problem,
     question_pieces,
     solution_text,
+    versus,
     wrong_solution,
 )
 from backend.embedded.tasks.base import Document, Piece, Style, Wording
@@ -86,59 +86,83 @@ def selection_text(best: tuple[int, ...]) -> str:
     return f"The best candidate is {best[0] if best else 0}."
 
 
+def listed(candidates: list[int]) -> str:
+    """``1 and 3``, or ``0`` for none."""
+    return " and ".join(map(str, candidates)) or "0"
+
+
 def judgement(kind: str, problem: Problem, results: list[int]) -> tuple[str, tuple[int, ...], str]:
-    """The judge's text up to its answer, the selected candidates and the final answer."""
-    lines: list[str] = []
-    marks: list[bool] = []
-    answer = problem.answer
-    first = results[0]
+    """The judge's text up to its answer, the selected candidates and the final answer.
+
+    Every line ends with the best so far, so that the next one has only to keep it or to change it.
+    """
     if kind in ("right", "all", "corrects"):
-        lines.append(solution_text(problem.steps).rpartition(" The answer")[0])
-    wrong_before = False
-    votes: Counter[int] = Counter()
-    distances: list[int] = []
-    for number, value in enumerate(results, 1):
-        start = f"Candidate {number}: {value}."
-        if kind in ("right", "all", "corrects"):
-            good = value == answer
-            word = "Wrong"
-            if good:
-                word = "Corrects" if kind == "corrects" and wrong_before else "Right"
-            wrong_before = wrong_before or not good
-            lines.append(f"{start} Mine: {answer}. {word}.")
-            marks.append(word == "Corrects" if kind == "corrects" else good)
-        elif kind == "majority":
-            votes[value] += 1
-            lines.append(f"{start} Vote {votes[value]}.")
-        elif number == 1:
-            lines.append(start)
-            marks.append(False)
-        elif kind == "differs":
-            marks.append(value != first)
-            lines.append(f"{start} First: {first}. {'Differs' if marks[-1] else 'Same'}.")
-        else:
-            high, low = max(value, first), min(value, first)
-            distances.append(high - low)
-            lines.append(f"{start} First: {first}. {high} - {low} = {high - low}.")
-    if kind == "majority":
-        most = max(votes.values())
-        winners = [value for value, count in votes.items() if count == most]
-        lines.append(f"The most votes are {most}, for {' and '.join(map(str, winners))}.")
-        best = tuple(i for i, value in enumerate(results, 1) if value in winners)
-        final = " and ".join(map(str, winners))
-    elif kind == "closest":
-        least = min(distances)
-        lines.append(f"The least is {least}.")
-        best = tuple(i for i, distance in enumerate(distances, 2) if distance == least)
-        final = str(results[best[0] - 1])
+        lines, best = _against_mine(kind, problem.answer, results)
+        lines.insert(0, solution_text(problem.steps).rpartition(" The answer")[0])
+        final = str(problem.answer)
+    elif kind == "majority":
+        lines, best = _votes(results)
+        final = " and ".join(dict.fromkeys(str(results[number - 1]) for number in best))
     else:
-        found = tuple(i for i, mark in enumerate(marks, 1) if mark)
-        best = found if kind == "all" else found[:1]
-        final = str(answer)
+        lines, best = _against_first(kind, results)
+        final = str(results[best[0] - 1] if best else results[0])
+    lines.append(selection_text(tuple(best)))
+    return " ".join(lines), tuple(best), final
+
+
+def _against_mine(kind: str, mine: int, results: list[int]) -> tuple[list[str], list[int]]:
+    lines: list[str] = []
+    best: list[int] = []
+    wrong_before = False
+    for number, value in enumerate(results, 1):
+        word = "Right" if value == mine else "Wrong"
+        if kind == "corrects" and word == "Right" and wrong_before:
+            word = "Corrects"
+        wrong_before = wrong_before or word == "Wrong"
+        counts = word == ("Corrects" if kind == "corrects" else "Right")
+        if counts and (kind == "all" or not best):
+            best.append(number)
+        lines.append(f"Candidate {number}: {versus(value, mine)} {word}. Best {listed(best)}.")
+    return lines, best
+
+
+def _against_first(kind: str, results: list[int]) -> tuple[list[str], list[int]]:
+    first = results[0]
+    lines = [f"Candidate 1: {first}."]
+    best: list[int] = []
+    least = -1
+    for number, value in enumerate(results[1:], 2):
+        distance = abs(value - first)
+        start = f"Candidate {number}: {versus(value, first)}"
         if kind == "differs":
-            final = str(results[best[0] - 1] if best else first)
-    lines.append(selection_text(best))
-    return " ".join(lines), best, final
+            if value != first and not best:
+                best = [number]
+            lines.append(f"{start} {'Differs' if value != first else 'Same'}. Best {listed(best)}.")
+            continue
+        if not best or distance < least:
+            best, least = [number], distance
+        elif distance == least:
+            best.append(number)
+        lines.append(f"{start} Best {least}: {listed(best)}.")
+    return lines, best
+
+
+def _votes(results: list[int]) -> tuple[list[str], list[int]]:
+    lines: list[str] = []
+    best: list[int] = []
+    most = 0
+    voters: dict[int, list[int]] = {}
+    for number, value in enumerate(results, 1):
+        same = voters.setdefault(value, [])
+        same.append(number)
+        if len(same) > most:
+            best, most = list(same), len(same)
+        elif len(same) == most:
+            best += same
+        lines.append(
+            f"Candidate {number}: {value}. Votes {len(same)}: {listed(same)}. Best {most}: {listed(best)}."
+        )
+    return lines, best
 
 
 def draw_results(rng: random.Random, kind: str, problem: Problem, count: int) -> list[tuple[str, int]]:
