@@ -21,7 +21,7 @@ from lab_app.sessions import Lab, Visit
 from viz.documents import finding, treated
 
 TEXTS = ["Nina works for Hugo.", "Hugo lives in Rome.", "Omar eats rice."]
-PATIENCE = 60_000
+PATIENCE = 60_000  # ms; a slow machine is no failure
 QUESTION_TEXT = "Where does the boss of Nina live?"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from lab_app.judge import CARDS, Desk
 from lab_app.sessions import Lab, Visit
 from viz.judge_grid import baseline, grid_html, picks_html, repaired, sentence, tone
 
-PATIENCE = 60_000
+PATIENCE = 60_000  # ms; a slow machine is no failure
 TEXTS = ["3 + 4 = 8. The answer is 8", "3 + 4 = 7. The answer is 7", "4 + 3 = 7. The answer is 7"]
 
 
@@ -297,7 +298,8 @@ def test_a_cancelled_set_keeps_what_was_finished(real: Lab) -> None:
     stream = judge_set.run(real, visit, made(TEXTS, count=50, methods=["naive"], order="identity"))
     for update in stream:
         assert visit.cancel is not None or "run.visible" in update
-        if "problem 2 of" in str(update.get("set_status", "")):
+        shown = re.search(r"problem (\d+) of", str(update.get("set_status", "")))
+        if shown and int(shown[1]) > 1:  # on a fast machine not every problem is announced
             judge.cancelled(visit, {})
             break
     last = merged(stream)

@@ -123,15 +123,17 @@ def test_orders_are_read_and_refused() -> None:
 
 def test_a_fixed_order_is_the_problem_written_in_that_order(tiny: LoadedModel) -> None:
     """Dense reads the same tokens either way, and names the same candidate once mapped back."""
-    problem, places = typed(), (3, 1, 2)
-    request = asked(methods=())
-    [there], _ = JudgeLab(tiny).judge(problem, (None,) * 3, Order("fixed", places=places), request)
-    moved = replace(problem, candidates=tuple(problem.candidates[n - 1] for n in places))
-    [here], _ = JudgeLab(tiny).judge(moved, (None,) * 3, Order(), request)
-    assert there.text == here.text
-    assert there.slots == here.slots
-    assert there.slots is not None
-    assert there.selected == originals(there.slots, places)
+    problem, request, readable = typed(), asked(methods=()), 0
+    for places in ((3, 1, 2), (2, 3, 1), (2, 1, 3)):
+        [there], _ = JudgeLab(tiny).judge(problem, (None,) * 3, Order("fixed", places=places), request)
+        moved = replace(problem, candidates=tuple(problem.candidates[n - 1] for n in places))
+        [here], _ = JudgeLab(tiny).judge(moved, (None,) * 3, Order(), request)
+        assert there.text == here.text
+        assert there.slots == here.slots
+        if there.slots is not None:
+            readable += 1
+            assert there.selected == originals(there.slots, places)
+    assert readable
 
 
 def test_dense_agrees_with_itself_in_every_order(tiny: LoadedModel) -> None:
@@ -341,11 +343,12 @@ def plain(rows: Sequence[JudgedProblem]) -> list[Any]:
     for row in rows:
         for o in row.outcomes:
             near = tuple(
-                None if v is None else round(v, 3) for v in (o.margin, o.dense_margin, o.kl_first, o.kl_mean)
+                None if v is None else round(v, 3)
+                for v in (o.margin, o.dense_margin, o.kl_first, o.kl_mean, o.first_margin, *o.entropies)
             )
             same = replace(
                 o, ttft_ms=0, parts_ms={}, floor=0, parted_margin=None, margin=None, dense_margin=None,
-                kl_first=0, kl_mean=0,
+                kl_first=0, kl_mean=0, first_margin=None, entropies=(),
             )  # fmt: skip
             out.append((row.key, row.problem, same, near))
     return out
