@@ -23,6 +23,7 @@ QUIET = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 pytestmark = [pytest.mark.browser, QUIET]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
 PATIENCE = 60_000  # ms; a slow machine is no failure
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")

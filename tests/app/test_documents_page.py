@@ -22,6 +22,7 @@ from viz.documents import finding, treated
 
 TEXTS = ["Nina works for Hugo.", "Hugo lives in Rome.", "Omar eats rice."]
 PATIENCE = 60_000  # ms; a slow machine is no failure
+expect.set_options(timeout=PATIENCE)
 QUESTION_TEXT = "Where does the boss of Nina live?"
 
 

@@ -22,6 +22,7 @@ from lab_app.sessions import Lab, Visit
 from viz.judge_grid import baseline, grid_html, picks_html, repaired, sentence, tone
 
 PATIENCE = 60_000  # ms; a slow machine is no failure
+expect.set_options(timeout=PATIENCE)
 TEXTS = ["3 + 4 = 8. The answer is 8", "3 + 4 = 7. The answer is 7", "4 + 3 = 7. The answer is 7"]
 
 
