@@ -239,24 +239,7 @@ def closer(visit: Visit, given: Given) -> Update:
 
 def build(board: Board) -> None:
     """The page."""
-    with gr.Row(elem_classes="kv-frame"):
-        with gr.Column(elem_classes="kv-bench", scale=0, min_width=0):
-            with gr.Column(elem_classes="kv-bench-scroll"):
-                build_bench(board)
-            with gr.Column(elem_classes="kv-go"):
-                board.error("run")
-                board.block("cost", elem_classes="kv-may-be-empty")
-                board.add(
-                    run=gr.Button(
-                        text.RUN, variant="primary", elem_id=f"kv-{KEY}-run", elem_classes="kv-run-button"
-                    ),
-                    cancel=gr.Button(
-                        text.RUNNING, variant="stop", visible=False, elem_id=f"kv-{KEY}-cancel",
-                        elem_classes="kv-run-button",
-                    ),
-                )  # fmt: skip
-        with gr.Column(elem_classes="kv-stage", scale=1, min_width=0):
-            build_stage(board)
+    board.frame(build_bench, build_stage)
     connect(board)
 
 

@@ -79,6 +79,26 @@ class Board:
         self.widgets[f"error_{name}"] = found = error_slot(f"{self.spec.key}-{name}")
         return found
 
+    def frame(self, bench: Callable[[Board], None], stage: Callable[[Board], None]) -> None:
+        """The bench at the left with *Run* and *Cancel* (``run``, ``cancel``) below it, and the stage."""
+        ids = f"kv-{self.spec.key}"
+        with gr.Row(elem_classes="kv-frame"):
+            with gr.Column(elem_classes="kv-bench", scale=0, min_width=0):
+                with gr.Column(elem_classes="kv-bench-scroll"):
+                    bench(self)
+                with gr.Column(elem_classes="kv-go"):
+                    self.error("run")
+                    self.block("cost", elem_classes="kv-may-be-empty")
+                    look: dict[str, Any] = {"elem_classes": "kv-run-button"}
+                    self.add(
+                        run=gr.Button(text.RUN, variant="primary", elem_id=f"{ids}-run", **look),
+                        cancel=gr.Button(
+                            text.RUNNING, variant="stop", visible=False, elem_id=f"{ids}-cancel", **look
+                        ),
+                    )
+            with gr.Column(elem_classes="kv-stage", scale=1, min_width=0):
+                stage(self)
+
     # -- events; attached when the page is complete, so that they may change every widget of it ------------
 
     def arrives(self, act: Act, then: Act | None = None, *names: str) -> None:
