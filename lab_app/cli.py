@@ -566,6 +566,8 @@ def train_embedded(args: argparse.Namespace) -> int:
     recipe = Recipe(seed=args.seed, tokens=args.tokens, tokens_before=args.tokens_before, **SIZES[args.size])
     if args.batch:
         recipe = replace(recipe, batch=args.batch)
+    if args.init:  # its numbers have found their order
+        recipe = replace(recipe, number_order=0.0)
     folders = {
         name: EMBEDDED if given == "embedded" else Path(given).expanduser() if given else None
         for name, given in (("init", args.init), ("tokenizer_from", args.tokenizer))

@@ -25,6 +25,7 @@ from backend.session import LabSession
 from backend.tokens import TokenizedPrompt
 
 EVALUATED = tuple(name for name in TASKS if name not in DRILLS)
+JUDGES = ("judge", "glance")
 WORDINGS = ("stock", "any", "unseen")
 MAX_ANSWER = 224
 
@@ -62,13 +63,13 @@ def marks(document: Document, text: str) -> dict[str, bool]:
     """What of a document's answer is right in a text.
 
     *answer*: what follows "The answer is" (a turn of the tool loop counts as a whole). *selection*: the
-    judge's candidates, as a set. *exact*: the whole text.
+    judge's candidates, as a set; all that a judge at a glance says. *exact*: the whole text.
     """
     exact = text == document.target
     found = {"exact": exact}
     if document.task == "tools":
         found["answer"] = exact
-    else:
+    elif document.task != "glance":
         found["answer"] = right(extract_answer(text, "text"), document.answer, "text")
     if document.best is not None:
         found["selection"] = right(extract_answer(text, "selection"), document.selection, "selection")
@@ -152,7 +153,7 @@ def suitability(model: LoadedModel, count: int = 100, seed: int = 0) -> dict[str
                         mark = "selection" if document.best is not None else "answer"
                         good[outcome.method] += marks(document, outcome.text)[mark]
         report[task] = {name: share(good[name], count) for name in ("dense", "naive")}
-        if task == "judge":
+        if task in JUDGES:
             right_masked = sum(
                 right(extract_answer(masked_answer(model, d), "selection"), d.selection, "selection")
                 for d in documents

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.embedded.look_back import look_back
+from backend.embedded.numbers import order_numbers
 from backend.embedded.tasks import Style, make_document
 from backend.embedded.tokenizer import save_tokenizer
 
@@ -44,6 +45,7 @@ class Recipe:
     decay_share: float = 0.5
     prompt_weight: float = 0.03
     look_back: tuple[int, ...] = (1, 2, 3, 4)  # where the first heads look before training
+    number_order: float = 0.7  # of a number's size in its embedding before training, as a share of its length
     tokens_before: int = 0  # seen by the weights that this run began with; the curriculum goes on from there
 
     @property
@@ -89,6 +91,14 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"drill program": 1, "compare equal": 12, "compare order": 3, "recall copy": 1, "recall candidates": 1}
      | {"solver": 3, "worker": 6, "documents one-hop": 2, "documents two-hop": 4, "judge": 24, "prefix": 9}
      | {"tools": 2, "program": 7}),
+    (16_700_000, 1.0, {"compare equal": 9, "compare same": 10, "compare order": 10, "compare apart": 4}
+     | {"recall sections": 3, "recall candidates": 2, "drill chain": 4, "drill program": 2}
+     | {"solver": 3, "worker": 4, "documents two-hop": 3, "judge": 10, "glance": 12, "prefix": 5}
+     | {"tools": 2, "program": 4}),
+    (20_500_000, 1.0, {"compare equal": 3, "compare same": 4, "compare order": 6, "compare apart": 4}
+     | {"recall pairs": 2, "recall sections": 1, "recall candidates": 1, "drill chain": 4, "drill program": 2}
+     | {"solver": 8, "worker": 6, "documents one-hop": 3, "documents two-hop": 7, "judge": 20, "glance": 12}
+     | {"prefix": 6, "tools": 5, "program": 8}),
 )  # fmt: skip
 
 
@@ -283,6 +293,8 @@ def train(
         muon.load_state_dict(state["muon"])
         adam.load_state_dict(state["adam"])
         start = state["step"]
+    else:
+        order_numbers(model, tokenizer, recipe.number_order, recipe.seed)
     forward = torch.compile(model.model, dynamic=False) if compile_model else model.model
     halves = bfloat16_pays(device)
     end = min(recipe.steps, start + stop_after_steps) if stop_after_steps else recipe.steps

@@ -26,6 +26,7 @@ import tiny
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 from backend.embedded import evaluate as evaluation
 from backend.embedded import train
@@ -42,6 +43,7 @@ from backend.embedded.evaluate import (
     tally,
 )
 from backend.embedded.muon import Muon, orthogonalise
+from backend.embedded.numbers import order_numbers
 from backend.embedded.tasks import (
     TASKS,
     Document,
@@ -55,7 +57,7 @@ from backend.embedded.tasks import (
 from backend.embedded.tokenizer import VOCABULARY
 from backend.embedded.train import CURRICULUM, SIZES, Packer, Recipe, curriculum, rate_factor
 from backend.events import RunDone
-from backend.model import LoadedModel, load_model
+from backend.model import EMBEDDED, LoadedModel, load_model
 from backend.presets import Preset, load_preset, preset_names
 from backend.records import MethodChoice
 from backend.session import LabSession
@@ -117,7 +119,7 @@ def result(text: str) -> int:
 def verdicts(own: int, results: Sequence[int]) -> str:
     """What a checker says of the results before it."""
     return "".join(
-        f" Agent {i}: {value} vs {own} = {abs(value - own)}. {'Right' if value == own else 'Wrong'}."
+        f" Agent {i}: {value} vs {own}. {'Right' if value == own else 'Wrong'}."
         for i, value in enumerate(results, 1)
     )
 
@@ -138,7 +140,7 @@ def judged(kind: str, question: str, results: Sequence[int]) -> tuple[str, str, 
             winners = [v for v in dict.fromkeys(seen) if seen.count(v) == most]
             # values in the order in which they came to so many votes, each with all its voters
             came = sorted(winners, key=lambda v: [i for i, x in every if x == v][most - 1])
-            return f"{most}: ", [i for v in came for i, x in every if x == v]
+            return f" = {most}", [i for v in came for i, x in every if x == v]
         if kind == "closest":
             least = min(abs(v - first) for v in seen[1:])
             return f"{least}: ", [i for i, v in every[1:] if abs(v - first) == least]
@@ -155,19 +157,21 @@ def judged(kind: str, question: str, results: Sequence[int]) -> tuple[str, str, 
         if kind in ("right", "all", "corrects"):
             corrects = kind == "corrects" and any(other != mine for other in results[: i - 1])
             word = "Wrong" if value != mine else "Corrects" if corrects else "Right"
-            line += f" vs {mine} = {abs(value - mine)}. {word}."
+            line += f" vs {mine}. {word}."
         elif kind == "majority":
             same = [j for j, v in enumerate(results[:i], 1) if v == value]
-            line += f" Votes {len(same)}: {listed(same)}."
+            line += f" Same as {[0, *same][-2]}. Votes {listed(same)} = {len(same)}."
+        elif i > 1 and kind == "closest":
+            line += f" < {first} is {value < first}. {max(value, first)} - {min(value, first)}"
+            line += f" = {abs(value - first)}."
         elif i > 1:
-            line += f" vs {first} = {abs(value - first)}."
-            if kind == "differs":
-                line += " Same." if value == first else " Differs."
+            line += f" vs {first}. {'Same' if value == first else 'Differs'}."
         else:
             lines.append(f"{line}.")
             continue
         measure, best = selected(results[:i])
-        lines.append(f"{line} Best {measure}{listed(best)}.")
+        told = f"{listed(best)}{measure}" if kind == "majority" else f"{measure}{listed(best)}"
+        lines.append(f"{line} Best {told}.")
     _, chosen = selected(results)
     final = str(mine)
     if kind == "majority":
@@ -233,7 +237,8 @@ def acted(question: str, seen: Sequence[str]) -> tuple[list[str], bool]:
             got.append(act(f"{amount} {item} at {price}.", f"calc[{price} * {amount}]") if amount else price)
         if not wanted[0][1]:
             high, low = sorted(map(int, got), reverse=True)
-            got = [act(f"The prices are {got[0]} and {got[1]}.", f"calc[{high} - {low}]")]
+            rises = int(got[0]) < int(got[1])
+            got = [act(f"{got[0]} < {got[1]} is {rises}.", f"calc[{high} - {low}]")]
         elif len(got) == 2:
             got = [act(f"The sum of {got[0]} and {got[1]}.", f"calc[{got[0]} + {got[1]}]")]
         act("I know the answer.", f"finish[{got[0]}]")
@@ -284,24 +289,30 @@ def read_message(kind: str, book: str, message: str) -> tuple[str, int]:
         first, *rest = re.findall(r"(Start with|Add|Take) (\w+)\.", message)
         assert first[0] == "Start with"
         value = means[first[1]]
-        moves = [("+" if verb == "Add" else "-", means[word]) for verb, word in rest]
+        steps.append(f"{first[1]} means {value}.")
+        moves = [
+            (f"{word} means {means[word]}. ", "+" if verb == "Add" else "-", means[word])
+            for verb, word in rest
+        ]
     elif kind == "units":
         holds = {unit: int(number) for unit, number in re.findall(r"One (\w+) holds (\d+)\.", book)}
         first, *rest = sentences(message)
         packs, unit = re.fullmatch(r"\w+ has (\d+) times a (\w+) of \w+\.", first).groups()  # type: ignore[union-attr]
         value = int(packs)
-        moves = [("*", holds[unit])]
-        moves += [("+", int(re.fullmatch(r"\w+ has (\d+) more\.", said)[1])) for said in rest]  # type: ignore[index]
+        moves = [(f"One {unit} holds {holds[unit]}. ", "*", holds[unit])]
+        moves += [("", "+", int(re.fullmatch(r"\w+ has (\d+) more\.", said)[1])) for said in rest]  # type: ignore[index]
     else:
         asked = re.fullmatch(r"(\w+) writes to (\w+)\. How many \w+ does (\w+) have\?", book)
         assert asked
         assert asked[3] in asked.groups()[:2]
         pronoun = "I" if asked[3] == asked[1] else "You"
-        value = int(re.search(rf"\b{pronoun} have (\d+) ", message)[1])  # type: ignore[index]
-        steps.append(f"{asked[3]} has {value}.")
-        moves = [("+", int(n)) for n in re.findall(rf"\b{pronoun} get (\d+) more\.", message)]
-    for op, right in moves:
-        steps.append(f"{value} {op} {right} = {compute(value, op, right)}.")
+        told = re.search(rf"\b{pronoun} have (\d+) \w+\.", message)
+        assert told
+        value = int(told[1])
+        steps.append(f"{asked[3]} {'writes' if pronoun == 'I' else 'reads'}. {told[0]}")
+        moves = [("", "+", int(n)) for n in re.findall(rf"\b{pronoun} get (\d+) more\.", message)]
+    for restated, op, right in moves:
+        steps.append(f"{restated}{value} {op} {right} = {compute(value, op, right)}.")
         value = compute(value, op, right)
     return f"{' '.join(steps)} The answer is {value}", value
 
@@ -324,6 +335,10 @@ def truth(task: str, kind: str, values: Mapping[str, str]) -> tuple[str, str | N
         return f"{steps}{told} The answer is {own}", str(own), None
     if task == "judge":
         return judged(kind, question, [result(text) for text in numbered(values, "candidate_{}")])
+    if task == "glance":
+        _, _, chosen = judged(kind, question, [result(text) for text in numbered(values, "candidate_{}")])
+        numbers = " and ".join(map(str, sorted(chosen))) or "0"
+        return f"The best candidate{'s are' if len(chosen) > 1 else ' is'} {numbers}.", numbers, chosen
     if task == "documents":
         target, answer = found_in(numbered(values, "document_{}"), question)
         return target, answer, None
@@ -497,14 +512,45 @@ def test_what_is_compared_is_true(seed: int, kind: str) -> None:
     text, asked = asked_of(make_document(random.Random(seed), "compare", kind=kind))
     assert text == "Compare.\n"
     assert len(asked) == 12
+    row: list[int] = []
     for stem, answer in asked:
         *_, left, right = map(int, re.findall(r"\d+", stem))
+        if kind == "same":
+            row.append(right)
+            assert stem.strip() == f"Candidate {len(row)}: {right}. Same as"
+            earlier = [number for number, value in enumerate(row[:-1], 1) if value == right]
+            assert answer == f" {max(earlier, default=0)}."
+            continue
         true = left == right if kind == "equal" else left < right if "<" in stem else left > right
-        told = f" {abs(left - right)}." if kind == "equal" else ""
-        assert answer.startswith(told)
-        assert answer.removeprefix(told) in (
+        told = f" {max(left, right)} - {min(left, right)} = {abs(left - right)}." if kind == "apart" else ""
+        assert answer.endswith(told)
+        assert answer.removesuffix(told) in (
             (" Right.", " Same.", " True.") if true else (" Wrong.", " Differs.", " False.")
         )
+
+
+def test_numbers_begin_in_order() -> None:
+    """A number's size is added along one direction, and nothing else changes."""
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED)
+    model, untouched = (train.build_model(SMALL, tokenizer) for _ in range(2))
+    order_numbers(model, tokenizer, 0.5, 3)
+    before, after = (x.model.embed_tokens.weight.detach() for x in (untouched, model))
+    rows = {
+        (n, space): tokenizer.encode(f"{space}{n}", add_special_tokens=False)
+        for n in range(200)
+        for space in ("", " ")
+    }
+    assert all(len(ids) == 1 for ids in rows.values())
+    for space in ("", " "):
+        added = torch.stack([(after - before)[rows[n, space][0]] for n in range(200)])
+        steps = added.diff(dim=0)
+        assert torch.allclose(steps, steps.mean(0).expand_as(steps), atol=1e-6)
+        assert added[50].norm() < 1e-6 < 1e-3 < added[51].norm()
+    numbers = sorted({ids[0] for ids in rows.values()})
+    assert not (after - before)[[i for i in range(len(tokenizer)) if i not in numbers]].any()
+    assert float(added[100].norm()) == pytest.approx(
+        0.5 * float(before[numbers].norm(dim=1).mean()), rel=1e-4
+    )
 
 
 def test_heads_begin_by_looking_back() -> None:
@@ -524,6 +570,7 @@ def test_heads_begin_by_looking_back() -> None:
         ("solver", range(1, 5), None),
         ("worker", range(1, 5), "agent_{}_current"),
         ("judge", range(2, 7), "candidate_{}"),
+        ("glance", range(2, 7), "candidate_{}"),
         ("documents", range(3, 11), "document_{}"),
         ("tools", range(1, 7), "observation_{}"),
         ("program", range(1, 5), None),
@@ -602,7 +649,7 @@ def test_unseen_wordings_are_never_trained_on(task: str) -> None:
     stock = sum(any(role in text for role in roles["stock"]) for text in drawn["any"])
     assert 0.3 < stock / 250 < 0.9, "what the presets say is a good part of training"
     assert len(roles["any"]) > 3 * len(roles["stock"])
-    if task in ("solver", "worker", "judge"):
+    if task in ("solver", "worker", "judge", "glance"):
         openings = {wording: {t.split("\n")[1] for t in texts} for wording, texts in drawn.items()}
         assert openings["stock"] == {"The task is: "}
         assert openings["unseen"] == {"Here is the task: ", "Problem: "}
@@ -881,7 +928,9 @@ def test_training_repeats_and_resumes(training: Any, tmp_path: Path) -> None:
 def test_training_goes_on_from_other_weights(training: Any, tmp_path: Path) -> None:
     """At a rate of zero, a run that begins with a model's weights ends with them, rounded as exported."""
     _, first = training(tmp_path / "first", stop_after_steps=2)
-    still = replace(SMALL, tokens=768, tokens_before=5000, muon_rate=0.0, adam_rate=0.0, seed=9)
+    still = replace(
+        SMALL, tokens=768, tokens_before=5000, muon_rate=0.0, adam_rate=0.0, number_order=0.0, seed=9
+    )
     export = tmp_path / "first" / "export"
     # save_tokenizer is not asked for one: a tokenizer comes with the weights
     rows, second = training(tmp_path / "second", still, init=export)
@@ -961,8 +1010,9 @@ def test_a_document_as_a_request() -> None:
         asked = as_request(document, (MethodChoice("dense"),))
         assert asked.pipeline.check_values(asked.values) == asked.values
         assert list(asked.values.values()) == [p.text for p in document.pieces if p.name]
-        assert asked.pipeline.scoring == ("selection" if document.task == "judge" else "text")
-        assert asked.expected == (document.selection if document.task == "judge" else document.answer)
+        judge = document.task in ("judge", "glance")
+        assert asked.pipeline.scoring == ("selection" if judge else "text")
+        assert asked.expected == (document.selection if judge else document.answer)
 
 
 def judge_of(best: tuple[int, ...]) -> Document:
@@ -1031,8 +1081,14 @@ def test_evaluation_scores_by_hand(spoil: Any, lost: set[str], monkeypatch: pyte
         kinds = [rows for group, rows in groups.items() if group.startswith("kind ")]
         assert len(kinds) == len(TASKS[task.split()[0]][1])
         assert {rows["exact"]["n"] for rows in kinds} == {12 // len(kinds)}
-        assert set(groups["all"]) == {"exact", "answer"} | ({"selection"} if judge else set())
+        wanted = {"exact", "answer"} | ({"selection"} if judge else set())
+        if task == "glance":  # it says nothing else
+            wanted, judge = {"exact", "selection"}, True
+        assert set(groups["all"]) == wanted
         gone = set(lost)
+        if task == "glance":
+            said = "The best candidate is 2."
+            gone = (lost & {"selection"}) | ({"exact"} if spoil(said) != said else set())
         if task == "tools":  # a turn counts as a whole, and has no words of an answer
             gone = (
                 {"exact", "answer"} if spoil("Action 1: lookup[keys]") != "Action 1: lookup[keys]" else set()
@@ -1079,7 +1135,7 @@ def test_suitability_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     for task, rows in report.items():
         assert (rows["dense"]["share"], rows["naive"]["share"]) == (1, 0.5)
         assert {row["n"] for row in rows.values()} == {4}
-        assert ("masked" in rows) == (task == "judge")
+        assert ("masked" in rows) == (task in ("judge", "glance"))
     assert report["judge"]["masked"]["share"] == 0
     monkeypatch.setattr(evaluation, "masked_answer", lambda _, d: d.target)
     ran.clear()
@@ -1091,7 +1147,7 @@ def test_suitability_of_the_tiny_model(tiny_model: LoadedModel, brief: int) -> N
     report = suitability(tiny_model, count=1)
     none = {"share": 0.0, "n": 1, "ci": [0.0, 0.793]}
     assert report == {
-        task: dict.fromkeys(("dense", "naive", *(["masked"] if task == "judge" else [])), none)
+        task: dict.fromkeys(("dense", "naive", *(["masked"] if task in ("judge", "glance") else [])), none)
         for task in EVALUATED
     }
 

@@ -24,6 +24,7 @@ TASKS: dict[str, tuple[Maker, tuple[str, ...]]] = {
     "solver": (arithmetic.make_solver, ("problem",)),
     "worker": (arithmetic.make_worker, ("inspector", "analyst")),
     "judge": (judging.make_judge, judging.KINDS),
+    "glance": (judging.make_glance, judging.GLANCES),
     "documents": (documents.make_documents, documents.KINDS),
     "tools": (tools.make_tools, tools.KINDS),
     "program": (programs.make_program, programs.KINDS),
@@ -34,7 +35,14 @@ TASKS: dict[str, tuple[Maker, tuple[str, ...]]] = {
 }
 DRILLS = ("drill", "recall", "compare")  # for training alone
 # smallest and largest size of a document, where there are bounds
-SIZES = {"worker": (1, 4), "judge": (2, 6), "documents": (2, 10), "tools": (1, 6), "prefix": (1, 4)}
+SIZES = {
+    "worker": (1, 4),
+    "judge": (2, 6),
+    "glance": (2, 6),
+    "documents": (2, 10),
+    "tools": (1, 6),
+    "prefix": (1, 4),
+}
 
 
 def make_document(

@@ -187,15 +187,26 @@ def shown_solution(rng: random.Random, problem: Problem, right_share: float) -> 
 
 
 def versus(value: int, wanted: int) -> str:
-    """How far a result is from another: ``36 vs 38 = 2.``"""
-    return f"{value} vs {wanted} = {abs(value - wanted)}."
+    """A result beside the one that it is compared with: ``36 vs 38.``"""
+    return f"{value} vs {wanted}."
+
+
+def apart(value: int, other: int) -> str:
+    """How far two numbers are apart, in steps: ``36 < 38 is True. 38 - 36 = 2.``"""
+    low, high = sorted((value, other))
+    return f"{ordered(value, '<', other)} {high} - {low} = {high - low}."
+
+
+def ordered(left: int, sign: str, right: int) -> str:
+    """Whether two numbers are in order: ``36 < 38 is True.``"""
+    return f"{left} {sign} {right} is {left < right if sign == '<' else left > right}."
 
 
 def checked(text: str, seen: list[int]) -> str:
     """A solution text with a verdict on each result seen, before the answer.
 
-    The result is restated beside one's own, then how far apart they are, and the verdict comes last: a small
-    model subtracts two numbers that stand side by side long before it can say whether they are equal.
+    Each is restated beside one's own, and the verdict comes last: a small model can tell whether two numbers
+    are equal when they stand side by side.
     """
     steps, _, own = text.rpartition(" The answer is ")
     lines = [

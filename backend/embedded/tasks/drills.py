@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import random
 
-from backend.embedded.tasks.arithmetic import compute, draw_problem, make_problem, shown_solution, versus
+from backend.embedded.tasks.arithmetic import (
+    apart,
+    compute,
+    draw_problem,
+    make_problem,
+    ordered,
+    shown_solution,
+    versus,
+)
 from backend.embedded.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style
 from backend.embedded.tasks.documents import CITIES, FOODS, draw_facts, sentence
 from backend.embedded.tasks.programs import draw_program
@@ -121,28 +129,55 @@ def make_recall(rng: random.Random, style: Style, held: bool, kind: str, size: i
     return Document("recall", kind, pieces, asked[-1][1], count)
 
 
-def _equal(rng: random.Random) -> tuple[str, str]:
-    mine = rng.randint(0, 99)
-    other = mine
-    if rng.random() < 0.5:
-        other = rng.choice((mine + 1, mine + 10, abs(mine - 1), abs(mine - 10), rng.randint(0, 99)))
-    who, words = rng.choice((("Candidate", "Right Wrong"), ("Number", "Same Differs")))
-    numbers, _, distance = versus(other, mine).rpartition(" ")
-    return f"{who} {rng.randint(1, 6)}: {numbers}", f" {distance} {words.split()[mine != other]}."
+Asked = list[tuple[str, str]]
 
 
-def _order(rng: random.Random) -> tuple[str, str]:
-    left, right = rng.randint(0, 99), rng.randint(0, 99)
-    if rng.random() < 0.4:
-        right = min(99, max(0, left + rng.randint(-9, 9)))
-    sign = rng.choice("<>")
-    return f"{left} {sign} {right} is", f" {left < right if sign == '<' else left > right}."
+def _equal(rng: random.Random, count: int) -> Asked:
+    """Pairs of numbers, equal or not."""
+    asked = []
+    for _ in range(count):
+        mine = other = rng.randint(0, 99)
+        if rng.random() < 0.5:
+            other = rng.choice((mine + 1, mine + 10, abs(mine - 1), abs(mine - 10), rng.randint(0, 99)))
+        who, words = rng.choice((("Candidate", "Right Wrong"), ("Number", "Same Differs")))
+        word = words.split()[mine != other]
+        asked.append((f"{who} {rng.randint(1, 6)}: {versus(other, mine)}", f" {word}."))
+    return asked
 
 
-COMPARE = {"equal": _equal, "order": _order}
+def _pair(rng: random.Random) -> tuple[int, int]:
+    left = rng.randint(0, 99)
+    return left, min(99, max(0, left + rng.randint(-9, 9))) if rng.random() < 0.4 else rng.randint(0, 99)
+
+
+def _order(rng: random.Random, count: int) -> Asked:
+    """Pairs of numbers, in order or not."""
+    drawn = [ordered(left, rng.choice("<>"), right) for left, right in (_pair(rng) for _ in range(count))]
+    return [(stem + sign, end) for stem, sign, end in (text.partition(" is") for text in drawn)]
+
+
+def _apart(rng: random.Random, count: int) -> Asked:
+    """Pairs of numbers, and how far they are apart."""
+    drawn = [apart(*_pair(rng)) for _ in range(count)]
+    return [(stem + sign, end) for stem, sign, end in (text.partition(" is") for text in drawn)]
+
+
+def _same(rng: random.Random, count: int) -> Asked:
+    """A row of numbers, for each the last one before it that is equal."""
+    some = rng.sample(range(100), rng.randint(2, 6))
+    last: dict[int, int] = {}
+    asked = []
+    for number in range(1, count + 1):
+        value = rng.choice(some)
+        asked.append((f"Candidate {number}: {value}. Same as", f" {last.get(value, 0)}."))
+        last[value] = number
+    return asked
+
+
+COMPARE = {"equal": _equal, "order": _order, "apart": _apart, "same": _same}
 
 
 def make_compare(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
-    """Pairs of numbers: how far apart and equal or not, or in order or not."""
-    asked = [COMPARE[kind](rng) for _ in range(size or 12)]
+    """Pairs of numbers: equal or not, in order or not, how far apart; or which of a row are equal."""
+    asked = COMPARE[kind](rng, size or 12)
     return Document("compare", kind, (Piece("Compare.\n"), *queries(asked)), asked[-1][1], len(asked))

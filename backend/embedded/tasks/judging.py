@@ -2,14 +2,20 @@
 
 A judge goes through the candidates one by one, restates each result beside the number it is compared
 with, says its verdict and the best so far, and only then names the best. Ties are reported as sets.
+
+A judge may also be asked for nothing but the number (*glance*). It then writes no steps in which it could
+compare, so the candidates have to be compared where they are read: each by what it sees of those before it.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 from backend.embedded.tasks.arithmetic import (
     Problem,
+    apart,
     checked,
     draw_problem,
     question_pieces,
@@ -77,6 +83,8 @@ ROLES = {
     ),
 }
 KINDS = tuple(ROLES)
+GLANCES = ("differs", "majority")  # what can be told from the results alone
+NUMBER_ALONE = " Write only: The best candidate is its number."
 
 
 def selection_text(best: tuple[int, ...]) -> str:
@@ -133,17 +141,18 @@ def _against_first(kind: str, results: list[int]) -> tuple[list[str], list[int]]
     least = -1
     for number, value in enumerate(results[1:], 2):
         distance = abs(value - first)
-        start = f"Candidate {number}: {versus(value, first)}"
+        start = f"Candidate {number}:"
         if kind == "differs":
             if value != first and not best:
                 best = [number]
-            lines.append(f"{start} {'Differs' if value != first else 'Same'}. Best {listed(best)}.")
+            word = "Differs" if value != first else "Same"
+            lines.append(f"{start} {versus(value, first)} {word}. Best {listed(best)}.")
             continue
         if not best or distance < least:
             best, least = [number], distance
         elif distance == least:
             best.append(number)
-        lines.append(f"{start} Best {least}: {listed(best)}.")
+        lines.append(f"{start} {apart(value, first)} Best {least}: {listed(best)}.")
     return lines, best
 
 
@@ -154,14 +163,14 @@ def _votes(results: list[int]) -> tuple[list[str], list[int]]:
     voters: dict[int, list[int]] = {}
     for number, value in enumerate(results, 1):
         same = voters.setdefault(value, [])
+        before = same[-1] if same else 0
         same.append(number)
         if len(same) > most:
             best, most = list(same), len(same)
         elif len(same) == most:
             best += same
-        lines.append(
-            f"Candidate {number}: {value}. Votes {len(same)}: {listed(same)}. Best {most}: {listed(best)}."
-        )
+        votes = f"Same as {before}. Votes {listed(same)} = {len(same)}."
+        lines.append(f"Candidate {number}: {value}. {votes} Best {listed(best)} = {most}.")
     return lines, best
 
 
@@ -178,6 +187,29 @@ def draw_results(rng: random.Random, kind: str, problem: Problem, count: int) ->
     if kind == "differs":
         return rng.choices(pool, [0.65, 0.25, 0.1], k=count)
     return rng.choices(pool, k=count)
+
+
+def make_glance(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+    """(c) A judge over ``size`` candidates (else 2 to 6) who names the best and writes nothing else."""
+    problem = draw_problem(rng, held, style.upto(rng, 1, 3))
+    count = size or min(style.upto(rng, 2, 6), style.upto(rng, 2, 6))
+    short = style.wording == "stock" or rng.random() < 0.7
+    role = ROLES[kind]
+    role = Wording(*(_with_form(words) for words in (role.stock, role.others, role.unseen)))
+    pieces = question_pieces(rng, style, role, problem)
+    results = []
+    for number, (text, value) in enumerate(draw_results(rng, kind, problem, count), 1):
+        pieces.append(Piece(f"\nCandidate {number}:\n"))
+        pieces.append(Piece(f"The answer is {value}" if short else text, name=f"candidate_{number}"))
+        results.append(value)
+    _, best, _ = judgement(kind, problem, results)
+    pieces += [Piece("\n"), Piece(selection_text(tuple(sorted(best))), answer=True)]
+    document = Document("glance", kind, tuple(pieces), "", count, best)
+    return replace(document, answer=document.selection)
+
+
+def _with_form(words: Any) -> Any:
+    return words + NUMBER_ALONE if isinstance(words, str) else tuple(word + NUMBER_ALONE for word in words)
 
 
 def make_judge(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:

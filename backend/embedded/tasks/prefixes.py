@@ -56,14 +56,17 @@ def _codebook(rng: random.Random, count: int, steps: int, readers: int) -> Messa
     first = rng.choice(words)
     values = [book[first] for book in books]
     message = [f"Start with {first}."]
-    lines: list[list[str]] = [[] for _ in books]
+    lines = [[f"{first} means {value}."] for value in values]
     for _ in range(steps):
         word = rng.choice([w for w in words if w != first])
         add = rng.random() < 0.55
         message.append(f"{'Add' if add else 'Take'} {word}.")
         for reader, book in enumerate(books):
             result = values[reader] + book[word] * (1 if add else -1)
-            lines[reader].append(f"{values[reader]} {'+' if add else '-'} {book[word]} = {result}.")
+            sign = "+" if add else "-"
+            lines[reader].append(
+                f"{word} means {book[word]}. {values[reader]} {sign} {book[word]} = {result}."
+            )
             values[reader] = result
             if not 0 <= result <= 99:
                 return None
@@ -87,7 +90,7 @@ def _units(rng: random.Random, count: int, steps: int, readers: int) -> Message 
         sizes = {u: rng.choice(SIZES) for u in units}
         books.append(" ".join(f"One {u} holds {sizes[u]}." for u in units))
         total = packs * sizes[unit]
-        line = f"{packs} * {sizes[unit]} = {total}."
+        line = f"One {unit} holds {sizes[unit]}. {packs} * {sizes[unit]} = {total}."
         if steps > 1:
             line += f" {total} + {loose} = {total + loose}."
             total += loose
@@ -112,7 +115,7 @@ def _who(rng: random.Random, count: int, steps: int, readers: int) -> Message | 
         of_writer = wanted_first == (number % 2 == 0)
         wanted, value = (writer, mine) if of_writer else (reader, yours)
         books.append(f"{writer} writes to {reader}. How many {item} does {wanted} have?")
-        line = f"{wanted} has {value}."
+        line = f"{wanted} {'writes. I' if of_writer else 'reads. You'} have {value} {item}."
         if steps > 1 and of_writer == mine_grows:
             line += f" {value} + {more} = {value + more}."
             value += more
@@ -146,8 +149,7 @@ def draw_message(
 def make_prefix(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
     """(g) A message that means another number to each reader; ``size`` steps (else 1 or 2).
 
-    The answer does not restate what a word stands for, so the model has to bring it to the message from
-    the prefix, and a message that was read behind another prefix has brought along something else.
+    The answer first restates what the prefix says of each word of the message.
     """
     steps = size or style.upto(rng, 1, 2)
     message = draw_message(rng, kind, held, style.upto(rng, 2, 5), steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from backend.embedded.tasks.arithmetic import ordered
 from backend.embedded.tasks.base import Document, Piece, Style, Wording, held_out
 
 RUNNER = Wording(
@@ -52,7 +53,7 @@ def draw_program(rng: random.Random, kind: str, lines: int) -> tuple[str, str, i
             sign = rng.choice("<>")
             holds = value < limit if sign == "<" else value > limit
             source.append(f"    if {name} {sign} {limit}:")
-            trace.append(f"{value} {sign} {limit} is {holds}.")
+            trace.append(ordered(value, sign, limit))
             before = value, len(trace)
             step("        ")
             if not holds:

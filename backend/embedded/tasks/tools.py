@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from backend.embedded.tasks.arithmetic import ordered
 from backend.embedded.tasks.base import ITEMS, NAMES, Document, Piece, Style, Wording, held_out
 
 AGENT = Wording(
@@ -39,7 +40,7 @@ def draw_loop(rng: random.Random, kind: str) -> tuple[str, list[Turn], int]:
         turns.append((f"I need the price of {second}.", f"lookup[{second}]", str(other)))
         high, low = max(price, other), min(price, other)
         answer = high - low
-        turns.append((f"The prices are {price} and {other}.", f"calc[{high} - {low}]", str(answer)))
+        turns.append((ordered(price, "<", other), f"calc[{high} - {low}]", str(answer)))
     else:
         price, other = rng.randint(2, 24), rng.randint(2, 24)
         turns[0] = (turns[0][0], turns[0][1], str(price))
