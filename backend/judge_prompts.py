@@ -5,8 +5,8 @@ Source: judge study, Section 3 (regimes), C.1 (the same role for all execution a
 answer and reason in fields of their own), limitations (pairwise, selection only, rewriting).
 
 One structured form for every model: a reason, then ``The best candidate is N. The answer is X``. The wording
-*embedded* is what the embedded model was taught; *general* spells the form out. The embedded model was never
-taught to select without a reason, so under *selection* its failures are its own.
+*embedded* is what the embedded model was taught; *general* spells the form out. To select without a reason the
+embedded model was taught for two criteria (``GLANCES``); under the others its failures are its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from backend.answers import Scoring, extract_answer, extract_number
 from backend.embedded.tasks.arithmetic import Problem
-from backend.embedded.tasks.judging import ROLES, judgement
+from backend.embedded.tasks.judging import NUMBER_ALONE, ROLES, judgement
 from backend.errors import OptionError
 from backend.judged import JudgeProblem, Protocol, Regime
 from backend.prompts import Agent, Pipeline
@@ -49,7 +49,7 @@ WORDINGS: dict[str, Wording] = {
         {
             "joint": "",
             "pairwise": "",
-            "selection": " Write only: The best candidate is its number.",
+            "selection": NUMBER_ALONE,
             "rewriting": "",
         },
     ),

@@ -260,9 +260,10 @@ def _task_source(table: Mapping[str, Any], pipeline: Pipeline) -> TaskSource:
             "task prefix. Correct it.",
             field="readers",
         )
-    if pipeline.scoring == "selection" and task != "judge":
+    if pipeline.scoring == "selection" and task not in ("judge", "glance"):
         raise PromptError(
-            f"The scoring 'selection' needs the task judge, but the task is {task}. Use 'number' or 'text'.",
+            "The scoring 'selection' needs the task judge or glance, but the task is "
+            f"{task}. Use 'number' or 'text'.",
             field="scoring",
         )
     source = TaskSource(task, kind, size, readers)

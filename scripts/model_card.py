@@ -19,6 +19,7 @@ TASKS = {
     "worker": "(b) inspectors and analysts over 1 to 4 solutions",
     "judge": "(c) judges over 2 to 6 candidates: selection",
     "judge of 4": "(c) judges over 4 candidates: selection",
+    "glance": "(c) judges who write the number alone: selection",
     "documents": "(d) one or two hops over 3 to 10 documents",
     "tools": "(e) a turn of a tool loop",
     "program": "(f) small Python functions",
@@ -49,7 +50,7 @@ def interval(row: dict[str, Any]) -> str:
 
 def mark(task: str) -> str:
     """What counts as right."""
-    return "selection" if task.startswith("judge") else "answer"
+    return "selection" if task.startswith(("judge", "glance")) else "answer"
 
 
 def held_out_table(found: dict[str, Any]) -> list[str]:

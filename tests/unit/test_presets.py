@@ -45,6 +45,7 @@ def test_the_expected_presets_ship() -> None:
     kinds = {
         "math": "2 3 4 5",
         "judge": "right all corrects differs closest majority",
+        "glance": "differs majority",
         "documents": "one-hop 5 10",
         "react": "difference two-items tools",
         "program": "straight branch loop",
@@ -272,7 +273,7 @@ def test_generated_requests_need_no_examples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "field", "words"),
     [
-        ("task: solver", "task: chess", "task", ["'chess'", "one of solver, worker, judge, documents"]),
+        ("task: solver", "task: chess", "task", ["'chess'", "one of solver, worker, judge, glance"]),
         ("task: solver\n", "", "task", ["None", "'generated' needs one"]),
         ("task: solver", "task: [solver]", "task", ["must be text"]),
         ("task: solver", "task: judge\nkind: hard", "kind", ["'hard'", "right, all, corrects, differs"]),
