@@ -70,32 +70,16 @@ SIZES: dict[str, dict[str, Any]] = {
 CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
     (0, 0.0, {"recall copy": 2, "recall pairs": 3, "drill chain": 3}),
     (600_000, 0.2, {"recall copy": 1, "recall pairs": 3, "recall facts": 3, "recall sections": 3}
-     | {"drill chain": 4, "compare": 2}),
-    (1_800_000, 0.0, {"recall copy": 1, "recall pairs": 3, "recall facts": 3, "recall sections": 4}
-     | {"recall candidates": 2, "drill chain": 4, "drill program": 2, "compare": 3}
-     | {"solver": 3, "worker": 3, "documents one-hop": 3, "documents two-hop": 2, "judge": 6, "prefix": 3}
-     | {"tools": 3, "program": 3}),
-    (4_500_000, 0.7, {"recall copy": 1, "recall pairs": 5, "recall facts": 2, "recall sections": 3}
-     | {"recall candidates": 3, "drill chain": 5, "drill program": 2, "compare equal": 5, "compare order": 3}
-     | {"solver": 4, "worker": 4, "documents one-hop": 3, "documents two-hop": 5, "judge": 14, "prefix": 5}
-     | {"tools": 4, "program": 4}),
-    (7_500_000, 1.0, {"recall pairs": 8, "recall facts": 4, "recall sections": 2, "recall candidates": 2}
-     | {"recall copy": 4, "drill chain": 3, "drill program": 1, "compare equal": 2, "compare order": 2}
-     | {"solver": 5, "worker": 5, "documents one-hop": 4, "documents two-hop": 6, "judge": 18, "prefix": 6}
-     | {"tools": 5, "program": 5}),
-    (9_700_000, 1.0, {"recall pairs": 4, "recall facts": 2, "recall sections": 2, "recall candidates": 2}
-     | {"recall copy": 1, "drill chain": 12, "drill program": 1, "compare equal": 8, "compare order": 2}
-     | {"solver": 6, "worker": 6, "documents one-hop": 3, "documents two-hop": 5, "judge": 18, "prefix": 6}
-     | {"tools": 2, "program": 6}),
-    (14_000_000, 1.0, {"recall pairs": 4, "recall facts": 1, "recall sections": 1, "drill chain": 4}
-     | {"drill program": 1, "compare equal": 12, "compare order": 3, "recall copy": 1, "recall candidates": 1}
-     | {"solver": 3, "worker": 6, "documents one-hop": 2, "documents two-hop": 4, "judge": 24, "prefix": 9}
-     | {"tools": 2, "program": 7}),
-    (16_700_000, 1.0, {"compare equal": 9, "compare same": 10, "compare order": 10, "compare apart": 4}
-     | {"recall sections": 3, "recall candidates": 2, "drill chain": 4, "drill program": 2}
-     | {"solver": 3, "worker": 4, "documents two-hop": 3, "judge": 10, "glance": 12, "prefix": 5}
-     | {"tools": 2, "program": 4}),
-    (20_500_000, 1.0, {"compare equal": 3, "compare same": 4, "compare order": 6, "compare apart": 4}
+     | {"drill chain": 4, "compare": 6}),
+    (1_800_000, 0.0, {"compare equal": 6, "compare same": 8, "compare order": 8, "compare apart": 3}
+     | {"recall copy": 1, "recall pairs": 3, "recall facts": 2, "recall sections": 4, "recall candidates": 2}
+     | {"drill chain": 5, "drill program": 2, "solver": 3, "worker": 3, "documents one-hop": 3}
+     | {"documents two-hop": 3, "judge": 8, "glance": 4, "prefix": 3, "tools": 3, "program": 3}),
+    (5_000_000, 0.8, {"compare equal": 6, "compare same": 9, "compare order": 9, "compare apart": 4}
+     | {"recall pairs": 3, "recall sections": 3, "recall candidates": 2, "drill chain": 5, "drill program": 2}
+     | {"solver": 5, "worker": 5, "documents one-hop": 3, "documents two-hop": 5, "judge": 12, "glance": 8}
+     | {"prefix": 5, "tools": 4, "program": 5}),
+    (8_000_000, 1.0, {"compare equal": 4, "compare same": 9, "compare order": 9, "compare apart": 4}
      | {"recall pairs": 2, "recall sections": 1, "recall candidates": 1, "drill chain": 4, "drill program": 2}
      | {"solver": 8, "worker": 6, "documents one-hop": 3, "documents two-hop": 7, "judge": 20, "glance": 12}
      | {"prefix": 6, "tools": 5, "program": 8}),

@@ -782,7 +782,7 @@ def test_the_curriculum(tokens: int) -> None:
 
 
 def test_the_curriculum_by_hand() -> None:
-    levels = {0: 0, 300_000: 0.1, 600_000: 0.2, 1_200_000: 0.1, 3_150_000: 0.35, 7_500_000: 1, 10**9: 1}
+    levels = {0: 0, 300_000: 0.1, 600_000: 0.2, 1_200_000: 0.1, 3_400_000: 0.4, 6_500_000: 0.9, 10**9: 1}
     assert {tokens: pytest.approx(curriculum(tokens)[1]) for tokens in levels} == levels
     assert [row[0] for row in CURRICULUM] == sorted({row[0] for row in CURRICULUM})
     taught = {name.partition(" ")[0] for name in curriculum(10**9)[0]}
