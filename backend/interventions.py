@@ -10,13 +10,13 @@ candidate with its header sees the shared prefix and itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from backend.methods.base import Dense, Step
+from backend.methods.base import Blend, Dense, Plan, Step
 from backend.records import slots
 from backend.tokens import TokenizedPrompt
 
@@ -93,6 +93,25 @@ def dense_steps(prompt: TokenizedPrompt, reason: str, *, shared_start: bool = Fa
     behind = start + max(block.end - block.start for block in found)
     places = [(0, start, 0), *((b.start, b.end, start) for b in found), (found[-1].end, total, behind)]
     return tuple(Step(a, b, Dense(reason), position) for a, b, position in places if b > a)
+
+
+def slots_only(plan: Plan, prompt: TokenizedPrompt) -> Plan:
+    """A plan that copies nothing but the candidates' texts; the words around them, and the question, are
+    computed, unless their copy is exact.
+
+    So the judge study's methods reuse (Section 3: the candidates' blocks).
+    """
+    texts = [(span.start, span.end) for span in slots(prompt.spans)]
+
+    def left(step: Step) -> Step:
+        inside = any(start <= step.start and step.end <= end for start, end in texts)
+        if isinstance(step.action, Dense) or step.action.exact or inside:
+            return step
+        return replace(step, action=Dense("only candidates are copied"))
+
+    steps = tuple(map(left, plan.steps))
+    copies = any(isinstance(step.action, Blend) for step in steps)
+    return replace(plan, steps=steps, state=plan.state if copies else "dense")
 
 
 def chosen_tokens(prompt: TokenizedPrompt, chosen: Sequence[int], *, headers: bool) -> tuple[int, ...]:

@@ -268,6 +268,7 @@ class JudgeLab:
                 decoding=Decoding(request.max_new_tokens),
                 probe_offsets=False,
                 gate=request.gate,
+                slots_only=request.slots_only,
             )
             out.append((places, asked, given))
         return out

@@ -196,6 +196,7 @@ class JudgeRequest:
     agents: str = "embedded"
     wording: str = "embedded"
     gate: RiskGate | None = None  # may refuse reuse before the judge
+    slots_only: bool = False  # copy the candidates alone; the question and all words around are computed
 
     def check(self) -> None:
         """Refuse what cannot be run.

@@ -87,6 +87,7 @@ class RunRequest:
     expected: str | None = None  # the known answer, to be scored by pipeline.scoring
     probe_attention: bool = False
     gate: RiskGate | None = None  # may refuse reuse before the last agent, the judge
+    slots_only: bool = False  # before the last agent, copy nothing but the texts that stand side by side
     shadow: bool = False  # check the last agent's answers against dense, once they are given
 
     def __post_init__(self) -> None:

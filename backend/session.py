@@ -26,6 +26,7 @@ from backend.engine import Engine
 from backend.errors import BudgetError, ModelError, NotRelocatableError, OptionError, RunCancelled
 from backend.events import AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.flow import Flow, see_offsets
+from backend.interventions import slots_only
 from backend.judged import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
 from backend.measured import (
     AnchorCost,
@@ -527,6 +528,8 @@ class LabSession:
             with clock.part("base"):
                 context = lane.method.layout(context)
         plan = lane.method.plan(context, lane.stream.log, clock)
+        if request.slots_only and agent == request.pipeline.final:
+            plan = slots_only(plan, context.prompt)
         method = lane.method
         if request.gate is not None and agent == request.pipeline.final:
             method = GuardedMethod(method, request.gate)

@@ -382,6 +382,7 @@ def judge(args: argparse.Namespace) -> int:
         agents=args.agents or args.model,
         wording=args.wording,
         gate=read_gate(args.gate),
+        slots_only=args.candidates_only,
     )
     check(request)
     if args.data:
@@ -798,6 +799,11 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--agents", help="the execution agents' model, if another than the judge's")
     sub.add_argument("--wording", default="embedded", help="embedded, or general for other models")
     sub.add_argument("--gate", metavar="FILE", help="a trained risk gate, which reuse must pass")
+    sub.add_argument(
+        "--candidates-only",
+        action="store_true",
+        help="copy the candidates alone, as the judge study does; compute the question and all other words",
+    )
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--temperature", type=float, default=1.0, help="of the agents; the judge is greedy")

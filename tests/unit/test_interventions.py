@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,15 +16,16 @@ from torch import Tensor
 from backend.engine import Engine, Prefill
 from backend.errors import OptionError
 from backend.flow import Flow
-from backend.interventions import Scope, blocks, chosen_tokens, dense_steps, visible
+from backend.interventions import Scope, blocks, chosen_tokens, dense_steps, slots_only, visible
 from backend.kv import KVSegment
-from backend.methods.base import Clock, Plan
+from backend.methods.base import Clock, Dense, Plan
 from backend.methods.dense import dense_plan
 from backend.methods.masked import MaskedMethod
+from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.recompute_slots import RecomputeSlotsMethod
 from backend.methods.registry import make_options
 from backend.prompts import Agent, Pipeline
-from backend.records import COMPUTED, RECOMPUTED, REUSED, RunRecord, slots
+from backend.records import COMPUTED, CORRECTED, RECOMPUTED, REUSED, Outcome, RunRecord, slots
 from backend.session import LabSession
 from backend.store import ObservationLog, PromptInContext
 
@@ -275,3 +277,50 @@ def test_a_plan_that_sees_less_is_not_taken_for_dense(read: Read) -> None:
     plan: Plan = method.plan(read.context, read.log, Clock())
     assert not plan.plain
     assert not read.masked().exact
+
+
+# -- candidates alone
+
+
+def test_only_candidates_are_copied() -> None:
+    """Everything before the first candidate is dense's, and the texts themselves are copied as before."""
+    found = Read()
+    whole = NaiveMethod(NaiveOptions()).plan(found.context, found.log, Clock())
+    plan = slots_only(whole, found.prompt)
+    assert [(s.start, s.end) for s in plan.steps] == [(s.start, s.end) for s in whole.steps]
+    texts = [(block.text, block.end) for block in blocks(found.prompt)]
+    for step, before in zip(plan.steps, whole.steps, strict=True):
+        if (step.start, step.end) in texts:
+            assert step == before
+        else:
+            assert isinstance(step.action, Dense) or step.action.exact
+    prefill = found.engine.execute(found.prompt, plan, Clock())
+    first = texts[0][0]
+    seen, wanted = prefill.cache.keys[..., :first, :], found.dense().cache.keys[..., :first, :]
+    assert error(seen, wanted) <= TOLERANCE
+    assert error(prefill.logits, found.dense().logits) > 1e-3
+    assert plan.state == "reused"
+    lone = Read((), "You are the judge.\nThe task is: {user_question}\nThe answer is:")
+    nothing = slots_only(NaiveMethod(NaiveOptions()).plan(lone.context, lone.log, Clock()), lone.prompt)
+    tiny.assert_same(lone.engine.execute(lone.prompt, nothing, Clock()), lone.dense(), len(lone.prompt.ids))
+
+
+def reused(outcome: Outcome) -> int:
+    return sum(span.end - span.start for span in outcome.spans if span.action == REUSED)
+
+
+@pytest.mark.parametrize("method", ["naive", "kvcomm", "palkv", "cacheblend"])
+def test_a_run_copies_only_candidates_before_the_last_agent(method: str) -> None:
+    session = LabSession(tiny.model())
+    asked = tiny.request(["dense", method], probe_offsets=False, slots_only=True)
+    record = tiny.run(session, asked)
+    copied = record.outcome(3, method)
+    prompt = record.prompts[-1]
+    texts = {i for s in slots(prompt.spans) for i in range(s.start, s.end)}
+    for span in copied.spans:
+        if span.action in (REUSED, CORRECTED) and "exact" not in span.provenance:
+            assert {*range(span.start, span.end)} <= texts
+    before = tiny.run(LabSession(tiny.model()), replace(asked, slots_only=False)).outcome(3, method)
+    if method == "naive":
+        assert 0 < reused(copied) < reused(before)
+        assert reused(record.outcome(2, method)) > 0, "agents before the last one reuse as ever"
