@@ -5,8 +5,8 @@ Source: judge study, Section 3 (regimes), C.1 (the same role for all execution a
 answer and reason in fields of their own), limitations (pairwise, selection only, rewriting).
 
 One structured form for every model: a reason, then ``The best candidate is N. The answer is X``. The wording
-*embedded* is what the embedded model was taught; *general* spells the form out. Selecting without a reason the
-embedded model was taught for two criteria (``GLANCES``); under the others its failures are its own.
+*embedded* is what the embedded model was taught; *general* spells the form out. Selecting without a reason
+it was taught for two criteria (``GLANCES``); under the others its failures are its own.
 """
 
 from __future__ import annotations
