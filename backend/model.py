@@ -22,6 +22,8 @@ from backend.rope import LayerRotation, Rotation, rotate_layer
 from backend.tokens import Tokens
 
 EMBEDDED = Path(__file__).resolve().parents[1] / "presets" / "model"
+#: The models that ship with the lab, by name; the small one shares the other's tokenizer.
+SHIPPED = {"embedded": EMBEDDED, "embedded-small": EMBEDDED.with_name("model-small")}
 HASH_WHOLE_FILES_UP_TO = 1 << 30
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Largest relative error of a moved key, against the model's own, that counts as a rotation.
@@ -86,7 +88,7 @@ def pick_device(wanted: str | None) -> str:
 
 
 def load_model(name: str = "embedded", *, device: str | None = None, dtype: str | None = None) -> LoadedModel:
-    """Load a model by ``"embedded"``, local folder or hub id, and certify it.
+    """Load a model by ``"embedded"`` or ``"embedded-small"``, local folder or hub id, and certify it.
 
     ``BASE+LINKS`` is a base with link tokens and the deltas trained with them: the name of shipped ones
     (``embedded+kvlink5``), or a file that ``kvlab train-links`` wrote.
@@ -109,7 +111,7 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
     if not _exists(Path(os.path.expanduser(name))):
         name, _, added = name.partition("+")
     file = find_links(added) if added else None
-    source = str(EMBEDDED) if name == "embedded" else name
+    source = str(SHIPPED.get(name, name))
     where = pick_device(device)
     kind = dtype or ("bf16" if where == "cuda" else "fp32")
     if kind not in DTYPES:
@@ -119,7 +121,7 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
         )
     if not name:
         raise ModelError("No model was named. Give 'embedded', a folder, or a hub id.", field="model.name")
-    looks_local = name == "embedded" or name[0] in "./~\\" or _exists(Path(name))
+    looks_local = name in SHIPPED or name[0] in "./~\\" or _exists(Path(name))
     if looks_local:
         source = os.path.expanduser(source)
         if not _exists(Path(source) / "config.json"):

@@ -562,7 +562,7 @@ def bench(args: argparse.Namespace) -> int:
 def train_embedded(args: argparse.Namespace) -> int:
     from backend.embedded.evaluate import progress
     from backend.embedded.train import SIZES, Recipe, train
-    from backend.model import EMBEDDED
+    from backend.model import SHIPPED
 
     recipe = Recipe(seed=args.seed, tokens=args.tokens, tokens_before=args.tokens_before, **SIZES[args.size])
     if args.batch:
@@ -570,7 +570,7 @@ def train_embedded(args: argparse.Namespace) -> int:
     if args.init:  # its numbers have found their order
         recipe = replace(recipe, number_order=0.0)
     folders = {
-        name: EMBEDDED if given == "embedded" else Path(given).expanduser() if given else None
+        name: SHIPPED.get(given) or Path(given).expanduser() if given else None
         for name, given in (("init", args.init), ("tokenizer_from", args.tokenizer))
     }
     for name, folder in folders.items():
