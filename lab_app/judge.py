@@ -288,6 +288,7 @@ def factline(request: JudgeRequest) -> str:
     source = text.JUDGE_SOURCES[problem.regime].lower()
     how = (
         f"{plural(len(problem.candidates), 'candidate')}, {source} · {text.JUDGE_CRITERIA[request.criterion]}"
+        f" · writes {text.JUDGE_PROTOCOLS[request.protocol]}"
     )
     return f"{asked}<span>{escape(how)} · greedy judge</span>"
 
@@ -352,6 +353,13 @@ def build_bench(board: Board) -> None:
                 next=gr.Button(text.EXAMPLE_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
             )  # fmt: skip
         board.error("criterion")
+        board.add(
+            protocol=gr.Dropdown(
+                [(label, name) for name, label in text.JUDGE_PROTOCOLS.items()], value="joint",
+                label=text.JUDGE_PROTOCOL, filterable=False, elem_id=f"kv-{KEY}-protocol",
+                elem_classes="kv-value-more",
+            )
+        )  # fmt: skip
         board.add(question=gr.Textbox(label="Question", lines=2, max_lines=8, elem_id=f"kv-{KEY}-question"))
         board.error("question")
         board.add(
@@ -396,6 +404,12 @@ def build_bench(board: Board) -> None:
                 repair=gr.Checkbox(
                     False, label=text.JUDGE_REPAIR, info=text.JUDGE_REPAIR_HELP, elem_id=f"kv-{KEY}-repair",
                     elem_classes="kv-option kv-kind-bool",
+                )
+            )  # fmt: skip
+            board.add(
+                slots_only=gr.Checkbox(
+                    False, label=text.JUDGE_SLOTS_ONLY, info=text.JUDGE_SLOTS_ONLY_HELP,
+                    elem_id=f"kv-{KEY}-slots-only", elem_classes="kv-option kv-kind-bool",
                 )
             )  # fmt: skip
             with gr.Row(elem_classes="kv-numbers"):

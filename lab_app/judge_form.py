@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from backend.errors import LabError
-from backend.judged import CRITERIA, REGIMES, Order, Regime, read_orders
+from backend.judged import CRITERIA, PROTOCOLS, REGIMES, Order, Regime, read_orders
 from backend.prompts import check_text
 from backend.records import MethodChoice
 from lab_app import html, text
@@ -21,7 +21,10 @@ MOST_METHODS = 12
 REPAIR = "repair"  # has a switch of its own
 LONGEST = 160  # tokens of the judge's answer, as its presets have it
 WRITTEN = 96  # tokens of a candidate
-SETTINGS = ("criterion", "order", "shuffles", "seed", "methods", "repair", "budget", "warm", OPTIONS)
+SETTINGS = (
+    "criterion", "protocol", "slots_only", "order", "shuffles", "seed", "methods", "repair", "budget", "warm",
+    OPTIONS,
+)  # fmt: skip
 Limits = Mapping[str, tuple[str, float, float, bool]]
 
 
@@ -65,10 +68,12 @@ class Reader:
 
 
 def read_settings(reader: Reader, candidates: int) -> dict[str, Any]:
-    """Criterion, orders, methods and pools: what a single problem and a set share."""
+    """Criterion, protocol, orders, methods and pools: what a single problem and a set share."""
     given = reader.given
     if given["criterion"] not in CRITERIA:
         reader.found.append(Problem("criterion", f"There is no criterion {str(given['criterion'])[:30]!r}."))
+    if given["protocol"] not in PROTOCOLS:
+        reader.found.append(Problem("criterion", f"There is no protocol {str(given['protocol'])[:30]!r}."))
     shuffles, seed = (reader.number(name, text.JUDGE_NUMBERS) for name in ("shuffles", "seed"))
     kinds = {
         "identity": "identity",
@@ -86,6 +91,8 @@ def read_settings(reader: Reader, candidates: int) -> dict[str, Any]:
         methods = (*(m for m in methods if m.name != REPAIR), MethodChoice(REPAIR, usual))
     return {
         "criterion": given["criterion"],
+        "protocol": given["protocol"],
+        "slots_only": bool(given["slots_only"]),
         "orders": orders or (Order(),),
         "methods": tuple(methods),
         "warmup": reader.number("warm", text.JUDGE_NUMBERS),

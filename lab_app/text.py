@@ -146,6 +146,17 @@ JUDGE_CRITERIA = {
     "closest": "the one closest to candidate 1",
     "majority": "the majority",
 }
+JUDGE_PROTOCOL = "The judge writes"
+JUDGE_PROTOCOLS = {
+    "joint": "what it found, the number and the answer",
+    "selection": "the number alone",
+    "pairwise": "which of every two is better",
+    "rewriting": "an answer of its own",
+}
+JUDGE_SLOTS_ONLY = "Copy the candidates alone"
+JUDGE_SLOTS_ONLY_HELP = (
+    "As the judge study does: the question and the words around are computed. Off: methods copy them, too."
+)
 JUDGE_EXPECTED = "Known answer"
 JUDGE_CANDIDATES = "Candidates"
 JUDGE_SOURCES = {

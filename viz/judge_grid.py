@@ -68,6 +68,8 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> str:
     others = [label for label in looks if label != dense]
     if not others:
         return _head(f"Dense selects {escape(_each(row, dense))}. Choose a method to see what reuse changes.")
+    if request.protocol == "rewriting":
+        return _rewritten(looks, orders, dense)
     if all(by[dense].selected is None for by in orders.values()):
         why = listing(dict.fromkeys(by[dense].failure or "no selection" for by in orders.values()))
         return _head(
@@ -99,7 +101,7 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> str:
         said += f" ({escape(order_words(first.order))})"
     rest = [f"Kept by {_names(looks, kept)}."] if kept else []
     same = [o for found in parted.values() for o in found if o.same_answer]
-    if same:
+    if same and request.protocol != "selection":  # there, no answer is given
         changes = plural(sum(map(len, parted.values())), "change")
         rest.append(
             f"The final answer stayed dense’s in {len(same)} of {changes}: the verdict can change while the "
@@ -113,10 +115,35 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> str:
     return _head(said + ".", *rest)
 
 
+def _rewritten(
+    looks: Mapping[str, MethodStyle], orders: Mapping[str, Mapping[str, JudgeOutcome]], dense: str
+) -> str:
+    """Of judges that write an answer of their own and select none."""
+    changed = [
+        (o, by[dense])
+        for by in orders.values()
+        for o in by.values()
+        if o.method != dense and not o.same_answer
+    ]
+    if not changed:
+        return _head(
+            f"Nothing changed: every method writes dense’s answer in {_orders(len(orders))}.",
+            "The judge selects none.",
+        )
+    names = _names(looks, list(dict.fromkeys(o.method for o, _ in changed)))
+    found, was = changed[0]
+    return _head(
+        f"{names} changed the answer: {_answer(found)} where dense writes {_answer(was)} "
+        f"({escape(order_words(found.order))}). The judge selects none."
+    )
+
+
 def baseline(row: JudgedProblem) -> str:
     """Dense's own order sensitivity, before any claim about reuse; as HTML."""
     dense, orders = _dense(row), orders_of(row)
     chosen = [by[dense].selected for by in orders.values()]
+    if all(c is None for c in chosen) and len({by[dense].answer for by in orders.values()}) == 1:
+        return f"Dense itself writes the same answer in {_orders(len(orders))}."
     if len(orders) < 2:
         return "Only one order was judged. Add shuffled ones to see whether dense keeps its own mind."
     read = [c for c in chosen if c is not None]

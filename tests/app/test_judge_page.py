@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,16 @@ from fake_session import FakeModel, FakeSession
 from playwright.sync_api import expect, sync_playwright
 from tiny import model
 
-from backend.judged import Candidate, Judged, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
+from backend.judged import (
+    PROTOCOLS,
+    Candidate,
+    Judged,
+    JudgedProblem,
+    JudgeOutcome,
+    JudgeProblem,
+    JudgeRequest,
+    Order,
+)
 from backend.presets import load_preset, preset_requests
 from backend.records import MethodChoice
 from backend.session import LabSession
@@ -33,7 +43,8 @@ def made(texts: list[str], **changes: Any) -> dict[str, Any]:
         boxes
         | {
             "question": "What is 3 + 4?", "expected": "7", "source": "typed", "temperature": 1,
-            "criterion": "right", "order": "shuffle", "shuffles": 1, "seed": 0, "methods": ["naive"],
+            "criterion": "right", "protocol": "joint", "slots_only": False,
+            "order": "shuffle", "shuffles": 1, "seed": 0, "methods": ["naive"],
             "repair": False, "budget": 25, "warm": 0, "options": {}, "count": 2, "candidates": 2,
             "set_seed": 0, "set_source": "typed",
         }
@@ -90,6 +101,7 @@ BAD = {
     "an odd character": ({"text_0": "a\x00"}, "text_0", "NUL"),
     "no question": ({"question": ""}, "question", "empty"),
     "no criterion": ({"criterion": "best"}, "criterion", "best"),
+    "no protocol": ({"protocol": "shouting"}, "criterion", "shouting"),
     "too many shuffles": ({"shuffles": 9}, "shuffles", "allowed: 1 to 5"),
     "no seed": ({"seed": None}, "seed", "empty"),
     "a negative budget": ({"budget": -1}, "budget", "allowed: 0 to 100"),
@@ -255,6 +267,41 @@ def test_a_typed_example_is_judged(real: Lab) -> None:
     assert "kv-band" in look["strip"]["html"]
     assert judge.closer(visit, {"pick_order": "shuffle 0"})["results"] is True
     assert visit.record is mine.records["shuffle 0"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol_is_judged(protocol: str, real: Lab) -> None:
+    visit = real.open()
+    visit.pages[judge.KEY] = mine = Desk(count=3)
+    last = merged(judge.run(real, visit, made(TEXTS, protocol=protocol, slots_only=True)))
+    assert "verdict" in last, last
+    assert mine.ran is not None
+    assert (mine.ran.protocol, mine.ran.slots_only) == (protocol, True)
+    assert mine.judged is not None
+    assert len(mine.judged.row.outcomes) == 4
+    record = mine.records["identity"]
+    assert record.request.slots_only
+
+
+def test_a_judge_that_rewrites_is_compared_by_its_answer() -> None:
+    none = {"slots": None, "selected": None, "consistent": True}
+    same = row_of(
+        outcome("identity", (1, 2, 3), "dense", **none), outcome("identity", (1, 2, 3), "naive", **none)
+    )
+    other = row_of(
+        outcome("identity", (1, 2, 3), "dense", **none),
+        outcome(
+            "identity",
+            (1, 2, 3),
+            "naive",
+            **none | {"consistent": False, "answer": "9", "same_answer": False},
+        ),
+    )
+    for (row, request), said in (
+        (same, "every method writes dense"),
+        (other, "changed the answer: 9 where dense writes 7"),
+    ):
+        assert said in sentence(row, replace(request, protocol="rewriting"))
 
 
 def test_candidates_are_written_and_judged_as_such(real: Lab) -> None:
