@@ -497,6 +497,15 @@ def test_what_is_recalled_is_there(seed: int, level: float, kind: str) -> None:
         if kind in ("copy", "pairs"):
             told = re.findall(rf"(?:^|\. ){re.escape(stem)}( [^.\n]*?)[.\n]", shelves)
             assert [f"{t}." for t in told] == [answer], "a key stands for one thing"
+        elif kind == "roles":
+            seen = (
+                rf"{stem} (writes) to"
+                if answer == " writes."
+                else rf"to {stem}\."
+                if answer == " reads."
+                else ""
+            )
+            assert re.search(seen or re.escape(stem + answer), shelves)
         elif kind == "facts":
             assert re.findall(rf"{stem}( \w+\.)", shelves) == [answer]
         elif kind == "sections":
@@ -511,6 +520,14 @@ def test_what_is_recalled_is_there(seed: int, level: float, kind: str) -> None:
 def test_what_is_compared_is_true(seed: int, kind: str) -> None:
     text, asked = asked_of(make_document(random.Random(seed), "compare", kind=kind))
     assert text == "Compare.\n"
+    if kind == "glance":
+        [(stem, answer)] = asked
+        results = [int(n) for n in re.findall(r"The answer is (\d+)", stem)]
+        criterion = "majority" if "majority" in stem else "differs"
+        _, _, best = judged(criterion, arithmetic.make_problem(random.Random(0), 1).question, results)
+        listed = " and ".join(map(str, sorted(best))) or "0"
+        assert answer == f"The best candidate{'s are' if len(best) > 1 else ' is'} {listed}."
+        return
     assert len(asked) == 12
     row: list[int] = []
     for stem, answer in asked:

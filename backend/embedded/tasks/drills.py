@@ -20,6 +20,7 @@ from backend.embedded.tasks.arithmetic import (
 )
 from backend.embedded.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style
 from backend.embedded.tasks.documents import CITIES, FOODS, draw_facts, sentence
+from backend.embedded.tasks.judging import GLANCES, ROLES, judgement, selection_text
 from backend.embedded.tasks.programs import draw_program
 
 WORDS = (*NAMES, *ITEMS, *COLORS, *CITIES, *FOODS)
@@ -117,7 +118,28 @@ def _candidates(rng: random.Random, count: int, level: float) -> tuple[list[str]
     return texts, again if rng.random() < 0.5 else asked + again
 
 
-RECALL = {"copy": _copy, "pairs": _pairs, "facts": _facts, "sections": _sections, "candidates": _candidates}
+def _roles(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+    """Who writes to whom, and what "I" and "you" have."""
+    names = rng.sample(NAMES, 2 * max(1, count // 2))
+    letters = list(zip(names[::2], names[1::2], strict=True))
+    item, numbers = rng.choice(ITEMS), rng.sample(range(2, 50), 2)
+    halves = [(f"{who} have", f" {n} {item}.") for who, n in zip(("I", "You"), numbers, strict=True)]
+    texts = [
+        " ".join(f"{a} writes to {b}." for a, b in letters),
+        " ".join(map("".join, rng.sample(halves, 2))),
+    ]
+    asked = [(a, " writes.") for a, _ in letters] + [(b, " reads.") for _, b in letters] + halves
+    return texts, rng.sample(asked, len(asked))
+
+
+RECALL = {
+    "copy": _copy,
+    "pairs": _pairs,
+    "facts": _facts,
+    "sections": _sections,
+    "candidates": _candidates,
+    "roles": _roles,
+}
 RECALL_KINDS = tuple(RECALL)
 
 
@@ -174,7 +196,17 @@ def _same(rng: random.Random, count: int) -> Asked:
     return asked
 
 
-COMPARE = {"equal": _equal, "order": _order, "apart": _apart, "same": _same}
+def _glance(rng: random.Random, count: int) -> Asked:
+    """What a judge at a glance does, and nothing around it."""
+    kind, values = rng.choice(GLANCES), rng.sample(range(100), 3)
+    shares = (13, 5, 2) if kind == "differs" else (1, 1, 1)
+    results = rng.choices(values, shares, k=rng.randint(2, 5))
+    read = "".join(f"\nCandidate {number}:\nThe answer is {value}" for number, value in enumerate(results, 1))
+    _, best, _ = judgement(kind, make_problem(rng, 1), results)
+    return [(f"{ROLES[kind].stock}{read}\n", selection_text(tuple(sorted(best))))]
+
+
+COMPARE = {"equal": _equal, "order": _order, "apart": _apart, "same": _same, "glance": _glance}
 
 
 def make_compare(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
