@@ -13,7 +13,7 @@ from backend.events import Progress
 from backend.judge_metrics import counted, table
 from backend.judged import Judged, JudgedProblem, JudgeRequest
 from backend.records import Decoding
-from lab_app import html, text
+from lab_app import html, judge_gate, text
 from lab_app.board import Board, Given, Update, running
 from lab_app.figure_view import figure_view, payload
 from lab_app.judge_form import (
@@ -77,6 +77,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
             elif isinstance(event, Judged):
                 token, spent = visit.keep_judged(event), (time.monotonic() - began) * 1e3
                 yield {"set_status": finished(event, token, spent), "view_set": figures(event)}
+                yield judge_gate.untrained(visit)
 
     for update in running(lab, visit, work, lambda error: told(error, slot_of)):
         # what is said of a run stands beside this part, not above the single problem's results
@@ -132,8 +133,10 @@ def build(board: Board) -> None:
             board.error(name)
     board.block("set_status")
     board.add(view_set=figure_view(f"{KEY}-set"))
+    judge_gate.build(board)
 
 
 def connect(board: Board) -> None:
     """What the widgets do."""
     board.stream(board["set_run"].click, partial(run, board.lab), *READS)
+    judge_gate.connect(board)

@@ -213,6 +213,18 @@ JUDGE_SET_SOURCE = "Candidates are"
 JUDGE_SET_SOURCES = {"typed": "Drawn", "progressive": "Written in turn", "parallel": "Written apart"}
 JUDGE_SET_RUN = "Judge the set"
 JUDGE_SET_STOPPED = "Stopped. The figures hold the problems that were finished."
+GATE = "Can a gate tell beforehand?"
+GATE_HELP = (
+    "From what is known of a candidate set before the verdict (do the candidates agree, how alike and how "
+    "long are they, how sure was the method’s own gate) a simple classifier learns where reuse keeps the "
+    "selection. It is tested on problems that it did not learn from; twenty problems are few, a hundred are "
+    "better."
+)
+GATE_TRAIN = "Train a gate on this set"
+GATE_TARGET = "The gate expects"
+GATE_EVERY = "safe under every method"
+GATE_THRESHOLD = "Reuse only where the chance is at least"
+GATE_NO_SET = "No set was judged in this visit, so there is nothing to learn from. Judge a set first."
 
 PROXIMITY = "Proximity"
 PROXIMITY_QUESTION = "Does nearness in embedding space predict nearness in the cache? (KVCOMM, Fig. 4)"

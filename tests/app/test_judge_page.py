@@ -25,7 +25,7 @@ from backend.judged import (
 from backend.presets import load_preset, preset_requests
 from backend.records import MethodChoice
 from backend.session import LabSession
-from lab_app import judge, judge_set
+from lab_app import judge, judge_gate, judge_set
 from lab_app.app import launch
 from lab_app.judge import CARDS, Desk
 from lab_app.sessions import Lab, Visit
@@ -339,6 +339,51 @@ def test_a_set_is_judged_and_kept(real: Lab) -> None:
     assert f"lab/judged/{token}" in last["set_status"]
     assert [row.problem.number for row in found.rows] == [1, 2]
     assert Judged.from_bytes(found.to_bytes()).rows == found.rows
+
+
+def judged_set(problems: int, parted: set[int]) -> Judged:
+    """A set whose unsafe problems have longer candidates."""
+    rows = []
+    for number in range(1, problems + 1):
+        texts = ("x " * (30 if number in parted else 3), "The answer is 4")
+        problem = JudgeProblem(number, "q", tuple(Candidate(t, f"agent {i}") for i, t in enumerate(texts, 1)))
+        kept = number not in parted
+        found = (outcome("identity", (1, 2), "dense"), outcome("identity", (1, 2), "naive", consistent=kept))
+        rows.append(JudgedProblem(str(number), problem, found))
+    request = JudgeRequest("typed", (), problems, methods=(MethodChoice("dense"), MethodChoice("naive")))
+    return Judged(request, FakeModel().info, tuple(rows))
+
+
+def test_a_gate_is_trained_on_the_judged_set(visit: Visit) -> None:
+    assert "Judge a set first" in judge_gate.train(visit, {})["gate_status"]
+    visit.judged = ("token", judged_set(40, set(range(1, 40, 3))))
+    shown = judge_gate.train(visit, {})
+    assert shown["gate_set.visible"] is True
+    assert shown["gate_target"] == "every method"
+    assert [name for _, name in shown["gate_target.choices"]] == ["every method", "naive"]
+    assert {v["key"] for v in shown["view_gate"]["views"]} >= {"risk_roc", "risk_trade", "risk_weights"}
+    told = {}
+    for threshold in (0.0, 1.0):
+        given = {"gate_target": "every method", "gate_threshold": threshold}
+        first = judge_gate.moved(visit, given)["view_gate"]["views"][0]
+        assert first["key"] == "risk_trade"
+        told[threshold] = first["finding"]
+    assert "copies 90\N{NO-BREAK SPACE}% of the tokens" in told[0.0]
+    assert "copies 0\N{NO-BREAK SPACE}% of the tokens" in told[1.0]
+    assert (
+        "0 to 1" in judge_gate.moved(visit, {"gate_target": "naive", "gate_threshold": None})["gate_status"]
+    )
+    assert "gate_threshold" in judge_gate.chosen(visit, {"gate_target": "naive", "gate_threshold": 0.5})
+    gone = judge_gate.untrained(visit)
+    assert gone["gate_set.visible"] is False
+    assert "nothing to learn" in judge_gate.moved(visit, {"gate_threshold": 0.5})["gate_status"]
+
+
+def test_a_set_without_flips_has_nothing_to_learn(visit: Visit) -> None:
+    visit.judged = ("token", judged_set(12, set()))
+    shown = judge_gate.train(visit, {})
+    assert shown["gate_set.visible"] is False
+    assert any("No gate could be trained" in str(v.values()) for v in shown["view_gate"]["views"])
 
 
 def test_a_cancelled_set_keeps_what_was_finished(real: Lab) -> None:
