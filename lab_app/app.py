@@ -14,6 +14,7 @@ from backend.gallery import GALLERY
 from lab_app import text, web
 from lab_app.gallery import read_gallery
 from lab_app.handlers import Handlers
+from lab_app.index_cache import KeptIndex
 from lab_app.page import build_page
 from lab_app.pages import build_pages, navigation
 from lab_app.sessions import Engine, Lab, Model
@@ -61,6 +62,9 @@ def build_app(
         main = Wiring(page, handlers)
         main.connect(blocks, preset)
         build_pages(lab, main)
+    # The browser tells every widget named here how each event stands: by default all outputs, hundreds.
+    for event in blocks.fns.values():
+        event.show_progress_on = [page["status"]]
     blocks.queue(api_open=False, max_size=QUEUE_LENGTH, default_concurrency_limit=None)
     return blocks, lab
 
@@ -142,6 +146,7 @@ def launch(
         quiet=True,
         show_error=False,
         prevent_thread_lock=not block,
+        _frontend=False,  # else it gives up where the page takes more than 3 s, as on a busy machine
         footer_links=[],
         run_history=False,
         ssr_mode=False,
@@ -154,7 +159,7 @@ def launch(
         head=web.HEAD,
         app_kwargs={
             "routes": web.routes(lab),
-            "middleware": [Middleware(web.ClosedDoors)],
+            "middleware": [Middleware(web.ClosedDoors), Middleware(KeptIndex)],
             "docs_url": None,
             "redoc_url": None,
             "openapi_url": None,

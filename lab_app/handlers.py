@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import threading
 import time
@@ -54,7 +55,7 @@ class Handlers:
         visit = self.lab.open()
         update: Update = {"topbar": html.topbar(self.lab.model.info)}
         update |= self.choose(visit, preset) | self._offer()
-        record = self._read_first_run()
+        record = self._first_record
         if record is None:
             return visit.id, update | results(None) | {"status": ""}
         visit.keep(record)
@@ -65,7 +66,8 @@ class Handlers:
             visit.next_example = 0
         return visit.id, update | results(visit) | {"status": html.status(text.FIRST_RUN, "note")}
 
-    def _read_first_run(self) -> RunRecord | None:
+    @functools.cached_property
+    def _first_record(self) -> RunRecord | None:
         if self._first_run is None or not self._first_run.is_file():
             return None
         try:

@@ -10,7 +10,7 @@ import gradio as gr
 
 from backend.errors import LabError
 from backend.methods.registry import method_class, option_fields
-from lab_app import anchor_cost, html, offset_study, proximity, text, what_if
+from lab_app import anchor_cost, first_paint, html, offset_study, proximity, text, what_if
 from lab_app.controls import MethodPanel
 from lab_app.form import Form
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
@@ -117,14 +117,14 @@ class Wiring:
             page["status"],
             *(page[name] for name in page.widgets if name.startswith("view_")),
         ]
+        self.first: first_paint.Props = {}
 
     def connect(self, blocks: gr.Blocks, preset: str) -> None:
         """Attach every event."""
         page, act = self.page, self.handlers
         refresh = {"fn": self.once(act.refresh), "inputs": self.inputs, "outputs": self.outputs, **LATEST}
-        blocks.load(lambda: self.arrive(preset), None, [page["session"], *self.outputs], **QUIET).then(
-            **refresh
-        )
+        self.prepare(preset)
+        blocks.load(lambda: self.arrive(preset), None, [page["session"], *self.outputs], **QUIET)
         chosen = self.once(lambda visit, form: act.choose(visit, form.preset))
         page["preset"].input(chosen, self.inputs, self.outputs, **QUIET).then(**refresh)
         page["pick_effect"].input(self.effect, [page["session"], page["pick_effect"]], self.outputs, **QUIET)
@@ -210,11 +210,30 @@ class Wiring:
         page["pick_replay"].input(self.replay_pick, [session, page["pick_replay"]], figures, **LATEST)
         page["view_replay"].select(self.replay_point, session, figures, **LATEST)
 
-    def arrive(self, preset: str) -> dict[Any, Any]:
-        """A new visit."""
+    def prepare(self, preset: str) -> None:
+        """Write what a new visit sees into the page. Without a model there is nothing to write, and the first
+        visitor is told why."""
         try:
-            visit_id, update = self.handlers.arrive(preset)
-            return {self.page["session"]: visit_id, **applied(self.page, update)}
+            visit_id, self.first = self.greeting(preset)
+        except LabError:
+            LOG.warning("the page begins empty", exc_info=True)
+            return
+        self.handlers.lab.close(visit_id)
+        first_paint.put(self.first)
+
+    def greeting(self, preset: str) -> tuple[str, first_paint.Props]:
+        """A new visit: its id, and all that it sees."""
+        visit_id, update = self.handlers.arrive(preset)
+        visit, seen = self.handlers.lab.visit(visit_id), applied(self.page, update)
+        given = first_paint.values(self.bench, first_paint.props_of(seen))
+        derived = self.handlers.refresh(visit, read_form(self.page, visit, given))
+        return visit_id, first_paint.props_of(seen, applied(self.page, derived))
+
+    def arrive(self, preset: str) -> dict[Any, Any]:
+        """A new visit: what it sees and is not on the page already."""
+        try:
+            visit_id, seen = self.greeting(preset)
+            return {self.page["session"]: visit_id, **first_paint.missing(seen, self.first)}
         except LabError as error:
             return applied(self.page, {"status": html.status(str(error), "error")})
         except Exception as error:

@@ -1,0 +1,54 @@
+"""What stands on the page before any event: a finished run, written into the widgets when the page is built.
+
+The framework's client pays for every widget that an event changes with a walk over all of the page's widgets,
+so a visit's first event sends only what is not on the page already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+#: Properties by widget, such as ``{box: {"value": "36", "visible": True}}``.
+Props = dict[Any, dict[str, Any]]
+_ABSENT = object()
+
+
+def props_of(*updates: Mapping[Any, Any]) -> Props:
+    """Updates by widget as properties by widget; later updates win."""
+    out: Props = {}
+    for update in updates:
+        for widget, change in update.items():
+            named = isinstance(change, dict) and change.get("__type__") == "update"
+            out.setdefault(widget, {}).update(change if named else {"value": change})
+    for props in out.values():
+        props.pop("__type__", None)
+    return out
+
+
+def put(props: Props) -> None:
+    """Give widgets that are not served yet these properties, as if made with them."""
+    for widget, changes in props.items():
+        for name, value in changes.items():
+            if name == "value":
+                value = widget.postprocess(value)
+                value = value.model_dump() if isinstance(value, BaseModel) else value
+            setattr(widget, name, value)
+
+
+def missing(props: Props, shown: Props) -> dict[Any, dict[str, Any]]:
+    """Updates that turn a page with ``shown`` on it into one with ``props``."""
+    out = {}
+    for widget, changes in props.items():
+        there = shown.get(widget, {})
+        new = {name: value for name, value in changes.items() if there.get(name, _ABSENT) != value}
+        if new:
+            out[widget] = {"__type__": "update", **new}
+    return out
+
+
+def values(widgets: Iterable[Any], props: Props) -> tuple[Any, ...]:
+    """The value of each widget once it has ``props``."""
+    return tuple(props.get(widget, {}).get("value", widget.value) for widget in widgets)
