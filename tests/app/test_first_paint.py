@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ MOST_BYTES_OF_A_FIGURE = 400_000
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[gr.Blocks, Lab]]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[gr.Blocks, Lab]:
     folder = tmp_path_factory.mktemp("first")
-    yield build_app(
+    return build_app(
         FakeModel, engine=FakeSession, first_run=make_record(layers=4).save(folder / "first.kvrun"),
         gallery=folder / "none.json",
     )  # fmt: skip
@@ -75,9 +74,7 @@ def test_the_page_is_served_with_a_finished_run_on_it(built: tuple[gr.Blocks, La
 
 def test_no_two_visits_share_what_the_page_was_made_with(built: tuple[gr.Blocks, Lab]) -> None:
     blocks, lab = built
-    one, two = (
-        next(v for w, v in first_answer(blocks).items() if isinstance(w, gr.State)) for _ in range(2)
-    )
+    one, two = (next(v for w, v in first_answer(blocks).items() if isinstance(w, gr.State)) for _ in range(2))
     assert one != two
     assert lab.visit(one).shown != lab.visit(two).shown
     page = json.dumps(blocks.config["components"], default=str)
