@@ -39,5 +39,6 @@ COPY --chown=1000:1000 presets/ presets/
 
 EXPOSE 7860
 HEALTHCHECK --interval=30s --timeout=10s --start-period=120s --retries=3 \
-    CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7860/', timeout=8).read(1)"]
-CMD ["kvlab", "serve", "--host", "0.0.0.0", "--port", "7860"]
+    CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7860/healthz', timeout=8).read(1)"]
+# SIGTERM lets runs under way finish for 20 s: `docker stop --timeout 40` leaves time for the rest.
+CMD ["kvlab", "serve", "--host", "0.0.0.0", "--port", "7860", "--json-log"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,12 +16,15 @@ from lab_app import text, web
 from lab_app.gallery import read_gallery
 from lab_app.handlers import Handlers
 from lab_app.index_cache import KeptIndex
+from lab_app.operations import Operations, until_asked_to_stop
+from lab_app.operations import routes as operation_routes
 from lab_app.page import build_page
 from lab_app.pages import build_pages, navigation
 from lab_app.sessions import Engine, Lab, Model
 from lab_app.theme import theme
 from lab_app.wiring import Wiring
 
+LOG = logging.getLogger("lab_app")
 FIRST_PRESET = "math-3"
 FIRST_RUN = Path(__file__).resolve().parents[1] / "presets" / "first_run.kvrun"
 MAX_UPLOAD = "64mb"
@@ -42,6 +46,7 @@ def build_app(
     gallery: Path = GALLERY,
     preset: str = FIRST_PRESET,
     weights: Sequence[str] = (),
+    operations: Operations | None = None,
 ) -> tuple[gr.Blocks, Lab]:
     """The page and the lab behind it.
 
@@ -52,8 +57,11 @@ def build_app(
         gallery: the file of the checked examples; need not exist.
         preset: the scenario on the bench at first.
         weights: the names of other weights that the engine sessions have, for agents to run on.
+        operations: counts what the engine sessions do.
     """
-    lab = Lab(model_loader, engine)
+    operations = operations or Operations()
+    lab = Lab(model_loader, operations.counted(engine))
+    operations.watch(lab)
     handlers = Handlers(lab, first_run, read_gallery(gallery))
     with gr.Blocks(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
@@ -136,16 +144,19 @@ def launch(
     weights: Sequence[str] = (),
 ) -> tuple[gr.Blocks, str]:
     """Serve the page for a model."""
+    operations = Operations()
     blocks, lab = build_app(
-        model_loader, engine=engine, first_run=first_run, gallery=gallery, preset=preset, weights=weights
-    )
+        model_loader, engine=engine, first_run=first_run, gallery=gallery, preset=preset, weights=weights,
+        operations=operations,
+    )  # fmt: skip
+    routes = [*web.routes(lab), *operation_routes(lab, operations)]
     _, address, _ = blocks.launch(
         server_name=host,
         server_port=port or free_port(host),
         share=False,
         quiet=True,
         show_error=False,
-        prevent_thread_lock=not block,
+        prevent_thread_lock=True,
         _frontend=False,  # else it gives up where the page takes more than 3 s, as on a busy machine
         footer_links=[],
         run_history=False,
@@ -158,11 +169,14 @@ def launch(
         theme=theme(),
         head=web.HEAD,
         app_kwargs={
-            "routes": web.routes(lab),
+            "routes": routes,
             "middleware": [Middleware(web.ClosedDoors), Middleware(KeptIndex)],
             "docs_url": None,
             "redoc_url": None,
             "openapi_url": None,
         },
     )
+    if block:
+        LOG.info("serving at %s", address)
+        until_asked_to_stop(lab, operations, lambda: blocks.close(verbose=False))
     return blocks, address

@@ -104,7 +104,10 @@ def parse_weights(given: Sequence[str]) -> list[tuple[str, str]]:
 
 def serve(args: argparse.Namespace) -> int:
     from lab_app.app import serve as run_server
+    from lab_app.operations import log_as_json
 
+    if args.json_log:
+        log_as_json()
     run_server(
         host=args.host,
         port=args.port,
@@ -733,6 +736,7 @@ def parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     sub.add_argument("--budget-mb", type=int, default=1024, help="memory for each visitor's cached text, MiB")
+    sub.add_argument("--json-log", action="store_true", help="log one JSON object a line, without any text")
 
     sub = add("methods", methods, "List the reuse methods with their options.")
     sub.add_argument("--markdown", action="store_true", help="as the page docs/methods.md")

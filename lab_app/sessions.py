@@ -216,6 +216,17 @@ class Lab:
                 self._model = self._loader()
             return self._model
 
+    @property
+    def loaded(self) -> bool:
+        """Whether the model is there; asking does not load it."""
+        return self._model is not None
+
+    @property
+    def visits(self) -> tuple[Visit, ...]:
+        """Every visit held."""
+        with self._guard:
+            return tuple(self._visits.values())
+
     def open(self) -> Visit:
         """A new visit."""
         visit = Visit(secrets.token_urlsafe(18), self._engine(self.model), used=self._clock())

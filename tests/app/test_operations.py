@@ -1,0 +1,172 @@
+"""Health, metrics, logs and the orderly end."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_record import make_record
+from fake_session import FakeModel, FakeSession
+from prometheus_client import generate_latest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from backend.errors import LabError, OptionError, RunCancelled
+from backend.events import Progress
+from lab_app.operations import STOPPING, JsonLines, Operations, routes, stop
+from lab_app.sessions import Lab, Visit
+
+CANARY = "the visitor's own words"
+REQUEST = make_record(layers=2).request
+
+
+class Waiting(FakeSession):
+    """An engine whose run ends when it is told to, or cancelled."""
+
+    go = threading.Event()
+
+    def run(self, request: Any, *, cancel: threading.Event | None = None) -> Iterator[Progress]:
+        yield Progress("reading", 0, 1)
+        while not self.go.wait(0.01):
+            if cancel is not None and cancel.is_set():
+                raise RunCancelled("Stopped.")
+
+    def warm_up(self, request: Any, examples: Any, *, cancel: threading.Event | None = None) -> Any:
+        raise examples
+
+
+@pytest.fixture
+def operations() -> Operations:
+    return Operations()
+
+
+@pytest.fixture
+def lab(operations: Operations) -> Lab:
+    Waiting.go = threading.Event()
+    made = Lab(FakeModel, operations.counted(Waiting))
+    operations.watch(made)
+    return made
+
+
+def metrics(operations: Operations) -> dict[str, float]:
+    lines = generate_latest(operations.registry).decode().splitlines()
+    return {k: float(v) for k, _, v in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
+
+
+def running(lab: Lab) -> tuple[Visit, threading.Thread, list[BaseException]]:
+    """A visit whose run is under way in a thread of its own, and what ended it."""
+    visit, ends = lab.open(), list[BaseException]()
+    visit.cancel = threading.Event()
+    began = threading.Event()
+
+    def work() -> None:
+        try:
+            for _ in visit.engine.run(REQUEST, cancel=visit.cancel):
+                began.set()
+        except RunCancelled as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert began.wait(30)
+    return visit, thread, ends
+
+
+def test_health_says_ok_without_loading_the_model_and_503_while_stopping(
+    lab: Lab, operations: Operations
+) -> None:
+    with TestClient(Starlette(routes=routes(lab, operations))) as client:
+        answer = client.get("/healthz")
+        assert (answer.status_code, answer.json()["status"]) == (200, "ok")
+        assert answer.json()["model_loaded"] is False
+        lab.open()
+        assert client.get("/healthz").json()["model_loaded"] is True
+        operations.stopping = True
+        assert (client.get("/healthz").status_code, client.get("/healthz").json()["status"]) == (
+            503,
+            "stopping",
+        )
+        assert "kvlab_visits 1.0" in client.get("/metrics").text
+
+
+def test_work_is_counted_by_how_it_ended(lab: Lab, operations: Operations) -> None:
+    visit = lab.open()
+    Waiting.go.set()
+    list(visit.engine.run(REQUEST))
+    left = visit.engine.run(REQUEST)
+    next(iter(left))
+    left.close()  # type: ignore[attr-defined]
+    for error in (OptionError(CANARY), RunCancelled(CANARY), ZeroDivisionError(CANARY)):
+        with pytest.raises(type(error)):
+            list(visit.engine.warm_up(REQUEST, error))
+    found = metrics(operations)
+    for kind, outcome in (
+        ("run", "finished"), ("run", "cancelled"), ("warm_up", "refused"), ("warm_up", "cancelled"),
+        ("warm_up", "failed"),
+    ):  # fmt: skip
+        assert found[f'kvlab_work_total{{kind="{kind}",outcome="{outcome}"}}'] == 1
+    assert found['kvlab_work_seconds_count{kind="run"}'] == 2
+    assert found["kvlab_under_way"] == 0
+    assert CANARY not in generate_latest(operations.registry).decode()
+
+
+def test_stopping_lets_a_run_finish(lab: Lab, operations: Operations) -> None:
+    visit, thread, ends = running(lab)
+    assert metrics(operations)["kvlab_under_way"] == 1
+    assert metrics(operations)["kvlab_visits_busy"] == 1
+    ended: list[bool] = []
+    stopper = threading.Thread(target=lambda: ended.append(stop(lab, operations, 60)))
+    stopper.start()
+    while not operations.stopping:
+        stopper.join(0.01)
+    with pytest.raises(LabError, match="being restarted"):
+        next(iter(visit.engine.run(REQUEST)))
+    Waiting.go.set()
+    thread.join(30)
+    stopper.join(30)
+    assert (ended, ends) == ([True], [])
+    assert lab.visits == ()
+    assert "Wait" in STOPPING
+
+
+def test_stopping_cancels_what_does_not_finish(lab: Lab, operations: Operations) -> None:
+    visit, thread, ends = running(lab)
+    assert stop(lab, operations, grace=0.1) is False
+    thread.join(30)
+    assert [type(end) for end in ends] == [RunCancelled]
+    with pytest.raises(LabError):
+        lab.visit(visit.id)
+
+
+def test_a_second_signal_does_not_wait(lab: Lab, operations: Operations) -> None:
+    _, thread, ends = running(lab)
+    again = threading.Event()
+    again.set()
+    assert stop(lab, operations, grace=600, again=again) is False
+    thread.join(30)
+    assert len(ends) == 1
+
+
+def test_a_log_line_is_json_and_holds_no_words_of_a_failure() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    log = logging.getLogger("test_operations")
+    log.addHandler(handler)
+    try:
+        try:
+            raise ValueError(CANARY) from KeyError(CANARY)
+        except ValueError:
+            log.exception("a run failed")
+    finally:
+        log.removeHandler(handler)
+    [line] = stream.getvalue().splitlines()
+    said = json.loads(line)
+    assert (said["message"], said["level"], said["error"]) == ("a run failed", "error", "ValueError")
+    assert said["where"][-1].endswith("test_a_log_line_is_json_and_holds_no_words_of_a_failure")
+    assert CANARY not in line
