@@ -119,6 +119,13 @@ def serve(args: argparse.Namespace) -> int:
     return 0
 
 
+def space(args: argparse.Namespace) -> int:
+    from lab_app.space import render_docker
+
+    print(f"The Space is in {render_docker(Path(args.out).expanduser(), args.hardware)}")
+    return 0
+
+
 def methods(args: argparse.Namespace) -> int:
     from backend.methods.registry import METHODS, option_fields
 
@@ -556,6 +563,11 @@ def print_loop(lines: Sequence[LoopLine]) -> None:
 
 
 def bench(args: argparse.Namespace) -> int:
+    if args.what == "page":
+        from lab_app.page_bench import bench_page
+
+        print(json.dumps(bench_page(args.repeats), indent=1))
+        return 0
     from backend.bench import bench_ttft
 
     print(json.dumps(bench_ttft(args.shape, args.tokens, args.anchors, args.repeats, args.device), indent=1))
@@ -738,6 +750,11 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--budget-mb", type=int, default=1024, help="memory for each visitor's cached text, MiB")
     sub.add_argument("--json-log", action="store_true", help="log one JSON object a line, without any text")
 
+    sub = add("space", space, "Render a folder that Hugging Face Spaces can build.")
+    sub.add_argument("kind", choices=("docker",))
+    sub.add_argument("--out", required=True, metavar="DIR", help="a new folder")
+    sub.add_argument("--hardware", default="cpu-basic", help="what the Space is suggested to run on")
+
     sub = add("methods", methods, "List the reuse methods with their options.")
     sub.add_argument("--markdown", action="store_true", help="as the page docs/methods.md")
 
@@ -870,8 +887,8 @@ def parser() -> argparse.ArgumentParser:
         "--json", required=True, metavar="OUT", help="where to write the verdicts; rows and record lie beside"
     )
 
-    sub = add("bench", bench, "Measure time to first token, dense against reuse, in one run.")
-    sub.add_argument("what", choices=("ttft",))
+    sub = add("bench", bench, "Measure time to first token, dense against reuse, or the page.")
+    sub.add_argument("what", choices=("ttft", "page"))
     sub.add_argument(
         "--shape", default="embedded", help="'embedded', 'smollm2-135m' (random weights), or a model"
     )

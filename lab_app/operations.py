@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.config import LOGGING_CONFIG
 
 from backend import __version__
 from backend.errors import LabError, RunCancelled
@@ -180,7 +181,7 @@ class JsonLines(logging.Formatter):
 def log_as_json(stream: TextIO | None = None) -> logging.Handler:
     """Write the logs of the lab and of its server as JSON lines to ``stream`` (standard error).
 
-    The server's access log stays off: its lines hold addresses with download tokens in them.
+    The framework keeps its server's access log off: its lines would hold the links that save runs.
     """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
@@ -188,8 +189,8 @@ def log_as_json(stream: TextIO | None = None) -> logging.Handler:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
     LOG.setLevel(logging.INFO)
-    access = logging.getLogger("uvicorn.access")
-    access.handlers, access.propagate = [], False
+    for formatter in ("default", "access"):  # the server sets its own handlers up when it starts
+        LOGGING_CONFIG["formatters"][formatter] = {"()": JsonLines}
     return handler
 
 

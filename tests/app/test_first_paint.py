@@ -64,7 +64,7 @@ def test_opening_the_page_costs_one_small_event(built: tuple[gr.Blocks, Lab]) ->
 
 def test_the_page_is_served_with_a_finished_run_on_it(built: tuple[gr.Blocks, Lab]) -> None:
     blocks, _ = built
-    assert "kv-verdict-head" in shown(blocks, "kv-verdict")
+    assert "What would repair it" in shown(blocks, "kv-verdict")
     assert "kv-cell" in shown(blocks, "kv-comparison")
     assert "kv-band" in shown(blocks, "kv-strip")["html"]
     assert "tokens to read" in shown(blocks, "kv-cost")

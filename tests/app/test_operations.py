@@ -5,8 +5,14 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import signal
+import subprocess
+import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,3 +176,40 @@ def test_a_log_line_is_json_and_holds_no_words_of_a_failure() -> None:
     assert (said["message"], said["level"], said["error"]) == ("a run failed", "error", "ValueError")
     assert said["where"][-1].endswith("test_a_log_line_is_json_and_holds_no_words_of_a_failure")
     assert CANARY not in line
+
+
+SERVED = """
+from fake_session import FakeModel, FakeSession
+from lab_app.app import launch
+from lab_app.operations import log_as_json
+log_as_json()
+launch(FakeModel, "127.0.0.1", 0, engine=FakeSession, first_run=None)
+"""
+
+
+def test_a_served_lab_answers_for_its_health_and_ends_on_sigterm() -> None:
+    tests = Path(__file__).parents[1]
+    paths = [str(tests.parent), str(tests), str(tests / "app")]
+    running = subprocess.Popen(
+        [sys.executable, "-c", SERVED], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+    try:
+        assert running.stderr is not None
+        lines = iter(running.stderr)
+        said = [json.loads(next(line for line in lines if "serving at" in line))]
+        address = said[0]["message"].split()[-1].rstrip("/")
+        with urllib.request.urlopen(f"{address}/healthz", timeout=60) as answer:
+            assert json.load(answer)["status"] == "ok"
+        with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
+            assert b"kvlab_visits 0.0" in answer.read(), "the page was made with a visit that has ended"
+        running.send_signal(signal.SIGTERM)
+        said += [json.loads(line) for line in lines]
+        assert running.wait(60) == 0
+        assert [line["message"] for line in said][-2:] == ["stopping", "stopped, all work finished"]
+    finally:
+        running.kill()
+        running.wait()
+        for pipe in (running.stdout, running.stderr):
+            assert pipe is not None
+            pipe.close()
