@@ -6,7 +6,7 @@ answer and reason in fields of their own), limitations (pairwise, selection only
 
 One structured form for every model: a reason, then ``The best candidate is N. The answer is X``. The wording
 *embedded* is what the embedded model was taught; *general* spells the form out. Selecting without a reason
-it was taught for two criteria (``GLANCES``); under the others its failures are its own.
+it was taught for two criteria (``GLANCES``), and learned hardly more than the most frequent answer.
 """
 
 from __future__ import annotations

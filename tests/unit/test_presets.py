@@ -45,7 +45,6 @@ def test_the_expected_presets_ship() -> None:
     kinds = {
         "math": "2 3 4 5",
         "judge": "right all corrects differs closest majority",
-        "glance": "differs majority",
         "documents": "one-hop 5 10",
         "react": "difference two-items tools",
         "program": "straight branch loop",
