@@ -135,7 +135,7 @@ def _table(
     return value
 
 
-def _read(path: Path, limit: int) -> str:
+def read_text(path: Path, limit: int) -> str:
     """A file's text, if it is UTF-8 and not too large."""
     try:
         with path.open("rb") as file:
@@ -165,7 +165,7 @@ def load_preset(name_or_path: str | Path) -> Preset:
         PromptError: there is no such preset, or the file is not a valid one.
     """
     if isinstance(name_or_path, Path):
-        return _preset(_read(name_or_path, MAX_PRESET_BYTES), name_or_path.name)
+        return _preset(read_text(name_or_path, MAX_PRESET_BYTES), name_or_path.name)
     if name_or_path not in preset_names():
         listed = ", ".join(preset_names()) or "none"
         raise PromptError(
@@ -173,13 +173,18 @@ def load_preset(name_or_path: str | Path) -> Preset:
             field="preset",
         )
     path = PRESET_FOLDER / f"{name_or_path}.yaml"
-    return _preset(_read(path, MAX_PRESET_BYTES), path.name)
+    return _preset(read_text(path, MAX_PRESET_BYTES), path.name)
 
 
-def _preset(text: str, file: str) -> Preset:
+def parse_yaml(text: str, file: str) -> object:
+    """A file's YAML as plain data; keys given twice and merge keys are refused.
+
+    Raises:
+        PromptError: it is no such YAML, with the line.
+    """
     try:
         # SafeLoader underneath: plain data only
-        body = yaml.load(text, Loader=_StrictLoader)
+        return yaml.load(text, Loader=_StrictLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark else ""
@@ -187,6 +192,10 @@ def _preset(text: str, file: str) -> Preset:
         raise PromptError(f"{file}{place}: this is not valid YAML: {problem}. Correct the file.") from None
     except (ValueError, RecursionError):
         raise PromptError(f"{file}: a value in the file cannot be read as YAML. Correct the file.") from None
+
+
+def _preset(text: str, file: str) -> Preset:
+    body = parse_yaml(text, file)
     try:
         return _preset_from(body, file)
     except PromptError as error:
@@ -339,7 +348,7 @@ def read_requests(path: Path) -> list[Example]:
         PromptError: with the number of the first line that cannot be used.
     """
     found: list[Example] = []
-    for number, line in enumerate(_read(path, MAX_REQUEST_FILE_BYTES).split("\n"), 1):
+    for number, line in enumerate(read_text(path, MAX_REQUEST_FILE_BYTES).split("\n"), 1):
         if line.strip():
             found.append(_request(line, f"{path.name}, line {number}"))
     if not found:
