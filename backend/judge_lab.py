@@ -167,23 +167,8 @@ class JudgeLab:
     # -- candidates
 
     def draw(self, request: JudgeRequest, number: int) -> JudgeProblem:
-        """Problem ``number`` of a request, as it is given or drawn; agents' candidates are still missing.
-
-        Numbers below 1 are the warm-up's.
-        """
-        if request.problems:
-            place = number - 1 + request.warmup
-            return replace(request.problems[place], number=number)
-        rng = random.Random(f"judge:{request.seed}:{number}")
-        drawn = draw_problem(rng, True, 3, request.steps or None)
-        candidates: tuple[Candidate, ...] = ()
-        if request.regime == "typed":
-            texts = draw_results(rng, request.criterion, drawn, request.candidates)
-            candidates = tuple(
-                Candidate(text, f"agent {i}", right=value == drawn.answer)
-                for i, (text, value) in enumerate(texts, 1)
-            )
-        return JudgeProblem(number, drawn.question, candidates, request.regime, str(drawn.answer))
+        """Problem ``number`` of a request; see :func:`drawn_problem`."""
+        return drawn_problem(request, number)
 
     def execute(self, problem: JudgeProblem, request: JudgeRequest) -> tuple[JudgeProblem, Bases]:
         """Let the agents write the candidates that are missing; returns the problem with them, and the KV
@@ -313,6 +298,26 @@ class JudgeLab:
             notes |= dict.fromkeys(f"{order.label}: {note}" for note in said)
         wall = (time.perf_counter() - began) * 1e3
         return JudgedProblem(key, problem, tuple(outcomes), wall, tuple(notes))
+
+
+def drawn_problem(request: JudgeRequest, number: int) -> JudgeProblem:
+    """Problem ``number`` of a request, as it is given or drawn; agents' candidates are still missing.
+
+    Numbers below 1 are the warm-up's.
+    """
+    if request.problems:
+        place = number - 1 + request.warmup
+        return replace(request.problems[place], number=number)
+    rng = random.Random(f"judge:{request.seed}:{number}")
+    drawn = draw_problem(rng, True, 3, request.steps or None)
+    candidates: tuple[Candidate, ...] = ()
+    if request.regime == "typed":
+        texts = draw_results(rng, request.criterion, drawn, request.candidates)
+        candidates = tuple(
+            Candidate(text, f"agent {i}", right=value == drawn.answer)
+            for i, (text, value) in enumerate(texts, 1)
+        )
+    return JudgeProblem(number, drawn.question, candidates, request.regime, str(drawn.answer))
 
 
 def with_dense(methods: Sequence[MethodChoice]) -> tuple[MethodChoice, ...]:

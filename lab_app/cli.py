@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend import __version__
 from backend.errors import LabError, OptionError
+from lab_app.sweep import add_sweep
 
 if TYPE_CHECKING:
     from backend.gates import RiskGate
@@ -781,6 +782,8 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--json", required=True, metavar="OUT", help="where to write the summary; rows go beside it"
     )
+
+    add_sweep(add)
 
     sub = add("train-gate", train_gate, "Train and test risk gates on a judged batch.")
     sub.add_argument("judged", metavar="FILE.kvjudge", help="the record that kvlab judge wrote")

@@ -1,0 +1,309 @@
+"""Published problems from local files: a question, the values of a pipeline, the known answers, the scorer.
+
+Files are JSON lines (also gzipped), a JSON list, CSV or Parquet, as the data sets' owners or hubs give them.
+
+==========  ======================================================  =========
+format      columns                                                 scored by
+==========  ======================================================  =========
+gsm8k       question, answer (after ``####``)                       number
+mmlu        question, choices or A to D, answer (letter or index)   choice
+humaneval   prompt, test, entry_point                               code
+math500     problem, answer                                         math
+aime        problem (or question), answer                           number
+hotpotqa    question, answer, context                               contains
+nq          question, answers, ctxs                                 contains
+==========  ======================================================  =========
+
+Documents go into the placeholders ``{document_1}``, ``{document_2}`` and so on of a pipeline that has them.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.errors import OptionError, PromptError
+from backend.presets import MAX_REQUEST_FILE_BYTES
+from backend.prompts import QUESTION, Pipeline, check_text, show
+
+LETTERS = "ABCD"
+NO_DOCUMENT = "(no document)"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem as its data set gives it. ``golds``: any of them is right; for *code*, a test program."""
+
+    question: str
+    golds: tuple[str, ...]
+    documents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a data set's rows are read, and how its papers score answers (:mod:`backend.sweeps.scoring`)."""
+
+    read: Callable[[Mapping[str, Any]], Problem]
+    scorer: str
+    example: str
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{show(value)} is not text")
+    return str(value)
+
+
+def _first(row: Mapping[str, Any], *names: str) -> Any:
+    for name in names:
+        if row.get(name) is not None:
+            return row[name]
+    raise KeyError(names[0])
+
+
+def _gsm8k(row: Mapping[str, Any]) -> Problem:
+    answer = _text(row["answer"]).rpartition("####")[2].strip().replace(",", "")
+    return Problem(_text(row["question"]), (answer,))
+
+
+def _mmlu(row: Mapping[str, Any]) -> Problem:
+    choices = row.get("choices")
+    options = [_text(c) for c in (choices if choices is not None else [row[letter] for letter in LETTERS])]
+    if len(options) != len(LETTERS):
+        raise ValueError(f"there are {len(options)} choices, not {len(LETTERS)}")
+    answer = row["answer"]
+    number = isinstance(answer, int) or (isinstance(answer, str) and answer.strip().isdecimal())
+    letter = (
+        LETTERS[int(answer)] if number and 0 <= int(answer) < len(LETTERS) else str(answer).strip().upper()
+    )
+    if len(letter) != 1 or letter not in LETTERS:
+        raise ValueError(f"the answer is {show(answer)}, not A to D or 0 to 3")
+    listed = "\n".join(f"{name}. {option}" for name, option in zip(LETTERS, options, strict=True))
+    return Problem(f"{_text(row['question'])}\n{listed}", (letter,))
+
+
+def _humaneval(row: Mapping[str, Any]) -> Problem:
+    entry = _text(row["entry_point"])
+    if not entry.isidentifier():
+        raise ValueError(f"entry_point is {show(entry)}, which is no name")
+    return Problem(_text(row["prompt"]), (f"{_text(row['test'])}\ncheck({entry})\n",))
+
+
+def _math(row: Mapping[str, Any]) -> Problem:
+    return Problem(_text(_first(row, "problem", "question")), (_text(row["answer"]),))
+
+
+def _aime(row: Mapping[str, Any]) -> Problem:
+    answer = _text(_first(row, "answer", "Answer")).strip()
+    return Problem(_text(_first(row, "problem", "question", "Problem", "Question")), (answer,))
+
+
+def _hotpotqa(row: Mapping[str, Any]) -> Problem:
+    context = row["context"]
+    if isinstance(context, Mapping):  # the hub's columns; the owners' file has pairs
+        context = list(zip(context["title"], context["sentences"], strict=True))
+    documents = tuple(f"{_text(title)}\n{''.join(map(_text, lines)).strip()}" for title, lines in context)
+    return Problem(_text(row["question"]), (_text(row["answer"]),), documents)
+
+
+def _nq(row: Mapping[str, Any]) -> Problem:
+    answers = _first(row, "answers", "answer")
+    golds = (answers,) if isinstance(answers, str) else tuple(map(_text, answers))
+    documents = tuple(f"{_text(c['title'])}\n{_text(c['text']).strip()}" for c in row["ctxs"])
+    return Problem(_text(row["question"]), golds, documents)
+
+
+FORMATS: dict[str, Format] = {
+    "gsm8k": Format(_gsm8k, "number", '{"question": "...", "answer": "... #### 18"}'),
+    "mmlu": Format(_mmlu, "choice", '{"question": "...", "choices": ["..", "..", "..", ".."], "answer": 0}'),
+    "humaneval": Format(_humaneval, "code", '{"prompt": "...", "test": "...", "entry_point": "..."}'),
+    "math500": Format(_math, "math", '{"problem": "...", "answer": "..."}'),
+    "aime": Format(_aime, "number", '{"problem": "...", "answer": "204"}'),
+    "hotpotqa": Format(
+        _hotpotqa, "contains", '{"question": "...", "answer": "...", "context": [["title", ["..."]]]}'
+    ),
+    "nq": Format(
+        _nq, "contains", '{"question": "...", "answers": ["..."], "ctxs": [{"title": "...", "text": "..."}]}'
+    ),
+}
+
+
+def read_problems(path: Path, format: str) -> list[Problem]:
+    """All problems of a file.
+
+    Raises:
+        PromptError: the file cannot be read, or with the place of the first row that is none of the format.
+    """
+    known = FORMATS[format]
+    found = []
+    for where, row in read_rows(path):
+        try:
+            problem = known.read(row)
+            empty = (
+                not problem.question.strip() or not all(g.strip() for g in problem.golds) or not problem.golds
+            )
+            if empty:
+                raise ValueError("the question or the answer is empty")
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            missing = f"{show(error.args[0])} is missing" if isinstance(error, KeyError) else str(error)
+            raise PromptError(
+                f"{where}: this is no {format} problem: {missing}. A row looks like {known.example}. "
+                "Correct it, or "
+                "choose another format.",
+                field="data",
+            ) from None
+        for text in (problem.question, *problem.golds, *problem.documents):
+            check_text(text, where, "data")
+        found.append(problem)
+    if not found:
+        raise PromptError(f"{path.name} holds no problem. Choose another file.", field="data")
+    return found
+
+
+def values_of(problem: Problem, pipeline: Pipeline, where: str) -> dict[str, str]:
+    """A problem's texts as values of a pipeline's outside placeholders.
+
+    Raises:
+        PromptError: the pipeline has other placeholders, or too few for the documents.
+    """
+    holes = sorted(
+        (name for name in pipeline.required if re.fullmatch(r"document_[0-9]+", name)),
+        key=lambda name: int(name.rpartition("_")[2]),
+    )
+    other = [name for name in pipeline.required if name not in (QUESTION, *holes)]
+    if other or QUESTION not in pipeline.required:
+        need = ", ".join("{" + name + "}" for name in other) or "no {user_question}"
+        raise PromptError(
+            f"The pipeline {show(pipeline.name)} has {need}, which {where} does not fill; a data set fills "
+            "{user_question} and {document_1}, {document_2}, ... Choose another pipeline.",
+            field="pipeline",
+        )
+    if holes and len(problem.documents) > len(holes):
+        raise PromptError(
+            f"{where} has {len(problem.documents)} documents, but the pipeline {show(pipeline.name)} has "
+            "places "
+            f"for {len(holes)}. Choose one with more, such as documents-10.",
+            field="pipeline",
+        )
+    texts = [*problem.documents, *[NO_DOCUMENT] * (len(holes) - len(problem.documents))]
+    return {QUESTION: problem.question} | dict(zip(holes, texts, strict=False))
+
+
+def read_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """A file's rows with their places for messages.
+
+    Raises:
+        PromptError: it cannot be read.
+    """
+    name = path.name.casefold()
+    if name.endswith(".parquet"):
+        yield from _parquet(path)
+        return
+    content = _content(path)
+    if name.endswith(".csv"):
+        yield from _csv(content, path.name)
+    elif name.endswith(".json"):
+        rows = _json(content, path.name)
+        if not isinstance(rows, list):
+            raise PromptError(f"{path.name} is no list of problems. Choose another file.", field="data")
+        for number, row in enumerate(rows, 1):
+            yield _row(row, f"{path.name}, problem {number}")
+    else:
+        for number, line in enumerate(content.split("\n"), 1):
+            if line.strip():
+                where = f"{path.name}, line {number}"
+                yield _row(_json(line, where), where)
+
+
+def _content(path: Path) -> str:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(MAX_REQUEST_FILE_BYTES + 1)
+    except (OSError, EOFError) as error:
+        why = getattr(error, "strerror", None) or "it is damaged"
+        raise PromptError(f"{path.name} cannot be read: {why}. Choose another file.", field="data") from None
+    if len(content) > MAX_REQUEST_FILE_BYTES:
+        raise PromptError(
+            f"{path.name} holds more than {MAX_REQUEST_FILE_BYTES // 2**20} MiB. Choose a smaller file.",
+            field="data",
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise PromptError(f"{path.name} is not UTF-8 text. Save it as UTF-8.", field="data") from None
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise PromptError(f"{where}: this is not valid JSON. Correct it.", field="data") from None
+
+
+def _row(row: Any, where: str) -> tuple[str, Mapping[str, Any]]:
+    if not isinstance(row, dict):
+        raise PromptError(f"{where}: {show(row)} is not an object. Correct it.", field="data")
+    return where, row
+
+
+def _csv(content: str, file: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """With a header; MMLU's own files have none, but question, four choices and the letter."""
+    try:
+        rows: Sequence[list[str]] = list(csv.reader(io.StringIO(content, newline="")))
+    except csv.Error as error:
+        raise PromptError(f"{file} is no CSV: {error}. Choose another file.", field="data") from None
+    if not rows:
+        return
+    header, first = rows[0], 1
+    if len(header) == 6 and header[5].strip() in LETTERS and len(header[5].strip()) == 1:
+        header, first = ["question", *LETTERS, "answer"], 0
+    for number, cells in enumerate(rows[first:], first + 1):
+        if cells:
+            where = f"{file}, row {number}"
+            if len(cells) != len(header):
+                raise PromptError(
+                    f"{where} has {len(cells)} cells, but there are {len(header)} columns. Correct it.",
+                    field="data",
+                )
+            yield where, dict(zip(header, cells, strict=True))
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    parquet = parquet_module()
+    if not path.is_file():
+        raise PromptError(
+            f"{path.name} cannot be read: there is no such file. Choose another file.", field="data"
+        )
+    try:
+        rows = parquet.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        raise PromptError(
+            f"{path.name} is no Parquet file: {error}. Choose another file.", field="data"
+        ) from None
+    for number, row in enumerate(rows, 1):
+        yield f"{path.name}, row {number}", row
+
+
+def parquet_module() -> Any:
+    """``pyarrow.parquet``, an extra.
+
+    Raises:
+        OptionError: it is not installed.
+    """
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise OptionError(
+            "Parquet files need pyarrow, which is not installed. Install it with pip install "
+            "'kv-reuse-lab[parquet]', "
+            "or use CSV or JSON lines.",
+            field="export",
+        ) from None
+    return pyarrow.parquet

@@ -1,0 +1,217 @@
+"""A sweep taken apart: shards that run by themselves, and the identity of every row.
+
+A *cell* is a point of the grid without the method: task, model, mode, request order, seed and (of a judge)
+the order of candidates. Pools fill as requests come, so the problems of a cell belong together and run in
+turn; a *shard* is what shares one walk through them: the methods of a cell, and all orders of a judge. Shards
+depend on nothing outside them, so they can run anywhere.
+
+A row's key is a hash of all that decides it: this version of rows, the weights, the pipeline with its
+decoding, the method with all its options, the order, the seed, and the texts of its request and of those
+before it (they are in the pools). Neither labels nor the number of problems are part of it: a longer sweep
+goes on from a shorter one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from backend.codec import encode
+from backend.errors import OptionError
+from backend.judged import JudgeProblem, JudgeRequest, Order
+from backend.methods.registry import make_options
+from backend.prompts import Pipeline, show
+from backend.records import Decoding, MethodChoice, Mode
+from backend.session import MAX_METHODS
+from backend.sweeps.problems import Request, arranged, judge_problems, pipeline_requests
+from backend.sweeps.spec import JudgeTask, PipelineTask, Sweep
+
+ROW_VERSION = 1  # raised when a row of the same request would hold something else
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A point of the grid without the method. ``judge_order`` is empty where there is no judge's order."""
+
+    task: str
+    model: str
+    mode: Mode
+    request_order: str
+    seed: int
+    judge_order: str = ""
+
+    def label(self, among: Sequence[Cell]) -> str:
+        """Its name: the task, and what differs among the cells."""
+        names = ("model", "mode", "request_order", "seed", "judge_order")
+        varied = [n for n in names if len({getattr(cell, n) for cell in among}) > 1]
+        said = [f"seed {self.seed}" if n == "seed" else str(getattr(self, n)) for n in varied]
+        return ", ".join([self.task, *filter(None, said)])
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A row to be: its place in the grid, and its identity but for the weights."""
+
+    cell: Cell
+    problem: int
+    method: str
+    digest: str
+
+    def key(self, weights: str) -> str:
+        """The row's key under weights."""
+        return hashlib.sha256(f"{weights} {self.digest}".encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What runs in one walk. ``judge`` is there for judges (with ``problems``), ``pipeline`` for the rest
+    (with ``requests``); both in the order in which they are sent, warm-up first."""
+
+    cell: Cell
+    methods: tuple[MethodChoice, ...]  # dense first
+    warmup: int
+    decoding: Decoding
+    budget_mb: int
+    measure_cache: bool = False
+    pipeline: Pipeline | None = None
+    requests: tuple[Request, ...] = ()
+    judge: JudgeRequest | None = None
+    problems: tuple[JudgeProblem, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Measured problems."""
+        return len(self.requests or self.problems) - self.warmup
+
+    @property
+    def orders(self) -> tuple[Order | None, ...]:
+        """The judge's orders; one that is None where there is no judge."""
+        return self.judge.orders if self.judge else (None,)
+
+    @cached_property
+    def slots(self) -> list[list[Slot]]:
+        """The rows of each measured problem: order by order, method by method."""
+        running = hashlib.sha256(_text([ROW_VERSION, self._facts()]).encode())
+        methods = [(m.label, _text([m.name, asdict(make_options(m.name, m.options))])) for m in self.methods]
+        found: list[list[Slot]] = []
+        for place, item in enumerate(self.requests or self.problems):
+            running.update(_text(_content(item)).encode())
+            if place < self.warmup:
+                continue
+            base, mine = running.hexdigest(), []
+            for order in self.orders:
+                name = order.label if order else ""
+                cell = replace(self.cell, judge_order=name)
+                for label, options in methods:
+                    digest = hashlib.sha256(f"{base} {name} {options}".encode()).hexdigest()
+                    mine.append(Slot(cell, item.number, label, digest))
+            found.append(mine)
+        return found
+
+    def _facts(self) -> Any:
+        facts: list[Any] = [
+            self.cell.mode, self.cell.request_order, self.cell.seed, encode(self.decoding, {}), self.warmup,
+            self.budget_mb, self.measure_cache,
+        ]  # fmt: skip
+        if self.judge:
+            bare = replace(
+                self.judge, problems=(), count=1, warmup=0, orders=(), methods=(), judge="", seed=0
+            )
+            return [*facts, encode(bare, {})]
+        assert self.pipeline is not None
+        return [*facts, encode(self.pipeline.unrolled, {})]
+
+
+def shards_of(sweep: Sweep) -> list[Shard]:
+    """A sweep's shards, those of one model together.
+
+    Raises:
+        LabError: a task's file or pipeline cannot be used, or two cells ask for the same rows.
+    """
+    found: list[Shard] = []
+    for task in sweep.tasks:
+        for seed in sweep.seeds:
+            found += _shards(sweep, task, seed)
+    found.sort(key=lambda shard: sweep.models.index(shard.cell.model))
+    seen: dict[tuple[str, str], Cell] = {}
+    cells = [shard.cell for shard in found]
+    for shard in found:
+        for slot in (slot for slots in shard.slots for slot in slots):
+            other = seen.setdefault((slot.cell.model, slot.digest), slot.cell)
+            if other != slot.cell:
+                a, b = other.label(cells), slot.cell.label(cells)
+                raise OptionError(
+                    f"The cells {show(a)} and {show(b)} ask for the same rows. Remove one.", field="tasks"
+                )
+    return found
+
+
+def slots_of(shards: Sequence[Shard]) -> Iterator[Slot]:
+    """All rows to be, each once (dense stands in every shard of a cell with many methods)."""
+    seen: set[tuple[str, str]] = set()
+    for shard in shards:
+        for slots in shard.slots:
+            for slot in slots:
+                if (slot.cell.model, slot.digest) not in seen:
+                    seen.add((slot.cell.model, slot.digest))
+                    yield slot
+
+
+def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Shard]:
+    dense, *others = sweep.methods
+    step = MAX_METHODS - 1
+    groups = [(dense, *others[at : at + step]) for at in range(0, max(1, len(others)), step)]
+    found = []
+    if isinstance(task, JudgeTask):
+        problems = judge_problems(task, sweep.problems, sweep.warmup, seed)
+        judge = replace(task.request, sampling=replace(task.request.sampling, seed=seed), seed=seed)
+        bare = Decoding(judge.max_new_tokens)
+        for model in sweep.models:
+            for order in sweep.request_orders:
+                warm, rest = problems[: sweep.warmup], problems[sweep.warmup :]
+                sent = (*warm, *arranged(rest, [len(p.question) for p in rest], order))
+                cell = Cell(task.label, model, "pinned", order, seed)
+                found += [
+                    Shard(cell, methods, sweep.warmup, bare, sweep.budget_mb, judge=judge, problems=sent)
+                    for methods in groups
+                ]
+        return found
+    pipeline, requests = pipeline_requests(task, sweep.problems, sweep.warmup, seed)
+    longest = sweep.max_new_tokens or pipeline.longest_answer
+    decoding = Decoding(longest, sweep.temperature, 1.0, seed)
+    for model in sweep.models:
+        for mode in sweep.modes:
+            for order in sweep.request_orders:
+                early, late = requests[: sweep.warmup], requests[sweep.warmup :]
+                lined = (*early, *arranged(late, [r.length for r in late], order))
+                cell = Cell(task.label, model, mode, order, seed)
+                found += [
+                    Shard(
+                        cell,
+                        methods,
+                        sweep.warmup,
+                        decoding,
+                        sweep.budget_mb,
+                        sweep.measure_cache,
+                        pipeline,
+                        lined,
+                    )
+                    for methods in groups
+                ]
+    return found
+
+
+def _content(item: Request | JudgeProblem) -> Any:
+    """What of a request decides a row: its texts and how it is scored."""
+    if isinstance(item, JudgeProblem):
+        return encode(item, {})
+    recorded = {str(agent): text for agent, text in item.recorded.items()}
+    return [dict(item.values), item.golds, item.scorer, recorded]
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)

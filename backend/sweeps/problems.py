@@ -1,0 +1,133 @@
+"""What a task of a sweep sends: its pipeline, its requests in each order, and how their answers are scored.
+
+Free of the model, so that everything a file says can be refused before any model is loaded.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from backend.errors import OptionError, PromptError
+from backend.judge_lab import drawn_problem
+from backend.judged import JudgeProblem
+from backend.presets import Example, load_preset, preset_requests
+from backend.prompts import Pipeline, show
+from backend.sweeps.datasets import FORMATS, Problem, read_problems, values_of
+from backend.sweeps.spec import Data, JudgeTask, PipelineTask
+from backend.sweeps.traces import read_trace
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: values of the outside placeholders, the known answers (any is right), their scorer, and
+    what agents were recorded to answer (of a trace)."""
+
+    number: int  # among the measured ones, from 1 in the order in which they are drawn; below 1: warm-up
+    values: Mapping[str, str]
+    golds: tuple[str, ...] = ()
+    scorer: str = "none"
+    recorded: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def length(self) -> int:
+        """Characters that the request gives."""
+        return sum(map(len, self.values.values()))
+
+    @property
+    def example(self) -> Example:
+        """As the session takes it; answers are scored here, not there."""
+        return Example(self.values)
+
+
+def pipeline_requests(
+    task: PipelineTask, problems: int, warmup: int, seed: int
+) -> tuple[Pipeline, list[Request]]:
+    """A task's pipeline and its requests, warm-up first.
+
+    Raises:
+        LabError: a file cannot be read, holds too few problems, or does not fit the pipeline.
+    """
+    count = problems + warmup
+    if task.trace is not None:
+        pipeline, requests = read_trace(task.trace)
+        _enough(len(requests), count, task.trace.name)
+        found = [
+            Request(number, r.values, (), "none", r.recorded)
+            for number, r in enumerate(requests[:count], 1 - warmup)
+        ]
+        return pipeline, found
+    preset = load_preset(task.pipeline)
+    pipeline = preset.pipeline if task.turns is None else replace(preset.pipeline, turns=task.turns)
+    if task.data is None:
+        examples = preset_requests(preset, count, seed)
+        scoring = pipeline.scoring
+        return pipeline, [
+            Request(n, e.values, () if e.answer is None else (e.answer,), scoring)
+            for n, e in enumerate(examples, 1 - warmup)
+        ]  # fmt: skip
+    scorer = FORMATS[task.data.format].scorer
+    return pipeline, [
+        Request(n, values_of(p, pipeline, f"{task.data.path.name}, problem {n + warmup}"), p.golds, scorer)
+        for n, p in enumerate(_drawn(task.data, count, seed), 1 - warmup)
+    ]  # fmt: skip
+
+
+def judge_problems(task: JudgeTask, problems: int, warmup: int, seed: int) -> list[JudgeProblem]:
+    """A judge task's problems, warm-up first, each with the number that seeds what is drawn for it.
+
+    Raises:
+        LabError: see :func:`pipeline_requests`.
+    """
+    numbers = range(1 - warmup, problems + 1)
+    if task.data is None:
+        request = replace(task.request, seed=seed)
+        return [drawn_problem(request, number) for number in numbers]
+    given = _drawn(task.data, problems + warmup, seed)
+    if FORMATS[task.data.format].scorer == "code" or any(p.documents for p in given):
+        raise OptionError(
+            f"{task.label}: a judge compares short answers; {task.data.format} has none that it could "
+            "state. Choose "
+            "gsm8k, mmlu, math500 or aime.",
+            field="tasks",
+        )
+    return [
+        JudgeProblem(n, p.question, (), task.request.regime, p.golds[0])
+        for n, p in zip(numbers, given, strict=True)
+    ]
+
+
+def arranged(items: Sequence[Item], lengths: Sequence[int], order: str) -> list[Item]:
+    """The same items in a request order; of two of one length the earlier drawn stands first.
+
+    Args:
+        lengths: of each item, in characters.
+        order: *given*, *random*, *random:SEED*, *ascending* or *descending*.
+    """
+    if order == "given":
+        return list(items)
+    places = list(range(len(items)))
+    if order.startswith("random"):
+        random.Random(f"request order:{int(order.partition(':')[2] or 0)}").shuffle(places)
+    else:
+        places.sort(key=lambda place: lengths[place] * (1 if order == "ascending" else -1))
+    return [items[place] for place in places]
+
+
+def _drawn(data: Data, count: int, seed: int) -> list[Problem]:
+    found = read_problems(data.path, data.format)
+    _enough(len(found), count, data.path.name)
+    return random.Random(f"draw:{seed}").sample(found, count) if data.draw == "random" else found[:count]
+
+
+def _enough(there: int, count: int, file: str) -> None:
+    if there < count:
+        raise PromptError(
+            f"{count:,} problems are wanted, warm-up included, but {show(file)} holds {there:,}. Ask for "
+            "fewer.",
+            field="problems",
+        )

@@ -1,0 +1,267 @@
+"""Shards on a real model: pipelines through :class:`backend.session.LabSession`, judges through the judge
+lab.
+
+A shard that goes on first rebuilds its pools from the problems that are done: pipelines by sending them
+through dense again (pinned) or under every method (free), judges from the candidates that were kept.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+from backend.batch import outcome_row
+from backend.codec import decode, encode
+from backend.errors import RunCancelled
+from backend.events import Progress, RunDone
+from backend.judge_lab import JudgeLab
+from backend.judged import JudgeOutcome, JudgeProblem
+from backend.model import LoadedModel
+from backend.records import MethodChoice, RunRecord, RunRequest
+from backend.sweeps.grid import Shard, Slot
+from backend.sweeps.problems import Request
+from backend.sweeps.rows import Finished, Row
+from backend.sweeps.scoring import score
+from backend.sweeps.traces import TraceSession
+
+Loader = Callable[[str], LoadedModel]
+Memo = Callable[[str], Any]
+
+
+class Runner(Protocol):
+    """What runs shards. ``weights`` is part of every key."""
+
+    def weights(self, shard: Shard) -> str:
+        """Identity of what computes a shard's rows."""
+        ...
+
+    def run(
+        self, shard: Shard, done: Collection[str], memo: Memo, cancel: threading.Event | None
+    ) -> Iterator[Progress | Finished]:
+        """Run a shard's problems that lack a row, in turn."""
+        ...
+
+
+class ModelRunner:
+    """Runs shards on models, the last one loaded is kept.
+
+    Args:
+        load: gives a model by its name.
+    """
+
+    def __init__(self, load: Loader) -> None:
+        self.load = load
+        self.loaded: dict[str, LoadedModel] = {}
+
+    def model(self, name: str, beside: str = "") -> LoadedModel:
+        """A model; of those loaded before only the one ``beside`` it stays."""
+        if name not in self.loaded:
+            self.loaded = {n: model for n, model in self.loaded.items() if n == beside}
+            self.loaded[name] = self.load(name)
+        return self.loaded[name]
+
+    def weights(self, shard: Shard) -> str:
+        """Hashes and dtypes of the model, and of a judge's other agents."""
+        names = [shard.cell.model]
+        if shard.judge and shard.judge.agents:
+            names.append(shard.judge.agents)
+        found = [self.model(name, names[0]).info for name in names]
+        return " ".join(f"{info.weights_hash} {info.dtype}" for info in found)
+
+    def run(
+        self, shard: Shard, done: Collection[str], memo: Memo, cancel: threading.Event | None = None
+    ) -> Iterator[Progress | Finished]:
+        """See :class:`Runner`."""
+        weights = self.weights(shard)
+        slots = shard.slots
+        lacking = [{s.method for s in row if s.key(weights) not in done} for row in slots]
+        first = next((i for i, names in enumerate(lacking) if names), None)
+        if first is None:
+            return
+        wanted = set().union(*lacking)
+        dense, *others = shard.methods
+        methods = (dense, *(choice for choice in others if choice.label in wanted))
+        if shard.judge:
+            yield from self._judge(shard, slots, first, methods, weights, memo, cancel)
+        else:
+            yield from self._pipeline(shard, slots, first, methods, weights, cancel)
+
+    def _pipeline(
+        self,
+        shard: Shard,
+        slots: list[list[Slot]],
+        first: int,
+        methods: tuple[MethodChoice, ...],
+        weights: str,
+        cancel: threading.Event | None,
+    ) -> Iterator[Progress | Finished]:
+        assert shard.pipeline is not None
+        session = TraceSession(self.model(shard.cell.model), budget_bytes=shard.budget_mb << 20)
+        base = RunRequest(
+            shard.pipeline, dict(shard.requests[0].values), methods, shard.cell.mode, shard.decoding,
+            probe_offsets=shard.measure_cache,
+        )  # fmt: skip
+        past = shard.requests[: shard.warmup + first]
+        traced = any(request.recorded for request in shard.requests)
+        groups = [[request] for request in past] if traced else [list(past)] * bool(past)
+        for group in groups:
+            session.recorded = group[0].recorded
+            for event in session.warm_up(base, [request.example for request in group], cancel=cancel):
+                if isinstance(event, Progress):
+                    yield event
+        for place in range(first, shard.size):
+            request = shard.requests[shard.warmup + place]
+            session.recorded = request.recorded
+            record = None
+            for event in session.run(replace(base, values=dict(request.values)), cancel=cancel):
+                if isinstance(event, RunDone):
+                    record = event.record
+                elif isinstance(event, Progress):
+                    yield event
+            assert record is not None
+            mine = [slot for slot in slots[place] if slot.method in {m.label for m in methods}]
+            rows = pipeline_rows(record, request, mine, weights)
+            yield Finished(_unit(slots[place], weights), rows)
+
+    def _judge(
+        self,
+        shard: Shard,
+        slots: list[list[Slot]],
+        first: int,
+        methods: tuple[MethodChoice, ...],
+        weights: str,
+        memo: Memo,
+        cancel: threading.Event | None,
+    ) -> Iterator[Progress | Finished]:
+        assert shard.judge is not None
+        model = self.model(shard.cell.model)
+        agents = self.model(shard.judge.agents, shard.cell.model) if shard.judge.agents else None
+        request = replace(shard.judge, methods=methods, judge=shard.cell.model, agents=shard.judge.agents)
+        lab = JudgeLab(model, agents, budget_bytes=shard.budget_mb << 20, orders=len(request.orders))
+        past = shard.problems[: shard.warmup + first]
+        for index, problem in enumerate(past):
+            _stop_if(cancel)
+            yield Progress(f"Taking in what was judged before: {index + 1} of {len(past)}", index, len(past))
+            place = index - shard.warmup
+            known = memo(_unit(slots[place], weights)) if place >= 0 else None
+            if known is not None:
+                problem = decode(JudgeProblem, known, {})
+            full, bases = lab.execute(problem, request)
+            for order in request.orders:
+                lab.learn(full, bases, order, request)
+        for place in range(first, shard.size):
+            _stop_if(cancel)
+            problem = shard.problems[shard.warmup + place]
+            yield Progress(f"Judging problem {place + 1} of {shard.size}", place, shard.size)
+            unit = _unit(slots[place], weights)
+            known = memo(unit)
+            judged = lab.judged(problem if known is None else decode(JudgeProblem, known, {}), request)
+            found = {(slot.cell.judge_order, slot.method): slot for slot in slots[place]}
+            rows = tuple(
+                judge_row(judged.problem, o, found[o.order, o.method], weights, judged.wall_ms)
+                for o in judged.outcomes
+            )
+            yield Finished(unit, rows, encode(judged.problem, {}))
+
+
+def pipeline_rows(record: RunRecord, request: Request, slots: list[Slot], weights: str) -> tuple[Row, ...]:
+    """A run as rows, one for each method, scored as the request says; dense first in the record."""
+    final = record.request.pipeline.final
+    by_method: dict[str, list[dict[str, Any]]] = {}
+    for outcome in record.outcomes:
+        by_method.setdefault(outcome.method, []).append(outcome_row(record, outcome))
+    scores = {
+        label: score(next(o["text"] for o in mine if o["agent"] == final), request.golds, request.scorer)
+        for label, mine in by_method.items()
+    }
+    texts = {label: next(o for o in mine if o["agent"] == final)["text"] for label, mine in by_method.items()}
+    [dense, *_] = by_method
+    rows = []
+    for slot in slots:
+        mine, scored = by_method[slot.method], scores[slot.method]
+        last = next(o for o in mine if o["agent"] == final)
+        silent = scored.answer is None and scores[dense].answer is None
+        same = texts[slot.method] == texts[dense] if silent else scored.answer == scores[dense].answer
+        margin = last.get("margin")
+        rows.append(
+            Row(
+                key=slot.key(weights),
+                **_place(slot),
+                request=next(iter(request.values.values()), ""),
+                expected=request.golds[0] if request.golds else None,
+                answer=scored.answer,
+                correct=scored.correct if request.golds else None,
+                score=scored.value if request.golds else None,
+                as_dense=same,
+                selection_right=None,
+                state=last["state"],
+                agents=len(mine),
+                agents_reused=sum(o["state"] == "reused" for o in mine),
+                blocks=sum(o["blocks"] for o in mine),
+                blocks_reused=sum(o["blocks_reused"] for o in mine),
+                prompt_tokens=sum(o["prompt_tokens"] for o in mine),
+                reused_tokens=sum(o["tokens_reused"] for o in mine),
+                ttft_ms=last["ttft_ms"],
+                total_ttft_ms=sum(o["ttft_ms"] for o in mine),
+                kl_first=last.get("kl_first"),
+                kl_mean=last.get("kl_mean"),
+                floor=last.get("floor"),
+                near_tie=None if margin is None else margin < 10 * last["floor"],
+                key_error=last.get("key_error"),
+                value_error=last.get("value_error"),
+                wall_ms=record.wall_ms,
+                body=json.dumps({"outcomes": mine}, ensure_ascii=False),
+            )
+        )
+    return tuple(rows)
+
+
+def judge_row(problem: JudgeProblem, outcome: JudgeOutcome, slot: Slot, weights: str, wall_ms: float) -> Row:
+    """A judged problem in one order under one method as a row."""
+    return Row(
+        key=slot.key(weights),
+        **_place(slot),
+        request=problem.question,
+        expected=problem.expected,
+        answer=outcome.answer,
+        correct=outcome.correct,
+        score=None if outcome.correct is None else float(outcome.correct),
+        as_dense=outcome.consistent,
+        selection_right=outcome.selection_right,
+        state=outcome.state,
+        agents=1,
+        agents_reused=int(outcome.state == "reused"),
+        blocks=outcome.blocks,
+        blocks_reused=outcome.reused_blocks,
+        prompt_tokens=outcome.prompt_tokens,
+        reused_tokens=outcome.reused_tokens,
+        ttft_ms=outcome.ttft_ms,
+        total_ttft_ms=outcome.ttft_ms,
+        kl_first=outcome.kl_first,
+        kl_mean=outcome.kl_mean,
+        floor=outcome.floor,
+        near_tie=outcome.near_tie,
+        wall_ms=wall_ms,
+        body=json.dumps(encode(outcome, {}), ensure_ascii=False),
+    )
+
+
+def _place(slot: Slot) -> dict[str, Any]:
+    cell = slot.cell
+    return {
+        "task": cell.task, "model": cell.model, "mode": cell.mode, "request_order": cell.request_order,
+        "seed": cell.seed, "judge_order": cell.judge_order, "problem": slot.problem, "method": slot.method,
+    }  # fmt: skip
+
+
+def _unit(slots: list[Slot], weights: str) -> str:
+    """Identity of a problem in its cell, whatever methods read it: dense's row in the first order."""
+    return slots[0].key(weights)
+
+
+def _stop_if(cancel: threading.Event | None) -> None:
+    if cancel is not None and cancel.is_set():
+        raise RunCancelled("Stopped. What was finished before is still there.")

@@ -1,0 +1,121 @@
+"""Is an answer right, as the papers count it.
+
+* Pipelines' own scorings (:mod:`backend.answers`): *number* (the last number, GSM8K and AIME), *choice* (the
+  letter stated last, MMLU), *code* (unit tests in the sandbox, HumanEval), *text*, *selection*, *none*.
+* *math*: what stands in the last ``\\boxed{}``, else after "The answer is", else the last number, compared
+  after LaTeX's ways to write the same are made one (MATH: Hendrycks et al. 2021, whose normaliser this
+  follows).
+* *contains*: some gold answer occurs in the prediction, both normalised (KVLink, appendix: "correct if any
+  sub-string of the prediction exactly matches any gold answer"). *exact* and F1: SQuAD's exact match and
+  token F1, for what follows the last "The answer is", else for the whole text. Both normalise as SQuAD does:
+  small letters, no punctuation, no articles.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backend.answers import SCORINGS, Scoring, extract_answer, extract_number, right
+
+QA = ("contains", "exact")
+SCORERS: tuple[str, ...] = (*SCORINGS, "math", *QA)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_SPACING = re.compile(r"\\[!,;:> ]|\\(?:left|right|big|Big|displaystyle|limits)(?![a-zA-Z])|\\\$|\$|\\%|%")
+_WORDS = re.compile(r"\\(?:text|mathrm|mbox|textbf|mathbf)\{([^{}]*)\}")
+_UNIT = re.compile(r"(?<=[0-9}])\s*\\(?:text|mathrm|mbox)\{[^{}]*\}\s*(?:\^\{?[0-9]\}?)?$")
+_DEGREES = re.compile(r"\^\{?\\circ\}?|°")
+_SHORT_FRACTION = re.compile(r"\\frac\s*([0-9a-z])\s*([0-9a-z])|\\frac\s*([0-9a-z])\s*(?=\{)")
+_SLASH = re.compile(r"(-?)([0-9]+)/([0-9]+)")
+_PLAIN_NUMBER = re.compile(r"-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class Score:
+    """``answer``: what was read off, if anything. ``value``: token F1 for questions over texts, else 1 or
+    0."""
+
+    answer: str | None
+    correct: bool
+    value: float
+
+
+def score(text: str, golds: Sequence[str], scorer: str) -> Score:
+    """Score a text against the known answers; any of them is right.
+
+    Args:
+        scorer: one of :data:`SCORERS`.
+    """
+    if scorer in QA:
+        answer = extract_answer(text, "text") or text.strip() or None
+        f1 = max((token_f1(answer or "", gold) for gold in golds), default=0.0)
+        goods = [normalised(gold) for gold in golds]
+        if scorer == "exact":
+            return Score(answer, answer is not None and normalised(answer) in goods, f1)
+        return Score(answer, any(good in normalised(text) for good in goods if good), f1)
+    if scorer == "math":
+        answer = math_answer(text)
+        hit = answer is not None and any(same_math(answer, gold) for gold in golds)
+        return Score(answer, hit, float(hit))
+    own: Scoring = scorer  # type: ignore[assignment]  # SCORERS but for the two above
+    answer = extract_answer(text, own)
+    hit = any(right(answer, gold, own) for gold in golds)
+    return Score(answer, hit, float(hit))
+
+
+def normalised(text: str) -> str:
+    """SQuAD's normal form: small letters, no punctuation, no articles, single spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.casefold().translate(_PUNCTUATION)).split())
+
+
+def token_f1(answer: str, gold: str) -> float:
+    """Harmonic mean of precision and recall over the words of both normal forms."""
+    said, wanted = normalised(answer).split(), normalised(gold).split()
+    if not said or not wanted:
+        return float(said == wanted)
+    common = sum((Counter(said) & Counter(wanted)).values())
+    return 2 * common / (len(said) + len(wanted))
+
+
+def math_answer(text: str) -> str | None:
+    """The final answer of a mathematical solution."""
+    return boxed(text) or extract_answer(text, "text") or extract_number(text)
+
+
+def boxed(text: str) -> str | None:
+    """What stands in the last ``\\boxed{...}``, whose braces may nest; None if none is closed."""
+    for start in reversed([m.end() for m in re.finditer(r"\\(?:boxed|fbox)\s*\{", text)]):
+        depth = 1
+        for place in range(start, len(text)):
+            depth += (text[place] == "{") - (text[place] == "}")
+            if depth == 0:
+                return text[start:place].strip() or None
+    return None
+
+
+def same_math(answer: str, gold: str) -> bool:
+    """Do two answers in LaTeX say the same?"""
+    a, b = plain_math(answer), plain_math(gold)
+    if a == b:
+        return True
+    if _PLAIN_NUMBER.fullmatch(a) and _PLAIN_NUMBER.fullmatch(b):
+        return float(a.replace(",", "")) == float(b.replace(",", ""))
+    return False
+
+
+def plain_math(text: str) -> str:
+    """One of the ways to write an answer in LaTeX."""
+    text = text.strip().rstrip(".").replace("\n", " ").replace("dfrac", "frac").replace("tfrac", "frac")
+    text = _WORDS.sub(r"\1", _UNIT.sub("", _SPACING.sub("", _DEGREES.sub("", text))))
+    if text.count("=") == 1 and re.fullmatch(r"\s*[a-zA-Z]\s*", text.partition("=")[0]):
+        text = text.partition("=")[2]  # x = 5
+    text = _SHORT_FRACTION.sub(lambda m: f"\\frac{{{m[1]}}}{{{m[2]}}}" if m[1] else f"\\frac{{{m[3]}}}", text)
+    text = re.sub(r"\\sqrt\s*([0-9a-z])", r"\\sqrt{\1}", text)
+    text = "".join(text.split())
+    if found := _SLASH.fullmatch(text):
+        text = f"{found[1]}\\frac{{{found[2]}}}{{{found[3]}}}"
+    return "0" + text if text.startswith(".") else text.replace("-.", "-0.")

@@ -1,0 +1,405 @@
+"""A sweep file: what is compared, over what, and how often. YAML, checked as strictly as a preset.
+
+::
+
+    name: order-of-requests
+    tasks:
+      - pipeline: math-{agents}          # a preset's name or a YAML file; {agents} is one of `agents`
+        agents: [2, 4]
+      - pipeline: gsm8k-paper
+        data: gsm8k_test.jsonl           # beside the sweep file; format says how to read it
+        format: gsm8k
+      - judge: {regime: [parallel, progressive], orders: "identity,shuffle:0"}
+      - trace: prompts.jsonl             # prompts that agents of another system were sent
+    methods: [dense, naive, {name: kvcomm, gamma: [0.1, 0.5], capacity: 20}]
+    request_orders: [given, random:1, ascending, descending]
+    problems: 60
+
+Every value that is a list is an axis of the grid. Dense is added where it is missing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from backend.errors import LabError, OptionError
+from backend.judge_prompts import check_wording
+from backend.judged import JudgeRequest, read_orders
+from backend.methods.choices import parse_methods
+from backend.methods.registry import make_options, method_class, profile_options
+from backend.presets import MAX_PRESET_BYTES, MAX_REQUESTS, load_preset, parse_yaml, preset_names, read_text
+from backend.prompts import show
+from backend.records import Decoding, MethodChoice, Mode
+from backend.sweeps.checks import axis, keys, one_of, within
+from backend.sweeps.datasets import FORMATS
+
+MAX_CELLS = 10_000
+MAX_SEED = 2**31 - 1
+Draw = Literal["first", "random"]
+_ORDER = re.compile(r"given|ascending|descending|random(:[0-9]{1,9})?")
+
+
+@dataclass(frozen=True)
+class Data:
+    """A local file of problems. ``draw``: the first ones, or others for every seed."""
+
+    path: Path
+    format: str
+    draw: Draw = "first"
+
+
+@dataclass(frozen=True)
+class PipelineTask:
+    """Agents that answer requests: the preset's own (``data`` None) or a file's. ``trace``: a file of prompts
+    with the answers that were recorded, from which pipeline and requests are made."""
+
+    label: str
+    pipeline: str | Path = ""
+    data: Data | None = None
+    trace: Path | None = None
+    turns: int | None = None
+
+
+@dataclass(frozen=True)
+class JudgeTask:
+    """Candidates before a judge; ``request`` has everything but problems, count, seed and methods."""
+
+    label: str
+    request: JudgeRequest
+    data: Data | None = None
+
+
+Task = PipelineTask | JudgeTask
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A grid: every task, on every model, in every mode and request order, with every seed, under every
+    method.
+
+    Attributes:
+        request_orders: *given*; *random* or *random:SEED*; *ascending* and *descending* by the number of
+            characters that a request gives (KVCOMM, Table 4). The problems are the same in every order.
+        problems: measured ones of each cell; ``warmup`` further ones before them only fill the pools.
+        measure_cache: also measure how far off each method's cache is (pinned; costs time, not TTFT).
+        budget_mb: what a cell's pools may hold.
+        source: the file's text.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    methods: tuple[MethodChoice, ...]
+    title: str = ""
+    models: tuple[str, ...] = ("embedded",)
+    modes: tuple[Mode, ...] = ("pinned",)
+    request_orders: tuple[str, ...] = ("given",)
+    seeds: tuple[int, ...] = (0,)
+    problems: int = 20
+    warmup: int = 0
+    max_new_tokens: int | None = None
+    temperature: float = 0.0
+    measure_cache: bool = False
+    budget_mb: int = 4096
+    source: str = ""
+
+
+_TOP: dict[str, tuple[type, ...]] = {
+    "name": (str,), "title": (str,), "tasks": (list,), "methods": (list, str), "models": (list, str),
+    "modes": (list, str), "request_orders": (list, str), "seeds": (list, int), "problems": (int,),
+    "warmup": (int,), "max_new_tokens": (int,), "temperature": (int, float), "measure_cache": (bool,),
+    "budget_mb": (int,),
+}  # fmt: skip
+_PIPELINE: dict[str, tuple[type, ...]] = {
+    "pipeline": (str, list), "label": (str,), "agents": (int, list), "data": (str,), "format": (str,),
+    "draw": (str,), "turns": (int, list), "trace": (str,),
+}  # fmt: skip
+_JUDGE: dict[str, tuple[type, ...]] = {
+    "judge": (dict,), "label": (str,), "data": (str,), "format": (str,), "draw": (str,),
+}  # fmt: skip
+_JUDGE_AXES: dict[str, tuple[type, ...]] = {
+    "regime": (str, list), "criterion": (str, list), "protocol": (str, list), "candidates": (int, list),
+    "steps": (int, list), "wording": (str,), "orders": (str,), "agents": (str,), "temperature": (int, float),
+    "top_p": (int, float), "answer_tokens": (int,), "max_new_tokens": (int,),
+}  # fmt: skip
+
+
+def read_sweep(path: Path) -> Sweep:
+    """Read a sweep file; data files are looked for beside it.
+
+    Raises:
+        LabError: the file cannot be read, or what it says cannot be run.
+    """
+    path = Path(path)
+    return parse_sweep(read_text(path, MAX_PRESET_BYTES), path.name, path.parent)
+
+
+def parse_sweep(text: str, file: str = "sweep", folder: Path = Path()) -> Sweep:
+    """Read a sweep from YAML.
+
+    Args:
+        file: its name, for messages.
+        folder: where the files it names are looked for.
+
+    Raises:
+        LabError: with the place in ``field``, for example ``tasks.2.pipeline``.
+    """
+    body = parse_yaml(text, file)
+    try:
+        return _sweep(body, file, folder, text)
+    except LabError as error:
+        said = str(error)
+        raise OptionError(said if said.startswith(file) else f"{file}: {said}", field=error.field) from None
+
+
+def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
+    table = keys(body, file, "", _TOP, ("name", "tasks", "methods"))
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,60}", table["name"]):
+        raise OptionError(
+            f"name is {show(table['name'])}; small letters, digits and hyphens are allowed, up to 61. "
+            "Rename it.",
+            field="name",
+        )
+    modes = axis(table, "modes", str, ("pinned",))
+    for mode in modes:
+        one_of(mode, "modes", ("pinned", "free"))
+    orders = axis(table, "request_orders", str, ("given",))
+    for order in orders:
+        if not _ORDER.fullmatch(order):
+            raise OptionError(
+                f"request_orders has {show(order)}; there are given, random, random:SEED, ascending and "
+                "descending. Correct it.",
+                field="request_orders",
+            )
+    seeds = axis(table, "seeds", int, (0,))
+    for seed in seeds:
+        within(seed, "seeds", 0, MAX_SEED)
+    limits = (
+        ("problems", 20, 1, MAX_REQUESTS), ("warmup", 0, 0, 1000), ("budget_mb", 4096, 1, 2**20),
+        ("temperature", 0.0, 0, 5),
+    )  # fmt: skip
+    numbers = {name: within(table.get(name, usual), name, low, high) for name, usual, low, high in limits}
+    if "max_new_tokens" in table:
+        within(table["max_new_tokens"], "max_new_tokens", 1, 4096)
+    if not table["tasks"]:
+        raise OptionError("tasks is an empty list. Give at least one task.", field="tasks")
+    tasks: list[Task] = []
+    for number, row in enumerate(table["tasks"], 1):
+        tasks += _tasks(row, f"task {number}", f"tasks.{number}", folder)
+    for index, task in enumerate(tasks):
+        if task.label in [t.label for t in tasks[:index]]:
+            raise OptionError(
+                f"Two tasks are called {show(task.label)}. Give each a label of its own.", field="tasks"
+            )
+    if "free" in modes and any(isinstance(task, JudgeTask) for task in tasks):
+        raise OptionError(
+            "modes has 'free', but a judge's methods all read the same candidates (pinned). Leave 'free' "
+            "out, or "
+            "put the judge into a sweep of its own.",
+            field="modes",
+        )
+    models = axis(table, "models", str, ("embedded",))
+    found = Sweep(
+        name=table["name"],
+        title=table.get("title", table["name"]),
+        tasks=tuple(tasks),
+        methods=_methods(table["methods"]),
+        models=models,
+        modes=modes,
+        request_orders=orders,
+        seeds=seeds,
+        problems=int(numbers["problems"]),
+        warmup=int(numbers["warmup"]),
+        max_new_tokens=table.get("max_new_tokens"),
+        temperature=float(numbers["temperature"]),
+        measure_cache=table.get("measure_cache", False),
+        budget_mb=int(numbers["budget_mb"]),
+        source=text,
+    )
+    cells = math.prod(map(len, (tasks, models, modes, orders, seeds, found.methods)))
+    if cells > MAX_CELLS:
+        raise OptionError(
+            f"The grid has {cells:,} cells; up to {MAX_CELLS:,} are allowed. Shorten an axis.", field=None
+        )
+    return found
+
+
+# -- tasks
+
+
+def _tasks(row: object, where: str, field: str, folder: Path) -> list[Task]:
+    if isinstance(row, str):
+        row = {"pipeline": row}
+    if isinstance(row, dict) and "judge" in row:
+        return _judge_tasks(keys(row, where, field, _JUDGE, ("judge",)), where, field, folder)
+    table = keys(row, where, field, _PIPELINE, ())
+    if ("pipeline" in table) == ("trace" in table):
+        raise OptionError(
+            f"{where} needs one of pipeline, judge and trace. Name a preset, such as pipeline: math-4.",
+            field=field,
+        )
+    if "trace" in table:
+        for key in table:
+            if key not in ("trace", "label"):
+                raise OptionError(
+                    f"{where} has a trace and {key}; a trace has its own prompts. Remove {key}.",
+                    field=f"{field}.{key}",
+                )
+        path = folder / table["trace"]
+        return [PipelineTask(table.get("label", path.stem), trace=path)]
+    data = _data(table, where, field, folder)
+    names = []
+    for name in axis(table, "pipeline", str, (), field):
+        counts = axis(table, "agents", int, (), field)
+        if ("{agents}" in name) != bool(counts):
+            raise OptionError(
+                f"{where}: agents are numbers that {{agents}} stands for in the pipeline's name, but the "
+                "pipeline "
+                f"is {show(name)} and the agents are {', '.join(map(str, counts)) or 'not given'}. Write for "
+                "example pipeline: math-{agents} and agents: [2, 4].",
+                field=f"{field}.agents",
+            )
+        names += [name.replace("{agents}", str(count)) for count in counts] or [name]
+    turns: Sequence[int | None] = axis(table, "turns", int, (), field) or (None,)
+    found: list[Task] = []
+    for name, turn in product(names, turns):
+        place = name if name in preset_names() or "." not in name else folder / name
+        load_preset(place)  # refused here rather than after hours
+        label = name + (f" @ {data.path.name}" if data else "") + (f", {turn} turns" if turn else "")
+        if "label" in table:
+            label = table["label"] + (f" {label}" if len(names) * len(turns) > 1 else "")
+        found.append(PipelineTask(label, place, data, None, turn))
+    return found
+
+
+def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) -> list[Task]:
+    inner, data = f"{field}.judge", _data(table, where, field, folder)
+    given = keys(table["judge"], f"{where}, judge", inner, _JUDGE_AXES, ())
+    usual = JudgeRequest()
+    axes = {
+        name: axis(given, name, type(getattr(usual, name)), (getattr(usual, name),), inner)
+        for name in ("regime", "criterion", "protocol", "candidates", "steps")
+    }
+    sampling = Decoding(
+        int(within(given.get("answer_tokens", 96), f"{inner}.answer_tokens", 1, 4096)),
+        float(within(given.get("temperature", 1.0), f"{inner}.temperature", 0, 5)),
+        float(within(given.get("top_p", 1.0), f"{inner}.top_p", 0.01, 1)),
+    )
+    tokens = int(within(given.get("max_new_tokens", 160), f"{inner}.max_new_tokens", 1, 4096))
+    found: list[Task] = []
+    for values in product(*axes.values()):
+        chosen: dict[str, Any] = dict(zip(axes, values, strict=True))
+        request = JudgeRequest(
+            **chosen,
+            orders=read_orders(given.get("orders", "identity,shuffle:0"), chosen["candidates"]),
+            sampling=sampling,
+            max_new_tokens=tokens,
+            wording=given.get("wording", "embedded"),
+            agents=given.get("agents", ""),
+        )
+        request.check()
+        check_wording(request.wording)
+        if data and request.regime == "typed":
+            raise OptionError(
+                f"{where}: the candidates are typed, but {data.path.name} has questions alone. Choose the "
+                "regime "
+                "parallel or progressive, so that agents write them.",
+                field=f"{inner}.regime",
+            )
+        varied = [n for n in axes if len(axes[n]) > 1]
+        if "label" in table:
+            extra = [table["label"], *(f"{n} {chosen[n]}" for n in varied)]
+        else:
+            extra = [f"judge {request.regime} {request.criterion} {request.protocol}"]
+            extra += [f"{n} {chosen[n]}" for n in varied if n in ("candidates", "steps")]
+        if data:
+            extra.append(f"@ {data.path.name}")
+        found.append(JudgeTask(" ".join(extra), request, data))
+    return found
+
+
+def _data(table: Mapping[str, Any], where: str, field: str, folder: Path) -> Data | None:
+    if "data" not in table:
+        for key in ("format", "draw"):
+            if key in table:
+                raise OptionError(
+                    f"{where} has {key}, but no data. Name the file, or remove it.", field=f"{field}.{key}"
+                )
+        return None
+    path = folder / Path(table["data"]).expanduser()
+    if "format" not in table:
+        raise OptionError(
+            f"{where} has data, but no format; there are {', '.join(FORMATS)}. Name one.",
+            field=f"{field}.format",
+        )
+    one_of(table["format"], f"{field}.format", tuple(FORMATS))
+    draw = table.get("draw", "first")
+    one_of(draw, f"{field}.draw", ("first", "random"))
+    return Data(path, table["format"], draw)
+
+
+# -- methods
+
+
+def _methods(given: object) -> tuple[MethodChoice, ...]:
+    found: list[MethodChoice] = []
+    rows = [given] if isinstance(given, str) else given
+    assert isinstance(rows, list)
+    for number, row in enumerate(rows, 1):
+        field = f"methods.{number}"
+        if isinstance(row, str):
+            found += parse_methods(row)
+        elif isinstance(row, dict) and isinstance(row.get("name"), str):
+            found += _method_grid(row, field)
+        else:
+            raise OptionError(
+                f"Method {number} is {show(row)}; write a name, as in kvcomm:gamma=0.5, or a table with a "
+                "name and "
+                "options. Correct it.",
+                field=field,
+            )
+    found = [c for c in found if c.name == "dense"] + [c for c in found if c.name != "dense"]
+    if not found or found[0].name != "dense":
+        found.insert(0, MethodChoice("dense"))
+    seen: dict[str, str] = {}
+    for choice in found:
+        same = seen.setdefault(f"{choice.name} {make_options(choice.name, choice.options)}", choice.label)
+        if same != choice.label:
+            raise OptionError(
+                f"The methods {show(same)} and {show(choice.label)} have the same options. Remove one.",
+                field="methods",
+            )
+    labels = [choice.label for choice in found]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise OptionError(f"Two methods are called {show(label)}. Label them apart.", field="methods")
+    return tuple(found)
+
+
+def _method_grid(row: Mapping[str, Any], field: str) -> list[MethodChoice]:
+    """A table with lists to one choice for every combination."""
+    name, label = row["name"], row.get("label")
+    method_class(name)
+    axes = {key: value if isinstance(value, list) else [value] for key, value in row.items()}
+    axes = {str(key): values for key, values in axes.items() if key not in ("name", "label")}
+    for key, values in axes.items():
+        if not values:
+            raise OptionError(f"{name}: {key} is an empty list. Give a value.", field=f"{field}.{key}")
+    if label is not None and not isinstance(label, str):
+        raise OptionError(f"The label is {show(label)}, which is not text. Quote it.", field=f"{field}.label")
+    found = []
+    for values in product(*axes.values()):
+        options = dict(zip(axes, values, strict=True))
+        said = options if label is None else {k: v for k, v in options.items() if len(axes[k]) > 1}
+        words = "+".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in said.items())
+        called = (label or name) + (f"{':' if label is None else ' '}{words}" if words else "")
+        profile = options.pop("profile", None)
+        settings = (profile_options(name, str(profile)) if profile is not None else {}) | options
+        make_options(name, settings)
+        found.append(MethodChoice(name, settings, called))
+    return found

@@ -1,0 +1,169 @@
+"""A sweep's rows in one SQLite file: append-only, one per key, whole problems or nothing.
+
+The rows of a problem are written in one transaction, in write-ahead mode and flushed to the disk, so a killed
+process loses the problem in flight and no more. The key is the table's primary key, and what is there is
+never written
+again: two processes on one file cost each other time, never a second row. Triggers refuse changes and
+deletions.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from backend.errors import RecordError
+from backend.sweeps.rows import COLUMNS, Finished, Row, sql_type
+
+FORMAT = 1
+APPLICATION = 0x4B565357  # "KVSW" in the file's head: it is ours
+WAIT_SECONDS = 60.0  # for another process's transaction
+
+_TABLES = f"""
+CREATE TABLE rows ({", ".join(f"{name} {sql_type(name)}" for name in COLUMNS)}, PRIMARY KEY (key)) WITHOUT
+ROWID; CREATE TABLE memos (unit TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE runs (began TEXT NOT NULL, name TEXT NOT NULL, sweep TEXT NOT NULL, facts TEXT NOT NULL);
+"""
+_FINAL = "".join(
+    f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
+    f"BEGIN SELECT RAISE(ABORT, 'rows of a sweep are final'); END;\n"
+    for table in ("rows", "memos", "runs")
+    for verb in ("UPDATE", "DELETE")
+)
+
+
+class SweepStore:
+    """A sweep's file; use it with ``with``.
+
+    Raises:
+        RecordError: the file is of another kind or version, or damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
+        try:
+            self._open()
+        except sqlite3.DatabaseError as error:
+            self.connection.close()
+            if isinstance(error, sqlite3.OperationalError):
+                raise RecordError(
+                    f"{self.path.name} cannot be opened: {error}. Choose another file with --out.",
+                    field="out",
+                ) from None
+            raise self._refusal() from None
+        except RecordError:
+            self.connection.close()
+            raise
+
+    def _open(self) -> None:
+        ask = self.connection.execute
+        tables = ask("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        application, format = (
+            ask(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+        )
+        if tables and application != APPLICATION:
+            raise self._refusal()
+        if tables and format != FORMAT:
+            raise RecordError(
+                f"{self.path.name} has format {format}; this version reads format {FORMAT}. Choose another "
+                "file "
+                "with --out.",
+                field="out",
+            )
+        ask("PRAGMA journal_mode=WAL")
+        ask("PRAGMA synchronous=FULL")
+        if not tables:
+            self._create()
+
+    def _create(self) -> None:
+        """Make the tables, unless another process has just done it."""
+        ask = self.connection.execute
+        ask("BEGIN IMMEDIATE")
+        try:
+            if not ask("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                for statement in (*_TABLES.split(";\n"), *_FINAL.split("END;\n")):
+                    if statement.strip():
+                        ask(statement + ("END" if "TRIGGER" in statement else ""))
+                ask(f"PRAGMA application_id={APPLICATION}")
+                ask(f"PRAGMA user_version={FORMAT}")
+            ask("COMMIT")
+        except BaseException:
+            ask("ROLLBACK")
+            raise
+
+    def _refusal(self) -> RecordError:
+        return RecordError(
+            f"{self.path.name} is no file of a sweep, or it is damaged. Choose another one with --out.",
+            field="out",
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+    def began(self, name: str, sweep: str, facts: dict[str, Any]) -> None:
+        """Note that a process began: the sweep's text, versions, the machine."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.connection.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", (now, name, sweep, json.dumps(facts)))
+
+    def keys(self) -> set[str]:
+        """Keys of all rows."""
+        return {key for (key,) in self._read("SELECT key FROM rows", ())}
+
+    def add(self, done: Finished) -> int:
+        """Write a problem's rows, all or none; those that are there already are left as they are.
+
+        Returns:
+            How many were new.
+        """
+        marks = ", ".join("?" * len(COLUMNS))
+        ask = self.connection.execute
+        ask("BEGIN IMMEDIATE")
+        try:
+            before = self.connection.total_changes
+            for row in done.rows:
+                ask(f"INSERT OR IGNORE INTO rows VALUES ({marks})", row.values)
+            new = self.connection.total_changes - before
+            if done.memo_text is not None:
+                ask("INSERT OR IGNORE INTO memos VALUES (?, ?)", (done.unit, done.memo_text))
+            ask("COMMIT")
+        except BaseException:
+            if self.connection.in_transaction:
+                ask("ROLLBACK")
+            raise
+        return new
+
+    def memo(self, unit: str) -> Any:
+        """What was kept of a finished problem; None if nothing was."""
+        found = list(self._read("SELECT body FROM memos WHERE unit = ?", (unit,)))
+        return json.loads(found[0][0]) if found else None
+
+    def rows(self, keys: Collection[str] | None = None) -> Iterator[Row]:
+        """Rows by their keys, or all."""
+        for values in self._read(f"SELECT {', '.join(COLUMNS)} FROM rows", ()):
+            row = Row.from_values(values)
+            if keys is None or row.key in keys:
+                yield row
+
+    def _read(self, query: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self.connection.execute(query, tuple(values))
+        except sqlite3.DatabaseError as error:
+            raise RecordError(
+                f"{self.path.name} cannot be read: {error}. Choose another file with --out.", field="out"
+            ) from None

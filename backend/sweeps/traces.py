@@ -1,0 +1,192 @@
+"""Prompts that agents of another system were sent, as a pipeline that can be replayed.
+
+A trace is a file of JSON lines, one for each call of a model, in the order of the calls::
+
+    {"request": "17", "agent": "Solver", "question": "...", "prompt": "...", "response": "..."}
+
+``question`` is what the person asked, the same in all calls of a request; ``response`` may be missing in the
+last call. What a prompt copied, the question or an earlier agent's response, is found in it word for word and
+becomes a placeholder; what is left is the agent's template, which has to be the same in all requests.
+
+Replayed, every agent reads what was recorded: its predecessors' recorded responses, whose KV is computed in
+their writer's own context, as their decoding would have left it. What an agent writes now is compared with
+dense's, and nobody reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backend.errors import PromptError
+from backend.flow import Flow
+from backend.kv import KVSegment
+from backend.presets import MAX_REQUEST_FILE_BYTES, read_text
+from backend.prompts import MAX_NEW_TOKENS, QUESTION, Agent, Pipeline, check_text, show
+from backend.records import RunRequest
+from backend.session import LabSession
+from backend.store import Observation
+from backend.streams import Stream
+
+_EXAMPLE = '{"request": "17", "agent": "Solver", "question": "...", "prompt": "...", "response": "..."}'
+_FIELDS = ("request", "agent", "prompt")
+
+
+@dataclass(frozen=True)
+class TracedRequest:
+    """``recorded``: the responses by agent number, from 1 in the order of the calls."""
+
+    values: Mapping[str, str]
+    recorded: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Call:
+    where: str
+    agent: str
+    prompt: str
+    question: str
+    response: str
+
+
+def read_trace(path: Path, max_new_tokens: int = 256) -> tuple[Pipeline, list[TracedRequest]]:
+    """A trace's pipeline and requests.
+
+    Args:
+        max_new_tokens: what each agent may write when it is replayed.
+
+    Raises:
+        PromptError: with the line that cannot be used.
+    """
+    requests = _calls(read_text(path, MAX_REQUEST_FILE_BYTES), path.name)
+    first = next(iter(requests.values()))
+    names = [call.agent for call in first]
+    templates: list[str] | None = None
+    found = []
+    for calls in requests.values():
+        if [call.agent for call in calls] != names:
+            raise PromptError(
+                f"{calls[0].where}: the agents of this request are {', '.join(c.agent for c in calls)}, but "
+                "those of "
+                f"the first are {', '.join(names)}. Put requests of other agents into a file of their own.",
+                field="trace",
+            )
+        mine = [_template(calls, place) for place in range(len(calls))]
+        templates = templates or mine
+        for call, template, wanted in zip(calls, mine, templates, strict=True):
+            if template != wanted:
+                at = next((i for i, (a, b) in enumerate(zip(template, wanted, strict=False)) if a != b), 0)
+                raise PromptError(
+                    f"{call.where}: apart from what it copies, {show(call.agent)}'s prompt is not that of "
+                    "the first "
+                    f"request; they part at {show(template[at : at + 60])}. Give the question, or put it "
+                    "into another "
+                    "file.",
+                    field="trace",
+                )
+        recorded = {n: call.response for n, call in enumerate(calls, 1) if call.response}
+        found.append(TracedRequest({QUESTION: calls[0].question}, recorded))
+    assert templates is not None
+    tokens = min(max_new_tokens, MAX_NEW_TOKENS)
+    agents = tuple(Agent(n, names[n - 1], "", template, tokens) for n, template in enumerate(templates, 1))
+    name = re.sub(r"[^a-z0-9]+", "-", path.stem.casefold()).strip("-") or "trace"
+    return Pipeline(name, path.stem, f"Replayed from {path.name}.", agents, scoring="none"), found
+
+
+def _calls(text: str, file: str) -> dict[str, list[_Call]]:
+    found: dict[str, list[_Call]] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{file}, line {number}"
+        try:
+            row: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict) or any(not isinstance(row.get(n), str | int) for n in _FIELDS):
+            raise PromptError(
+                f"{where}: this is no call. A line looks like {_EXAMPLE}. Correct it.", field="trace"
+            )
+        texts = {
+            name: check_text(row.get(name) or "", f"{where}: the {name}", "trace")
+            for name in ("prompt", "question", "response")
+        }
+        calls = found.setdefault(str(row["request"]), [])
+        texts["question"] = texts["question"] or (calls[0].question if calls else "")
+        if not texts["question"].strip() or (calls and texts["question"] != calls[0].question):
+            raise PromptError(
+                f"{where}: the question is {show(texts['question'])}; the first call of a request has to "
+                "give it, and "
+                "the others the same or none. Correct it.",
+                field="trace",
+            )
+        calls.append(_Call(where, str(row["agent"]), texts["prompt"], texts["question"], texts["response"]))
+    if not found:
+        raise PromptError(f"{file} holds no call. A line looks like {_EXAMPLE}.", field="trace")
+    return found
+
+
+def _template(calls: list[_Call], place: int) -> str:
+    """A call's prompt with what it copied made placeholders, the longest texts first."""
+    call = calls[place]
+    sources = {QUESTION: call.question} | {
+        f"agent_{n}_current": earlier.response
+        for n, earlier in enumerate(calls[:place], 1)
+        if earlier.response
+    }
+    parts = [(call.prompt, "")]  # text, and the placeholder that stands there instead
+    for name, text in sorted(sources.items(), key=lambda item: -len(item[1])):
+        times = sum(part.count(text) for part, hole in parts if not hole)
+        if times > 1:
+            raise PromptError(
+                f"{call.where}: {show(text)} stands {times} times in the prompt, so its place is not known. "
+                "Shorten "
+                "the prompt to one copy.",
+                field="trace",
+            )
+        cut: list[tuple[str, str]] = []
+        for part, hole in parts:
+            before, copied, after = part.partition(text) if not hole else (part, "", "")
+            cut += [(before, ""), (copied, name), (after, "")] if copied else [(part, hole)]
+        parts = cut
+    holes = [hole for _, hole in parts if hole]
+    template = "".join("{" + hole + "}" if hole else part for part, hole in parts)
+    if [h.name for h in Agent(1, "x", "", template).parsed().placeholders] != holes:
+        raise PromptError(
+            f"{call.where}: the prompt itself has a placeholder's name in braces, such as "
+            f"{{user_question}}. Fill it.",
+            field="trace",
+        )
+    return template
+
+
+class TracedFlow(Flow):
+    """A walk in which readers get what was recorded, whatever is written now."""
+
+    recorded: Mapping[int, str]
+
+    def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Observation | None:
+        """Take the recorded answer in; see :meth:`backend.flow.Flow.answer`."""
+        known = self.recorded.get(agent)
+        if known is not None:
+            engine = self.at(agent)
+            ids, text = engine.model.tokens.encode(known), known
+            prompt = engine.model.tokens.prompt(self.pipeline, agent, self.ids)
+            engine.check_room(len(prompt.ids) + len(ids), 1, agent)
+            kv = engine.encode(ids, prompt.ids, f"agent {agent}'s own context")
+        return super().answer(agent, ids, text, kv)
+
+
+class TraceSession(LabSession):
+    """``recorded``: what the agents of the next request are known to have answered."""
+
+    recorded: Mapping[int, str] = {}
+
+    def _flow(self, request: RunRequest, stream: Stream) -> Flow:
+        flow = TracedFlow(request.pipeline, self.engine, stream.log, engines=self.others)
+        flow.recorded = self.recorded
+        return flow

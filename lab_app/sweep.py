@@ -1,0 +1,132 @@
+"""``kvlab sweep``: run a sweep file, and print and export what it shows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.errors import OptionError
+
+if TYPE_CHECKING:
+    from backend.judged import Share
+    from backend.sweeps.run import Count, SweepDone
+    from backend.sweeps.spec import Sweep
+    from backend.sweeps.stats import SweepLine
+
+
+def add_sweep(add: Any) -> None:
+    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
+    sub = add(
+        "sweep", sweep, "Run a grid of comparisons from a file; the same command goes on where it stopped."
+    )
+    sub.add_argument("file", metavar="FILE.yaml", help="the sweep; presets/sweeps/ has examples")
+    sub.add_argument(
+        "--out", metavar="FILE.sqlite", help="where the rows go; else NAME.sqlite in this folder"
+    )
+    sub.add_argument(
+        "--export", choices=("csv", "parquet"), help="also write the rows as one table beside it"
+    )
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+
+
+def sweep(args: argparse.Namespace) -> int:
+    """Handler of the command."""
+    from backend.model import load_model
+    from backend.session import versions
+    from backend.sweeps.export import export
+    from backend.sweeps.run import Count, run_sweep
+    from backend.sweeps.runner import ModelRunner
+    from backend.sweeps.spec import read_sweep
+    from backend.sweeps.stats import summarise
+    from backend.sweeps.store import SweepStore
+
+    asked = read_sweep(Path(args.file))
+    out = Path(args.out or f"{asked.name}.sqlite")
+    if not out.name or out.is_dir() or out.suffix in ("", ".csv", ".parquet", ".json"):
+        raise OptionError(
+            f"--out is {str(out)!r}, which names no SQLite file. Name one, such as {asked.name}.sqlite.",
+            field="out",
+        )
+    if args.export == "parquet":
+        from backend.sweeps.datasets import parquet_module
+
+        parquet_module()  # refused before the work, not after it
+    facts = {"versions": versions(), "platform": sys.platform, "device": args.device}
+    runner = ModelRunner(lambda name: load_model(name, device=args.device))
+    with SweepStore(out) as store:
+        for event in run_sweep(asked, store, runner, facts=facts):
+            if isinstance(event, Count):
+                show_count(event)
+            else:
+                done = event
+    show_end()
+    lines = summarise(done)
+    for row in table(lines):
+        print(row)
+    summary = out.with_suffix(".json")
+    write_summary(asked, lines, facts, summary)
+    written = [f"{len(done.rows):,} rows in {out}", f"summary in {summary}"]
+    if args.export:
+        place = out.with_suffix(f".{args.export}")
+        export(done.rows, place, args.export)
+        written.append(f"table in {place}")
+    print(", ".join(written))
+    return 0
+
+
+def show_count(count: Count) -> None:
+    """How far it is, on one line of a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{str(count)[:100]:<100}", end="", file=sys.stderr, flush=True)
+
+
+def show_end() -> None:
+    """Leave the line of :func:`show_count`."""
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+
+
+def table(lines: Sequence[SweepLine]) -> Iterator[str]:
+    """The summary for people, in columns: shares with 95% intervals; each p as measured and after Holm's
+    correction."""
+    rows: list[tuple[str, ...]] = [
+        ("cell", "method", "n", "right", "as dense", "blocks", "tokens", "KL first", "TTFT ms", "ratio",
+         "lost/won", "McNemar p", "Holm", "times p", "Holm"),
+    ]  # fmt: skip
+    for x in lines:
+        kl = "-" if not x.kl_first.of else f"{x.kl_first.value:.4f}"
+        parted = "-" if x.mcnemar is None else f"{x.only_dense}/{x.only_mine}"
+        tests = (x.mcnemar, x.mcnemar_holm, x.wilcoxon, x.wilcoxon_holm)
+        rows.append(
+            (
+                x.label, x.method, str(x.problems), shown(x.accuracy), shown(x.as_dense),
+                shown(x.blocks, False), shown(x.tokens, False), kl, f"{x.ttft_ms:.1f}", f"{x.ttft_ratio:.2f}",
+                parted, *("-" if p is None else f"{p:.3f}" for p in tests),
+            )
+        )  # fmt: skip
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        yield "  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(cells)).rstrip()
+
+
+def shown(share: Share, interval: bool = True) -> str:
+    """A share as percent, with its interval; ``-`` where nothing was counted."""
+    if not share.of:
+        return "-"
+    return f"{share.value:.1%}" + (f" [{share.low:.1%}, {share.high:.1%}]" if interval else "")
+
+
+def write_summary(asked: Sweep, lines: Sequence[SweepLine], facts: dict[str, Any], path: Path) -> None:
+    """The summary as JSON, which knows neither NaN nor infinity."""
+    from backend.codec import encode
+
+    report = {"name": asked.name, "title": asked.title, **facts, "sweep": asked.source}
+    report["lines"] = [encode(replace(line), {}) for line in lines]
+    plain = json.loads(json.dumps(report), parse_constant=lambda _: None)
+    path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
