@@ -14,7 +14,7 @@ from backend.errors import OptionError
 
 if TYPE_CHECKING:
     from backend.judged import Share
-    from backend.sweeps.run import Count, SweepDone
+    from backend.sweeps.run import Count
     from backend.sweeps.spec import Sweep
     from backend.sweeps.stats import SweepLine
 

@@ -1,0 +1,228 @@
+"""Sweeps on a tiny random model: pipelines, judges and traces, whole and resumed; command and notebook."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import yaml
+from tiny import QUESTIONS
+
+from backend.errors import RunCancelled
+from backend.events import RunDone
+from backend.model import LoadedModel
+from backend.records import MethodChoice, RunRequest
+from backend.sweeps.grid import shards_of
+from backend.sweeps.rows import Row
+from backend.sweeps.run import Count, SweepDone, run_sweep
+from backend.sweeps.runner import ModelRunner
+from backend.sweeps.spec import Sweep, parse_sweep
+from backend.sweeps.store import SweepStore
+from backend.sweeps.traces import TraceSession, read_trace
+from lab_app.cli import main
+
+ROOT = Path(__file__).parents[2]
+TIMES = ("ttft_ms", "total_ttft_ms", "wall_ms", "body")  # what no two runs share
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A preset of the tiny pipeline with three requests."""
+    agents = [
+        {"id": a.id, "name": a.name, "role": "", "template": a.template, "max_new_tokens": 4}
+        for a in tiny.pipeline().agents
+    ]
+    preset = {
+        "name": "tiny", "title": "Tiny", "summary": "", "model": "any", "needs_context": 512,
+        "request_source": "examples", "judge": 3, "agents": agents,
+        "examples": [{"values": {"user_question": q}, "answer": "1"} for q in QUESTIONS[:4]],
+    }  # fmt: skip
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(preset), encoding="utf-8")
+    return tmp_path
+
+
+def sweep_of(
+    folder: Path, text: str = "", methods: str = "[dense, naive, kvcomm]", problems: int = 3
+) -> Sweep:
+    tasks = "" if "tasks:" in text else "tasks: [tiny.yaml]\n"
+    return parse_sweep(f"name: t\n{tasks}methods: {methods}\nproblems: {problems}\n{text}", folder=folder)
+
+
+def finish(sweep: Sweep, path: Path, model: LoadedModel) -> list[Row]:
+    with SweepStore(path) as store:
+        *_, done = run_sweep(sweep, store, ModelRunner(lambda _: model))
+        assert isinstance(done, SweepDone)
+        assert len(list(store.rows())) == len(store.keys())
+        return [row for _, _, row in done.rows]
+
+
+def timeless(rows: list[Row]) -> list[Row]:
+    return [replace(row, **dict.fromkeys(TIMES, 0)) for row in rows]
+
+
+def near(a: list[Row], b: list[Row]) -> None:
+    """The same rows to rounding: a batch of requests and one after the other differ in the last digits."""
+    for x, y in zip(timeless(a), timeless(b), strict=True):
+        for name in ("kl_first", "kl_mean", "floor"):
+            mine, other = getattr(x, name), getattr(y, name)
+            assert (mine is None) == (other is None)
+            assert mine is None or mine == pytest.approx(other, abs=1e-4)
+        blank = dict.fromkeys(("kl_first", "kl_mean", "floor", "near_tie"))
+        assert replace(x, **blank) == replace(y, **blank)
+
+
+def test_a_sweep_that_goes_on_has_the_rows_of_one_in_one_go(folder: Path, tiny_model: LoadedModel) -> None:
+    whole = finish(sweep_of(folder, "warmup: 1"), folder / "a.sqlite", tiny_model)
+    assert [(r.problem, r.method) for r in whole] == [
+        (n, m) for n in (1, 2, 3) for m in ("dense", "naive", "kvcomm")
+    ]
+    assert all(r.as_dense and r.reused_tokens == 0 and r.kl_first == 0 for r in whole if r.method == "dense")
+    assert all(r.reused_tokens > 0 for r in whole if r.method == "naive")
+    assert all(r.correct is (r.answer == "1") for r in whole)
+    assert whole[0].request == QUESTIONS[1], "the first one only fills the pools"
+    assert json.loads(whole[0].body)["outcomes"][0]["agent"] == 1
+    finish(sweep_of(folder, "warmup: 1", "[dense, naive]", 1), folder / "b.sqlite", tiny_model)
+    near(finish(sweep_of(folder, "warmup: 1"), folder / "b.sqlite", tiny_model), whole)
+
+
+def test_a_cancelled_sweep_keeps_what_was_finished(folder: Path, tiny_model: LoadedModel) -> None:
+    cancel = threading.Event()
+    with SweepStore(folder / "a.sqlite") as store:
+        events = run_sweep(sweep_of(folder), store, ModelRunner(lambda _: tiny_model), cancel=cancel)
+        seen = next(event.done for event in events if isinstance(event, Count) and event.done)
+        cancel.set()
+        with pytest.raises(RunCancelled):
+            next(events)
+        assert seen == len(store.keys()) == 3
+
+
+def test_free_mode_has_no_fidelity(folder: Path, tiny_model: LoadedModel) -> None:
+    rows = finish(sweep_of(folder, "modes: free", "[dense, naive]", 2), folder / "a.sqlite", tiny_model)
+    assert {r.mode for r in rows} == {"free"}
+    assert all(r.kl_first is None and r.near_tie is None for r in rows)
+
+
+def test_a_judge_goes_on_with_the_candidates_it_had(tmp_path: Path, tiny_model: LoadedModel) -> None:
+    text = "tasks: [{judge: {candidates: 2, answer_tokens: 4, max_new_tokens: 4, temperature: 1}}]"
+    path = tmp_path / "a.sqlite"
+    first = finish(sweep_of(tmp_path, text, "[dense]", 1), path, tiny_model)
+    rows = finish(sweep_of(tmp_path, text, "[dense, naive]", 2), path, tiny_model)
+    assert len(rows) == 2 * 2 * 2
+    assert [r for r in rows if r.problem == 1 and r.method == "dense"] == first
+    assert {r.judge_order for r in rows} == {"identity", "shuffle 0"}
+    assert all(r.blocks == 2 and r.agents == 1 for r in rows)
+    near(finish(sweep_of(tmp_path, text, "[dense, naive]", 2), tmp_path / "b.sqlite", tiny_model), rows)
+
+
+def test_a_trace_is_replayed_on_what_was_recorded(tmp_path: Path, tiny_model: LoadedModel) -> None:
+    lines = []
+    for number, (question, said) in enumerate(
+        zip(QUESTIONS[:2], ("It is 1.", "Two {x}, I say"), strict=True)
+    ):
+        lines += [
+            {
+                "request": number,
+                "agent": "A",
+                "question": question,
+                "prompt": f"Solve: {question}",
+                "response": said,
+            },
+            {"request": number, "agent": "B", "prompt": f"Q: {question}\nA said: {said}\nJudge."},
+        ]
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    pipeline, requests = read_trace(path, max_new_tokens=4)
+    session = TraceSession(tiny_model)
+    tokens = tiny_model.tokens
+    for asked in requests:
+        session.recorded = asked.recorded
+        methods = (MethodChoice("dense"), MethodChoice("naive"))
+        *_, last = session.run(RunRequest(pipeline, dict(asked.values), methods, probe_offsets=False))
+        assert isinstance(last, RunDone)
+        prompt = next(p for p in last.record.prompts if p.agent == 2)
+        [copied] = [s for s in prompt.spans if s.name == "agent_1_current"]
+        ids = tuple(int(i) for i in prompt.token_ids[copied.start : copied.end])
+        assert tokens.decode(ids) == asked.recorded[1], "what was recorded, not what the model writes now"
+    rows = finish(sweep_of(tmp_path, "tasks: [{trace: trace.jsonl}]\nmax_new_tokens: 4", "[naive]", 2),
+                  tmp_path / "a.sqlite", tiny_model)  # fmt: skip
+    assert [(r.problem, r.method) for r in rows] == [(n, m) for n in (1, 2) for m in ("dense", "naive")]
+    assert all(r.correct is None and r.expected is None for r in rows)
+    # a row depends on what was recorded before it, so an edit of the trace is another sweep
+    before = [
+        s.digest
+        for row in shards_of(sweep_of(tmp_path, "tasks: [{trace: trace.jsonl}]"))[0].slots
+        for s in row
+    ]
+    path.write_text(path.read_text(encoding="utf-8").replace("It is 1.", "It is 2."), encoding="utf-8")
+    after = [
+        s.digest
+        for row in shards_of(sweep_of(tmp_path, "tasks: [{trace: trace.jsonl}]"))[0].slots
+        for s in row
+    ]
+    assert not set(before) & set(after)
+
+
+def test_the_command(
+    folder: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: tiny_model)
+    file, out = folder / "s.yaml", folder / "s.sqlite"
+    file.write_text("name: s\ntasks: [tiny.yaml]\nmethods: [naive]\nproblems: 2\n", encoding="utf-8")
+    for _ in range(2):  # the second time there is nothing left to do
+        assert main(["sweep", str(file), "--out", str(out), "--export", "csv"]) == 0
+        said = capsys.readouterr().out
+        assert said.splitlines()[0].split()[:3] == ["cell", "method", "n"]
+        assert said.splitlines()[1].split()[:3] == ["tiny.yaml", "dense", "2"]
+        assert "4 rows in" in said
+    report = json.loads((folder / "s.json").read_text(encoding="utf-8"))
+    assert [x["method"] for x in report["lines"]] == ["dense", "naive"]
+    assert report["lines"][1]["mcnemar"] is not None
+    assert (folder / "s.csv").read_text(encoding="utf-8").count("tiny.yaml") == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.yaml"], "none.yaml cannot be read"),
+        (["s.yaml", "--out", "x.csv"], "--out is 'x.csv', which names no SQLite file"),
+        (["s.yaml", "--out", "text.sqlite"], "text.sqlite is no file of a sweep"),
+        (["bad.yaml"], "bad.yaml: problems is 0; 1 to 10,000"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(folder)
+    Path("s.yaml").write_text("name: s\ntasks: [tiny.yaml]\nmethods: [naive]\n", encoding="utf-8")
+    Path("bad.yaml").write_text(
+        "name: s\ntasks: [tiny.yaml]\nmethods: [naive]\nproblems: 0\n", encoding="utf-8"
+    )
+    Path("text.sqlite").write_text("no database " * 100, encoding="utf-8")
+    assert main(["sweep", *arguments]) == 2
+    found = capsys.readouterr()
+    assert said in found.err
+    assert found.err.count("\n") == 1
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cells, one after the other, as a person would run them."""
+    book: dict[str, Any] = json.loads((ROOT / "docs" / "sweeps.ipynb").read_text(encoding="utf-8"))
+    assert (book["nbformat"], book["nbformat_minor"]) == (4, 5)
+    cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for number, cell in enumerate(cells, 1):
+        exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+    assert isinstance(names["done"], SweepDone)
+    assert {line.method for line in names["lines"]} >= {"dense", "naive"}
+    assert (tmp_path / "orders.csv").is_file()
