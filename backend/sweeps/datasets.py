@@ -155,8 +155,7 @@ def read_problems(path: Path, format: str) -> list[Problem]:
             missing = f"{show(error.args[0])} is missing" if isinstance(error, KeyError) else str(error)
             raise PromptError(
                 f"{where}: this is no {format} problem: {missing}. A row looks like {known.example}. "
-                "Correct it, or "
-                "choose another format.",
+                "Correct it, or choose another format.",
                 field="data",
             ) from None
         for text in (problem.question, *problem.golds, *problem.documents):
@@ -188,8 +187,7 @@ def values_of(problem: Problem, pipeline: Pipeline, where: str) -> dict[str, str
     if holes and len(problem.documents) > len(holes):
         raise PromptError(
             f"{where} has {len(problem.documents)} documents, but the pipeline {show(pipeline.name)} has "
-            "places "
-            f"for {len(holes)}. Choose one with more, such as documents-10.",
+            f"places for {len(holes)}. Choose one with more, such as documents-10.",
             field="pipeline",
         )
     texts = [*problem.documents, *[NO_DOCUMENT] * (len(holes) - len(problem.documents))]
@@ -302,8 +300,7 @@ def parquet_module() -> Any:
     except ImportError:
         raise OptionError(
             "Parquet files need pyarrow, which is not installed. Install it with pip install "
-            "'kv-reuse-lab[parquet]', "
-            "or use CSV or JSON lines.",
+            "'kv-reuse-lab[parquet]', or use CSV or JSON lines.",
             field="export",
         ) from None
     return pyarrow.parquet

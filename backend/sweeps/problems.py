@@ -91,8 +91,7 @@ def judge_problems(task: JudgeTask, problems: int, warmup: int, seed: int) -> li
     if FORMATS[task.data.format].scorer == "code" or any(p.documents for p in given):
         raise OptionError(
             f"{task.label}: a judge compares short answers; {task.data.format} has none that it could "
-            "state. Choose "
-            "gsm8k, mmlu, math500 or aime.",
+            "state. Choose gsm8k, mmlu, math500 or aime.",
             field="tasks",
         )
     return [

@@ -18,7 +18,7 @@ from backend.codec import decode, encode
 from backend.errors import RunCancelled
 from backend.events import Progress, RunDone
 from backend.judge_lab import JudgeLab
-from backend.judged import JudgeOutcome, JudgeProblem
+from backend.judged import NEAR_TIE, JudgeOutcome, JudgeProblem
 from backend.model import LoadedModel
 from backend.records import MethodChoice, RunRecord, RunRequest
 from backend.sweeps.grid import Shard, Slot
@@ -209,7 +209,7 @@ def pipeline_rows(record: RunRecord, request: Request, slots: list[Slot], weight
                 kl_first=last.get("kl_first"),
                 kl_mean=last.get("kl_mean"),
                 floor=last.get("floor"),
-                near_tie=None if margin is None else margin < 10 * last["floor"],
+                near_tie=None if margin is None else margin < NEAR_TIE * last["floor"],
                 key_error=last.get("key_error"),
                 value_error=last.get("value_error"),
                 wall_ms=record.wall_ms,

@@ -199,8 +199,7 @@ def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
     if "free" in modes and any(isinstance(task, JudgeTask) for task in tasks):
         raise OptionError(
             "modes has 'free', but a judge's methods all read the same candidates (pinned). Leave 'free' "
-            "out, or "
-            "put the judge into a sweep of its own.",
+            "out, or put the judge into a sweep of its own.",
             field="modes",
         )
     models = axis(table, "models", str, ("embedded",))
@@ -259,9 +258,8 @@ def _tasks(row: object, where: str, field: str, folder: Path) -> list[Task]:
         if ("{agents}" in name) != bool(counts):
             raise OptionError(
                 f"{where}: agents are numbers that {{agents}} stands for in the pipeline's name, but the "
-                "pipeline "
-                f"is {show(name)} and the agents are {', '.join(map(str, counts)) or 'not given'}. Write for "
-                "example pipeline: math-{agents} and agents: [2, 4].",
+                f"pipeline is {show(name)} and the agents are {', '.join(map(str, counts)) or 'not given'}. "
+                "Write for example pipeline: math-{agents} and agents: [2, 4].",
                 field=f"{field}.agents",
             )
         names += [name.replace("{agents}", str(count)) for count in counts] or [name]
@@ -307,8 +305,7 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
         if data and request.regime == "typed":
             raise OptionError(
                 f"{where}: the candidates are typed, but {data.path.name} has questions alone. Choose the "
-                "regime "
-                "parallel or progressive, so that agents write them.",
+                "regime parallel or progressive, so that agents write them.",
                 field=f"{inner}.regime",
             )
         varied = [n for n in axes if len(axes[n]) > 1]
@@ -359,8 +356,7 @@ def _methods(given: object) -> tuple[MethodChoice, ...]:
         else:
             raise OptionError(
                 f"Method {number} is {show(row)}; write a name, as in kvcomm:gamma=0.5, or a table with a "
-                "name and "
-                "options. Correct it.",
+                "name and options. Correct it.",
                 field=field,
             )
     found = [c for c in found if c.name == "dense"] + [c for c in found if c.name != "dense"]

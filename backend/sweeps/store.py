@@ -24,16 +24,17 @@ FORMAT = 1
 APPLICATION = 0x4B565357  # "KVSW" in the file's head: it is ours
 WAIT_SECONDS = 60.0  # for another process's transaction
 
-_TABLES = f"""
-CREATE TABLE rows ({", ".join(f"{name} {sql_type(name)}" for name in COLUMNS)}, PRIMARY KEY (key)) WITHOUT
-ROWID; CREATE TABLE memos (unit TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE runs (began TEXT NOT NULL, name TEXT NOT NULL, sweep TEXT NOT NULL, facts TEXT NOT NULL);
-"""
-_FINAL = "".join(
-    f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
-    f"BEGIN SELECT RAISE(ABORT, 'rows of a sweep are final'); END;\n"
-    for table in ("rows", "memos", "runs")
-    for verb in ("UPDATE", "DELETE")
+_COLUMNS = ", ".join(f"{name} {sql_type(name)}" for name in COLUMNS)
+_TABLES = (
+    f"CREATE TABLE rows ({_COLUMNS}, PRIMARY KEY (key)) WITHOUT ROWID",
+    "CREATE TABLE memos (unit TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE runs (began TEXT NOT NULL, name TEXT NOT NULL, sweep TEXT NOT NULL, facts TEXT NOT NULL)",
+    *(
+        f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
+        "BEGIN SELECT RAISE(ABORT, 'rows of a sweep are final'); END"
+        for table in ("rows", "memos", "runs")
+        for verb in ("UPDATE", "DELETE")
+    ),
 )
 
 
@@ -47,19 +48,18 @@ class SweepStore:
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
+        try:
+            self.connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
+        except sqlite3.OperationalError as error:
+            raise self._failed("opened", error) from None
         try:
             self._open()
-        except sqlite3.DatabaseError as error:
+        except BaseException as error:
             self.connection.close()
             if isinstance(error, sqlite3.OperationalError):
-                raise RecordError(
-                    f"{self.path.name} cannot be opened: {error}. Choose another file with --out.",
-                    field="out",
-                ) from None
-            raise self._refusal() from None
-        except RecordError:
-            self.connection.close()
+                raise self._failed("opened", error) from None
+            if isinstance(error, sqlite3.DatabaseError):
+                raise self._refusal() from None
             raise
 
     def _open(self) -> None:
@@ -73,8 +73,7 @@ class SweepStore:
         if tables and format != FORMAT:
             raise RecordError(
                 f"{self.path.name} has format {format}; this version reads format {FORMAT}. Choose another "
-                "file "
-                "with --out.",
+                "file with --out.",
                 field="out",
             )
         ask("PRAGMA journal_mode=WAL")
@@ -88,15 +87,19 @@ class SweepStore:
         ask("BEGIN IMMEDIATE")
         try:
             if not ask("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                for statement in (*_TABLES.split(";\n"), *_FINAL.split("END;\n")):
-                    if statement.strip():
-                        ask(statement + ("END" if "TRIGGER" in statement else ""))
+                for statement in _TABLES:
+                    ask(statement)
                 ask(f"PRAGMA application_id={APPLICATION}")
                 ask(f"PRAGMA user_version={FORMAT}")
             ask("COMMIT")
         except BaseException:
             ask("ROLLBACK")
             raise
+
+    def _failed(self, verb: str, error: sqlite3.Error) -> RecordError:
+        return RecordError(
+            f"{self.path.name} cannot be {verb}: {error}. Choose another file with --out.", field="out"
+        )
 
     def _refusal(self) -> RecordError:
         return RecordError(
@@ -142,9 +145,11 @@ class SweepStore:
             if done.memo_text is not None:
                 ask("INSERT OR IGNORE INTO memos VALUES (?, ?)", (done.unit, done.memo_text))
             ask("COMMIT")
-        except BaseException:
+        except BaseException as error:
             if self.connection.in_transaction:
                 ask("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):  # a full disk, a file that is locked for too long
+                raise self._failed("written", error) from None
             raise
         return new
 
@@ -164,6 +169,4 @@ class SweepStore:
         try:
             yield from self.connection.execute(query, tuple(values))
         except sqlite3.DatabaseError as error:
-            raise RecordError(
-                f"{self.path.name} cannot be read: {error}. Choose another file with --out.", field="out"
-            ) from None
+            raise self._failed("read", error) from None

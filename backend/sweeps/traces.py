@@ -71,8 +71,8 @@ def read_trace(path: Path, max_new_tokens: int = 256) -> tuple[Pipeline, list[Tr
         if [call.agent for call in calls] != names:
             raise PromptError(
                 f"{calls[0].where}: the agents of this request are {', '.join(c.agent for c in calls)}, but "
-                "those of "
-                f"the first are {', '.join(names)}. Put requests of other agents into a file of their own.",
+                f"those of the first are {', '.join(names)}. Put requests of other agents into a file of "
+                "their own.",
                 field="trace",
             )
         mine = [_template(calls, place) for place in range(len(calls))]
@@ -82,10 +82,8 @@ def read_trace(path: Path, max_new_tokens: int = 256) -> tuple[Pipeline, list[Tr
                 at = next((i for i, (a, b) in enumerate(zip(template, wanted, strict=False)) if a != b), 0)
                 raise PromptError(
                     f"{call.where}: apart from what it copies, {show(call.agent)}'s prompt is not that of "
-                    "the first "
-                    f"request; they part at {show(template[at : at + 60])}. Give the question, or put it "
-                    "into another "
-                    "file.",
+                    f"the first request; they part at {show(template[at : at + 60])}. Give the question, or "
+                    "put it into another file.",
                     field="trace",
                 )
         recorded = {n: call.response for n, call in enumerate(calls, 1) if call.response}
@@ -120,8 +118,7 @@ def _calls(text: str, file: str) -> dict[str, list[_Call]]:
         if not texts["question"].strip() or (calls and texts["question"] != calls[0].question):
             raise PromptError(
                 f"{where}: the question is {show(texts['question'])}; the first call of a request has to "
-                "give it, and "
-                "the others the same or none. Correct it.",
+                "give it, and the others the same or none. Correct it.",
                 field="trace",
             )
         calls.append(_Call(where, str(row["agent"]), texts["prompt"], texts["question"], texts["response"]))
@@ -144,8 +141,7 @@ def _template(calls: list[_Call], place: int) -> str:
         if times > 1:
             raise PromptError(
                 f"{call.where}: {show(text)} stands {times} times in the prompt, so its place is not known. "
-                "Shorten "
-                "the prompt to one copy.",
+                "Shorten the prompt to one copy.",
                 field="trace",
             )
         cut: list[tuple[str, str]] = []

@@ -20,7 +20,7 @@ from backend.records import MethodChoice, RunRequest
 from backend.sweeps.grid import shards_of
 from backend.sweeps.rows import Row
 from backend.sweeps.run import Count, SweepDone, run_sweep
-from backend.sweeps.runner import ModelRunner
+from backend.sweeps.runner import ModelRunner, pipeline_rows
 from backend.sweeps.spec import Sweep, parse_sweep
 from backend.sweeps.store import SweepStore
 from backend.sweeps.traces import TraceSession, read_trace
@@ -183,6 +183,26 @@ def test_the_command(
     assert [x["method"] for x in report["lines"]] == ["dense", "naive"]
     assert report["lines"][1]["mcnemar"] is not None
     assert (folder / "s.csv").read_text(encoding="utf-8").count("tiny.yaml") == 4
+
+
+def test_stopping_from_the_keyboard_keeps_what_was_finished(
+    folder: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: tiny_model)
+    calls = iter([pipeline_rows])
+
+    def once(*arguments: Any) -> Any:
+        if (rows := next(calls, None)) is None:
+            raise KeyboardInterrupt
+        return rows(*arguments)
+
+    monkeypatch.setattr("backend.sweeps.runner.pipeline_rows", once)
+    file, out = folder / "s.yaml", folder / "s.sqlite"
+    file.write_text("name: s\ntasks: [tiny.yaml]\nmethods: [naive]\nproblems: 2\n", encoding="utf-8")
+    assert main(["sweep", str(file), "--out", str(out)]) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
+    with SweepStore(out) as store:
+        assert len(store.keys()) == 2
 
 
 @pytest.mark.parametrize(
