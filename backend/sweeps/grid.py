@@ -85,7 +85,12 @@ class Shard:
     @property
     def size(self) -> int:
         """Measured problems."""
-        return len(self.requests or self.problems) - self.warmup
+        return len(self.sent) - self.warmup
+
+    @property
+    def sent(self) -> tuple[Request | JudgeProblem, ...]:
+        """Requests or problems, warm-up first."""
+        return (*self.requests, *self.problems)
 
     @property
     def orders(self) -> tuple[Order | None, ...]:
@@ -98,7 +103,7 @@ class Shard:
         running = hashlib.sha256(_text([ROW_VERSION, self._facts()]).encode())
         methods = [(m.label, _text([m.name, asdict(make_options(m.name, m.options))])) for m in self.methods]
         found: list[list[Slot]] = []
-        for place, item in enumerate(self.requests or self.problems):
+        for place, item in enumerate(self.sent):
             running.update(_text(_content(item)).encode())
             if place < self.warmup:
                 continue

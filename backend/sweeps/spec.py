@@ -389,8 +389,8 @@ def _method_grid(row: Mapping[str, Any], field: str) -> list[MethodChoice]:
     if label is not None and not isinstance(label, str):
         raise OptionError(f"The label is {show(label)}, which is not text. Quote it.", field=f"{field}.label")
     found = []
-    for values in product(*axes.values()):
-        options = dict(zip(axes, values, strict=True))
+    for combination in product(*axes.values()):
+        options = dict(zip(axes, combination, strict=True))
         said = options if label is None else {k: v for k, v in options.items() if len(axes[k]) > 1}
         words = "+".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in said.items())
         called = (label or name) + (f"{':' if label is None else ' '}{words}" if words else "")
