@@ -26,7 +26,7 @@ from backend.sweeps.store import SweepStore
 
 SWEEP = """
 name: fake
-tasks: [math-2]
+tasks: [{pipeline: math-2, data: questions.jsonl, format: gsm8k}]
 seeds: [0, 1]
 methods: [dense, naive, kvcomm, "kvcomm:gamma=0.5"]
 problems: 250
@@ -79,7 +79,7 @@ def child(path: Path, pipe: int) -> None:
     runner.started = lambda _: void(os.write(pipe, b"s"))
     runner.finished = lambda _: void(os.write(pipe, b"f"))
     with SweepStore(path) as store:
-        for _ in run_sweep(parse_sweep(SWEEP), store, runner):
+        for _ in run_sweep(parse_sweep(SWEEP, folder=path.parent), store, runner):
             pass
 
 
@@ -112,4 +112,6 @@ def attempt(path: Path, stop_after: int | None) -> dict[str, Any]:
 
 if __name__ == "__main__":
     file, rng = Path(sys.argv[1]), random.Random(int(sys.argv[2]))
+    lines = (json.dumps({"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"}) for n in range(250))
+    (file.parent / "questions.jsonl").write_text("\n".join(lines), encoding="utf-8")
     print(json.dumps([*(attempt(file, rng.randint(20, 200)) for _ in range(3)), attempt(file, None)]))

@@ -123,7 +123,7 @@ def _nq(row: Mapping[str, Any]) -> Problem:
 FORMATS: dict[str, Format] = {
     "gsm8k": Format(_gsm8k, "number", '{"question": "...", "answer": "... #### 18"}'),
     "mmlu": Format(_mmlu, "choice", '{"question": "...", "choices": ["..", "..", "..", ".."], "answer": 0}'),
-    "humaneval": Format(_humaneval, "code", '{"prompt": "...", "test": "...", "entry_point": "..."}'),
+    "humaneval": Format(_humaneval, "code", '{"prompt": "...", "test": "...", "entry_point": "f"}'),
     "math500": Format(_math, "math", '{"problem": "...", "answer": "..."}'),
     "aime": Format(_aime, "number", '{"problem": "...", "answer": "204"}'),
     "hotpotqa": Format(

@@ -140,10 +140,13 @@ class SweepStore:
         try:
             before = self.connection.total_changes
             for row in done.rows:
-                ask(f"INSERT OR IGNORE INTO rows VALUES ({marks})", row.values)
+                ask(f"INSERT INTO rows VALUES ({marks}) ON CONFLICT (key) DO NOTHING", row.values)
             new = self.connection.total_changes - before
             if done.memo_text is not None:
-                ask("INSERT OR IGNORE INTO memos VALUES (?, ?)", (done.unit, done.memo_text))
+                ask(
+                    "INSERT INTO memos VALUES (?, ?) ON CONFLICT (unit) DO NOTHING",
+                    (done.unit, done.memo_text),
+                )
             ask("COMMIT")
         except BaseException as error:
             if self.connection.in_transaction:

@@ -259,18 +259,18 @@ def test_times_for_people() -> None:
 def test_an_export_has_todays_labels(tmp_path: Path) -> None:
     with SweepStore(tmp_path / "a.sqlite") as store:
         finish(parse_sweep(SMALL), store)
-        done = finish(parse_sweep(SMALL.replace("naive", "naive@=copied, 100%")), store)
+        done = finish(parse_sweep(SMALL.replace("naive", "naive@=copied 100%")), store)
     export(done.rows, tmp_path / "a.csv", "csv")
     with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file))
     assert tuple(found[0]) == COLUMNS
-    assert [r["method"] for r in found[:4]] == ["dense", "=copied, 100%"] * 2
+    assert [r["method"] for r in found[:4]] == ["dense", "=copied 100%"] * 2
     assert [r["problem"] for r in found] == [str(n) for n in range(1, 6) for _ in range(2)]
     parquet = pytest.importorskip("pyarrow.parquet")
     export(done.rows, tmp_path / "a.parquet", "parquet")
     table = parquet.read_table(tmp_path / "a.parquet")
     assert tuple(table.column_names) == COLUMNS
-    assert table.to_pylist()[1]["method"] == "=copied, 100%"
+    assert table.to_pylist()[1]["method"] == "=copied 100%"
     assert table.schema.field("selection_right").type == "bool"
     assert table.column("correct").to_pylist() == [True] * 10
 
