@@ -288,6 +288,9 @@ def test_the_longer_of_two_texts_is_found_first(tmp_path: Path) -> None:
     assert read_trace(path)[0].agents[1].template == "A wrote: {agent_1_current}. Now: {user_question}"
 
 
+JUDGE = traced(2, "c?", "x2")[1]
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
@@ -298,7 +301,7 @@ def test_the_longer_of_two_texts_is_found_first(tmp_path: Path) -> None:
         ([call("A", "x? x?", question="x?")], "'x\\?' stands 2 times"),
         ([call("A", "{user_question}, y", question="x?")], "placeholder's name in braces"),
         (traced(1, "a?", "b") + traced(2, "c?", "d")[:1], "line 3: the agents of this request are Solver"),
-        ([*traced(1, "a?", "x1"), call("Solver", "Work: c?", "x2", 2, question="c?"), traced(2, "c?", "x2")[1]],
+        ([*traced(1, "a?", "x1"), call("Solver", "Work: c?", "x2", 2, question="c?"), JUDGE],
          "line 3: apart from what it copies.*they part at 'Work"),
     ],
 )  # fmt: skip
