@@ -15,9 +15,12 @@ from tiny import QUESTIONS
 
 from backend.errors import RunCancelled
 from backend.events import RunDone
+from backend.judge_lab import JudgeLab
+from backend.judged import JudgeProblem
 from backend.model import LoadedModel
-from backend.records import MethodChoice, RunRequest
+from backend.records import MethodChoice, RunRecord, RunRequest
 from backend.sweeps.grid import shards_of
+from backend.sweeps.problems import Request
 from backend.sweeps.rows import Row
 from backend.sweeps.run import Count, SweepDone, run_sweep
 from backend.sweeps.runner import ModelRunner, pipeline_rows
@@ -76,18 +79,42 @@ def near(a: list[Row], b: list[Row]) -> None:
         assert replace(x, **blank) == replace(y, **blank)
 
 
-def test_a_sweep_that_goes_on_has_the_rows_of_one_in_one_go(folder: Path, tiny_model: LoadedModel) -> None:
-    whole = finish(sweep_of(folder, "warmup: 1"), folder / "a.sqlite", tiny_model)
+def test_a_sweep_that_goes_on_has_the_rows_of_one_in_one_go(
+    folder: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def counted(record: RunRecord, request: Request, *rest: Any) -> Any:
+        ran.append(request.values["user_question"])
+        return pipeline_rows(record, request, *rest)
+
+    monkeypatch.setattr("backend.sweeps.runner.pipeline_rows", counted)
+    methods = "[dense, naive, 'kvcomm:gamma=1']"
+    whole = finish(sweep_of(folder, "", methods, 4), folder / "a.sqlite", tiny_model)
     assert [(r.problem, r.method) for r in whole] == [
-        (n, m) for n in (1, 2, 3) for m in ("dense", "naive", "kvcomm")
+        (n, m) for n in (1, 2, 3, 4) for m in ("dense", "naive", "kvcomm:gamma=1")
     ]
     assert all(r.as_dense and r.reused_tokens == 0 and r.kl_first == 0 for r in whole if r.method == "dense")
     assert all(r.reused_tokens > 0 for r in whole if r.method == "naive")
+    assert whole[2].reused_tokens == 0 < whole[-1].reused_tokens, "the last one reuses what the pools hold"
     assert all(r.correct is (r.answer == "1") for r in whole)
-    assert whole[0].request == QUESTIONS[1], "the first one only fills the pools"
     assert json.loads(whole[0].body)["outcomes"][0]["agent"] == 1
-    finish(sweep_of(folder, "warmup: 1", "[dense, naive]", 1), folder / "b.sqlite", tiny_model)
-    near(finish(sweep_of(folder, "warmup: 1"), folder / "b.sqlite", tiny_model), whole)
+    assert ran == list(QUESTIONS[:4])
+    ran.clear()
+    for problems in (3, 4, 4):
+        rows = finish(sweep_of(folder, "", methods, problems), folder / "b.sqlite", tiny_model)
+    assert ran == list(QUESTIONS[:4]), "nothing runs twice"
+    near(rows, whole)
+    ran.clear()
+    with_more = finish(
+        sweep_of(folder, "", "[dense, naive, prefix, 'kvcomm:gamma=1']", 4), folder / "b.sqlite", tiny_model
+    )
+    assert [r for r in with_more if r.method != "prefix"] == rows, "rows that were there stay as they are"
+
+
+def test_a_warm_up_leaves_no_row(folder: Path, tiny_model: LoadedModel) -> None:
+    [only] = finish(sweep_of(folder, "warmup: 1", "[dense]", 1), folder / "a.sqlite", tiny_model)
+    assert only.request == QUESTIONS[1]
 
 
 def test_a_cancelled_sweep_keeps_what_was_finished(folder: Path, tiny_model: LoadedModel) -> None:
@@ -107,16 +134,32 @@ def test_free_mode_has_no_fidelity(folder: Path, tiny_model: LoadedModel) -> Non
     assert all(r.kl_first is None and r.near_tie is None for r in rows)
 
 
-def test_a_judge_goes_on_with_the_candidates_it_had(tmp_path: Path, tiny_model: LoadedModel) -> None:
+def test_a_judge_goes_on_with_the_candidates_it_had(
+    tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[int] = []
+    judge = JudgeLab.judged
+
+    def counted(lab: JudgeLab, problem: JudgeProblem, *rest: Any) -> Any:
+        judged.append(problem.number)
+        return judge(lab, problem, *rest)
+
+    monkeypatch.setattr(JudgeLab, "judged", counted)
     text = "tasks: [{judge: {candidates: 2, answer_tokens: 4, max_new_tokens: 4, temperature: 1}}]"
     path = tmp_path / "a.sqlite"
-    first = finish(sweep_of(tmp_path, text, "[dense]", 1), path, tiny_model)
+    first = finish(sweep_of(tmp_path, text, "[dense, naive]", 1), path, tiny_model)
     rows = finish(sweep_of(tmp_path, text, "[dense, naive]", 2), path, tiny_model)
+    assert judged == [1, 2]
     assert len(rows) == 2 * 2 * 2
-    assert [r for r in rows if r.problem == 1 and r.method == "dense"] == first
+    assert [r for r in rows if r.problem == 1] == first
     assert {r.judge_order for r in rows} == {"identity", "shuffle 0"}
     assert all(r.blocks == 2 and r.agents == 1 for r in rows)
     near(finish(sweep_of(tmp_path, text, "[dense, naive]", 2), tmp_path / "b.sqlite", tiny_model), rows)
+    # another method reads the candidates that were kept, whatever the agents would write now
+    monkeypatch.setattr(JudgeLab, "_write", lambda *_: pytest.fail("the candidates are known"))
+    more = finish(sweep_of(tmp_path, text, "[dense, naive, slotaligned]", 2), path, tiny_model)
+    assert [r for r in more if r.method != "slotaligned"] == rows
+    assert len(more) == 12
 
 
 def test_a_trace_is_replayed_on_what_was_recorded(tmp_path: Path, tiny_model: LoadedModel) -> None:
