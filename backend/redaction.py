@@ -35,8 +35,7 @@ class Discreet(logging.Filter):
         """Change the record; it always passes."""
         record.msg, record.args = redact(record.getMessage()), None
         if record.exc_info and record.exc_info[1] is not None:
-            record.exc_text = places(record.exc_info[1])
-            record.exc_info = None
+            record.exc_text = places(record.exc_info[1])  # which formatters take instead of their own
         return True
 
 
