@@ -19,7 +19,7 @@ REQUIREMENTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test lint format picture clean FORCE
+.PHONY: help lab test lint format picture soak fuzz clean FORCE
 
 help:
 	@echo "make lab      install, then serve the lab at http://$(HOST):$(PORT)"
@@ -27,6 +27,8 @@ help:
 	@echo "make lint     ruff, mypy, import contracts"
 	@echo "make format   let ruff rewrite the code"
 	@echo "make picture  renew docs/images/lab.png from the running page"
+	@echo "make soak     100 simulated visitors for 10 minutes; report in build/soak.json"
+	@echo "make fuzz     5,000 malformed calls and files; report in build/fuzz.json"
 	@echo "make clean    remove the environment and all caches"
 
 lab: $(VENV)/.lab-stamp
@@ -53,6 +55,14 @@ format: $(VENV)/.test-stamp
 picture: $(VENV)/.test-stamp
 	@scripts/install-chromium.sh
 	$(BIN)/python scripts/screenshot.py docs/images/lab.png $(ARGS)
+
+soak: $(VENV)/.test-stamp
+	@mkdir -p build
+	$(BIN)/python benchmarks/soak.py --json build/soak.json $(ARGS)
+
+fuzz: $(VENV)/.test-stamp
+	@mkdir -p build
+	$(BIN)/python benchmarks/fuzz.py --json build/fuzz.json $(ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

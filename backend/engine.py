@@ -64,11 +64,15 @@ class Decoded:
 
 
 class Engine:
-    """Forwards, assembles and decodes on one model. Counts the tokens it forwards, layer by layer."""
+    """Forwards, assembles and decodes on one model. Counts the tokens it forwards, layer by layer.
+
+    ``one_by_one``: rows are forwarded one after the other and not as one batch, in less memory.
+    """
 
     def __init__(self, model: LoadedModel) -> None:
         self.model = model
         self.token_layers = 0
+        self.one_by_one = False
 
     @property
     def forwarded_tokens(self) -> int:
@@ -563,6 +567,8 @@ class Engine:
 
         The caches are copied, so decoding from them afterwards is not disturbed. Rows must be equally long.
         """
+        if self.one_by_one and len(prefills) > 1:
+            return torch.cat([self.teacher_force([prefill], ids) for prefill in prefills])
         first = torch.stack([p.logits for p in prefills])[:, None]
         if not ids:
             return first

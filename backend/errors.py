@@ -8,6 +8,8 @@
     ├── ModelError                a model cannot be loaded or run
     │   └── NotRelocatableError   its keys cannot be moved to another position
     ├── BudgetError               a run would need more tokens or bytes than allowed
+    │   └── MemoryFullError       the machine's memory ran out, although less was estimated
+    ├── RateError                 more requests within a minute than one visitor may send
     ├── RecordError               a saved record cannot be read
     └── RunCancelled              the person asked to stop
 
@@ -50,6 +52,23 @@ class NotRelocatableError(ModelError):
 
 class BudgetError(LabError):
     """A run would need more tokens or bytes than allowed."""
+
+
+class MemoryFullError(BudgetError):
+    """The machine's memory ran out, although less was estimated; the session was emptied and goes on."""
+
+
+class RateError(LabError):
+    """More requests within a minute than one visitor may send.
+
+    Args:
+        message: as in :class:`LabError`.
+        seconds: until the next one is let through.
+    """
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class RecordError(LabError):

@@ -18,6 +18,7 @@ from backend.kv import KVCache
 from backend.links import Links, apply_links, find_links
 from backend.prompts import Pipeline
 from backend.records import Certificate, LayerCertificate, ModelInfo
+from backend.redaction import redact
 from backend.rope import LayerRotation, Rotation, rotate_layer
 from backend.tokens import Tokens
 
@@ -131,7 +132,7 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
                 field="model.name",
             )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         module = AutoModelForCausalLM.from_pretrained(
             source,
             dtype=DTYPES[kind],  # attention: sdpa where the architecture has it, else eager
@@ -155,7 +156,7 @@ def _exists(path: Path) -> bool:
 
 
 def _loading_failed(name: str, local: bool, error: Exception) -> str:
-    detail = " ".join(str(error).split())[:200]
+    detail = redact(" ".join(str(error).split()))[:200]
     if local:
         return (
             f"The model folder {name!r} cannot be loaded ({type(error).__name__}: {detail}). It must hold "

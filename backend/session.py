@@ -28,6 +28,7 @@ from backend.events import AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.flow import Flow, see_offsets
 from backend.interventions import slots_only
 from backend.judged import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
+from backend.limits import ALONE, Limits, Rate
 from backend.measured import (
     AnchorCost,
     AnchorCostRequest,
@@ -41,6 +42,7 @@ from backend.measured import (
     Replay,
     TokenOverlap,
 )
+from backend.memory import Memory, free_bytes, surviving
 from backend.methods.base import Arrived, Clock, Finished, Options, Prefilled
 from backend.methods.dense import dense_plan
 from backend.methods.guarded import GuardedMethod, check_gate
@@ -69,8 +71,12 @@ from backend.store import Observation, ObservationLog, PromptInContext
 from backend.streams import Lane, Past, Row, Stream, flows_of, stream_key
 from backend.tools.registry import get_tool
 
-MAX_METHODS = 12
 WARM_BATCH = 8  # requests that a pinned warm-up decodes together
+SMALLER = (
+    "Memory ran out at first, so the methods decoded one after the other and not as one batch. Their times "
+    "are not those of a batch."
+)
+AGAIN = Progress("Memory ran out. Trying once more in smaller pieces", 0, 1)
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,8 @@ class LabSession:
         domain: trust domain; a fresh one when absent.
         budget_bytes: how much the logs of this session may hold.
         others: other weights of the model's architecture by the names that agents call them.
+        limits: what may be asked; ``budget_bytes`` stands for its own limit of a visit's memory.
+        memory: the account that this session shares with others; one of its own when absent.
 
     Raises:
         ModelError: the caches of some of ``others`` do not fit the model.
@@ -102,6 +110,8 @@ class LabSession:
         domain: str | None = None,
         budget_bytes: int = 1 << 30,
         others: Mapping[str, LoadedModel] | None = None,
+        limits: Limits = ALONE,
+        memory: Memory | None = None,
     ) -> None:
         self.id = domain or secrets.token_urlsafe(12)
         self.model = model
@@ -111,6 +121,10 @@ class LabSession:
         self.others = {name: Engine(other) for name, other in (others or {}).items()}
         self.budget_bytes = budget_bytes
         self.streams: dict[str, Stream] = {}
+        self.limits, self.rate = limits, Rate(limits.requests_a_minute)
+        self.memory = memory or Memory(free=lambda: free_bytes(model.device))
+        self.held, self.runs, self.used = 0, 0, time.monotonic()
+        self.memory.join(self)
         self._speed: tuple[float, float] | None = None
 
     # -- what a caller asks ---------------------------------------------------------------------
@@ -134,6 +148,17 @@ class LabSession:
             LabError: the request cannot be run; nothing was remembered of it.
             RunCancelled: ``cancel`` was set.
         """
+        self.rate.ask()
+        yield from self._survive(lambda small: self._run(request, cancel, ends, small), AGAIN)
+
+    def _run(
+        self,
+        request: RunRequest,
+        cancel: threading.Event | None,
+        ends: Callable[[Outcome], bool] | None,
+        small: bool,
+    ) -> Generator[Event, None, None]:
+        """See :meth:`run`. ``small``: memory ran out before, so rows go one by one."""
         began = time.perf_counter()
         lanes, values = self._prepare(request)
         prompts: list[Prompt] = []
@@ -207,7 +232,10 @@ class LabSession:
                 offsets=tuple(offsets),
                 pools=pools,
                 wall_ms=(time.perf_counter() - began) * 1e3,
-                notes=notes + weights_notes(request, outcomes, prompts) + unread,
+                notes=notes
+                + weights_notes(request, outcomes, prompts)
+                + unread
+                + ((SMALLER,) if small else ()),
                 tools=tuple(tools),
                 pool_views=views,
                 attention=tuple(attention),
@@ -223,17 +251,29 @@ class LabSession:
         Pinned: only dense runs, all examples as one batch; pools are derived from it. Free: each example runs
         under every method. A cancelled warm-up keeps what was finished.
         """
+        self.rate.ask()
+        yield from self._survive(lambda small: self._warm(request, examples, cancel, small), AGAIN)
+
+    def _warm(
+        self,
+        request: RunRequest,
+        examples: Sequence[Example],
+        cancel: threading.Event | None,
+        small: bool,
+    ) -> Generator[Event, None, None]:
+        """See :meth:`warm_up`. ``small``: no two requests at once."""
         bare = replace(request, probe_offsets=False, probe_attention=False, expected=None)
         if request.mode == "free":
             for number, example in enumerate(examples):
                 yield Progress(
                     f"Warming up with request {number + 1} of {len(examples)}", number, len(examples)
                 )
-                for event in self.run(replace(bare, values=dict(example.values)), cancel=cancel):
+                for event in self._run(replace(bare, values=dict(example.values)), cancel, None, small):
                     assert event is not None
             return
-        for at in range(0, len(examples), WARM_BATCH):
-            part = examples[at : at + WARM_BATCH]
+        batch = 1 if small else WARM_BATCH
+        for at in range(0, len(examples), batch):
+            part = examples[at : at + batch]
             yield Progress(f"Warming up with requests {at + 1} to {at + len(part)}", at, len(examples))
             _stop_if(cancel)
             self._warm_batch(bare, part, cancel)
@@ -246,7 +286,7 @@ class LabSession:
         """
         from backend.probes.proximity import proximity
 
-        yield from proximity(self.model, request)
+        yield from self._study(lambda: proximity(self.model, request))
 
     def offset_study(self, request: OffsetRequest) -> Iterator[Progress | OffsetStudy]:
         """Measure a text's offsets behind several prefixes, in a domain of its own; ends with the record.
@@ -256,7 +296,7 @@ class LabSession:
         """
         from backend.probes.offset_study import offset_study
 
-        yield from offset_study(self.model, request, self.budget_bytes)
+        yield from self._study(lambda: offset_study(self.model, request, self.budget_bytes))
 
     def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
         """Measure error against the share of tokens computed again, under both masks; ends with the record.
@@ -266,7 +306,7 @@ class LabSession:
         """
         from backend.probes.blend_study import blend_study
 
-        yield from blend_study(self.model, request, self.budget_bytes)
+        yield from self._study(lambda: blend_study(self.model, request, self.budget_bytes))
 
     def token_overlap(self, request: OverlapRequest, other: str) -> Iterator[Progress | TokenOverlap]:
         """Measure which candidate tokens this model and other weights would keep; ends with the record.
@@ -284,7 +324,9 @@ class LabSession:
                 "them (kvlab with --weights NAME=MODEL) or name others.",
                 field="overlap.other",
             )
-        yield from token_overlap(self.model, self.others[other].model, request, self.budget_bytes)
+        yield from self._study(
+            lambda: token_overlap(self.model, self.others[other].model, request, self.budget_bytes)
+        )
 
     def anchor_cost(self, request: AnchorCostRequest) -> Iterator[Progress | AnchorCost]:
         """Measure what pools cost by their size, without a request; ends with the record.
@@ -294,7 +336,9 @@ class LabSession:
         """
         from backend.probes.anchor_cost import anchor_cost
 
-        yield from anchor_cost(self.model, request, self.budget_bytes, self.engine.clock())
+        yield from self._study(
+            lambda: anchor_cost(self.model, request, self.budget_bytes, self.engine.clock())
+        )
 
     def write_candidates(
         self, request: JudgeRequest, *, cancel: threading.Event | None = None
@@ -306,7 +350,7 @@ class LabSession:
         """
         from backend.judge_live import write
 
-        yield from write(self.model, request, cancel)
+        yield from self._study(lambda: write(self.model, request, cancel))
 
     def judge_problems(
         self, request: JudgeRequest, *, cancel: threading.Event | None = None
@@ -318,7 +362,7 @@ class LabSession:
         """
         from backend.judge_live import judge
 
-        yield from judge(self.model, request, self.budget_bytes, cancel)
+        yield from self._study(lambda: judge(self.model, request, self.budget_bytes, cancel))
 
     def replay(
         self, request: RunRequest, last: int = 20, *, cancel: threading.Event | None = None
@@ -343,7 +387,7 @@ class LabSession:
         check_replay(request, choices, stream, last)
         assert stream is not None
         engines = {agent: self._at(request, agent) for agent in request.pipeline.order}
-        yield from replay(stream, request, choices, self.engine, engines, last, cancel)
+        yield from self._study(lambda: replay(stream, request, choices, self.engine, engines, last, cancel))
 
     def estimate(self, request: RunRequest, count: int = 1) -> Estimate:
         """Rough cost from this machine's measured speed: of one request, or of warming up with ``count`` > 1.
@@ -361,6 +405,9 @@ class LabSession:
             length = self.model.count_tokens(request.pipeline, agent, values) + answer * readers
             prompt_tokens += length
             longest = max(longest, length)
+        self.limits.check(
+            prompt_tokens * len(request.methods), len(request.pipeline.order), len(request.methods)
+        )
         # A pinned warm-up runs dense only, and decodes its requests in batches.
         batched = count > 1 and request.mode == "pinned"
         methods = 1 if batched else len(request.methods)
@@ -392,6 +439,43 @@ class LabSession:
     def forget(self) -> None:
         """Drop every log and pool."""
         self.streams.clear()
+        self.held = 0
+
+    def _survive(
+        self, attempt: Callable[[bool], Generator[Any, None, None]], again: Progress | None = None
+    ) -> Generator[Any, None, None]:
+        """Work within the account of memory; see :func:`backend.memory.surviving`."""
+        every = (self.engine, *self.others.values())
+
+        def sized(small: bool) -> Generator[Any, None, None]:
+            for engine in every:
+                engine.one_by_one = small
+            yield from attempt(small)
+
+        with self.memory.running(self):
+            try:
+                yield from surviving(sized, self._free, again)
+            finally:
+                for engine in every:
+                    engine.one_by_one = False
+                self.held, self.used = self.bytes, time.monotonic()
+
+    def _study(self, work: Callable[[], Iterator[Any]]) -> Generator[Any, None, None]:
+        """A measurement: one request of the visitor, and told when memory runs out."""
+
+        def attempt(small: bool) -> Generator[Any, None, None]:
+            yield from work()
+
+        self.rate.ask()
+        yield from self._survive(attempt)
+
+    def _free(self, last: bool) -> None:
+        """Free what can be computed again: other sessions' idle pools, past prompts, and in the end all."""
+        self.memory.empty(self)
+        for stream in self.streams.values():
+            stream.log.prefixes.shrink(0)
+        if last:
+            self.forget()
 
     @property
     def bytes(self) -> int:
@@ -400,7 +484,7 @@ class LabSession:
 
     # -- the parts of a run ---------------------------------------------------------------------
 
-    def _prepare(self, request: RunRequest) -> tuple[list[Lane], dict[str, str]]:
+    def _prepare(self, request: RunRequest, rows: int = 1) -> tuple[list[Lane], dict[str, str]]:
         """Check everything that can be checked before the model works, and lay out the lanes, dense first."""
         values = request.pipeline.check_values(request.values)
         _check_decoding(request.decoding)
@@ -410,7 +494,7 @@ class LabSession:
         for agent in request.pipeline.order:
             length = self.model.count_tokens(request.pipeline, agent, values)
             self._at(request, agent).check_room(length, self._limit(request, agent), agent)
-        self._check_budget(request, values, len(chosen))
+        self._check_budget(request, values, len(chosen), rows)
         lanes: list[Lane] = []
         flows: dict[int, Flow] = {}
         for choice, options in chosen:
@@ -426,12 +510,7 @@ class LabSession:
         """The request's methods with their options, checked; dense first."""
         choices = [c for c in request.methods if c.name != "dense"]
         dense = next((c for c in request.methods if c.name == "dense"), MethodChoice("dense"))
-        if len(choices) + 1 > MAX_METHODS:
-            raise OptionError(
-                f"{len(choices) + 1} methods were chosen; at most {MAX_METHODS} run side by side. "
-                "Remove some.",
-                field="methods",
-            )
+        self.limits.check(0, 0, len(choices) + 1)
         labels = [c.label for c in (dense, *choices)]
         for label in labels:
             if labels.count(label) > 1:
@@ -450,23 +529,31 @@ class LabSession:
             found.append((choice, options))
         return found
 
-    def _check_budget(self, request: RunRequest, values: dict[str, str], methods: int) -> None:
-        """Refuse a request whose own KV is over the budget: bases and offsets of every prompt, kept once
-        (pinned) or per method (free), beside one cache per method."""
-        most = 0
-        for agent in request.pipeline.order:
-            read = sum(self._limit(request, p) for p, reader in request.pipeline.edges if reader == agent)
-            most += self.model.count_tokens(request.pipeline, agent, values) + read
-        kept = 3 * most * (methods if request.mode == "free" else 1)
-        needed = (kept + most * methods) * self.model.info.kv_bytes_per_token
+    def _check_budget(self, request: RunRequest, values: dict[str, str], methods: int, rows: int = 1) -> None:
+        """Refuse a request that is over the limits, or whose own KV is over the budget: bases and offsets of
+        every prompt, kept once (pinned) or per method (free), beside one cache per method. Then make room for
+        ``rows`` such requests at once."""
+        most = sum(self._tokens(request, agent, values) for agent in request.pipeline.order)
+        self.limits.check(most * methods, len(request.pipeline.order), methods)
+        each = self.model.info.kv_bytes_per_token
+        kept = 3 * most * (methods if request.mode == "free" else 1) * each
+        needed = kept + most * methods * each
         if needed > self.budget_bytes:
             raise BudgetError(
                 f"This request may need {needed / 2**20:,.0f} MiB of KV cache ({most:,} prompt tokens, "
-                f"{methods} methods, {self.model.info.kv_bytes_per_token / 1024:.0f} KiB a token); this lab "
+                f"{methods} methods, {each / 1024:.0f} KiB a token); this lab "
                 f"allows {self.budget_bytes / 2**20:,.0f} MiB. Shorten the texts, choose fewer methods or "
                 "fewer new tokens, or serve with a larger --budget-mb.",
                 field="methods",
             )
+        self.memory.make_room(self, min(self.held + kept, self.budget_bytes), most * methods * each * rows)
+
+    def _tokens(self, request: RunRequest, agent: int, values: Mapping[str, str]) -> int:
+        """The most tokens that an agent's prompt can have: its own now, and the answers that it reads."""
+        answers = [
+            self._limit(request, writer) for writer, reader in request.pipeline.edges if reader == agent
+        ]
+        return self.model.count_tokens(request.pipeline, agent, values) + sum(answers)
 
     def _stream(self, key: str) -> Stream:
         """The stream of a key, a new one if need be; the last one used stands last."""
@@ -547,6 +634,15 @@ class LabSession:
     def _decode(
         self, rows: list[Row], request: RunRequest, cancel: threading.Event | None, done: int, total: int
     ) -> Generator[Event, None, float]:
+        """Let every row answer, as one batch unless memory ran out; ms that it took."""
+        spent = 0.0
+        for part in [[row] for row in rows] if self.engine.one_by_one else [rows]:
+            spent += yield from self._decode_batch(part, request, cancel)
+        return spent
+
+    def _decode_batch(
+        self, rows: list[Row], request: RunRequest, cancel: threading.Event | None
+    ) -> Generator[Event, None, float]:
         agent = rows[0].context.prompt.agent
         decoding = replace(request.decoding, max_new_tokens=self._limit(request, agent))
         for row in rows:
@@ -610,7 +706,7 @@ class LabSession:
     ) -> None:
         """Dense over several requests at once, into the pinned stream's history."""
         lanes, _ = self._prepare(
-            replace(request, values=dict(examples[0].values), methods=(MethodChoice("dense"),))
+            replace(request, values=dict(examples[0].values), methods=(MethodChoice("dense"),)), len(examples)
         )
         stream = lanes[0].stream
         flows = [self._flow(request, stream) for _ in examples]

@@ -15,9 +15,9 @@ from backend.measured import COST_LIMITS, AnchorCost, AnchorCostRequest
 from lab_app import html, text
 from lab_app.figure_view import payload
 from lab_app.form import Problem, Problems
+from lab_app.line import waiting
 from lab_app.sessions import Lab, Visit
 from viz.anchor_cost import views
-from viz.words import plural
 
 LOG = logging.getLogger("lab_app")
 REDRAW_SECONDS = 0.2
@@ -87,9 +87,8 @@ def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
     try:
         request = read(asked)
         yield told(None) | {"cost_status": html.status("Starting", "measuring", 0, 1)}
-        with lab.in_line() as wait:
-            while before := wait(0.3):
-                said = text.WAITING.format(before=plural(before, "run"))
+        with lab.in_line() as place:
+            for said in waiting(place):
                 yield {"cost_status": html.status(said, "busy")}
             yield from _stream(visit, request)
     except LabError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,28 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from backend.gallery import GALLERY
+from backend.limits import Limits
+from backend.redaction import keep_log_discreet
 from lab_app import text, web
+from lab_app.doors import Doors, check_frame_ancestors
 from lab_app.gallery import read_gallery
 from lab_app.handlers import Handlers
 from lab_app.index_cache import KeptIndex
+from lab_app.offline import go_offline, is_local
 from lab_app.operations import Operations, until_asked_to_stop
 from lab_app.operations import routes as operation_routes
 from lab_app.page import build_page
 from lab_app.pages import build_pages, navigation
-from lab_app.sessions import Engine, Lab, Model
+from lab_app.quick import QuickBlocks
+from lab_app.sessions import Engine, Lab, Model, keep_swept
 from lab_app.theme import theme
 from lab_app.wiring import Wiring
 
 LOG = logging.getLogger("lab_app")
 FIRST_PRESET = "math-3"
 FIRST_RUN = Path(__file__).resolve().parents[1] / "presets" / "first_run.kvrun"
-MAX_UPLOAD = "64mb"
-QUEUE_LENGTH = 48
+MAX_UPLOAD = "32mb"
+QUEUE_LENGTH = 256
 
 
 def engine_session(model: Model) -> Engine:
@@ -47,6 +53,7 @@ def build_app(
     preset: str = FIRST_PRESET,
     weights: Sequence[str] = (),
     operations: Operations | None = None,
+    limits: Limits | None = None,
 ) -> tuple[gr.Blocks, Lab]:
     """The page and the lab behind it.
 
@@ -58,18 +65,24 @@ def build_app(
         preset: the scenario on the bench at first.
         weights: the names of other weights that the engine sessions have, for agents to run on.
         operations: counts what the engine sessions do.
+        limits: of visits; the engine sessions have theirs from ``engine``.
     """
     operations = operations or Operations()
-    lab = Lab(model_loader, operations.counted(engine))
+    lab = Lab(model_loader, operations.counted(engine), limits=limits)
     operations.watch(lab)
     handlers = Handlers(lab, first_run, read_gallery(gallery))
-    with gr.Blocks(
+    with QuickBlocks(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
     ) as blocks:
         page = build_page(preset, tuple(weights), navigation)
         main = Wiring(page, handlers)
         main.connect(blocks, preset)
         build_pages(lab, main)
+
+        def left(request: gr.Request) -> None:
+            lab.leave(str(request.session_hash or ""))
+
+        blocks.unload(left)
     # The browser tells every widget named here how each event stands: by default all outputs, hundreds.
     for event in blocks.fns.values():
         event.show_progress_on = [page["status"]]
@@ -92,8 +105,11 @@ def serve(
     device: str | None = None,
     dtype: str | None = None,
     preset: str = FIRST_PRESET,
-    budget_mb: int = 1024,
+    budget_mb: int | None = None,
     weights: Sequence[tuple[str, str]] = (),
+    limits: Limits | None = None,
+    offline: bool | None = None,
+    frame_ancestors: Sequence[str] = (),
     block: bool = True,
 ) -> tuple[gr.Blocks, str]:
     """Load the model, then serve the page.
@@ -105,8 +121,12 @@ def serve(
         device: ``cpu``, ``cuda`` or ``mps``; the best one when absent.
         dtype: ``fp32``, ``bf16`` or ``fp16``.
         preset: the scenario on the bench at first.
-        budget_mb: MiB of cached KV that each visitor's session may hold.
+        budget_mb: MiB of cached KV that each visitor's session may hold, where it is not as in ``limits``.
         weights: names, and the models whose weights agents may run on under them.
+        limits: what each visitor may ask for, and all together.
+        offline: refuse every connection that leaves this machine; where it is not said, when all models are
+            local.
+        frame_ancestors: pages that may show the lab in a frame.
         block: wait until the server is stopped.
 
     Returns:
@@ -115,6 +135,13 @@ def serve(
     Raises:
         LabError: a model cannot be loaded, or the caches of other weights do not fit it.
     """
+    limits = limits or Limits()
+    if budget_mb is not None:
+        limits = replace(limits, visit_mb=budget_mb)
+    names = (model_name, *(where for _, where in weights))
+    if offline or (offline is None and all(map(is_local, names))):
+        go_offline(host)
+    from backend.memory import Memory, free_bytes
     from backend.model import load_model
     from backend.session import LabSession
 
@@ -122,13 +149,17 @@ def serve(
     others = {name: load_model(where, device=device, dtype=dtype) for name, where in weights}
 
     def engine(loaded: Any) -> Engine:
-        return LabSession(loaded, budget_bytes=budget_mb << 20, others=others)
+        return LabSession(
+            loaded, budget_bytes=limits.visit_bytes, others=others, limits=limits, memory=memory
+        )
 
     loaded: Any = model
+    memory = Memory(limits.total_bytes, lambda: free_bytes(model.device))
     engine(loaded)  # refuses other weights that do not fit now, not at the first visit
     return launch(
-        lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others)
-    )
+        lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others),
+        limits=limits, frame_ancestors=frame_ancestors,
+    )  # fmt: skip
 
 
 def launch(
@@ -142,13 +173,17 @@ def launch(
     first_run: Path | None = FIRST_RUN,
     gallery: Path = GALLERY,
     weights: Sequence[str] = (),
+    limits: Limits | None = None,
+    frame_ancestors: Sequence[str] = (),
 ) -> tuple[gr.Blocks, str]:
     """Serve the page for a model."""
     operations = Operations()
     blocks, lab = build_app(
         model_loader, engine=engine, first_run=first_run, gallery=gallery, preset=preset, weights=weights,
-        operations=operations,
+        operations=operations, limits=limits,
     )  # fmt: skip
+    keep_swept(lab)
+    keep_log_discreet("lab_app")
     routes = [*web.routes(lab), *operation_routes(lab, operations)]
     _, address, _ = blocks.launch(
         server_name=host,
@@ -165,12 +200,21 @@ def launch(
         mcp_server=False,
         enable_monitoring=False,
         max_file_size=MAX_UPLOAD,
-        state_session_capacity=256,
+        state_session_capacity=2 * lab.limits.visits,
+        max_threads=2 * lab.limits.visits + 64,  # everybody may be waiting in line, and click meanwhile
         theme=theme(),
         head=web.HEAD,
         app_kwargs={
             "routes": routes,
-            "middleware": [Middleware(web.ClosedDoors), Middleware(KeptIndex)],
+            "middleware": [
+                Middleware(
+                    Doors,
+                    frame_ancestors=check_frame_ancestors(frame_ancestors),
+                    opened=[route.path_regex for route in routes],
+                    here=lab.back,
+                ),
+                Middleware(KeptIndex),
+            ],
             "docs_url": None,
             "redoc_url": None,
             "openapi_url": None,

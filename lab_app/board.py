@@ -21,7 +21,7 @@ import gradio as gr
 from backend.errors import LabError, RunCancelled
 from lab_app import html, text
 from lab_app.controls import error_slot
-from lab_app.handlers import waiting
+from lab_app.line import waiting
 from lab_app.sessions import Lab, Visit
 from lab_app.wiring import LATEST, QUIET, Wiring
 
@@ -249,8 +249,9 @@ def running(
     cancel = visit.cancel = threading.Event()
     try:
         yield {"run.visible": False, "cancel.visible": True, "status": html.status("Starting", "running")}
-        with lab.in_line() as wait:
-            yield from waiting(wait, cancel)
+        with lab.in_line() as place:
+            for said in waiting(place, cancel):
+                yield {"status": html.status(said, "busy")}
             yield from work(cancel)
     except RunCancelled:
         yield {"status": html.status(text.CANCELLED, "note")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,6 +51,12 @@ def parse_weights(given: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def serve(args: argparse.Namespace) -> int:
+    from backend.limits import Limits
+
+    if args.offline:
+        from lab_app.offline import go_offline
+
+        go_offline(args.host)  # before libraries that look for a network are imported
     from lab_app.app import serve as run_server
     from lab_app.operations import log_as_json
 
@@ -62,6 +69,9 @@ def serve(args: argparse.Namespace) -> int:
         device=args.device,
         budget_mb=args.budget_mb,
         weights=parse_weights(args.weights),
+        limits=Limits.read(args.limit),
+        offline=args.offline,
+        frame_ancestors=[*args.frame_ancestor, *os.environ.get("KVLAB_FRAME_ANCESTORS", "").split()],
     )
     return 0
 
@@ -694,7 +704,28 @@ def parser() -> argparse.ArgumentParser:
         help="other weights of the same architecture that agents can run on; may be repeated",
     )
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    sub.add_argument("--budget-mb", type=int, default=1024, help="memory for each visitor's cached text, MiB")
+    sub.add_argument(
+        "--budget-mb", type=int, help="memory for each visitor's cached text, MiB (limit visit_mb)"
+    )
+    sub.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a limit for visitors, such as tokens=100000 (docs/security.md lists them); may be repeated",
+    )
+    sub.add_argument(
+        "--offline",
+        action=argparse.BooleanOptionalAction,
+        help="refuse every connection that leaves this machine; the default where all models are local",
+    )
+    sub.add_argument(
+        "--frame-ancestor",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="a page that may show the lab in a frame, such as https://huggingface.co; may be repeated",
+    )
     sub.add_argument("--json-log", action="store_true", help="log one JSON object a line, without any text")
 
     sub = add("space", space, "Render a folder that Hugging Face Spaces can build.")

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.errors import LabError, PromptError, RunCancelled
+from backend.errors import LabError, PromptError, RateError, RunCancelled
 from backend.events import Event, Progress
 from backend.presets import Example, Preset, preset_requests
 from backend.prompts import Pipeline, agent_and_turn, notices
@@ -27,10 +28,11 @@ from lab_app import form as forms
 from lab_app import html, text
 from lab_app.form import Form, Problem, Problems
 from lab_app.gallery import Gallery, as_checked, checked_settings
+from lab_app.line import TOLD_SECONDS, waiting
 from lab_app.live import REDRAW_SECONDS, live
 from lab_app.maps import MAPS
 from lab_app.results import choices, drawing, results
-from lab_app.sessions import Lab, Visit
+from lab_app.sessions import RECORD_BYTES, Lab, Visit
 from viz.tally import Count, count, tally_html
 from viz.words import plural
 
@@ -50,10 +52,10 @@ class Handlers:
 
     # -- arriving ---------------------------------------------------------------------------------
 
-    def arrive(self, preset: str) -> tuple[str, Update]:
+    def arrive(self, preset: str, browser: str = "") -> tuple[str, Update]:
         """A new visit: its id, and a page with an instructive run already on it."""
-        visit = self.lab.open()
-        update: Update = {"topbar": html.topbar(self.lab.model.info)}
+        visit = self.lab.open(browser)
+        update: Update = {"topbar": html.topbar(self.lab.model.info, self.lab.limits.sentences)}
         update |= self.choose(visit, preset) | self._offer()
         record = self._first_record
         if record is None:
@@ -247,12 +249,12 @@ class Handlers:
             request = forms.read_request(form, visit.example)
             yield problems(None)
             warm = self._warm_count(visit, form, request)
-            with self.lab.in_line() as wait:
-                yield from waiting(wait, cancel)
-                if warm:
-                    events = visit.engine.warm_up(request, warm_set(form, warm), cancel=cancel)
-                    yield from progress(events, f"Filling the anchor pools with {plural(warm, 'request')}")
+
+            def turn() -> Iterator[Update]:
+                yield from self._warm(visit, form, request, warm, cancel)
                 yield from self._stream(visit, request, visit.engine.run(request, cancel=cancel))
+
+            yield from in_line(self.lab, cancel, turn)
             visit.ran = statement(form)
             yield results(visit) | {"status": "", "tally": ""}
 
@@ -270,21 +272,22 @@ class Handlers:
             yield problems(None) | {"tally": ""}
             warm = self._warm_count(visit, form, request)
             rows: list[tuple[Count, ...]] = []
-            with self.lab.in_line() as wait:
-                yield from waiting(wait, cancel)
-                if warm:
-                    events = visit.engine.warm_up(request, warm_set(form, warm), cancel=cancel)
-                    yield from progress(events, f"Filling the anchor pools with {plural(warm, 'request')}")
-                for _ in range(wanted):
-                    yield self.next_example(visit, form.preset)
-                    asked = visit.example.values if visit.example else {}
-                    now = dataclasses.replace(form, values=dict(asked))
-                    request = forms.read_request(now, visit.example)
-                    yield from self._stream(visit, request, visit.engine.run(request, cancel=cancel))
-                    assert visit.record is not None
-                    rows.append(count(visit.record))
-                    visit.ran = statement(now)
-                    yield results(visit) | {"tally": tally_html(rows, wanted)}
+            if warm:
+                yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, warm, cancel))
+            for _ in range(wanted):  # each takes a turn of its own, so that others need not wait for all
+                yield self.next_example(visit, form.preset)
+                asked = visit.example.values if visit.example else {}
+                now = dataclasses.replace(form, values=dict(asked))
+                one = forms.read_request(now, visit.example)
+
+                def turn(one: RunRequest = one) -> Iterator[Update]:
+                    yield from self._stream(visit, one, visit.engine.run(one, cancel=cancel))
+
+                yield from paced(lambda turn=turn: in_line(self.lab, cancel, turn), cancel)  # type: ignore[misc]
+                assert visit.record is not None
+                rows.append(count(visit.record))
+                visit.ran = statement(now)
+                yield results(visit) | {"tally": tally_html(rows, wanted)}
             yield {"status": ""}
 
         yield from self._guarded(visit, form, work)
@@ -300,13 +303,18 @@ class Handlers:
                 raise Problems(
                     [Problem("warm", "None of the chosen methods keeps anchor pools. Choose KVCOMM.")]
                 )
-            with self.lab.in_line() as wait:
-                yield from waiting(wait, cancel)
-                events = visit.engine.warm_up(request, warm_set(form, count), cancel=cancel)
-                yield from progress(events, f"Filling the anchor pools with {plural(count, 'request')}")
+            yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, count, cancel))
             yield {"status": ""}
 
         yield from self._guarded(visit, form, work)
+
+    def _warm(
+        self, visit: Visit, form: Form, request: RunRequest, count: int, cancel: threading.Event
+    ) -> Iterator[Update]:
+        """Send ``count`` requests of the set to the pools."""
+        if count:
+            events = visit.engine.warm_up(request, warm_set(form, count), cancel=cancel)
+            yield from progress(events, f"Filling the anchor pools with {plural(count, 'request')}")
 
     def _guarded(
         self, visit: Visit, form: Form, work: Callable[[threading.Event], Iterator[Update]]
@@ -388,7 +396,7 @@ class Handlers:
         if not isinstance(content, bytes):
             return {}
         try:
-            record = RunRecord.from_bytes(content)
+            record = RunRecord.from_bytes(content, limit_bytes=RECORD_BYTES)
             update = results(visit, record)
         except LabError as error:
             return {"error_record": html.error(str(error))}
@@ -450,12 +458,26 @@ def statement(form: Form) -> Form:
     )
 
 
-def waiting(wait: Callable[[float], int], cancel: threading.Event) -> Iterator[Update]:
-    """Say who is before, until it is our turn."""
-    while before := wait(0.3):
-        if cancel.is_set():
-            raise RunCancelled("Stopped while waiting.")
-        yield {"status": html.status(text.WAITING.format(before=plural(before, "run")), "busy")}
+def in_line(lab: Lab, cancel: threading.Event, work: Callable[[], Iterator[Update]]) -> Iterator[Update]:
+    """Do ``work`` when the model is free; say until then who is before."""
+    with lab.in_line() as place:
+        for said in waiting(place, cancel):
+            yield {"status": html.status(said, "busy")}
+        yield from work()
+
+
+def paced(run: Callable[[], Iterator[Update]], cancel: threading.Event) -> Iterator[Update]:
+    """One of many runs: where it would come too soon after the others, it waits."""
+    while True:
+        try:
+            yield from run()
+            return
+        except RateError as error:
+            until = time.monotonic() + error.seconds
+        while (left := until - time.monotonic()) > 0:
+            yield {"status": html.status(text.PACED.format(seconds=math.ceil(left)), "busy")}
+            if cancel.wait(min(left, TOLD_SECONDS)):
+                raise RunCancelled("Stopped while waiting.")
 
 
 def progress(events: Iterator[Event], heading: str) -> Iterator[Update]:

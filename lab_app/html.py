@@ -48,9 +48,9 @@ def short_count(count: int) -> str:
     return str(count)
 
 
-def topbar(info: ModelInfo | None) -> str:
-    """Name, model chip with its certificate, theme switch."""
-    chip = '<span class="kv-chip">loading the model</span>' if info is None else model_chip(info)
+def topbar(info: ModelInfo | None, limits: Sequence[str] = ()) -> str:
+    """Name, model chip with its certificate and the lab's limits, theme switch."""
+    chip = '<span class="kv-chip">loading the model</span>' if info is None else model_chip(info, limits)
     return (
         '<header class="kv-topbar">'
         '<button type="button" class="kv-icon-button" data-kv="bench" aria-label="Show or hide the bench" '
@@ -62,7 +62,7 @@ def topbar(info: ModelInfo | None) -> str:
     )
 
 
-def model_chip(info: ModelInfo) -> str:
+def model_chip(info: ModelInfo, limits: Sequence[str] = ()) -> str:
     """The model in one line; opens its certificate."""
     sound = info.certificate.relocatable
     badge = "keys can be moved" if sound else "keys cannot be moved"
@@ -74,8 +74,15 @@ def model_chip(info: ModelInfo) -> str:
         f'<span class="kv-chip"><b>{escape(name)}</b>'
         f'<span class="kv-chip-facts">{escape(shape)}</span>'
         f'<span class="kv-cert {"kv-good" if sound else "kv-bad"}">{mark} {badge}</span></span></summary>'
-        f'<div class="kv-popover">{facts(info)}{certificate(info.certificate)}</div></details>'
+        f'<div class="kv-popover">{facts(info)}{certificate(info.certificate)}'
+        f"{stated(limits)}</div></details>"
     )
+
+
+def stated(limits: Sequence[str]) -> str:
+    """The lab's limits as a list."""
+    items = "".join(f"<li>{escape(limit[0].upper() + limit[1:])}</li>" for limit in limits)
+    return f"<h3>{text.LIMITS_TITLE}</h3><ul>{items}</ul>" if items else ""
 
 
 def facts(info: ModelInfo) -> str:

@@ -21,12 +21,13 @@ from lab_app import form as forms
 from lab_app import html, text
 from lab_app.figure_view import payload
 from lab_app.form import Form, Problem, Problems, read_number
+from lab_app.line import waiting
 from lab_app.proximity import REDRAW_SECONDS, working
 from lab_app.results import marked, read_selection
 from lab_app.sessions import Lab, Visit
 from viz.figure import Panel
 from viz.offset_study import PART_WORDS, Focus, tokens_html, valid_focus, views
-from viz.words import agent_name, clip, plural, prompt_of
+from viz.words import agent_name, clip, prompt_of
 
 LOG = logging.getLogger("lab_app")
 #: Whose openings stand in the box at first: (preset, agent).
@@ -133,9 +134,8 @@ def measure(lab: Lab, visit: Visit, form: Form, asked: Asked) -> Iterator[Update
     try:
         request = read(asked, form)
         yield told(None) | {"studying": True, "study_status": working("Starting", 0, 1)}
-        with lab.in_line() as wait:
-            while before := wait(0.3):
-                said = text.WAITING.format(before=plural(before, "run"))
+        with lab.in_line() as place:
+            for said in waiting(place):
                 yield {"study_status": html.status(said, "busy")}
             yield from _stream(visit, request)
     except LabError as error:

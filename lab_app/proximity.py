@@ -16,10 +16,10 @@ from backend.presets import load_preset
 from lab_app import html, text
 from lab_app.figure_view import payload
 from lab_app.form import Problem, Problems, read_number
+from lab_app.line import waiting
 from lab_app.sessions import Lab, Visit
 from viz.figure import Panel
 from viz.proximity import examples, views
-from viz.words import plural
 
 LOG = logging.getLogger("lab_app")
 REDRAW_SECONDS = 0.2
@@ -77,9 +77,8 @@ def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
     try:
         request = read(asked)
         yield told(None) | {"measuring": True, "proximity_status": working("Starting", 0, 1)}
-        with lab.in_line() as wait:
-            while before := wait(0.3):
-                said = text.WAITING.format(before=plural(before, "run"))
+        with lab.in_line() as place:
+            for said in waiting(place):
                 yield {"proximity_status": html.status(said, "busy")}
             yield from _stream(visit, request)
     except LabError as error:

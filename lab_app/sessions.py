@@ -9,16 +9,19 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import OrderedDict, deque
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from backend.codec import encode
 from backend.errors import LabError
 from backend.events import Event, Progress
 from backend.gallery import GalleryEntry
 from backend.judged import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
+from backend.limits import Limits
 from backend.measured import (
     AnchorCost,
     AnchorCostRequest,
@@ -31,10 +34,12 @@ from backend.measured import (
 from backend.presets import Example
 from backend.prompts import Pipeline
 from backend.records import ModelInfo, Outcome, PoolState, RunRecord, RunRequest
+from lab_app import text
+from lab_app.line import Place, Turns
 
-IDLE_SECONDS = 2 * 3600.0
-MOST_VISITS = 64
 KEPT_RECORDS = 6
+RECORD_BYTES = 64 << 20  # of one record, unpacked, and of all that a visit keeps beside the one on the screen
+LEFT_SECONDS = 60.0  # a browser that has gone may come back: a reload of the network, a laptop's lid
 
 
 class Engine(Protocol):
@@ -99,34 +104,6 @@ class Model(Protocol):
         """Tokens of an agent's prompt with these values."""
 
 
-class Turns:
-    """First come, first served. A ticket, not a thread, holds the turn: handlers change threads."""
-
-    def __init__(self) -> None:
-        self._tickets: deque[object] = deque()
-        self._changed = threading.Condition()
-
-    def join(self) -> object:
-        """Stand in line."""
-        ticket = object()
-        with self._changed:
-            self._tickets.append(ticket)
-        return ticket
-
-    def wait(self, ticket: object, seconds: float) -> int:
-        """Wait up to ``seconds``; how many stand before the ticket (0: its turn)."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._tickets[0] is ticket, timeout=seconds)
-            return self._tickets.index(ticket)
-
-    def leave(self, ticket: object) -> None:
-        """Give the turn, or the place in line, away."""
-        with self._changed:
-            if ticket in self._tickets:
-                self._tickets.remove(ticket)
-            self._changed.notify_all()
-
-
 @dataclass
 class Visit:
     """One visitor's state on the server."""
@@ -152,15 +129,26 @@ class Visit:
     maps_asked: int = 0  # the last one wins: another choice makes an earlier map old
     pages: dict[str, Any] = field(default_factory=dict)  # what the other pages remember, by their keys
     used: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=time.monotonic)
+    browser: str = ""  # by which the server knows the tab that it belongs to
+    left: float | None = None  # when that tab went away
+
+    @property
+    def busy(self) -> bool:
+        """Whether it runs or waits for something."""
+        return self.cancel is not None or self.measuring
 
     def keep(self, record: RunRecord, show: bool = True) -> str:
         """Remember a record, and ``show`` it on the pipeline's page; the token that downloads it."""
         token = secrets.token_urlsafe(18)
         self.records[token] = record
         self.shown = token if show else self.shown
-        for old in list(self.records)[: max(0, len(self.records) - KEPT_RECORDS)]:
-            if old != self.shown:
-                del self.records[old]
+        sizes = {known: record_bytes(kept) for known, kept in self.records.items()}
+        for old in list(self.records):
+            few = len(self.records) <= KEPT_RECORDS
+            if old in (self.shown, token) or (few and sum(sizes.values()) <= RECORD_BYTES):
+                continue
+            del self.records[old], sizes[old]
         return token
 
     def measure(self, record: ProximityRecord) -> None:
@@ -199,9 +187,11 @@ class Lab:
         loader: Callable[[], Model],
         engine: Callable[[Model], Engine],
         *,
+        limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loader, self._engine, self._clock = loader, engine, clock
+        self.limits = limits or Limits()
         self._model: Model | None = None
         self._loading = threading.Lock()
         self._visits: dict[str, Visit] = {}
@@ -227,12 +217,30 @@ class Lab:
         with self._guard:
             return tuple(self._visits.values())
 
-    def open(self) -> Visit:
-        """A new visit."""
-        visit = Visit(secrets.token_urlsafe(18), self._engine(self.model), used=self._clock())
+    def open(self, browser: str = "") -> Visit:
+        """A new visit, for a tab of a browser.
+
+        Raises:
+            LabError: every place is taken by somebody who is running something.
+        """
+        now = self._clock()
+        visit = Visit(
+            secrets.token_urlsafe(18), self._engine(self.model), used=now, began=now, browser=browser
+        )
+        self.sweep()
         with self._guard:
-            self._drop_old()
+            spare = len(self._visits) - self.limits.visits + 1
+            idle = sorted(
+                (v for v in self._visits.values() if not v.busy), key=lambda v: (v.left is None, v.used)
+            )
+            if spare > len(idle):
+                raise LabError(text.LAB_FULL.format(visits=self.limits.visits))
+            ended = idle[: max(0, spare)]
+            for old in ended:
+                del self._visits[old.id]
             self._visits[visit.id] = visit
+        for old in ended:
+            old.engine.forget()
         return visit
 
     def visit(self, visit_id: str) -> Visit:
@@ -248,7 +256,7 @@ class Lab:
                     "This page was idle for too long and its session has ended. "
                     "Reload the page; nothing typed is lost until then."
                 )
-            found.used = self._clock()
+            found.used, found.left = self._clock(), None
             return found
 
     def close(self, visit_id: str) -> None:
@@ -259,6 +267,43 @@ class Lab:
             if visit.cancel is not None:
                 visit.cancel.set()
             visit.engine.forget()
+
+    def leave(self, browser: str) -> None:
+        """A tab went away: what it runs is stopped, and soon its visit ends."""
+        with self._guard:
+            found = [v for v in self._visits.values() if browser and v.browser == browser]
+            for visit in found:
+                visit.left = self._clock()
+                if visit.cancel is not None:
+                    visit.cancel.set()
+
+    def back(self, browser: str) -> None:
+        """A tab that had gone is there again."""
+        with self._guard:
+            for visit in self._visits.values():
+                if browser and visit.browser == browser:
+                    visit.left = None
+
+    def sweep(self) -> int:
+        """End the visits whose time is over; how many those were."""
+        now = self._clock()
+        idle, most = self.limits.idle_minutes * 60, self.limits.lifetime_minutes * 60
+        with self._guard:
+            over = [
+                visit
+                for visit in self._visits.values()
+                if not visit.busy
+                and (
+                    now - visit.used > idle
+                    or now - visit.began > most
+                    or (visit.left is not None and now - visit.left > LEFT_SECONDS)
+                )
+            ]
+            for visit in over:
+                del self._visits[visit.id]
+        for visit in over:
+            visit.engine.forget()
+        return len(over)
 
     def record(self, token: str) -> RunRecord | None:
         """A record by its download token."""
@@ -296,22 +341,31 @@ class Lab:
         return next((record for known, record in held if known == token), None)
 
     @contextmanager
-    def in_line(self) -> Iterator[Callable[[float], int]]:
-        """Stand in line for the model; yields ``wait(seconds) -> how many are before``."""
-        ticket = self.turns.join()
+    def in_line(self) -> Iterator[Place]:
+        """Stand in line for the model; see :func:`lab_app.line.waiting`."""
+        place = Place(self.turns)
         try:
-            yield lambda seconds: self.turns.wait(ticket, seconds)
+            yield place
         finally:
-            self.turns.leave(ticket)
+            place.leave()
 
-    def _drop_old(self) -> None:
-        now = self._clock()
-        running = [v for v in self._visits.values() if v.cancel is None and not v.measuring]
-        old = [v for v in running if now - v.used > IDLE_SECONDS]
-        spare = len(self._visits) - len(old) - MOST_VISITS + 1
-        if spare > 0:
-            rest = sorted((v for v in running if v not in old), key=lambda v: v.used)
-            old += rest[:spare]
-        for visit in old:
-            del self._visits[visit.id]
-            visit.engine.forget()
+
+def record_bytes(record: RunRecord) -> int:
+    """What a record's arrays take; its texts are small beside them."""
+    arrays: dict[str, Any] = {}
+    encode(record, arrays)
+    return sum(array.nbytes for array in arrays.values())
+
+
+def keep_swept(lab: Lab, seconds: float = 15.0) -> threading.Thread:
+    """End visits whose time is over, every few seconds, as long as the lab is there."""
+    known, pause = weakref.ref(lab), threading.Event()
+
+    def work() -> None:
+        while not pause.wait(seconds) and (found := known()) is not None:
+            found.sweep()
+            del found
+
+    thread = threading.Thread(target=work, name="sweeper", daemon=True)
+    thread.start()
+    return thread

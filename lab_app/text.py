@@ -99,7 +99,14 @@ RECORD_HELP = (
     "certificate. It opens here again, on any machine, without running the model."
 )
 NO_RECORD = "There is no run to save yet."
-WAITING = "Another run has the model: {before} before you."
+WAITING = "Others have the model: {before} before you."
+WAITING_TIME = "Expected wait: {about}, as the last runs went."
+LAB_FULL = (
+    "All {visits} places of this lab are taken by people who are running something. Reload the page in a "
+    "minute."
+)
+PACED = "Requests came faster than this lab allows to one visitor. Going on in {seconds} s."
+LIMITS_TITLE = "Limits of this lab"
 
 NOTHING_RUN = "Nothing to look at yet"
 NOTHING_RUN_HELP = "Press Run on the left. This tab then shows the run."

@@ -1,16 +1,14 @@
-"""What the server answers besides the page: assets, record downloads, and a few closed doors."""
+"""What the server answers besides the page: assets and record downloads."""
 
 from __future__ import annotations
 
 import importlib.resources
 import re
 from pathlib import Path
-from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 import viz.theme
 from backend.judged import Judged
@@ -20,12 +18,6 @@ from lab_app.sessions import Lab
 
 ASSETS = Path(__file__).parent / "assets"
 CACHE = {"Cache-Control": "no-cache"}
-#: Doors of the web framework that this page does not use.
-CLOSED = re.compile(
-    r"^/(gradio_api/)?(run/|call/|api/|info|runs|run-history|proxy=|mcp|monitoring|vibe-|dev/|deep_link)",
-    re.IGNORECASE,
-)
-
 HEAD = """
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
@@ -34,40 +26,6 @@ HEAD = """
 <script src="lab/plotly.js" defer></script>
 <script src="lab/app.js" defer></script>
 """
-
-
-class ClosedDoors:
-    """Refuses requests that would make the server fetch other addresses or skip the queue, and pages
-    of other origins that would talk to it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on or answer 403."""
-        if scope["type"] == "http":
-            reason = refusal(Request(scope))
-            if reason:
-                await PlainTextResponse(reason, status_code=403)(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
-
-
-def refusal(request: Request) -> str | None:
-    """Why a request is refused, or None."""
-    path = unquote(unquote(request.url.path))
-    if "file=" in path and re.search(r"file=\s*/*\s*[a-z][a-z0-9+.-]*:/", path, re.IGNORECASE):
-        return "The lab does not fetch addresses."
-    if CLOSED.search(path):
-        return "This door is closed."
-    origin = request.headers.get("origin")
-    if (
-        origin
-        and request.method not in ("GET", "HEAD")
-        and origin.split("://")[-1] != request.headers.get("host")
-    ):
-        return "Requests from other pages are refused."
-    return None
 
 
 def plotly_file() -> Path:

@@ -22,11 +22,12 @@ from lab_app import form as forms
 from lab_app import html, text
 from lab_app.figure_view import payload
 from lab_app.form import Form, Problem, Problems, read_number
+from lab_app.line import waiting
 from lab_app.proximity import REDRAW_SECONDS, working
 from lab_app.sessions import Lab, Visit
 from viz.figure import Panel
 from viz.replay import question, valid_request, views
-from viz.words import clip, plural
+from viz.words import clip
 
 LOG = logging.getLogger("lab_app")
 USUAL = 20  # past requests
@@ -90,11 +91,8 @@ def measure(lab: Lab, visit: Visit, form: Form, last: Any, ablation: bool = Fals
     try:
         request, count = read(form, last, ablation)
         yield told(None) | {"running": True, "replay_status": working("Starting", 0, 1)}
-        with lab.in_line() as wait:
-            while before := wait(0.3):
-                if cancel.is_set():
-                    raise RunCancelled(text.REPLAY_STOPPED)
-                said = text.WAITING.format(before=plural(before, "run"))
+        with lab.in_line() as place:
+            for said in waiting(place, cancel):
                 yield {"replay_status": html.status(said, "busy")}
             yield from _stream(visit, request, count, cancel)
     except RunCancelled:

@@ -124,7 +124,11 @@ class Wiring:
         page, act = self.page, self.handlers
         refresh = {"fn": self.once(act.refresh), "inputs": self.inputs, "outputs": self.outputs, **LATEST}
         self.prepare(preset)
-        blocks.load(lambda: self.arrive(preset), None, [page["session"], *self.outputs], **QUIET)
+
+        def arrive(request: gr.Request) -> dict[Any, Any]:
+            return self.arrive(preset, str(request.session_hash or ""))
+
+        blocks.load(arrive, None, [page["session"], *self.outputs], **QUIET)
         chosen = self.once(lambda visit, form: act.choose(visit, form.preset))
         page["preset"].input(chosen, self.inputs, self.outputs, **QUIET).then(**refresh)
         page["pick_effect"].input(self.effect, [page["session"], page["pick_effect"]], self.outputs, **QUIET)
@@ -221,18 +225,18 @@ class Wiring:
         self.handlers.lab.close(visit_id)
         first_paint.put(self.first)
 
-    def greeting(self, preset: str) -> tuple[str, first_paint.Props]:
+    def greeting(self, preset: str, browser: str = "") -> tuple[str, first_paint.Props]:
         """A new visit: its id, and all that it sees."""
-        visit_id, update = self.handlers.arrive(preset)
+        visit_id, update = self.handlers.arrive(preset, browser)
         visit, seen = self.handlers.lab.visit(visit_id), applied(self.page, update)
         given = first_paint.values(self.bench, first_paint.props_of(seen))
         derived = self.handlers.refresh(visit, read_form(self.page, visit, given))
         return visit_id, first_paint.props_of(seen, applied(self.page, derived))
 
-    def arrive(self, preset: str) -> dict[Any, Any]:
+    def arrive(self, preset: str, browser: str = "") -> dict[Any, Any]:
         """A new visit: what it sees and is not on the page already."""
         try:
-            visit_id, seen = self.greeting(preset)
+            visit_id, seen = self.greeting(preset, browser)
             return {self.page["session"]: visit_id, **first_paint.missing(seen, self.first)}
         except LabError as error:
             return applied(self.page, {"status": html.status(str(error), "error")})

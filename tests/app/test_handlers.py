@@ -20,8 +20,9 @@ from lab_app import html, proximity
 from lab_app.form import Form
 from lab_app.gallery import read_gallery, scenarios
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
+from lab_app.line import Turns
 from lab_app.proximity import Asked
-from lab_app.sessions import MOST_VISITS, Lab, Turns, Visit
+from lab_app.sessions import Lab, Visit
 
 
 @pytest.fixture
@@ -397,7 +398,7 @@ def test_visits_do_not_see_each_other(handlers: Handlers) -> None:
 def test_old_visits_end() -> None:
     lab = Lab(FakeModel, FakeSession)
     first = lab.open().id
-    for _ in range(MOST_VISITS):
+    for _ in range(lab.limits.visits):
         lab.open()
     with pytest.raises(LabError):
         lab.visit(first)

@@ -1,0 +1,63 @@
+"""Secrets stay out of messages, records and logs. Free of torch."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import traceback
+from collections.abc import Mapping
+
+#: Names of environment variables that hold one.
+SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL", re.IGNORECASE)
+#: What tokens of hubs look like, and passwords in addresses.
+SECRET_LOOK = re.compile(r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)")
+SHORTEST = 8  # a value that is shorter would hide ordinary words
+HIDDEN = "[hidden]"
+
+
+def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
+    """``text`` without the values of secret environment variables and without what looks like a token."""
+    values = {value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST}
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return SECRET_LOOK.sub(HIDDEN, text)
+
+
+class Discreet(logging.Filter):
+    """Keeps secrets out of a log, and what visitors wrote.
+
+    An exception's message may quote a visitor's text, so only its type and the places in the code are
+    written.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change the record; it always passes."""
+        record.msg, record.args = redact(record.getMessage()), None
+        if record.exc_info and record.exc_info[1] is not None:
+            record.exc_text = places(record.exc_info[1])  # which formatters take instead of their own
+        return True
+
+
+def places(error: BaseException) -> str:
+    """An exception's type and where it was raised, without its message, and those that led to it."""
+    said = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        frames = "".join(
+            f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n'
+            for frame in traceback.extract_tb(current.__traceback__)
+        )
+        said.append(f"{frames}{type(current).__module__}.{type(current).__qualname__}")
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return "\nwhile handling\n".join(said)
+
+
+def keep_log_discreet(*names: str) -> None:
+    """Filter what these loggers write; a filter of theirs does not see their children's."""
+    for name in names:
+        logger = logging.getLogger(name)
+        if not any(isinstance(known, Discreet) for known in logger.filters):
+            logger.addFilter(Discreet())

@@ -1,0 +1,322 @@
+"""Many simulated visitors against a real server: nothing fails untold, nothing leaks, memory stays flat.
+
+    python benchmarks/soak.py --visitors 100 --minutes 10 --json soak.json
+
+Visitors come in bursts and waves. Each writes a text that nobody else has into its question, runs it, looks
+at what comes, downloads its record, and sometimes cancels, uploads a record or closes its tab in the middle.
+Every byte that a visitor gets, and in the end the server's log, is searched for the texts of the others.
+
+A failure is an answer 500, an error that the lab did not expect, a hang, or a text in the wrong place. A
+refusal with a sentence is none: it is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+from visitor import Answer, Page, RefusedError, Visitor
+
+CANARY = re.compile(r"canary[0-9a-f]{16}")
+RECORD = re.compile(r"lab/record/([A-Za-z0-9_-]{20,})")
+WAIT = re.compile(r"Others have the model: [^<\"]*")
+ERROR = re.compile(r"data-state=\\*\"error\\*\" role=\\*\"alert\\*\"><p>([^<]*)")
+BESIDE = re.compile(r"kv-error\\*\"[^>]*>([^<]*)")
+UNEXPECTED = "The lab met an error that it did not expect"
+FLAT = 1.15  # the end may take this much more memory than after the warm-up
+FLAT_MIB = 150.0  # or this much, where it is small
+
+
+class Soak:
+    """What all visitors share: the address, the clock, and what was counted."""
+
+    def __init__(self, address: str, seconds: float, seed: int) -> None:
+        self.address, self.ends, self.seed = address, time.monotonic() + seconds, seed
+        self.count: Counter[str] = Counter()
+        self.failed: list[str] = []
+        self.refused: Counter[str] = Counter()
+        self.waits: list[float] = []
+        self.lasted: list[float] = []
+        self.canaries: set[str] = set()
+        self._guard = threading.Lock()
+        with httpx.Client(base_url=address, timeout=120) as client:
+            self.page = Page(client)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() >= self.ends
+
+    def note(self, what: str, many: int = 1) -> None:
+        """Count something."""
+        with self._guard:
+            self.count[what] += many
+
+    def fail(self, why: str) -> None:
+        """Something that must not happen."""
+        with self._guard:
+            self.failed.append(why[:400])
+
+    def visit(self, number: int) -> None:
+        """One visitor after the other in the same chair, until the time is up."""
+        drawn = random.Random(f"{self.seed}:{number}")
+        # Bursts: everybody at once, as when a link is shown on the wall; waves: the chairs fill one by one.
+        self.sleep(drawn.random() * 2 if number % 2 else drawn.random() * 60)
+        while not self.over:
+            try:
+                self.one(drawn)
+            except RefusedError as error:
+                self.told(f"{error.status} {error.said}", error.status)
+                self.sleep(2 + 3 * drawn.random())
+            except (httpx.HTTPError, ValueError, KeyError) as error:
+                self.fail(f"{type(error).__name__}: {error}")
+                self.sleep(1)
+            self.sleep(drawn.expovariate(1 / 8))
+
+    def sleep(self, seconds: float) -> None:
+        """Pause, not past the end."""
+        time.sleep(max(0.0, min(seconds, self.ends - time.monotonic())))
+
+    def one(self, drawn: random.Random) -> None:
+        """One visitor from arriving to leaving."""
+        canary = f"canary{secrets.token_hex(8)}"
+        with self._guard:
+            self.canaries.add(canary)
+        with httpx.Client(base_url=self.address, timeout=120) as client:
+            visitor = Visitor(self.page, client)
+            try:
+                self.check(visitor.arrive(), canary, "arrive")
+                for _ in range(drawn.randrange(1, 4)):
+                    if self.over:
+                        return
+                    self.act(visitor, client, canary, drawn)
+                    self.sleep(drawn.expovariate(1 / 5))
+            finally:
+                visitor.leave()
+        self.note("visits")
+
+    def act(self, visitor: Visitor, client: httpx.Client, canary: str, drawn: random.Random) -> None:
+        """One thing that a visitor does."""
+        visitor.put("kv-value-0", f"Tess has {drawn.randrange(90)} coins. {canary} How many coins has Tess?")
+        visitor.put("kv-warm-first", drawn.random() < 0.1)
+        visitor.put("kv-warm-count", 3)
+        visitor.put("kv-many-count", 2)
+        kind = drawn.choices(("run", "leave", "cancel", "many", "forget"), (12, 2, 2, 1, 1))[0]
+        if kind == "leave":  # in the middle of a run, or while waiting for one
+            visitor.do(
+                "kv-run", until=lambda message: "process_generating" in message and drawn.random() < 0.3
+            )
+            self.note("left in the middle")
+            return
+        if kind == "forget":
+            self.check(visitor.do("kv-forget"), canary, kind)
+            return
+        if kind == "cancel":
+            threading.Timer(drawn.random() * 3, self.cancel, (visitor,)).start()
+        button = "kv-many" if kind == "many" else "kv-run"
+        told: list[float] = []
+
+        def watch(message: str) -> bool:
+            waits = WAIT.search(message) is not None
+            if (waits and not told) or (not waits and len(told) == 1 and "kv-status-running" in message):
+                told.append(time.monotonic())
+            return False
+
+        answer = visitor.do(button, until=watch)
+        self.check(answer, canary, kind)
+        if len(told) > 1:
+            self.waits.append(told[1] - told[0])
+            self.note("told waits")
+        self.lasted.append(answer.seconds)
+        for token in dict.fromkeys(RECORD.findall(answer.text)):
+            got = client.get(f"/lab/record/{token}")
+            if got.status_code == 200:
+                self.record(got.content, canary)
+                if drawn.random() < 0.2:
+                    self.open(visitor, client, got.content, canary)
+
+    def cancel(self, visitor: Visitor) -> None:
+        """Press Cancel in a second connection, as a browser would."""
+        try:
+            with httpx.Client(base_url=self.address, timeout=120) as client:
+                other = Visitor(self.page, client)
+                other.tab = visitor.tab
+                event = self.page.events[self.page.event("kv-cancel", "click")]
+                data = [None if n == event["inputs"][0] else visitor.values[n] for n in event["inputs"]]
+                body = {
+                    "data": data,
+                    "fn_index": event["id"],
+                    "session_hash": visitor.tab,
+                    "event_data": None,
+                }
+                client.post("/gradio_api/queue/join", json=body)
+                self.note("cancelled")
+        except httpx.HTTPError as error:
+            self.fail(f"cancel: {error!r}")
+
+    def record(self, content: bytes, canary: str) -> None:
+        """A downloaded record holds nobody else's text."""
+        import io
+        import zipfile
+
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            body = archive.read("record.json").decode()
+        self.leak(body, canary, "record")
+        self.note("records")
+
+    def open(self, visitor: Visitor, client: httpx.Client, content: bytes, canary: str) -> None:
+        """Upload a record again."""
+        sent = client.post("/gradio_api/upload", files={"files": ("run.kvrun", content)})
+        if sent.status_code != 200:
+            self.told(f"{sent.status_code} {sent.text}", sent.status_code)
+            return
+        visitor.put(
+            "kv-upload",
+            {"path": sent.json()[0], "orig_name": "run.kvrun", "meta": {"_type": "gradio.FileData"}},
+        )
+        self.check(visitor.do("kv-upload", "upload"), canary, "upload")
+        visitor.put("kv-upload", None)
+
+    def check(self, answer: Answer, canary: str, what: str) -> None:
+        """An answer is complete, has no unexpected error, and no text of another."""
+        self.note(what)
+        if answer.success is not True:
+            self.fail(f"{what}: ended with {answer.messages[-1][:300] if answer.messages else 'nothing'}")
+        if UNEXPECTED in answer.text or "Traceback" in answer.text:
+            self.fail(f"{what}: {next(iter(ERROR.findall(answer.text)), UNEXPECTED)}")
+        for said in dict.fromkeys(ERROR.findall(answer.text) + BESIDE.findall(answer.text)):
+            if UNEXPECTED not in said:
+                self.told(said, 200)
+        self.leak(answer.text, canary, what)
+
+    def told(self, said: str, status: int) -> None:
+        """A refusal with a sentence; without one, or a broken server, it is a failure."""
+        if status >= 500 and status not in (503, 507):
+            self.fail(said)
+        with self._guard:
+            self.refused[re.sub(r"\d+", "#", said)[:160]] += 1
+
+    def leak(self, text: str, canary: str, where: str) -> None:
+        """Search for texts of other visitors."""
+        others = set(CANARY.findall(text)) - {canary}
+        if others:
+            self.fail(f"LEAK in {where}: {len(others)} texts of other visitors")
+
+
+def memory_mib(process: int) -> float:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def flat(series: list[tuple[float, float]]) -> tuple[bool, float, float]:
+    """Whether memory is as large in the last quarter as in the second: medians, MiB."""
+    quarter = max(1, len(series) // 4)
+    middle = lambda part: sorted(mib for _, mib in part)[len(part) // 2] if part else 0.0  # noqa: E731
+    early, late = middle(series[quarter : 2 * quarter]), middle(series[-quarter:])
+    return late <= max(early * FLAT, early + FLAT_MIB), early, late
+
+
+def serve(log: Path, arguments: list[str]) -> tuple[subprocess.Popen[bytes], str]:
+    """A server of its own on a free port, when it answers."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-c", "from lab_app.cli import main; raise SystemExit(main())"]
+    command += ["serve", "--port", str(port), "--offline", *arguments]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    address = f"http://127.0.0.1:{port}"
+    for _ in range(600):
+        if process.poll() is not None:
+            raise SystemExit(f"the server ended with {process.returncode}:\n{log.read_text()[-2000:]}")
+        try:
+            httpx.get(address, timeout=10)
+            return process, address
+        except httpx.TransportError:
+            time.sleep(1)
+    raise SystemExit("the server does not answer")
+
+
+def main() -> int:
+    """Run, report, and fail if anything failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--visitors", type=int, default=100)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", help="where to write the report")
+    parser.add_argument("serve", nargs="*", help="more for `kvlab serve`, behind --")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "server.log"
+        process, address = serve(log, asked.serve)
+        series: list[tuple[float, float]] = []
+        began, stop = time.monotonic(), threading.Event()
+
+        def watch() -> None:
+            while not stop.is_set() and process.poll() is None:
+                series.append((time.monotonic() - began, memory_mib(process.pid)))
+                stop.wait(2)
+
+        try:
+            watcher = threading.Thread(target=watch)
+            soak = Soak(address, asked.minutes * 60, asked.seed)
+            watcher.start()
+            with ThreadPoolExecutor(asked.visitors) as chairs:
+                list(chairs.map(soak.visit, range(asked.visitors)))
+            if process.poll() is not None:
+                soak.fail(f"the server ended with {process.returncode}")
+            stop.set()
+            watcher.join()
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        written = log.read_text(errors="replace")
+    leaked = soak.canaries & set(CANARY.findall(written))
+    if leaked:
+        soak.fail(f"LEAK in the log: {len(leaked)} texts")
+    if "Traceback" in written:
+        soak.fail("a traceback in the log: " + written[written.index("Traceback") :][:350])
+    steady, early, late = flat(series)
+    if not steady:
+        soak.fail(f"memory grew from {early:.0f} to {late:.0f} MiB")
+    ordered = sorted(soak.waits)
+    quantile = lambda q: ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None  # noqa: E731
+    report: dict[str, Any] = {
+        "visitors": asked.visitors, "minutes": asked.minutes, "seed": asked.seed, "cores": os.cpu_count(),
+        "counts": dict(soak.count), "refusals": dict(soak.refused), "failed": soak.failed,
+        "waits_told": len(ordered),
+        "wait_s": {"median": quantile(0.5), "p95": quantile(0.95), "longest": quantile(1)},
+        "memory_mib": {"after_warm_up": early, "end": late, "flat": steady},
+        "memory_series": [(round(at), round(mib)) for at, mib in series],
+        "canaries": len(soak.canaries),
+    }  # fmt: skip
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps({key: value for key, value in report.items() if key != "memory_series"}, indent=1))
+    return 1 if soak.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

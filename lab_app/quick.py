@@ -1,0 +1,71 @@
+"""The framework's page, with answers that cost what they name, and without fetching addresses.
+
+A handler of the lab answers with the widgets that changed, of hundreds that it may change. The framework
+takes every other one for an update without a change and makes it anew, at every step of a run.
+
+It also downloads whatever address is named where it expects an uploaded file, in any box of any event.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import gradio as gr
+from gradio.blocks import Block, BlockFunction
+from gradio.state_holder import SessionState
+
+ADDRESS = re.compile(r"\s*([a-z][a-z0-9+.-]+:|//)", re.IGNORECASE)
+
+
+def refuse_addresses(given: Any) -> None:
+    """Let no address pass for an uploaded file.
+
+    Raises:
+        gr.Error: one is there.
+    """
+    waiting = [given]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            path = part.get("path")
+            if isinstance(path, str) and ADDRESS.match(path):
+                raise gr.Error("The lab does not fetch addresses. Upload a file.", print_exception=False)
+            waiting += part.values()
+
+
+class QuickBlocks(gr.Blocks):
+    """Blocks that look only at the outputs that an answer names; all others get the framework's skip."""
+
+    async def preprocess_data(
+        self,
+        block_fn: BlockFunction,
+        inputs: list[Any],
+        state: SessionState | None,
+        explicit_call: bool = False,
+    ) -> list[Any]:
+        """See ``gradio.Blocks.preprocess_data``.
+
+        Raises:
+            gr.Error: an address stands where a file should.
+        """
+        refuse_addresses(inputs)
+        return await super().preprocess_data(block_fn, inputs, state, explicit_call)
+
+    async def postprocess_data(
+        self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: SessionState | None
+    ) -> list[Any]:
+        """See ``gradio.Blocks.postprocess_data``; the same answer."""
+        if isinstance(predictions, dict) and predictions and all(isinstance(k, Block) for k in predictions):
+            ids = {widget._id for widget in predictions}
+            named = [widget for widget in block_fn.outputs if widget._id in ids]
+            if len(named) == len(predictions) < len(block_fn.outputs):
+                few = copy.copy(block_fn)
+                few.outputs = named
+                found = await super().postprocess_data(few, predictions, state)
+                values = {widget._id: value for widget, value in zip(named, found, strict=True)}
+                return [values[w._id] if w._id in values else gr.skip() for w in block_fn.outputs]
+        return await super().postprocess_data(block_fn, predictions, state)

@@ -1,0 +1,69 @@
+"""Answers touch only the widgets that they name, and are those of the framework."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any
+
+import gradio as gr
+import pytest
+from gradio.state_holder import SessionState
+
+from lab_app.quick import QuickBlocks
+
+
+def page(kind: type[gr.Blocks]) -> tuple[gr.Blocks, list[Any], Any]:
+    with kind(analytics_enabled=False) as blocks:
+        boxes = [gr.Textbox(label=str(n)) for n in range(4)] + [gr.HTML(), gr.Button("Run")]
+        boxes[5].click(lambda: None, None, boxes, api_visibility="private")
+    return blocks, boxes, next(iter(blocks.fns.values()))
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {0: "a"},
+        {4: "<p>x</p>", 1: gr.update(visible=False)},
+        {5: gr.update(value="Stop", interactive=False), 2: "b", 3: None},
+        {n: str(n) for n in range(6)},
+        {},
+    ],
+)
+def test_the_answer_is_the_frameworks_own(named: dict[int, Any]) -> None:
+    answers = []
+    for kind in (gr.Blocks, QuickBlocks):
+        blocks, boxes, event = page(kind)
+        given = {boxes[n]: value for n, value in named.items()} or gr.skip()
+        given = copy.deepcopy(given) if given == gr.skip() else {w: copy.copy(v) for w, v in given.items()}
+        answers.append(asyncio.run(blocks.postprocess_data(event, given, SessionState(blocks))))
+    for found in answers[0]:
+        if isinstance(found, dict) and found.get("props") == gr.skip():
+            del found["props"]  # what the framework says of HTML that it leaves as it is
+    assert answers[0] == answers[1]
+    assert len(answers[1]) == 6
+
+
+def test_what_is_not_named_is_not_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks, boxes, event = page(QuickBlocks)
+    state = SessionState(blocks)
+    made: list[str] = []
+    monkeypatch.setattr(gr.Textbox, "postprocess", lambda self, value: made.append(self.label) or value)
+    init = gr.Textbox.__init__
+    monkeypatch.setattr(gr.Textbox, "__init__", lambda self, **k: (made.append("anew"), init(self, **k))[1])
+    asyncio.run(blocks.postprocess_data(event, {boxes[1]: "x", boxes[4]: "y"}, state))
+    assert made == ["1"]
+
+
+@pytest.mark.parametrize(
+    "path", ["http://example.com/x", " HTTPS://10.0.0.1/", "ftp://x", "//example.com/x", "data:,x"]
+)
+def test_an_address_is_no_file(path: str) -> None:
+    blocks, _, event = page(QuickBlocks)
+    event.inputs = event.outputs[:2]
+    for given in ({"path": path, "meta": {"_type": "gradio.FileData"}}, {"value": [{"path": path}]}):
+        with pytest.raises(gr.Error, match="does not fetch addresses"):
+            asyncio.run(
+                blocks.preprocess_data(event, ["text http://example.com", given], SessionState(blocks))
+            )
+    assert asyncio.run(blocks.preprocess_data(event, ["http://example.com", "x"], SessionState(blocks)))
