@@ -94,8 +94,8 @@ def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
 def decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     """The inverse of :func:`encode`, guided by type hints.
 
-    Every value must be of the type that its field says, down to the leaves: what draws a record writes a number
-    without escaping it, so a text that stands in a number's place would reach the page as it is.
+    Every value must be of the type that its field says, down to the leaves: what draws a record writes a
+    number without escaping it, so a text that stands in a number's place would reach the page as it is.
 
     Raises:
         TypeError: a value of another type, or a field that the class does not have.

@@ -12,6 +12,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from backend.gallery import GALLERY
+from backend.sharing.store import SharedRuns
 from lab_app import text, web
 from lab_app.gallery import read_gallery
 from lab_app.handlers import Handlers
@@ -47,6 +48,7 @@ def build_app(
     preset: str = FIRST_PRESET,
     weights: Sequence[str] = (),
     operations: Operations | None = None,
+    data: Path | None = None,
 ) -> tuple[gr.Blocks, Lab]:
     """The page and the lab behind it.
 
@@ -58,9 +60,11 @@ def build_app(
         preset: the scenario on the bench at first.
         weights: the names of other weights that the engine sessions have, for agents to run on.
         operations: counts what the engine sessions do.
+        data: the folder where shared runs are stored; without one they are not.
     """
     operations = operations or Operations()
-    lab = Lab(model_loader, operations.counted(engine))
+    shared = SharedRuns(data) if data is not None else None
+    lab = Lab(model_loader, operations.counted(engine), shared=shared)
     operations.watch(lab)
     handlers = Handlers(lab, first_run, read_gallery(gallery))
     with gr.Blocks(
@@ -94,6 +98,7 @@ def serve(
     preset: str = FIRST_PRESET,
     budget_mb: int = 1024,
     weights: Sequence[tuple[str, str]] = (),
+    data: Path | None = None,
     block: bool = True,
 ) -> tuple[gr.Blocks, str]:
     """Load the model, then serve the page.
@@ -107,6 +112,7 @@ def serve(
         preset: the scenario on the bench at first.
         budget_mb: MiB of cached KV that each visitor's session may hold.
         weights: names, and the models whose weights agents may run on under them.
+        data: the folder where shared runs are stored; without one they are not.
         block: wait until the server is stopped.
 
     Returns:
@@ -127,7 +133,14 @@ def serve(
     loaded: Any = model
     engine(loaded)  # refuses other weights that do not fit now, not at the first visit
     return launch(
-        lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others)
+        lambda: loaded,
+        host,
+        port,
+        preset=preset,
+        block=block,
+        engine=engine,
+        weights=tuple(others),
+        data=data,
     )
 
 
@@ -142,12 +155,13 @@ def launch(
     first_run: Path | None = FIRST_RUN,
     gallery: Path = GALLERY,
     weights: Sequence[str] = (),
+    data: Path | None = None,
 ) -> tuple[gr.Blocks, str]:
     """Serve the page for a model."""
     operations = Operations()
     blocks, lab = build_app(
         model_loader, engine=engine, first_run=first_run, gallery=gallery, preset=preset, weights=weights,
-        operations=operations,
+        operations=operations, data=data,
     )  # fmt: skip
     routes = [*web.routes(lab), *operation_routes(lab, operations)]
     _, address, _ = blocks.launch(
