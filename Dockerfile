@@ -13,7 +13,7 @@ RUN python3 -c 'import ensurepip, venv' 2>/dev/null \
 
 # Uid 1000, as a Hugging Face Space runs it; a base image may already have that user under another name.
 RUN getent passwd 1000 >/dev/null || useradd --uid 1000 --home-dir /home/user --shell /bin/bash user; \
-    mkdir -p /home/user/app && chown -R 1000:1000 /home/user
+    mkdir -p /home/user/app /home/user/data && chown -R 1000:1000 /home/user
 USER 1000
 WORKDIR /home/user/app
 ENV HOME=/home/user \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import types
@@ -91,19 +92,67 @@ def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
 
 
 def decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """The inverse of :func:`encode`, guided by type hints."""
-    if isinstance(value, dict) and set(value) == {"$array"}:
-        return arrays[value["$array"]]
+    """The inverse of :func:`encode`, guided by type hints.
+
+    Every value must be of the type that its field says, down to the leaves: what draws a record writes a
+    number without escaping it, so a text that stands in a number's place would reach the page as it is.
+
+    Raises:
+        TypeError: a value of another type, or a field that the class does not have.
+    """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
     if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        return decode(next(a for a in args if a is not type(None)), value, arrays)
+        return _decode_one_of(args, value, arrays)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        hints = typing.get_type_hints(kind)
-        return kind(**{k: decode(hints[k], v, arrays) for k, v in value.items()})
+        hints = _hints(kind)
+        return kind(**{k: decode(hints[k], v, arrays) for k, v in _a(dict, value).items()})
+    if origin is np.ndarray:
+        return _decode_array(args[-1], value, arrays)
     if origin is tuple:
-        return tuple(decode(args[0], v, arrays) for v in value)
+        items = _a(list, value)
+        kinds = [args[0]] * len(items) if args[-1] is Ellipsis or len(args) == 1 else args
+        return tuple(decode(k, v, arrays) for k, v in zip(kinds, items, strict=True))
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        return {k: decode(args[1], v, arrays) for k, v in value.items()}
+        return {k: decode(args[1], v, arrays) for k, v in _a(dict, value).items()}
+    if origin is typing.Literal:
+        if value not in args or type(value) not in map(type, args):
+            raise TypeError(f"{str(value)[:40]!r} is none of {args}")
+        return value
+    if kind is float and type(value) is int:
+        return value
+    return _a(kind, value)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _a(kind: Any, value: Any) -> Any:
+    """The value, if it is of exactly this type."""
+    if type(value) is not (type(None) if kind is None else kind):
+        raise TypeError(f"{type(value).__name__} stands where {kind} belongs")
     return value
+
+
+def _decode_one_of(kinds: tuple[Any, ...], value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """The value as the first of the types that it fits."""
+    for kind in kinds[:-1]:
+        try:
+            return decode(kind, value, arrays)
+        except TypeError:
+            continue
+    return decode(kinds[-1], value, arrays)
+
+
+def _decode_array(hint: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """The array that a value names; numbers of the kind that the hint says (``np.dtype[np.float32]``)."""
+    if set(_a(dict, value)) != {"$array"}:
+        raise TypeError("an array is missing")
+    found, wanted = arrays[value["$array"]], typing.get_args(hint)
+    kinds = np.dtype(wanted[0]).kind if wanted and wanted[0] is not Any else "biuf"
+    if found.dtype.kind not in kinds:
+        raise TypeError(f"an array of {found.dtype} stands where {wanted} belongs")
+    return found

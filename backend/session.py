@@ -436,6 +436,22 @@ class LabSession:
         every = (engine.model.info.weights_hash for _, engine in sorted(self.others.items()))
         return "-".join((self.model.info.weights_hash, *every))
 
+    def tensor_bytes(self, record: RunRecord) -> int:
+        """Bytes of the keys and values behind a run, as far as the log still holds them."""
+        from backend.sharing.tensors import tensor_bytes
+
+        return tensor_bytes(self, record)
+
+    def tensors(self, record: RunRecord) -> bytes:
+        """They themselves, as the content of a safetensors file.
+
+        Raises:
+            BudgetError: see :func:`backend.sharing.tensors.tensor_file`.
+        """
+        from backend.sharing.tensors import tensor_file
+
+        return tensor_file(self, record)
+
     def forget(self) -> None:
         """Drop every log and pool."""
         self.streams.clear()

@@ -15,6 +15,7 @@ from starlette.middleware import Middleware
 from backend.gallery import GALLERY
 from backend.limits import Limits
 from backend.redaction import keep_log_discreet
+from backend.sharing.store import SharedRuns
 from lab_app import text, web
 from lab_app.doors import Doors, check_frame_ancestors
 from lab_app.gallery import read_gallery
@@ -54,6 +55,7 @@ def build_app(
     weights: Sequence[str] = (),
     operations: Operations | None = None,
     limits: Limits | None = None,
+    data: Path | None = None,
 ) -> tuple[gr.Blocks, Lab]:
     """The page and the lab behind it.
 
@@ -66,9 +68,11 @@ def build_app(
         weights: the names of other weights that the engine sessions have, for agents to run on.
         operations: counts what the engine sessions do.
         limits: of visits; the engine sessions have theirs from ``engine``.
+        data: the folder where shared runs are stored; without one they are not.
     """
     operations = operations or Operations()
-    lab = Lab(model_loader, operations.counted(engine), limits=limits)
+    shared = SharedRuns(data) if data is not None else None
+    lab = Lab(model_loader, operations.counted(engine), limits=limits, shared=shared)
     operations.watch(lab)
     handlers = Handlers(lab, first_run, read_gallery(gallery))
     with QuickBlocks(
@@ -110,6 +114,7 @@ def serve(
     limits: Limits | None = None,
     offline: bool | None = None,
     frame_ancestors: Sequence[str] = (),
+    data: Path | None = None,
     block: bool = True,
 ) -> tuple[gr.Blocks, str]:
     """Load the model, then serve the page.
@@ -127,6 +132,7 @@ def serve(
         offline: refuse every connection that leaves this machine; where it is not said, when all models are
             local.
         frame_ancestors: pages that may show the lab in a frame.
+        data: the folder where shared runs are stored; without one they are not.
         block: wait until the server is stopped.
 
     Returns:
@@ -158,7 +164,7 @@ def serve(
     engine(loaded)  # refuses other weights that do not fit now, not at the first visit
     return launch(
         lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others),
-        limits=limits, frame_ancestors=frame_ancestors,
+        limits=limits, frame_ancestors=frame_ancestors, data=data,
     )  # fmt: skip
 
 
@@ -175,12 +181,13 @@ def launch(
     weights: Sequence[str] = (),
     limits: Limits | None = None,
     frame_ancestors: Sequence[str] = (),
+    data: Path | None = None,
 ) -> tuple[gr.Blocks, str]:
     """Serve the page for a model."""
     operations = Operations()
     blocks, lab = build_app(
         model_loader, engine=engine, first_run=first_run, gallery=gallery, preset=preset, weights=weights,
-        operations=operations, limits=limits,
+        operations=operations, limits=limits, data=data,
     )  # fmt: skip
     keep_swept(lab)
     keep_log_discreet("lab_app")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend import __version__
-from backend.errors import LabError, OptionError
+from backend.errors import LabError, OptionError, RecordError
 from lab_app.sweep import add_sweep
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def serve(args: argparse.Namespace) -> int:
         limits=Limits.read(args.limit),
         offline=args.offline,
         frame_ancestors=[*args.frame_ancestor, *os.environ.get("KVLAB_FRAME_ANCESTORS", "").split()],
+        data=Path(args.data).expanduser() if args.data else None,
     )
     return 0
 
@@ -80,6 +81,25 @@ def space(args: argparse.Namespace) -> int:
     from lab_app.space import render_docker
 
     print(f"The Space is in {render_docker(Path(args.out).expanduser(), args.hardware)}")
+    return 0
+
+
+def report(args: argparse.Namespace) -> int:
+    from lab_app.report import read_file
+    from lab_app.report import report as made
+
+    out = Path(args.out)
+    if not out.name or out.is_dir():
+        raise OptionError(
+            f"-o is {args.out!r}, which names no file. Name one, such as report.html.", field="out"
+        )
+    record = read_file(Path(args.run)).record
+    if record is None:
+        raise RecordError(
+            f"{Path(args.run).name} holds a bench and no run. Open it in the lab and press Run."
+        )
+    out.write_text(made(record), encoding="utf-8")
+    print(f"{out}: {out.stat().st_size / 2**20:.1f} MiB, opens without the lab and without a network")
     return 0
 
 
@@ -726,12 +746,22 @@ def parser() -> argparse.ArgumentParser:
         metavar="ORIGIN",
         help="a page that may show the lab in a frame, such as https://huggingface.co; may be repeated",
     )
+    sub.add_argument(
+        "--data",
+        default=os.environ.get("KVLAB_DATA", ""),
+        metavar="DIR",
+        help="folder where shared runs are stored (or KVLAB_DATA in the environment); without it none are",
+    )
     sub.add_argument("--json-log", action="store_true", help="log one JSON object a line, without any text")
 
     sub = add("space", space, "Render a folder that Hugging Face Spaces can build.")
     sub.add_argument("kind", choices=("docker",))
     sub.add_argument("--out", required=True, metavar="DIR", help="a new folder")
     sub.add_argument("--hardware", default="cpu-basic", help="what the Space is suggested to run on")
+
+    sub = add("report", report, "One HTML file of a saved run that needs neither the lab nor a network.")
+    sub.add_argument("run", metavar="RUN", help="a .kvrun file or a bundle")
+    sub.add_argument("-o", "--out", required=True, metavar="FILE", help="such as report.html")
 
     sub = add("methods", methods, "List the reuse methods with their options.")
     sub.add_argument("--markdown", action="store_true", help="as the page docs/methods.md")

@@ -6,12 +6,13 @@ The value is ``{"views": [...]}``, one entry per card; the drawing is in ``asset
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import gradio as gr
+from typing import TYPE_CHECKING, Any
 
 from viz.figure import FigureView, Panel
 from viz.theme import PLOTLY_DARK, PLOTLY_LIGHT
+
+if TYPE_CHECKING:
+    import gradio as gr
 
 #: app.js is deferred, so a component may come to life before it.
 MOUNT = """
@@ -23,6 +24,8 @@ start();
 
 def figure_view(name: str, first: dict[str, Any] | None = None) -> gr.HTML:
     """A view; give it :func:`payload`. Clicks arrive as its ``select`` event."""
+    import gradio as gr  # payloads are made where no framework is, as by `kvlab report`
+
     return gr.HTML(
         first or {"views": []},
         html_template='<div class="kv-figures"></div>',

@@ -25,14 +25,15 @@ from backend.presets import Example, Preset, preset_requests
 from backend.prompts import Pipeline, agent_and_turn, notices
 from backend.records import RunRecord, RunRequest
 from lab_app import form as forms
-from lab_app import html, text
+from lab_app import html, sharing_html, text
+from lab_app.configuration import to_body
 from lab_app.form import Form, Problem, Problems
 from lab_app.gallery import Gallery, as_checked, checked_settings
 from lab_app.line import TOLD_SECONDS, waiting
 from lab_app.live import REDRAW_SECONDS, live
 from lab_app.maps import MAPS
 from lab_app.results import choices, drawing, results
-from lab_app.sessions import RECORD_BYTES, Lab, Visit
+from lab_app.sessions import Lab, Visit
 from viz.tally import Count, count, tally_html
 from viz.words import plural
 
@@ -174,7 +175,8 @@ class Handlers:
 
     def refresh(self, visit: Visit, form: Form) -> Update:
         """Everything on the bench that follows from what was typed; clears mended errors."""
-        update: Update = {
+        visit.history.note(form, visit.example)
+        update: Update = visit.history.buttons() | {
             "shown_methods": form.methods,
             "profiles": {name: forms.standing(name, given) for name, given in form.options.items()},
         }
@@ -186,6 +188,8 @@ class Handlers:
         except LabError as error:
             update |= problems(error, visit, form) | {"cost": ""}
         update["known"] = html.known(visit.example, form.values)
+        with contextlib.suppress(LabError):
+            update["bench_kept"] = sharing_html.kept(to_body(form, visit.example))
         checked = visit.checked
         unchanged = checked is not None and as_checked(form, checked)
         update["gallery_note"] = html.gallery_note(checked, unchanged, self._same_weights())
@@ -256,6 +260,7 @@ class Handlers:
 
             yield from in_line(self.lab, cancel, turn)
             visit.ran = statement(form)
+            visit.keep_bench(to_body(form, visit.example))
             yield results(visit) | {"status": "", "tally": ""}
 
         yield from self._guarded(visit, form, work)
@@ -287,6 +292,7 @@ class Handlers:
                 assert visit.record is not None
                 rows.append(count(visit.record))
                 visit.ran = statement(now)
+                visit.keep_bench(to_body(now, visit.example))
                 yield results(visit) | {"tally": tally_html(rows, wanted)}
             yield {"status": ""}
 
@@ -390,26 +396,6 @@ class Handlers:
             if visit.record is not record or (visit.tab, visit.maps_asked) != ("anchors", mine):
                 return {}
         return {"view_anchors": drawing(visit, picked, strip=False)["view_anchors"]}
-
-    def open_record(self, visit: Visit, content: Any) -> Update:
-        """Show a saved record."""
-        if not isinstance(content, bytes):
-            return {}
-        try:
-            record = RunRecord.from_bytes(content, limit_bytes=RECORD_BYTES)
-            update = results(visit, record)
-        except LabError as error:
-            return {"error_record": html.error(str(error))}
-        except Exception:
-            LOG.exception("a record could not be drawn")
-            return {
-                "error_record": html.error(
-                    "This record is complete but cannot be drawn by this version of the lab."
-                )
-            }
-        visit.keep(record)
-        visit.ran = None
-        return update | results(visit) | {"error_record": "", "status": html.status(text.OPENED, "note")}
 
 
 @dataclass(frozen=True)

@@ -283,17 +283,6 @@ def heading(question: str, extra: str = "") -> str:
     return f'<div class="kv-heading"><h2>{question}</h2>{extra}</div>'
 
 
-def download(token: str | None) -> str:
-    """The link that saves the record."""
-    if token is None:
-        return f'<p class="kv-help">{text.NO_RECORD}</p>'
-    return (
-        f'<div class="kv-download"><p class="kv-help">{text.RECORD_HELP}</p>'
-        f'<a class="kv-button" id="kv-download" href="lab/record/{escape(token)}" download>'
-        "Save this run</a></div>"
-    )
-
-
 def measured(record: ProximityRecord, token: str) -> str:
     """What was measured, and the link that saves it."""
     asked = record.request

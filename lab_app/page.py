@@ -18,6 +18,7 @@ from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS
 from lab_app.offset_study import before as before_study
 from lab_app.offset_study import first_asked as first_study
 from lab_app.proximity import before, first_asked
+from lab_app.sharing_page import build_edits, build_files
 from lab_app.what_if import USUAL
 from lab_app.what_if import before as before_replay
 from viz.registry import TABS
@@ -96,6 +97,7 @@ def build_page(
 
 def build_bench(page: Page, preset: str) -> None:
     """The left column."""
+    build_edits(page)
     with section(text.SCENARIO, "scenario"):
         page.add(
             preset=gr.Dropdown(
@@ -288,15 +290,7 @@ def build_stage(page: Page) -> None:
                 if tab.key == BEFORE_PROXIMITY:
                     build_what_if(page)
                     build_proximity(page)
-    with gr.Column(elem_id="kv-file", elem_classes="kv-part"):
-        gr.HTML('<h2 class="kv-part-title">Save and open runs</h2>', apply_default_css=False)
-        page.add(download=block("download-area", html.download(None)))
-        page.add(
-            upload=gr.UploadButton(
-                "Open a saved run", file_count="single", type="binary", size="sm", elem_id="kv-upload"
-            )
-        )
-        page.add(error_record=error_slot("record"))
+    build_files(page)
 
 
 def build_study(page: Page) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from backend.prompts import QUESTION
 from backend.records import Prompt, RunRecord
-from lab_app import html, text
+from lab_app import html, sharing_html, text
 from lab_app.figure_view import payload
 from lab_app.findings import repair, where
 from lab_app.maps import MAPS
@@ -126,7 +126,7 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
             "results": False,
             "verdict": html.empty_card(),
             "comparison": "",
-            "download": html.download(None),
+            "download": sharing_html.saving(None, 0),
             "strip": {"html": ""},
             **{f"view_{tab.key}": nothing for tab in TABS},
         }
@@ -138,7 +138,7 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
             told.sentence_html, told.tone, told.points, where(found), repair(found), factline(found)
         ),
         "comparison": comparison_html(found),
-        "download": html.download(visit.shown),
+        "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(found)),
     }
     return update | picked | (drawing(visit, picked) if visit.record is found else {})
 

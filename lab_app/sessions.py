@@ -34,7 +34,9 @@ from backend.measured import (
 from backend.presets import Example
 from backend.prompts import Pipeline
 from backend.records import ModelInfo, Outcome, PoolState, RunRecord, RunRequest
+from backend.sharing.store import SharedRuns
 from lab_app import text
+from lab_app.history import History
 from lab_app.line import Place, Turns
 
 KEPT_RECORDS = 6
@@ -89,6 +91,12 @@ class Engine(Protocol):
     def pools(self, request: RunRequest) -> tuple[PoolState, ...]:
         """The pools that the request's methods would use."""
 
+    def tensor_bytes(self, record: RunRecord) -> int:
+        """Bytes of the keys and values behind a run, as far as they are still held."""
+
+    def tensors(self, record: RunRecord) -> bytes:
+        """They themselves, as a safetensors file."""
+
     def forget(self) -> None:
         """Drop everything remembered."""
 
@@ -127,6 +135,9 @@ class Visit:
     replayed: tuple[str, Replay] | None = None  # the last replay, by its download token
     judged: tuple[str, Judged] | None = None  # the last judged problems, by their download token
     maps_asked: int = 0  # the last one wins: another choice makes an earlier map old
+    benches: dict[str, dict[str, Any]] = field(default_factory=dict)  # behind kept records, by their tokens
+    history: History = field(default_factory=History)
+    stored: int = 0  # how many runs the visit has shared
     pages: dict[str, Any] = field(default_factory=dict)  # what the other pages remember, by their keys
     used: float = field(default_factory=time.monotonic)
     began: float = field(default_factory=time.monotonic)
@@ -149,7 +160,13 @@ class Visit:
             if old in (self.shown, token) or (few and sum(sizes.values()) <= RECORD_BYTES):
                 continue
             del self.records[old], sizes[old]
+            self.benches.pop(old, None)
         return token
+
+    def keep_bench(self, bench: dict[str, Any]) -> None:
+        """Remember the bench behind the record on the screen."""
+        if self.shown:
+            self.benches[self.shown] = bench
 
     def measure(self, record: ProximityRecord) -> None:
         """Remember a measurement in the place of the one before."""
@@ -189,7 +206,9 @@ class Lab:
         *,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        shared: SharedRuns | None = None,
     ) -> None:
+        self.shared = shared
         self._loader, self._engine, self._clock = loader, engine, clock
         self.limits = limits or Limits()
         self._model: Model | None = None
@@ -309,6 +328,11 @@ class Lab:
         """A record by its download token."""
         with self._guard:
             return next((v.records[token] for v in self._visits.values() if token in v.records), None)
+
+    def holder(self, token: str) -> Visit | None:
+        """The visit that keeps the record with this download token."""
+        with self._guard:
+            return next((v for v in self._visits.values() if token in v.records), None)
 
     def measurement(self, token: str) -> ProximityRecord | None:
         """A measurement by its download token."""

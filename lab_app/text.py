@@ -96,7 +96,8 @@ UNEXPECTED = (
 )
 RECORD_HELP = (
     "One file holds everything on this screen: prompts, texts, actions, offsets, timings and the model's "
-    "certificate. It opens here again, on any machine, without running the model."
+    "certificate. It opens here again, on any machine, without running the model. The bundle adds the bench, "
+    "versions, citations and the figures’ numbers; the report is a page that needs neither lab nor network."
 )
 NO_RECORD = "There is no run to save yet."
 WAITING = "Others have the model: {before} before you."
@@ -107,6 +108,39 @@ LAB_FULL = (
 )
 PACED = "Requests came faster than this lab allows to one visitor. Going on in {seconds} s."
 LIMITS_TITLE = "Limits of this lab"
+OPENED_BUNDLE = "Opened a saved run, and put its bench back on the left."
+CANNOT_BE_DRAWN = "This record is complete but cannot be drawn by this version of the lab."
+FILES = "Save, share and open runs"
+OPEN_FILE = "Open a saved run"
+SAVE_RUN = "Save this run"
+SAVE_BUNDLE = "Bundle (.zip)"
+SAVE_REPORT = "Report (.html)"
+SAVE_TENSORS = "Bundle with tensors,"
+NO_TENSORS = "This run’s tensors are not held here."
+TENSORS_TOO_LARGE = "Its tensors take {bytes}, more than the {limit} that a bundle holds."
+SHARE_RUN = "Share this run"
+LINK_BENCH_BUTTON = "Link to this bench"
+UNDO = "Undo"
+REDO = "Redo"
+NO_STORE = (
+    "This lab keeps no runs: it was started without a folder for them (kvlab serve --data DIR). Save the "
+    "bundle and send it, or send a link to the bench."
+)
+NO_STORE_HERE = (
+    "This link names a run that was stored in a lab. The lab here keeps none (it was started without "
+    "--data), so ask the sender for the file."
+)
+LINK_OF_RUN = "This link shows the run with all its figures, to whoever has it, for {days}."
+LINK_OF_BENCH = (
+    "This link holds the whole bench: scenario, prompts, values, methods and options. Nothing is stored."
+)
+LINK_STORED_BENCH = "The bench is too long for a link, so it was stored; this link finds it for {days}."
+OPEN_LINK = "Open the link"
+COPY_LINK = "Copy the link"
+LINK_RUN = "This run was shared with you. Nothing was run to show it; press Run to repeat it here."
+LINK_BENCH = "The bench on the left is as the sender’s link says. Press Run to run it."
+LINK_BROKEN = "This link, or what this tab remembered of the bench, cannot be read. The usual page is shown."
+RESUMED = "The bench is as this tab left it. Open the page in a new tab to begin afresh."
 
 NOTHING_RUN = "Nothing to look at yet"
 NOTHING_RUN_HELP = "Press Run on the left. This tab then shows the run."

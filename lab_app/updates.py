@@ -121,6 +121,12 @@ def show_options(page: Page, options: Mapping[str, Mapping[str, Any]]) -> dict[A
     }
 
 
+def show_columns(page: Page, switched: Mapping[str, tuple[str, ...]]) -> dict[Any, Any]:
+    """The switches that add columns, by their kind: the methods for which they are on."""
+    boxes = ((panel, kind, getattr(panel, kind)) for panel in page.panels.values() for kind in switched)
+    return {box: panel.name in switched[kind] for panel, kind, box in boxes if box is not None}
+
+
 SPECIAL: dict[str, Callable[[Page, Any], dict[Any, Any]]] = {
     "running": show_running,
     "agents": show_agents,
@@ -128,6 +134,9 @@ SPECIAL: dict[str, Callable[[Page, Any], dict[Any, Any]]] = {
     "shown_methods": show_methods,
     "errors": show_errors,
     "options": show_options,
+    "columns": show_columns,
+    "undo": lambda page, value: {page["undo"]: gr.update(interactive=value)},
+    "redo": lambda page, value: {page["redo"]: gr.update(interactive=value)},
     "gallery": lambda page, value: {page["gallery"]: gr.update(visible=value)},
     "picked_example": lambda page, value: {page["pick_example"]: gr.update(value=value)},
     "selection": lambda page, value: {},

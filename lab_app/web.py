@@ -15,6 +15,7 @@ from backend.judged import Judged
 from backend.measured import AnchorCost, OffsetStudy, ProximityRecord, Replay
 from lab_app import pages
 from lab_app.sessions import Lab
+from lab_app.sharing_web import sharing_routes
 
 ASSETS = Path(__file__).parent / "assets"
 CACHE = {"Cache-Control": "no-cache"}
@@ -42,7 +43,7 @@ def routes(lab: Lab) -> list[Route]:
         return Response(every, media_type="text/css", headers=CACHE)
 
     def script(_: Request) -> Response:
-        own = (ASSETS / "app.js").read_text(encoding="utf-8")
+        own = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("app.js", "share.js"))
         return Response(viz.theme.script() + "\n" + own, media_type="text/javascript", headers=CACHE)
 
     def plotly(_: Request) -> Response:
@@ -102,4 +103,5 @@ def routes(lab: Lab) -> list[Route]:
         Route("/lab/anchors/{token}", cost),
         Route("/lab/replay/{token}", replay),
         Route("/lab/judged/{token}", judged),
+        *sharing_routes(lab),
     ]

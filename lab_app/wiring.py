@@ -17,6 +17,8 @@ from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
 from lab_app.page import Page
 from lab_app.results import span_of_token
 from lab_app.sessions import Visit
+from lab_app.sharing import Sharing
+from lab_app.sharing_wiring import CARRY, connect_sharing, every_box
 from lab_app.updates import applied
 
 LOG = logging.getLogger("lab_app")
@@ -110,6 +112,9 @@ class Wiring:
         ]
         panels += page.panels["naive"].options.values()
         self.outputs = [widget for name, widget in page.widgets.items() if name != "session"] + panels
+        boxes = {id(widget) for widget in self.outputs}
+        self.everything = self.outputs + [box for box in every_box(page) if id(box) not in boxes]
+        self.sharing = Sharing(handlers.lab)
         self.pickers = [page["pick_agent"], page["pick_method"], page["pick_segment"]]
         self.looks = [
             *self.pickers,
@@ -125,10 +130,10 @@ class Wiring:
         refresh = {"fn": self.once(act.refresh), "inputs": self.inputs, "outputs": self.outputs, **LATEST}
         self.prepare(preset)
 
-        def arrive(request: gr.Request) -> dict[Any, Any]:
-            return self.arrive(preset, str(request.session_hash or ""))
+        def arrive(carried: Any, request: gr.Request) -> dict[Any, Any]:
+            return self.arrive(preset, str(request.session_hash or ""), carried)
 
-        blocks.load(arrive, None, [page["session"], *self.outputs], **QUIET)
+        blocks.load(arrive, page["carried"], [page["session"], *self.everything], js=CARRY, **QUIET)
         chosen = self.once(lambda visit, form: act.choose(visit, form.preset))
         page["preset"].input(chosen, self.inputs, self.outputs, **QUIET).then(**refresh)
         page["pick_effect"].input(self.effect, [page["session"], page["pick_effect"]], self.outputs, **QUIET)
@@ -159,7 +164,7 @@ class Wiring:
             self.once(lambda visit, form: act.cancel(visit)), self.inputs, self.outputs, **QUIET
         )
         page["forget"].click(self.once(act.forget), self.inputs, self.outputs, **QUIET)
-        page["upload"].upload(self.opened, [page["session"], page["upload"]], self.outputs, **QUIET)
+        connect_sharing(self, refresh)
         gr.on(
             [p.input for p in self.pickers], self.look, [page["session"], *self.pickers], self.looks, **LATEST
         )
@@ -225,18 +230,19 @@ class Wiring:
         self.handlers.lab.close(visit_id)
         first_paint.put(self.first)
 
-    def greeting(self, preset: str, browser: str = "") -> tuple[str, first_paint.Props]:
-        """A new visit: its id, and all that it sees."""
+    def greeting(self, preset: str, browser: str = "", carried: Any = "") -> tuple[str, first_paint.Props]:
+        """A new visit: its id, and all that it sees; ``carried``: what its address or tab asks for."""
         visit_id, update = self.handlers.arrive(preset, browser)
-        visit, seen = self.handlers.lab.visit(visit_id), applied(self.page, update)
+        visit = self.handlers.lab.visit(visit_id)
+        seen = applied(self.page, update | self.sharing.arrived(visit, carried))
         given = first_paint.values(self.bench, first_paint.props_of(seen))
         derived = self.handlers.refresh(visit, read_form(self.page, visit, given))
         return visit_id, first_paint.props_of(seen, applied(self.page, derived))
 
-    def arrive(self, preset: str, browser: str = "") -> dict[Any, Any]:
+    def arrive(self, preset: str, browser: str = "", carried: Any = "") -> dict[Any, Any]:
         """A new visit: what it sees and is not on the page already."""
         try:
-            visit_id, seen = self.greeting(preset, browser)
+            visit_id, seen = self.greeting(preset, browser, carried)
             return {self.page["session"]: visit_id, **first_paint.missing(seen, self.first)}
         except LabError as error:
             return applied(self.page, {"status": html.status(str(error), "error")})
@@ -284,10 +290,6 @@ class Wiring:
         return applied(
             self.page, {"status": html.status(text.UNEXPECTED.format(kind=type(error).__name__), "error")}
         )
-
-    def opened(self, visit_id: str, content: Any) -> dict[Any, Any]:
-        """An uploaded record."""
-        return self.guarded(visit_id, lambda visit: self.handlers.open_record(visit, content))
 
     def effect(self, visit_id: str, effect: Any) -> dict[Any, Any]:
         """The other kind of checked examples."""

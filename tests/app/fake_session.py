@@ -14,7 +14,7 @@ from backend.events import Event, Progress, RunDone, TextSoFar
 from backend.measured import ProximityRecord, ProximityRequest
 from backend.presets import Example
 from backend.prompts import Pipeline
-from backend.records import ModelInfo, PoolState, RunRequest
+from backend.records import ModelInfo, PoolState, RunRecord, RunRequest
 
 
 class FakeModel:
@@ -89,6 +89,12 @@ class FakeSession:
             PoolState(name, "user_question", 20, numbers, (9,) * count, (0,) * count, ("",) * count, 9)
             for name in names
         )
+
+    def tensor_bytes(self, record: RunRecord) -> int:
+        return 3 << 20 if self.requests else 0
+
+    def tensors(self, record: RunRecord) -> bytes:
+        return b"made-up tensors"
 
     def forget(self) -> None:
         self.warmed.clear()

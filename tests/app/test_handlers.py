@@ -23,6 +23,7 @@ from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
 from lab_app.line import Turns
 from lab_app.proximity import Asked
 from lab_app.sessions import Lab, Visit
+from lab_app.sharing import Sharing
 
 
 @pytest.fixture
@@ -364,7 +365,7 @@ def test_declared_placeholders_become_inputs() -> None:
 
 def test_saved_record_opens_again(handlers: Handlers, visit: Visit) -> None:
     record = make_record(layers=3)
-    update = handlers.open_record(visit, record.to_bytes())
+    update = Sharing(handlers.lab).open_file(visit, record.to_bytes())
     assert update["error_record"] == ""
     assert visit.record is not None
     assert visit.record.id == record.id
@@ -373,7 +374,7 @@ def test_saved_record_opens_again(handlers: Handlers, visit: Visit) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 broken"])
 def test_broken_record_is_refused(content: bytes, handlers: Handlers, visit: Visit) -> None:
-    assert "not a complete record" in handlers.open_record(visit, content)["error_record"]
+    assert "not a complete record" in Sharing(handlers.lab).open_file(visit, content)["error_record"]
     assert visit.record is None
 
 

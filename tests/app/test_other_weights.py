@@ -29,6 +29,7 @@ from lab_app.gallery import as_checked
 from lab_app.handlers import AGENT_SLOTS, Handlers, Update, statement
 from lab_app.page import Page, build_page
 from lab_app.sessions import Lab, Visit
+from lab_app.sharing import Sharing
 from lab_app.updates import applied
 from lab_app.wiring import bench_inputs, read_form
 from viz.comparison import comparison_html
@@ -231,7 +232,7 @@ def record(
     assert "weights tuned" in update["comparison"]
     opened = served(tiny_model)  # a lab without those weights
     guest, _ = arrived(opened)
-    shown = opened.open_record(guest, visit.record.to_bytes())
+    shown = Sharing(opened.lab).open_file(guest, visit.record.to_bytes())
     assert shown["error_record"] == ""
     assert "weights tuned" in shown["comparison"]
     return RunRecord.load(visit.record.save(tmp_path / "a.kvrun"))
