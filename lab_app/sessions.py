@@ -31,6 +31,7 @@ from backend.measured import (
 from backend.presets import Example
 from backend.prompts import Pipeline
 from backend.records import ModelInfo, Outcome, PoolState, RunRecord, RunRequest
+from lab_app.classroom import Rooms
 
 IDLE_SECONDS = 2 * 3600.0
 MOST_VISITS = 64
@@ -207,6 +208,7 @@ class Lab:
         self._visits: dict[str, Visit] = {}
         self._guard = threading.Lock()
         self.turns = Turns()
+        self.rooms = Rooms(clock)
 
     @property
     def model(self) -> Model:
@@ -215,6 +217,10 @@ class Lab:
             if self._model is None:
                 self._model = self._loader()
             return self._model
+
+    def engine(self) -> Engine:
+        """An engine session of no visit, for a run that shall find nothing. Let it forget afterwards."""
+        return self._engine(self.model)
 
     def open(self) -> Visit:
         """A new visit."""
