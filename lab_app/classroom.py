@@ -1,8 +1,8 @@
 """Class rooms: one link, everyone predicts, the teacher sees the tally and reveals.
 
 Rooms live in memory, hold no text that anyone typed, and end by themselves. A room's id lets in; its key,
-which the teacher's browser alone has, leads. Members are known by a random token of their browser, so a reload
-neither loses a prediction nor gives a second one.
+which the teacher's browser alone has, leads. Members are known by a random token of their browser, so that a
+reload neither loses a prediction nor gives a second one.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from threading import Event as Flag
 from typing import Any
 
@@ -80,7 +80,7 @@ def shown(lab: Lab, visit: Visit, note: str = "") -> Update:
     committed = chosen is not None
     update: Update = {
         "steps": tour_html.steps_nav(every, mine.step, list(mine.shown), led),
-        "lesson": tour_html.lesson(step, mine.step, len(every), step.request()),
+        "lesson": lesson(mine.step),
         "guess.label": step.question,
         "guess.choices": [(said, key) for key, said in step.choices.items()],
         "guess": chosen,
@@ -98,6 +98,13 @@ def shown(lab: Lab, visit: Visit, note: str = "") -> Update:
         "tally": _tally(room, step, mine, found),
     }
     return update | _room_card(room, mine) | _results(visit, room, step, found, chosen)
+
+
+@cache
+def lesson(at: int) -> str:
+    """A step's text with its request, the same for everyone."""
+    step = steps()[at]
+    return tour_html.lesson(step, at, len(steps()), step.request())
 
 
 def _run_words(room: Room | None, committed: bool) -> str:
@@ -198,7 +205,7 @@ def news(lab: Lab, visit: Visit, given: Given) -> Update:
     what, step = heard.get("what"), heard.get("step")
     if what == "enter" and heard.get("room"):
         return enter(lab, visit, heard)
-    if what in ("enter", "go") and isinstance(step, int) and 0 <= step < len(steps()):
+    if what in ("enter", "go") and type(step) is int and 0 <= step < len(steps()):
         return go(lab, visit, step)
     if what == "look" and mine.room:
         return look(lab, visit)

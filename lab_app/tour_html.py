@@ -99,7 +99,7 @@ def reveal(
     source = words.LIVE if live else words.RECORDED
     facts = " · ".join([escape(clip(record.model.name, 40)), *map(escape, notes)])
     return (
-        f'<section class="kv-verdict kv-verdict-{tone} kv-tour-reveal" aria-live="polite" '
+        f'<section class="kv-verdict kv-verdict-{tone} kv-tour-reveal" '
         f'aria-label="{words.WHAT_CAME_OUT}" data-choice="{escape(found.choice or "")}">'
         f'<p class="kv-eyebrow">{words.WHAT_CAME_OUT} <span class="kv-tour-source" data-live="{int(live)}">'
         f"{source}</span></p>"

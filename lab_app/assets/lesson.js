@@ -136,9 +136,14 @@
   });
 
   let soon = 0;
+  function announce() {
+    const reveal = $("#kv-tour-reveal"); // it stays while its content is replaced, so that the new one is read out
+    if (reveal && !reveal.hasAttribute("aria-live")) reveal.setAttribute("aria-live", "polite");
+  }
+
   function settle() {
     if (soon) return;
-    soon = requestAnimationFrame(() => { soon = 0; applyLesson(); enter(); follow(); rooms(); });
+    soon = requestAnimationFrame(() => { soon = 0; applyLesson(); enter(); follow(); rooms(); announce(); });
   }
   new MutationObserver(settle).observe(document.body || document.documentElement, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-step", "data-room", "data-kv-page"] });
   setInterval(ask, NEWS_MS);

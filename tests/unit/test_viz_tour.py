@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +25,9 @@ def record_of(key: str, **changes: object) -> RunRecord:
     return dataclasses.replace(made, request=dataclasses.replace(made.request, methods=methods), **changes)
 
 
-def changed(record: RunRecord, label: str, agents: tuple[int, ...] | None = None, **changes: object) -> RunRecord:
+def changed(
+    record: RunRecord, label: str, agents: tuple[int, ...] | None = None, **changes: object
+) -> RunRecord:
     """The record with other outcomes of one method."""
     outcomes = tuple(
         dataclasses.replace(o, **changes)  # type: ignore[arg-type]
@@ -185,13 +188,14 @@ def test_a_step_is_whole(step: Step) -> None:
     assert 1 <= step.teacher.minutes <= 15
     assert step.teacher.ask
     request = step.request()
-    assert [m.label for m in request.methods][0] == "dense"
+    assert request.methods[0].label == "dense"
     assert request.pipeline == step.preset.pipeline.unrolled
 
 
 @pytest.mark.parametrize("step", steps(), ids=lambda s: s.key)
 def test_a_recorded_run_is_there_and_tells_something(step: Step) -> None:
-    """Renewed by scripts/record_tour.py; what came out may change with the weights, that it is told may not."""
+    """Renewed by scripts/record_tour.py; what came out may change with the weights, that it is told may "
+    "not."""
     record = recorded(step.key)
     assert record is not None
     told = tour.told(step.key, record)
@@ -199,3 +203,12 @@ def test_a_recorded_run_is_there_and_tells_something(step: Step) -> None:
     assert told.choice is None or told.choice in step.choices
     assert len(record.to_bytes()) < 150_000
     assert step.request().values == record.request.values
+
+
+def test_the_teachers_page_has_every_step() -> None:
+    page = " ".join((Path(__file__).parents[2] / "docs" / "teaching.md").read_text(encoding="utf-8").split())
+    for at, step in enumerate(steps(), 1):
+        goal = step.teacher.goal[:1].lower() + step.teacher.goal[1:]
+        for words_ in (f"### {at}. {step.title}", goal, step.question, *step.teacher.ask):
+            assert " ".join(words_.split()) in page, words_
+    assert f"About {sum(s.teacher.minutes for s in steps())} minutes" in page
