@@ -37,9 +37,13 @@ def run(model: LoadedModel, step: Step, example: Example) -> RunRecord:
 
 
 def fits(step: Step, record: RunRecord) -> bool:
-    """Does the run show what the step looks for?"""
-    found = told(step.key, record)
-    return found.shows and (not step.run.look_for or found.choice in step.run.look_for)
+    """Does the run show what the step looks for? Where it looks for a change, the last agent's answer changes,
+    since dense is known to be right there alone."""
+    found, final = told(step.key, record), record.request.pipeline.final
+    if not step.run.look_for:
+        return found.shows
+    before, after = (record.outcome(final, label).answer for label in record.labels[:2])
+    return found.shows and found.choice in step.run.look_for and before != after
 
 
 def right(record: RunRecord) -> bool:

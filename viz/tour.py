@@ -159,10 +159,10 @@ def prefix(record: RunRecord) -> Told:
         f"{same} of {total} answers are dense’s, with {percent(kept, tokens)} of the prompts’ tokens copied."
     ]
     if lost:
-        a = record.outcome(lost[0], label)
+        a = record.outcome(lost[-1], label)
         said.append(
-            f"{escape(words.agent_name(record.request.pipeline, lost[0]))} says {shown_answer(a)}; with its "
-            f"prompt read in full, {shown_answer(record.outcome(lost[0], dense))}."
+            f"{escape(words.agent_name(record.request.pipeline, lost[-1]))} says {shown_answer(a)}; with its "
+            f"prompt read in full, {shown_answer(record.outcome(lost[-1], dense))}."
         )
     else:
         said.append(
@@ -170,7 +170,7 @@ def prefix(record: RunRecord) -> Told:
             "below; "
             "they are there all the same."
         )
-    agent = (lost or [final_agent(record)])[0]
+    agent = lost[-1] if lost else final_agent(record)
     return Told(choice, bool(lost), tuple(said), (error_by_layer(record, agent),), texts=True, strip=agent)
 
 

@@ -139,6 +139,8 @@
   function announce() {
     const reveal = $("#kv-tour-reveal"); // it stays while its content is replaced, so that the new one is read out
     if (reveal && !reveal.hasAttribute("aria-live")) reveal.setAttribute("aria-live", "polite");
+    const guess = $("#kv-tour-guess"), question = guess && guess.querySelector('[data-testid="block-info"]');
+    if (question && guess.getAttribute("aria-label") !== question.textContent) guess.setAttribute("aria-label", question.textContent);
   }
 
   function settle() {
