@@ -44,7 +44,7 @@ def steps_nav(steps: Sequence[Step], at: int, done: Sequence[str], fixed: bool) 
             f'<li><button type="button" class="kv-tour-dot{state}" data-kv="tour-step" '
             f'data-step="{index}"{here}'
             f'{" disabled" if fixed and index != at else ""} title="{escape(step.title)}">'
-            f"<b>{index + 1}</b><span>{escape(step.title)}</span>{mark}</button></li>"
+            f"<b>{index + 1}</b><span>{escape(step.short)}</span>{mark}</button></li>"
         )
     return f'<nav aria-label="{words.STEPS}"><ol class="kv-tour-steps">{"".join(items)}</ol></nav>'
 

@@ -60,6 +60,7 @@ class Step:
     """One step. ``choices`` are the predictions by their keys; texts may hold ``[[terms]]``."""
 
     key: str
+    short: str
     title: str
     text: tuple[str, ...]
     asked: str

@@ -275,34 +275,37 @@ def anchors(record: RunRecord) -> Told:
 
 
 def gate(record: RunRecord) -> Told:
-    """How many agents the gate lets reuse, and what an open gate does instead."""
-    asked, free = words.others(record)[:2]
-    pipeline = record.request.pipeline
-    passed = [a for a in record.agents if words.reused_anything(record.outcome(a, asked))]
-    refused = [a for a in record.agents if a not in passed]
-    choice = "all" if not refused else "some" if passed else "none"
-    agent = next((a for a in refused if record.outcome(a, asked).gate), final_agent(record))
-    first = f"The gate let {len(passed)} of {plural(len(record.agents), 'agent')} reuse."
-    if refused:
-        one = record.outcome(agent, asked)
-        stop = next((g for g in one.gate if not g.shareable), None)
-        first += f" {escape(words.agent_name(pipeline, agent))} had to read its prompt: "
-        first += (
-            f"{escape(words.slot_words(pipeline, stop.placeholder))} was refused ({escape(stop.rule)})."
-            if stop is not None
-            else escape(one.reason)
-        )
-    kept, loose = answers(record, asked), answers(record, free)
-    copied = [_copied(record, label) for label in (asked, free)]
-    second = (
-        f"{kept[0]} of {kept[1]} answers are dense’s with the gate, {loose[0]} with it open; "
-        f"{percent(*copied[0])} and {percent(*copied[1])} of the tokens came from a cache."
+    """How many agents each of two gates lets reuse, and what became of the answers."""
+    first, second = words.others(record)[:2]
+    pipeline, total = record.request.pipeline, len(record.agents)
+    passed = {
+        m: [a for a in record.agents if words.reused_anything(record.outcome(a, m))] for m in (first, second)
+    }
+    choice = "all" if len(passed[first]) == total else "some" if passed[first] else "none"
+    kept = {m: answers(record, m)[0] for m in (first, second)}
+    said = (
+        f"{_name(record, first)}: {len(passed[first])} of {plural(total, 'agent')} reuse, and "
+        f"{kept[first]} of "
+        f"{total} answers are dense’s. {_name(record, second)}: {len(passed[second])} reuse, "
+        f"{kept[second]} are "
+        "dense’s."
     )
-    views = (gate_view(record, agent, asked), decision_panel(record, agent, asked))
-    shows = bool(refused) and copied[1][0] > copied[0][0]
+    label = second if len(passed[second]) < len(passed[first]) else first
+    refused = [a for a in record.agents if a not in passed[label] and record.outcome(a, label).gate]
+    agent = refused[0] if refused else final_agent(record)
+    stop = next((g for g in record.outcome(agent, label).gate if not g.shareable), None)
+    shows = passed[first] != passed[second]
+    if stop is not None:
+        why = (
+            f"{_name(record, label)} refuses {escape(words.slot_words(pipeline, stop.placeholder))} at "
+            f"{escape(words.agent_name(pipeline, agent))}: {escape(stop.reason)}"
+        )
+    else:
+        why = "Neither gate refused anything."
     if not shows:
-        second += " In this run the gate made no difference to what was copied."
-    return Told(choice, shows, (first, second), views, texts=True)
+        why += " In this run both gates let the same agents reuse."
+    views = (gate_view(record, agent, first), decision_panel(record, agent, label))
+    return Told(choice, shows, (said, why), views, texts=True)
 
 
 def judge(record: RunRecord) -> Told:
@@ -347,12 +350,13 @@ def repair(record: RunRecord) -> Told:
         f"{shown_answer(record.outcome(agent, m))} ({_name(record, m)})" for m in (plain, quarter, half)
     )
     first = f"Dense names {shown_answer(ref)}. The others: {named}."
-    read = [_forwarded(record, agent, m) for m in (quarter, half)]
+    read = [_work(record, agent, m) for m in (quarter, half)]
     times = [_times(record, m) for m in (quarter, half)]
     second = (
-        f"The repairs computed {percent(*read[0])} and {percent(*read[1])} of the prompt’s tokens; their "
-        "first word "
-        f"came after {ratio(*times[0])} and {ratio(*times[1])} of dense’s time (measured once)."
+        f"The repairs did {percent(*read[0])} and {percent(*read[1])} of dense’s reading (tokens times "
+        "layers), and "
+        f"their first word came after {ratio(*times[0])} and {ratio(*times[1])} of dense’s time (measured "
+        "once)."
     )
     views = (error_by_layer(record, agent), ttft_view(record))
     if back[plain]:
@@ -362,10 +366,10 @@ def repair(record: RunRecord) -> Told:
     return Told(choice, choice != "neither", (first, second), views, True, agent)
 
 
-def _forwarded(record: RunRecord, agent: int, label: str) -> tuple[int, int]:
-    """Tokens that were computed, first or again, and all of the prompt."""
-    counts = words.action_counts(record.outcome(agent, label))
-    return counts["recomputed"] + counts["computed"], sum(counts.values())
+def _work(record: RunRecord, agent: int, label: str) -> tuple[int, int]:
+    """Tokens times layers that were forwarded for a prompt, and those of the whole prompt."""
+    out = record.outcome(agent, label)
+    return out.timing.token_layers, out.actions.size
 
 
 STEPS: dict[str, Callable[[RunRecord], Told]] = {

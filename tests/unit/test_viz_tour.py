@@ -138,9 +138,13 @@ def test_anchors_compare_the_same_tokens(factor: float, choice: str) -> None:
 
 def test_gate_counts_agents() -> None:
     record = record_of("gate")
-    for label, code, choice in (("With the gate", 2, "all"), ("With the gate", 0, "none")):
-        told = tour.gate(acted(acted(record, "Gate open", 2), label, code))
-        assert (told.choice, told.shows) == (choice, choice == "none")
+    first, second = words.others(record)
+    for code, other, choice in ((2, 0, "all"), (2, 2, "all"), (0, 2, "none"), (0, 0, "none")):
+        told = tour.gate(acted(acted(record, first, code), second, other))
+        assert (told.choice, told.shows) == (choice, code != other)
+        assert f"{len(record.agents) if code else 0} of {len(record.agents)} agents reuse" in plain(
+            told.sentences
+        )
 
 
 @pytest.mark.parametrize(("said", "choice"), [("38", "same"), ("4", "other"), (None, "none")])
