@@ -34,6 +34,10 @@ MARK = (
     + "</svg>"
 )
 BENCH_ICON = '<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M1.5 2.5h13v11h-13zM6 2.5v11"/></svg>'
+LESSON_ICON = (
+    '<svg viewBox="0 0 16 16" aria-hidden="true">'
+    '<path d="M1.5 3.5q4-1.5 6.5.5 2.5-2 6.5-.5v9q-4-1.5-6.5.5-2.5-2-6.5-.5zM8 4v9"/></svg>'
+)
 THEME_ICON = (
     '<svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="8" cy="8" r="6"/>'
     '<path class="kv-fill" d="M8 2a6 6 0 0 1 0 12z"/></svg>'
@@ -57,6 +61,8 @@ def topbar(info: ModelInfo | None, limits: Sequence[str] = ()) -> str:
         f'aria-expanded="true" aria-controls="kv-bench">{BENCH_ICON}<span>Bench</span></button>'
         f'<h1 class="kv-brand">{MARK}<span>{text.NAME}</span></h1><p class="kv-tagline">{text.TAGLINE}</p>'
         f'<div class="kv-topbar-end">{chip}'
+        '<button type="button" class="kv-icon-button kv-lesson-button" data-kv="lesson" aria-pressed="false" '
+        f'title="{text.LESSON_HELP}">{LESSON_ICON}<span>{text.LESSON}</span></button>'
         '<button type="button" class="kv-icon-button" data-kv="theme" '
         f'aria-label="Switch between light and dark">{THEME_ICON}</button></div></header>'
     )

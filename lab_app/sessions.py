@@ -36,6 +36,7 @@ from backend.prompts import Pipeline
 from backend.records import ModelInfo, Outcome, PoolState, RunRecord, RunRequest
 from backend.sharing.store import SharedRuns
 from lab_app import text
+from lab_app.classroom import Rooms
 from lab_app.history import History
 from lab_app.line import Place, Turns
 
@@ -216,6 +217,7 @@ class Lab:
         self._visits: dict[str, Visit] = {}
         self._guard = threading.Lock()
         self.turns = Turns()
+        self.rooms = Rooms(clock)
 
     @property
     def model(self) -> Model:
@@ -224,6 +226,10 @@ class Lab:
             if self._model is None:
                 self._model = self._loader()
             return self._model
+
+    def engine(self) -> Engine:
+        """An engine session of no visit, for a run that shall find nothing. Let it forget afterwards."""
+        return self._engine(self.model)
 
     @property
     def loaded(self) -> bool:

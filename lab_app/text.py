@@ -6,6 +6,9 @@ NAME = "KV Reuse Lab"
 TITLE = "KV Reuse Lab: what cache reuse does to a pipeline of agents"
 TAGLINE = "what cache reuse does to a pipeline of agents"
 
+LESSON = "Lesson"
+LESSON_HELP = "Lesson mode: hide options and figures for experts. The address keeps it."
+
 PAGES = "Pages"
 PIPELINE = "Pipeline"
 

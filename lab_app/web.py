@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 import viz.theme
@@ -38,12 +38,14 @@ def routes(lab: Lab) -> list[Route]:
     """Routes under ``/lab/``."""
 
     def css(_: Request) -> Response:
-        own = (ASSETS / "app.css").read_text(encoding="utf-8")
+        own = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("app.css", "tour.css"))
         every = viz.theme.stylesheet() + own + pages.stylesheet()
         return Response(every, media_type="text/css", headers=CACHE)
 
     def script(_: Request) -> Response:
-        own = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("app.js", "share.js"))
+        own = "\n".join(
+            (ASSETS / name).read_text(encoding="utf-8") for name in ("app.js", "share.js", "lesson.js")
+        )
         return Response(viz.theme.script() + "\n" + own, media_type="text/javascript", headers=CACHE)
 
     def plotly(_: Request) -> Response:
@@ -80,6 +82,12 @@ def routes(lab: Lab) -> list[Route]:
     def judged(request: Request) -> Response:
         return measured("judged", lab.judged(request.path_params["token"]))
 
+    def room(request: Request) -> Response:
+        found = lab.rooms.state(request.path_params["room"])
+        if found is None:
+            return PlainTextResponse("This class room has ended.", status_code=404)
+        return JSONResponse(found, headers={"Cache-Control": "no-store"})
+
     def measured(
         kind: str, found: ProximityRecord | OffsetStudy | AnchorCost | Replay | Judged | None, more: str = ""
     ) -> Response:
@@ -104,4 +112,5 @@ def routes(lab: Lab) -> list[Route]:
         Route("/lab/replay/{token}", replay),
         Route("/lab/judged/{token}", judged),
         *sharing_routes(lab),
+        Route("/lab/room/{room}", room),
     ]
