@@ -1,13 +1,14 @@
 """Rows of tensors in one block of memory, so that what is read together lies together.
 
-An :class:`Arena` has one row per token. For offsets a row is what one token's KV differs by in every layer, keys
-then values, (2, layers, kv_heads, head_dim), position-free; so a weighted sum over anchors is one contraction for
-all layers, heads and channels (:mod:`backend.kernels.blend`). For what texts are compared by it is the token's
-embedding, (hidden,).
+An :class:`Arena` has one row per token. For offsets a row is what one token's KV differs by in every layer,
+keys then values, (2, layers, kv_heads, head_dim), position-free; so a weighted sum over anchors is one
+contraction for all layers, heads and channels (:mod:`backend.kernels.blend`). For what texts are compared by
+it is the token's embedding, (hidden,).
 
-Who holds :class:`Rows` holds their place, and when the last holder is gone the place is free: eviction needs no
-call, nothing is freed that somebody still reads, and texts of any length lie side by side without padding. Rows
-move when their arena grows or is trimmed, so take tensors from them when they are read, and keep the rows.
+Who holds :class:`Rows` holds their place, and when the last holder is gone the place is free: eviction needs
+no call, nothing is freed that somebody still reads, and texts of any length lie side by side without padding.
+Rows move when their arena grows or is trimmed, so take tensors from them when they are read, and keep the
+rows.
 """
 
 from __future__ import annotations

@@ -594,8 +594,9 @@ def _fallen_back(plan: Plan, total: int, reason: str) -> Plan:
 
 
 def _mixture(blend: Blend, tokens: int) -> Mixture | None:
-    """A blend's terms for the first ``tokens`` of its span, where one pass can mix them: offsets in one arena, one
-    weight per token for keys and values, position-free, at all layers. None for any others, and for no terms."""
+    """A blend's terms for the first ``tokens`` of its span, where one pass can mix them: offsets in one
+    arena, one weight per token for keys and values, position-free, at all layers. None for any others, and
+    for no terms."""
     if not blend.terms or blend.in_place or blend.first_layer:
         return None
     offsets: list[ArenaOffset] = []

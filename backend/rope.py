@@ -94,8 +94,8 @@ class Rotation:
         return out
 
     def tables(self, positions: Tensor, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What turns each pair of channels: cosines and sines, (rules, tokens, pairs), fp32, and the rule of each
-        layer, (layers,). Pairs beyond a rule's own stay as they are."""
+        """What turns each pair of channels: cosines and sines, (rules, tokens, pairs), fp32, and the rule of
+        each layer, (layers,). Pairs beyond a rule's own stay as they are."""
         frequencies, rules = self._frequencies(positions.device, pairs)
         angles = positions.to(torch.float32)[:, None] * frequencies[:, None]
         return angles.cos(), angles.sin(), rules

@@ -107,8 +107,8 @@ class Observation:
     def see(
         self, agent: int, pairs: Mapping[str, tuple[KVSegment, KVSegment]], starts: dict[str, int]
     ) -> None:
-        """Write what a dense pass of ``agent`` shows: by name, the KV of its own tokens and then of the prefix
-        segments behind them in that prompt, each with its base; ``starts`` says where they stood."""
+        """Write what a dense pass of ``agent`` shows: by name, the KV of its own tokens and then of the
+        prefix segments behind them in that prompt, each with its base; ``starts`` says where they stood."""
         places = self._places(agent, {name: base.tokens for name, (_, base) in pairs.items()})
         for name, (real, base) in pairs.items():
             places[name].write(real, base)
@@ -192,7 +192,9 @@ class ObservationLog:
         self.prefixes = PrefixTree(budget_bytes // PREFIX_SHARE)
         self.bases: WeakValueDictionary[tuple[int, ...], KVSegment] = WeakValueDictionary()
         self.next_number = 1
-        spare = WeakMethod(self._spare_bytes)  # no circle: a log that is dropped gives its memory back at once
+        spare = WeakMethod(
+            self._spare_bytes
+        )  # no circle: a log that is dropped gives its memory back at once
         self.arenas = Arenas(lambda: (spare() or int)())
 
     @property

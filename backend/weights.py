@@ -80,8 +80,8 @@ def descriptor(sample: Observation, weighing: Weighing) -> Tensor:
 def dissimilarities(sample: Observation, anchors: Sequence[Observation], weighing: Weighing) -> Tensor:
     """Per anchor and token (anchors, tokens): the squared L2 distance, or 1 minus the cosine similarity.
 
-    Of embeddings the distances are found in one pass over them (:mod:`backend.kernels.distances`), whatever KV the
-    anchors hold.
+    Of embeddings the distances are found in one pass over them (:mod:`backend.kernels.distances`), whatever
+    KV the anchors hold.
     """
     mine = descriptor(sample, weighing)
     if weighing.approximation == "cosine":

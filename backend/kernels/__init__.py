@@ -1,7 +1,7 @@
 """The reuse path's inner loops: one pass over the bytes, on any device.
 
-:mod:`.blend` and :mod:`.distances` hold what is computed and a vectorised path on torch; :mod:`.fused` the same as
-Triton kernels, taken on CUDA where Triton is installed.
+:mod:`.blend` and :mod:`.distances` hold what is computed and a vectorised path on torch; :mod:`.fused` the
+same as Triton kernels, taken on CUDA where Triton is installed.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Base plus weighted offsets, rotated, straight into the cache (KVCOMM, Eq. 6 and 7): one pass over the bytes.
+"""Base plus weighted offsets, rotated, straight into the cache, in one pass (KVCOMM, Eq. 6 and 7).
 
-Bytes, for u of one span's keys (or values) in all layers and A anchors: the least is (2A + 4)u, every offset and the
-base read once and the cache written once, keys and values each. The torch path comes close: a piece of the sum
-stays in the processor's cache between its steps. The Triton kernel writes nothing else at all.
+Bytes, for u of one span's keys (or values) in all layers and A anchors: the least is (2A + 4)u, every offset
+and the base read once and the cache written once, keys and values each. The torch path comes close: a piece
+of the sum stays in the processor's cache between its steps. The Triton kernel writes nothing else at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -84,8 +85,8 @@ def blend(
 def mixed(mixture: Mixture, at: int, to: int) -> Tensor:
     """The weighted offsets of tokens ``[at, to)``, (tokens, *row): one contraction for all layers, K and V.
 
-    Anchors that lie evenly spaced, as texts of one length do, are read in place by one product a token, which runs
-    at the memory's speed; others row by row.
+    Anchors that lie evenly spaced, as texts of one length do, are read in place by one product a token, which
+    runs at the memory's speed; others row by row.
     """
     buffer, weights = mixture.arena.buffer, mixture.weights[:, at:to].to(mixture.arena.buffer.dtype)
     step = even_step(mixture.starts)
@@ -108,7 +109,7 @@ def even_step(starts: Sequence[int]) -> int | None:
     """The rows from one anchor to the next where that is the same throughout and upwards, else None."""
     if len(starts) == 1:
         return 0
-    steps = {b - a for a, b in zip(starts, starts[1:], strict=False)}
+    steps = {b - a for a, b in pairwise(starts)}
     return steps.pop() if len(steps) == 1 and min(steps) > 0 else None
 
 

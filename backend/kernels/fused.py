@@ -1,6 +1,7 @@
 """The same as :mod:`.blend` and :mod:`.distances`, as Triton kernels: every byte is read or written once.
 
-Sums are fp32 throughout and rounded once, to the cache's dtype. Under ``TRITON_INTERPRET=1`` the kernels run on a CPU.
+Sums are fp32 throughout and rounded once, to the cache's dtype. Under ``TRITON_INTERPRET=1`` the kernels run
+on a CPU.
 """
 
 from __future__ import annotations
@@ -87,9 +88,7 @@ def _blend(
 
 
 @triton.jit
-def _squared_distances(
-    rows, starts, out, mine, tokens, features, block: tl.constexpr, width: tl.constexpr
-):
+def _squared_distances(rows, starts, out, mine, tokens, features, block: tl.constexpr, width: tl.constexpr):
     """``block`` tokens of one anchor."""
     anchor = tl.program_id(1)
     t = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
@@ -113,7 +112,7 @@ def blend(
     keys: Tensor,
     values: Tensor,
 ) -> bool:
-    """:func:`backend.kernels.blend.blend`; False, with nothing written, where layers turn different channels."""
+    """See :func:`backend.kernels.blend.blend`. False, and nothing written, where layers turn other channels."""
     layers, heads, tokens, dim = keys.shape
     kinds = {(r.rotated_dims, r.interleaved) for r in rotation.layers if r.rotated_dims}
     if len(kinds) > 1 or dim % 2 or base.keys.stride() != base.values.stride() or base.keys.stride(3) != 1:
