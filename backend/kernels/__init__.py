@@ -6,6 +6,7 @@ same as Triton kernels, taken on CUDA where Triton is installed.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -13,4 +14,9 @@ import torch
 
 def triton_on(device: torch.device) -> bool:
     """Is there a Triton that compiles for this device?"""
-    return device.type == "cuda" and find_spec("triton") is not None
+    return device.type == "cuda" and _installed()
+
+
+@cache
+def _installed() -> bool:
+    return find_spec("triton") is not None

@@ -112,7 +112,7 @@ def blend(
     keys: Tensor,
     values: Tensor,
 ) -> bool:
-    """See :func:`backend.kernels.blend.blend`. False, and nothing written, where layers turn other channels."""
+    """See :func:`backend.kernels.blend.blend`; False, nothing written, where layers turn other channels."""
     layers, heads, tokens, dim = keys.shape
     kinds = {(r.rotated_dims, r.interleaved) for r in rotation.layers if r.rotated_dims}
     if len(kinds) > 1 or dim % 2 or base.keys.stride() != base.values.stride() or base.keys.stride(3) != 1:

@@ -49,8 +49,8 @@ def test_rows_keep_their_content_whatever_is_taken_and_given_up(
         places = [i for rows in held.values() for i in range(rows.start, rows.start + rows.count)]
         assert len(places) == len(set(places))
         assert all(place < one.capacity for place in places)
-        for number_held, rows in held.items():
-            assert (rows.tensor == number_held).all()
+        # No loop of its own: its variable would hold the last rows on.
+        assert all((rows.tensor == n).all() for n, rows in held.items())
 
 
 def test_what_is_given_up_is_the_next_ones_place() -> None:
