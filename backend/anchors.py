@@ -121,7 +121,7 @@ class AnchorPool:
         weighing = self.rules.weighing
         if (weighing.compared, weighing.norm) == ("embedding", "mean") and weighing.approximation != "cosine":
             return self.scores(sample, anchors).sqrt().mean(dim=1)  # the same, and known
-        own = sample.descriptor.norm(dim=-1).mean().clamp_min(1e-9)
+        own: Tensor = sample.descriptor.norm(dim=-1).mean().clamp_min(1e-9)
         apart = squared_distances(sample.embedded, [a.embedded for a in anchors])
         return apart.sqrt().mean(dim=1) / own
 

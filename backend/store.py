@@ -259,8 +259,7 @@ class ObservationLog:
         the budget holds; returns the numbers dropped."""
         keep = set(needed)
         dropped: list[int] = []
-        if self.bytes > self.budget_bytes:
-            self.arenas.trim()
+        self.trim()
         over = self.bytes - self.budget_bytes
         if over > 0:
             self.prefixes.shrink(self.prefixes.bytes - over)
@@ -272,6 +271,11 @@ class ObservationLog:
                 break
             held -= self.observations.pop(number).bytes
             dropped.append(number)
+        self.trim()
+        return dropped
+
+    def trim(self) -> None:
+        """Over the budget: give back what the arenas hold for nobody. What was dropped is nobody's only when
+        the caller has let go of it as well."""
         if self.bytes > self.budget_bytes:
             self.arenas.trim()
-        return dropped
