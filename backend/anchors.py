@@ -24,6 +24,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from backend.kernels.distances import squared_distances
 from backend.records import GateDecision
 from backend.store import Observation, ObservationLog
 from backend.weights import (
@@ -31,8 +32,7 @@ from backend.weights import (
     Turn,
     Weighing,
     base_of,
-    descriptor,
-    dissimilarity,
+    dissimilarities,
     of_sequences,
     weigh,
     weights,
@@ -105,10 +105,8 @@ class AnchorPool:
         known, weighing = self._measured[1], self.rules.weighing
         missing = [anchor for anchor in anchors if anchor.number not in known]
         if missing:
-            mine = descriptor(sample, weighing)
-            for anchor in missing:
-                theirs = descriptor(anchor, weighing)
-                known[anchor.number] = dissimilarity(mine, theirs, weighing)
+            found = dissimilarities(sample, missing, weighing)
+            known.update(zip((anchor.number for anchor in missing), found, strict=True))
         return torch.stack([known[a.number] for a in anchors])
 
     def _gate_distances(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
@@ -120,11 +118,12 @@ class AnchorPool:
 
     def _nearness(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
         """Mean distance per token (anchors,) as a share of the tokens' own mean norm."""
-        mine = sample.descriptor
-        own = mine.norm(dim=-1).mean().clamp_min(1e-9)
-        return torch.stack(
-            [(mine - a.descriptor[: sample.tokens]).norm(dim=-1).mean() / own for a in anchors]
-        )
+        weighing = self.rules.weighing
+        if (weighing.compared, weighing.norm) == ("embedding", "mean") and weighing.approximation != "cosine":
+            return self.scores(sample, anchors).sqrt().mean(dim=1)  # the same, and known
+        own: Tensor = sample.descriptor.norm(dim=-1).mean().clamp_min(1e-9)
+        apart = squared_distances(sample.embedded, [a.embedded for a in anchors])
+        return apart.sqrt().mean(dim=1) / own
 
     def gate(self, sample: Observation, log: ObservationLog) -> GateDecision:
         """Is the sample shareable, or does it become an anchor? (Eq. 5)"""
@@ -173,7 +172,7 @@ class AnchorPool:
                 threshold=None,
             )
         self._measured = (0, {})  # a sample is gated once, when it arrives
-        distances = self._gate_distances(sample, anchors)
+        distances = self._gate_distances(sample, anchors).cpu()  # a decision waits for the device, once
         weighing = self.rules.weighing
         if weighing.approximation in ("nearest", "uniform"):
             weighing = replace(weighing, approximation="softmax")
@@ -185,7 +184,7 @@ class AnchorPool:
             shareable = gamma > 0
             reason = f"{len(anchors)} anchors are long enough, and this gate asks for nothing else."
         elif rule == "closeness":
-            near = self._nearness(sample, anchors)
+            near = self._nearness(sample, anchors).cpu()
             least, blend, limit = float(near.min()), float((weight * near).sum()), self.rules.closeness
             shareable = gamma > 0 and least <= limit and (shareable or blend <= limit)
             reason = (

@@ -11,7 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from backend.arena import ArenaOffset
 from backend.errors import BudgetError, ModelError, PromptError
+from backend.kernels.blend import Mixture
+from backend.kernels.blend import blend as fused_blend
 from backend.kv import KVCache, KVSegment
 from backend.layout import Layout, Piece, lay_out
 from backend.methods.base import Blend, Clock, Dense, Link, Method, Plan, Selection, Step, Term
@@ -117,7 +120,7 @@ class Engine:
             moved = torch.tensor(cache.shifts, device=ids.device)[:, None]
             positions = torch.arange(start, start + new, device=ids.device) + moved
         else:
-            positions = positions.to(ids.device)[None]
+            positions = positions.to(ids.device, non_blocking=True)[None]
         mask = None
         if padding is not None and any(padding):
             shift = torch.tensor(padding, device=ids.device)[:, None]
@@ -175,8 +178,8 @@ class Engine:
         return logits.float()  # type: ignore[no-any-return]
 
     def ids(self, tokens: Sequence[int]) -> Tensor:
-        """Token ids as a batch of one row."""
-        return torch.tensor([list(tokens)], dtype=torch.long, device=self.model.device)
+        """Token ids as a batch of one row. Nothing waits for the device."""
+        return torch.tensor([list(tokens)], dtype=torch.long).to(self.model.device, non_blocking=True)
 
     def prefill(self, tokens: Sequence[int], pieces: int = 1) -> tuple[KVCache, Tensor]:
         """Plain prefill, in ``pieces`` chunks; returns the cache and the last token's logits."""
@@ -442,6 +445,13 @@ class Engine:
         room_keys, room_values = cache.keys[:, 0, :, start:end], cache.values[:, 0, :, start:end]
         first = position if blend.moved else base.start
         positions = torch.arange(first, first + tokens, device=keys.device)
+        mixture = _mixture(blend, tokens)
+        if mixture is not None or not blend.terms:
+            # One pass: what is corrected is rotated with it.
+            with clock.part("correct" if blend.terms else "rotate"):
+                fused_blend(base, mixture, positions, rotation, room_keys, room_values)
+            cache.length = end
+            return
         with clock.part("correct"):
             room_values.copy_(values)
             if blend.terms:
@@ -587,6 +597,30 @@ def _prompt_first(cache: KVCache, layout: Layout, held: int) -> None:
 def _fallen_back(plan: Plan, total: int, reason: str) -> Plan:
     """The dense plan that takes the place of a refused one."""
     return Plan((Step(0, total, Dense(reason, "fallback")),), "fallback", reason, plan.gate)
+
+
+def _mixture(blend: Blend, tokens: int) -> Mixture | None:
+    """A blend's terms for the first ``tokens`` of its span, where one pass can mix them: offsets in one
+    arena, one weight per token for keys and values, position-free, at all layers. None for any others, and
+    for no terms."""
+    if not blend.terms or blend.in_place or blend.first_layer:
+        return None
+    offsets: list[ArenaOffset] = []
+    for term in blend.terms:
+        offset = term.offset
+        if not isinstance(offset, ArenaOffset) or term.shift or term.value_weight is not None:
+            return None
+        if term.weight.ndim > 1 or offset.rows.arena is not (offsets or [offset])[0].rows.arena:
+            return None
+        offsets.append(offset)
+    arena = offsets[0].rows.arena
+    if arena.buffer.device != blend.base.keys.device or arena.buffer.dtype != blend.base.keys.dtype:
+        return None
+    # In the order of their places, in which anchors of one length are evenly spaced.
+    ordered = sorted(zip(offsets, blend.terms, strict=True), key=lambda pair: pair[0].first_row)
+    each = [t.weight[:tokens] if t.weight.ndim else t.weight.expand(tokens) for _, t in ordered]
+    weights = torch.stack(each).to(arena.buffer.device)
+    return Mixture(arena, tuple(offset.first_row for offset, _ in ordered), weights)
 
 
 def _cut(weight: Tensor, tokens: int, first_layer: int) -> Tensor:

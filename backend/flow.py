@@ -9,10 +9,10 @@ import torch
 
 from backend.alone import Alone
 from backend.engine import Engine
-from backend.kv import KVCache, KVOffset, KVSegment
+from backend.kv import KVCache, KVSegment
 from backend.prompts import Pipeline, Placeholder
 from backend.records import EARLIER
-from backend.store import Observation, ObservationLog, PromptInContext, SeenOffset
+from backend.store import Observation, ObservationLog, PromptInContext
 
 
 @dataclass
@@ -181,14 +181,13 @@ def see_offsets(
     """
     places = {s.name: s for s in context.prompt.spans}
 
-    def offset(name: str, base: KVSegment) -> KVOffset:
+    def pair(name: str, base: KVSegment) -> tuple[KVSegment, KVSegment]:
         span = places[name]
-        real = cache.segment(span.start, span.end, engine.model.rotation, exact=True, context="")
-        return KVOffset.between(real, base)
+        return cache.segment(span.start, span.end, engine.model.rotation, exact=True, context=""), base
 
     for name, sample in context.samples.items():
         if only is not None and sample.number not in only:
             continue
-        followers = {f: offset(f, context.prefix_bases[f]) for f in context.followers(name)}
-        starts = {seen: places[seen].start for seen in (name, *followers)}
-        sample.offsets[context.prompt.agent] = SeenOffset(offset(name, sample.base), followers, starts)
+        pairs = {name: pair(name, sample.base)}
+        pairs |= {f: pair(f, context.prefix_bases[f]) for f in context.followers(name)}
+        sample.see(context.prompt.agent, pairs, {seen: places[seen].start for seen in pairs})

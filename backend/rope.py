@@ -9,6 +9,7 @@ survives a rotation unchanged.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -71,6 +72,11 @@ class Rotation:
 
     def groups(self) -> list[tuple[slice, LayerRotation]]:
         """Runs of neighbouring layers that share a rule."""
+        return self._groups
+
+    @cached_property
+    def _groups(self) -> list[tuple[slice, LayerRotation]]:
+        # Found once: comparing frequencies waits for the device.
         runs: list[tuple[slice, LayerRotation]] = []
         for index, rule in enumerate(self.layers):
             if runs and _same(runs[-1][1], rule):
@@ -86,6 +92,30 @@ class Rotation:
         for layers, rule in self.groups():
             rotate_layer(keys[layers], positions, rule, out[layers])
         return out
+
+    def tables(self, positions: Tensor, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What turns each pair of channels: cosines and sines, (rules, tokens, pairs), fp32, and the rule of
+        each layer, (layers,). Pairs beyond a rule's own stay as they are."""
+        frequencies, rules = self._frequencies(positions.device, pairs)
+        angles = positions.to(torch.float32)[:, None] * frequencies[:, None]
+        return angles.cos(), angles.sin(), rules
+
+    def _frequencies(self, device: torch.device, pairs: int) -> tuple[Tensor, Tensor]:
+        """Of each group of layers, (rules, pairs), and the group of each layer, (layers,); made once."""
+        known = self._by_device.get((device, pairs))
+        if known is None:
+            table = torch.zeros(len(self._groups), pairs)
+            for row, (_, rule) in zip(table, self._groups, strict=True):
+                row[: rule.inv_freq.numel()] = rule.inv_freq.float()
+            of_layer = torch.cat(
+                [torch.full((run.stop - run.start,), n) for n, (run, _) in enumerate(self._groups)]
+            )
+            known = self._by_device[device, pairs] = table.to(device), of_layer.to(device)
+        return known
+
+    @cached_property
+    def _by_device(self) -> dict[tuple[torch.device, int], tuple[Tensor, Tensor]]:
+        return {}
 
 
 def _same(a: LayerRotation, b: LayerRotation) -> bool:

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
+from weakref import WeakMethod, WeakValueDictionary
 
 import torch
 from torch import Tensor
 
+from backend.arena import ArenaOffset, Arenas, Rows
 from backend.kv import KVOffset, KVSegment
 from backend.prefix_tree import PrefixTree
 from backend.rope import Rotation
@@ -37,11 +38,11 @@ class SeenOffset:
 
     ``placeholder`` belongs to the sample's own tokens; ``followers[name]`` to each prefix segment
     between it and the next placeholder that holds text. ``starts``: where each of them stood in that prompt,
-    by name.
+    by name. Where they were seen in a run they lie in an arena, one behind the other.
     """
 
-    placeholder: KVOffset
-    followers: dict[str, KVOffset]
+    placeholder: KVOffset | ArenaOffset
+    followers: Mapping[str, KVOffset | ArenaOffset]
     starts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -68,7 +69,7 @@ class SeenOffset:
 class Observation:
     """One sample of one placeholder.
 
-    ``descriptor``: (tokens, hidden) input embeddings, fp32. ``led``: a second base of an outside text, behind
+    ``embedded``: where its descriptor lies. ``led``: a second base of an outside text, behind
     its lead-in; only where a method asks for it (see :meth:`backend.flow.Flow.lead_in`). ``source``: who
     wrote it, where placeholders are slots that anybody's text may stand in; else empty.
     """
@@ -78,7 +79,8 @@ class Observation:
     ids: tuple[int, ...]
     text: str
     base: KVSegment
-    descriptor: Tensor
+    embedded: Rows
+    arenas: Arenas  # of its log: where its offsets go
     offsets: dict[int, SeenOffset] = field(default_factory=dict)
     led: KVSegment | None = None
     source: str = ""
@@ -89,14 +91,52 @@ class Observation:
 
     @property
     def bytes(self) -> int:
-        descriptor = self.descriptor.numel() * self.descriptor.element_size()
         led = 0 if self.led is None else self.led.bytes
-        return self.base.bytes + led + descriptor + sum(seen.bytes for seen in self.offsets.values())
+        return self.base.bytes + led + self.embedded.bytes + sum(seen.bytes for seen in self.offsets.values())
 
     @property
     def preview(self) -> str:
         text = " ".join(self.text.split())
         return text if len(text) <= 60 else text[:59] + "\u2026"
+
+    @property
+    def descriptor(self) -> Tensor:
+        """What it is compared by: (tokens, hidden) input embeddings, fp32, a view."""
+        return self.embedded.tensor
+
+    def see(
+        self, agent: int, pairs: Mapping[str, tuple[KVSegment, KVSegment]], starts: dict[str, int]
+    ) -> None:
+        """Write what a dense pass of ``agent`` shows: by name, the KV of its own tokens and then of the
+        prefix segments behind them in that prompt, each with its base; ``starts`` says where they stood."""
+        places = self._places(agent, {name: base.tokens for name, (_, base) in pairs.items()})
+        for name, (real, base) in pairs.items():
+            places[name].write(real, base)
+        self._seen(agent, places, starts)
+
+    def fetch(self, agent: int) -> None:
+        """Bring an offset that waited elsewhere back beside the base."""
+        seen = self.offsets[agent]
+        waiting = {"": seen.placeholder, **seen.followers}
+        places = self._places(agent, {name: offset.tokens for name, offset in waiting.items()})
+        for name, offset in waiting.items():
+            places[name].copy_from(offset)
+        self._seen(agent, places, seen.starts)
+
+    def _places(self, agent: int, tokens: Mapping[str, int]) -> dict[str, ArenaOffset]:
+        """Room for offsets of so many tokens each, side by side among all that the agent has seen."""
+        like = self.base.keys
+        layers, heads, _, dim = like.shape
+        rows = self.arenas.take(agent, sum(tokens.values()), (2, layers, heads, dim), like.dtype, like.device)
+        places, at = dict[str, ArenaOffset](), 0
+        for name, count in tokens.items():
+            places[name] = ArenaOffset(rows, at, at + count)
+            at += count
+        return places
+
+    def _seen(self, agent: int, places: dict[str, ArenaOffset], starts: dict[str, int]) -> None:
+        own, *behind = places
+        self.offsets[agent] = SeenOffset(places[own], {name: places[name] for name in behind}, starts)
 
 
 @dataclass(frozen=True)
@@ -138,7 +178,8 @@ class PromptInContext:
 class ObservationLog:
     """Observations, prefix bases and past prompts of one trust domain, within a byte budget.
 
-    ``bases``: of outside texts, by their tokens, as long as an observation holds them.
+    ``bases``: of outside texts, by their tokens, as long as an observation holds them. ``arenas``: where
+    descriptors and offsets lie.
     """
 
     def __init__(self, domain: str, budget_bytes: int) -> None:
@@ -151,6 +192,10 @@ class ObservationLog:
         self.prefixes = PrefixTree(budget_bytes // PREFIX_SHARE)
         self.bases: WeakValueDictionary[tuple[int, ...], KVSegment] = WeakValueDictionary()
         self.next_number = 1
+        spare = WeakMethod(
+            self._spare_bytes
+        )  # no circle: a log that is dropped gives its memory back at once
+        self.arenas = Arenas(lambda: (spare() or int)())
 
     @property
     def bytes(self) -> int:
@@ -165,13 +210,21 @@ class ObservationLog:
             )
             + self.prefixes.bytes
             + sum(s.bytes for s in self.alone.values())
+            + self.arenas.slack_bytes
         )
+
+    def _spare_bytes(self) -> int:
+        """What the budget leaves."""
+        return self.budget_bytes - self.bytes
 
     def add(
         self, placeholder: str, ids: tuple[int, ...], text: str, base: KVSegment, descriptor: Tensor
     ) -> Observation:
         """Write a new observation."""
-        observation = Observation(self.next_number, placeholder, ids, text, base, descriptor)
+        count, hidden = descriptor.shape
+        rows = self.arenas.take("descriptors", count, (hidden,), descriptor.dtype, descriptor.device)
+        rows.tensor.copy_(descriptor.detach())
+        observation = Observation(self.next_number, placeholder, ids, text, base, rows, self.arenas)
         self.next_number += 1
         self.observations[observation.number] = observation
         return observation
@@ -184,8 +237,12 @@ class ObservationLog:
             if home.type == "cpu":
                 continue
             place = torch.device("cpu") if observation.number in cold else home
-            for agent, seen in observation.offsets.items():
-                if seen.placeholder.keys.device != place:
+            for agent, seen in list(observation.offsets.items()):
+                if seen.placeholder.keys.device == place:
+                    continue
+                if place == home:
+                    observation.fetch(agent)
+                else:
                     observation.offsets[agent] = seen.to(place)
 
     def remember_prompt(self, ids: tuple[int, ...], segment: KVSegment, weights: str = "") -> None:
@@ -202,6 +259,7 @@ class ObservationLog:
         the budget holds; returns the numbers dropped."""
         keep = set(needed)
         dropped: list[int] = []
+        self.trim()
         over = self.bytes - self.budget_bytes
         if over > 0:
             self.prefixes.shrink(self.prefixes.bytes - over)
@@ -213,4 +271,11 @@ class ObservationLog:
                 break
             held -= self.observations.pop(number).bytes
             dropped.append(number)
+        self.trim()
         return dropped
+
+    def trim(self) -> None:
+        """Over the budget: give back what the arenas hold for nobody. What was dropped is nobody's only when
+        the caller has let go of it as well."""
+        if self.bytes > self.budget_bytes:
+            self.arenas.trim()

@@ -90,6 +90,7 @@ class Stream:
                 slot.method.forget(dropped)
             self.history = [request for _, request in kept]
             self.forgotten += len(gone)
+            self.log.trim()
 
 
 @dataclass

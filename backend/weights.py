@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from backend.kernels import distances as kernels
 from backend.kv import KVSegment
 from backend.store import Observation
 
@@ -76,15 +77,23 @@ def descriptor(sample: Observation, weighing: Weighing) -> Tensor:
     return both.permute(2, 0, 1, 3).flatten(1).float()
 
 
-def dissimilarity(sample: Tensor, anchor: Tensor, weighing: Weighing) -> Tensor:
-    """Per token (tokens,): the squared L2 distance, or 1 minus the cosine similarity."""
+def dissimilarities(sample: Observation, anchors: Sequence[Observation], weighing: Weighing) -> Tensor:
+    """Per anchor and token (anchors, tokens): the squared L2 distance, or 1 minus the cosine similarity.
+
+    Of embeddings the distances are found in one pass over them (:mod:`backend.kernels.distances`), whatever
+    KV the anchors hold.
+    """
+    mine = descriptor(sample, weighing)
     if weighing.approximation == "cosine":
-        similarity: Tensor = functional.cosine_similarity(sample, anchor[: sample.shape[0]], dim=-1)
-        return 1 - similarity
-    squared = squared_distances(sample, anchor)
+        theirs = (descriptor(a, weighing)[: sample.tokens] for a in anchors)
+        return torch.stack([1 - functional.cosine_similarity(mine, x, dim=-1) for x in theirs])
+    if weighing.compared == "embedding":
+        squared = kernels.squared_distances(sample.embedded, [a.embedded for a in anchors])
+    else:
+        squared = torch.stack([squared_distances(mine, descriptor(a, weighing)) for a in anchors])
     if weighing.norm != "mean":
         return squared
-    length: Tensor = sample.norm(dim=-1).mean().clamp_min(1e-9)
+    length: Tensor = mine.norm(dim=-1).mean().clamp_min(1e-9)
     return squared / length.square()
 
 
@@ -163,7 +172,7 @@ def weigh(
     Args:
         sample: whose offsets are wanted.
         anchors: at least as long.
-        scores: :func:`dissimilarity` of each, (anchors, tokens).
+        scores: :func:`dissimilarities`, (anchors, tokens).
         weighing: the rule.
         turn: for ``separate``: where keys are compared; position-free when absent.
     """

@@ -545,9 +545,12 @@ def bench(args: argparse.Namespace) -> int:
 
         print(json.dumps(bench_page(args.repeats), indent=1))
         return 0
-    from backend.bench import bench_ttft
+    from backend.bench.assemble import bench_assemble
+    from backend.bench.match import bench_match
+    from backend.bench.ttft import bench_ttft
 
-    print(json.dumps(bench_ttft(args.shape, args.tokens, args.anchors, args.repeats, args.device), indent=1))
+    measure = {"ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble}[args.what]
+    print(json.dumps(measure(args.shape, args.tokens, args.anchors, args.repeats, args.device), indent=1))
     return 0
 
 
@@ -630,7 +633,7 @@ def documents(args: argparse.Namespace) -> int:
     if args.lengths:
         timed = models[0]
         if args.shape:
-            from backend.bench import random_model
+            from backend.bench.common import random_model
 
             timed = random_model(args.shape, args.device)
         for step in document_speed(timed, args.lengths, args.repeats, args.source):
@@ -897,12 +900,18 @@ def parser() -> argparse.ArgumentParser:
         "--json", required=True, metavar="OUT", help="where to write the verdicts; rows and record lie beside"
     )
 
-    sub = add("bench", bench, "Measure time to first token, dense against reuse, or the page.")
-    sub.add_argument("what", choices=("ttft", "page"))
-    sub.add_argument(
-        "--shape", default="embedded", help="'embedded', 'smollm2-135m' (random weights), or a model"
+    sub = add(
+        "bench",
+        bench,
+        "Measure time to first token, matching and assembly, both sides in one run; or the page.",
     )
-    sub.add_argument("--tokens", type=int, default=1000, help="prompt length of the measured agent")
+    sub.add_argument("what", choices=("ttft", "match", "assemble", "page"))
+    sub.add_argument(
+        "--shape", default="embedded", help="'smollm2-135m', 'llama-8b' (random weights), or a model"
+    )
+    sub.add_argument(
+        "--tokens", type=int, default=1000, help="of the measured agent's prompt, or of the text"
+    )
     sub.add_argument("--anchors", type=int, default=20)
     sub.add_argument("--repeats", type=int, default=7)
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))

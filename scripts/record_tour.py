@@ -37,8 +37,8 @@ def run(model: LoadedModel, step: Step, example: Example) -> RunRecord:
 
 
 def fits(step: Step, record: RunRecord) -> bool:
-    """Does the run show what the step looks for? Where that is a change, the last agent's answer changes, since
-    dense is known to be right there alone."""
+    """Does the run show what the step looks for? Where that is a change, the last agent's answer changes,
+    since dense is known to be right there alone."""
     found, final = told(step.key, record), record.request.pipeline.final
     if not step.run.look_for:
         return found.shows

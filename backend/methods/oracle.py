@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from backend.kv import KVOffset
+from backend.kv import Offset
 from backend.methods.base import (
     Blend,
     Clock,
@@ -60,7 +60,7 @@ class OracleMethod(Method):
             return dense_plan(
                 context, "True offsets are known in pinned mode only, where dense read this prompt."
             )
-        offsets: dict[str, tuple[KVOffset, int]] = {}
+        offsets: dict[str, tuple[Offset, int]] = {}
         for name, sample in context.samples.items():
             seen = sample.offsets[agent]
             if options.placeholder_offset:

@@ -18,14 +18,15 @@ import torch
 from torch import Tensor
 
 from backend.anchors import AnchorPool, PoolRules
-from backend.engine import mix
+from backend.arena import ArenaOffset
 from backend.errors import BudgetError, OptionError
 from backend.events import Progress
-from backend.kv import KVOffset, KVSegment
+from backend.kernels.blend import Mixture, blend
+from backend.kv import KVSegment
 from backend.measured import COST_LIMITS, AnchorCost, AnchorCostRequest
 from backend.methods.base import Clock
 from backend.model import LoadedModel
-from backend.store import Observation, ObservationLog, SeenOffset
+from backend.store import Observation, ObservationLog
 from backend.weights import Weighing
 
 REPEATS = 3
@@ -58,7 +59,7 @@ def anchor_cost(
     held = np.zeros(shape, dtype=np.int64)
     steps = shape[0] * shape[1]
     for column, tokens in enumerate(request.lengths):
-        log = ObservationLog("cost", 1 << 62)
+        log = ObservationLog("cost", budget_bytes)
         sample = _draw(model, log, tokens, 0)
         for row, count in enumerate(request.anchors):
             said = f"{count} anchors of {tokens:,} tokens"
@@ -66,10 +67,10 @@ def anchor_cost(
             while len(log.observations) <= count:
                 _draw(model, log, tokens, request.agents)
             anchors = [o for o in log.observations.values() if o is not sample][:count]
-            held[row, column] = sum(_allocated(a) for a in anchors)
+            held[row, column] = sum(a.bytes for a in anchors)
             found["match_ms"][row, column] = _timed(clock, partial(_match, sample, anchors, log, EMBEDDINGS))
             found["match_kv_ms"][row, column] = _timed(clock, partial(_match, sample, anchors, log, WHOLE_KV))
-            found["mix_ms"][row, column] = _timed(clock, partial(_mix, sample, anchors))
+            found["mix_ms"][row, column] = _timed(clock, partial(_mix, model, sample, anchors))
             if model.device.type != "cpu":
                 log.offload({a.number for a in anchors})
                 found["move_ms"][row, column] = _timed(clock, partial(_fetch, anchors, model.device))
@@ -112,17 +113,8 @@ def _draw(model: LoadedModel, log: ObservationLog, tokens: int, agents: int) -> 
     described = model.embed((0,)).expand(tokens, -1) + torch.randn(tokens, 1, device=model.device)
     made = log.add("cost", ids, "", KVSegment(one(), one(), 0, True, "drawn"), described)
     for agent in range(1, agents + 1):
-        made.offsets[agent] = SeenOffset(KVOffset(one(), one()), {})
+        made.see(agent, {"cost": (KVSegment(one(), one(), 0, True, "drawn"), made.base)}, {"cost": 0})
     return made
-
-
-def _allocated(anchor: Observation) -> int:
-    """Bytes of the memory blocks behind an anchor's tensors."""
-    tensors = [anchor.base.keys, anchor.base.values, anchor.descriptor]
-    tensors += [
-        x for seen in anchor.offsets.values() for x in (seen.placeholder.keys, seen.placeholder.values)
-    ]
-    return sum(x.untyped_storage().nbytes() for x in tensors)
 
 
 def _match(sample: Observation, anchors: list[Observation], log: ObservationLog, how: Weighing) -> None:
@@ -130,11 +122,16 @@ def _match(sample: Observation, anchors: list[Observation], log: ObservationLog,
     AnchorPool("cost", PoolRules(capacity=len(anchors), weighing=how), uses).match(sample, 1, [], log)
 
 
-def _mix(sample: Observation, anchors: list[Observation]) -> None:
-    weights = [torch.full((sample.tokens,), 1 / len(anchors), device=sample.base.keys.device)] * len(anchors)
-    seen = [a.offsets[1].placeholder for a in anchors]
-    mix(sample.base.keys.clone(), [o.keys for o in seen], weights)
-    mix(sample.base.values.clone(), [o.values for o in seen], weights)
+def _mix(model: LoadedModel, sample: Observation, anchors: list[Observation]) -> None:
+    """As when a prompt is assembled: mixed, added, rotated and written."""
+    device, tokens = sample.base.keys.device, sample.tokens
+    weights = torch.full((len(anchors), tokens), 1 / len(anchors), device=device)
+    offsets = [a.offsets[1].placeholder for a in anchors]
+    kept = [offset for offset in offsets if isinstance(offset, ArenaOffset)]
+    mixture = Mixture(kept[0].rows.arena, tuple(offset.first_row for offset in kept), weights)
+    positions = torch.arange(tokens, device=device)
+    keys, values = torch.empty_like(sample.base.keys), torch.empty_like(sample.base.values)
+    blend(sample.base, mixture, positions, model.rotation, keys, values)
 
 
 def _fetch(anchors: list[Observation], device: torch.device) -> None:

@@ -28,7 +28,7 @@ from backend.engine import Engine
 from backend.errors import BudgetError, OptionError
 from backend.events import Progress
 from backend.flow import Flow
-from backend.kv import KVCache, KVOffset, KVSegment
+from backend.kv import KVCache, KVOffset, KVSegment, Offset
 from backend.measured import (
     MOST_PREFIXES,
     MOST_SAMPLES,
@@ -415,7 +415,7 @@ def _planner(name: str, history: History, log: ObservationLog) -> Planner:
     )
 
 
-def _real(context: PromptInContext) -> Iterator[tuple[int, str, Span, KVOffset, KVSegment]]:
+def _real(context: PromptInContext) -> Iterator[tuple[int, str, Span, Offset, KVSegment]]:
     """Every span with a real offset: its part, the placeholder that it is or follows, where it stands, the
     offset, and what the offset is relative to."""
     places = {span.name: span for span in context.prompt.spans}
@@ -428,7 +428,7 @@ def _real(context: PromptInContext) -> Iterator[tuple[int, str, Span, KVOffset, 
 
 @torch.inference_mode()
 def _compared(
-    engine: Engine, cache: KVCache, place: slice, offset: KVOffset, base: KVSegment
+    engine: Engine, cache: KVCache, place: slice, offset: Offset, base: KVSegment
 ) -> dict[str, NDArray[np.float64]]:
     """Sums over a span's tokens, (2, layers), of what :class:`Approximated` holds means of; ``heard`` counts
     the tokens whose real offset is more than rounding. An estimate that is rounding has a cosine of 0."""

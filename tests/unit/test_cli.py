@@ -396,8 +396,39 @@ def test_bench(kvlab: Any, folder: Path) -> None:
     assert (report["tokens"], report["anchors"]) == (64, 2)
     assert report["ratio"] > 0
     assert {"gate", "match", "correct", "rotate", "first_token"} <= set(report["reuse_parts_ms"])
+    assert report["two_heaviest_ratio"] > 0
     for flags in (["--tokens", 8], ["--anchors", 0], ["--repeats", 0]):
         assert_one_line(kvlab("bench", "ttft", "--shape", folder, *flags), "allowed are")
+
+
+def test_bench_of_matching_and_assembly(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides, what the bytes alone would take, how the cost grows, and under which conditions."""
+    monkeypatch.setattr("backend.bench.common.COPY_BYTES", {"cpu": 1 << 20})
+    flags = ("--shape", folder, "--tokens", 32, "--anchors", 4, "--repeats", 2, "--device", "cpu")
+    over = {"match": ["anchors in the pool", "bytes of KV that an anchor holds"]}
+    over["assemble"] = ["tokens", "anchors mixed", "anchors in the pool"]
+    for what, mine, other in (("match", "match", "one_by_one"), ("assemble", "one_pass", "layer_by_layer")):
+        code, out, _ = kvlab("bench", what, *flags)
+        assert code == 0
+        report = json.loads(out)
+        assert report["kernel"] == "torch"
+        assert report["ratio"] == pytest.approx(report[f"{other}_ms"] / report[f"{mine}_ms"], abs=0.01)
+        share = 100 * report["copy_ms"] / report[f"{mine}_ms"]
+        assert report["roofline_percent"] == pytest.approx(share, rel=0.05, abs=0.1)
+        assert [line["over"] for line in report["slopes"]] == over[what]
+        assert all(len(line["sizes"]) == len(line["ms"]) > 1 for line in report["slopes"])
+        assert {"torch", "transformers"} <= report["versions"].keys()
+        assert {"hardware", "threads", "dtype"} <= report.keys()
+
+
+def test_a_fitted_line_is_the_line() -> None:
+    from backend.bench.common import slope, steps_to
+
+    line = slope("things", [1, 2, 4], [5.0, 7.0, 11.0])
+    assert (line["ms_each"], line["ms_at_0"], line["r2"]) == (2, 3, 1)
+    assert slope("things", [1, 2, 3], [4.0, 4.0, 4.0])["ms_each"] == 0
+    assert steps_to(20, 1) == [5, 10, 15, 20]
+    assert steps_to(2, 1) == [1, 2]
 
 
 @pytest.mark.usefixtures("quick")

@@ -1,0 +1,141 @@
+"""``kvlab bench assemble``: a corrected span into the cache, beside the time that its bytes need.
+
+Three sides in one run: one pass from the arena (:mod:`backend.kernels.blend`); the engine's general path,
+which mixes separate offsets layer by layer and then rotates; and a plain copy of as many bytes as the pass
+must move at least, (2A + 4)u for A anchors and u bytes of keys. KV is drawn at random: the time does not
+depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.bench.common import (
+    CacheShape,
+    cache_shape,
+    check,
+    conditions,
+    copy_gb_s,
+    least_ms,
+    medians,
+    slope,
+    spreads,
+    steps_to,
+    timed,
+)
+from backend.engine import mix
+from backend.kernels import triton_on
+from backend.kernels.blend import Mixture, blend
+from backend.kv import KVSegment
+from backend.store import Observation, ObservationLog
+
+READER = 1
+FEW = 2  # anchors mixed where the pool's size is varied
+
+
+class Pool:
+    """A full pool of one placeholder's anchors, and a place to assemble."""
+
+    def __init__(self, shape: CacheShape, tokens: int, anchors: int) -> None:
+        self.shape, self.tokens = shape, tokens
+        self.log = ObservationLog("bench", 1 << 62)
+        self.base, self.keys, self.values = self._segment(), self._draw(), self._draw()
+        self.anchors = [self._anchor() for _ in range(anchors)]
+        self.positions = torch.arange(100, 100 + tokens, device=shape.device)
+
+    def _draw(self) -> Tensor:
+        s = self.shape
+        return torch.randn(s.layers, s.kv_heads, self.tokens, s.head_dim, dtype=s.dtype, device=s.device)
+
+    def _segment(self) -> KVSegment:
+        return KVSegment(self._draw(), self._draw(), 0, True, "drawn")
+
+    def _anchor(self) -> Observation:
+        described = torch.zeros(self.tokens, 1, device=self.shape.device)
+        made = self.log.add("text", tuple(range(self.tokens)), "", self.base, described)
+        made.see(READER, {"text": (self._segment(), self.base)}, {"text": 0})
+        return made
+
+    def pass_over(self, tokens: int, mixed: int) -> Callable[[], None]:
+        """One pass: ``mixed`` of the anchors, evenly chosen, over the first ``tokens``."""
+        chosen = self.anchors[:: max(1, len(self.anchors) // mixed)][:mixed]
+        seen = [anchor.offsets[READER].placeholder for anchor in chosen]
+        weights = torch.full((mixed, tokens), 1 / mixed, device=self.shape.device)
+
+        def act() -> None:
+            arena = chosen[0].offsets[READER].placeholder.rows.arena  # type: ignore[union-attr]
+            starts = tuple(offset.first_row for offset in seen)  # type: ignore[union-attr]
+            keys, values = self.keys[:, :, :tokens], self.values[:, :, :tokens]
+            mixture = Mixture(arena, starts, weights)
+            blend(self.base, mixture, self.positions[:tokens], self.shape.rotation, keys, values)
+
+        return act
+
+
+@torch.inference_mode()
+def bench_assemble(
+    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None
+) -> dict[str, Any]:
+    """Measure; see the module's docstring.
+
+    Args:
+        shape: ``smollm2-135m``, ``llama-8b``, or a model's name or folder, for its cache's shape alone.
+        tokens: of the span.
+        anchors: that are mixed, of equal length.
+        repeats: timed repetitions of each side.
+    """
+    check(tokens, anchors, repeats)
+    kind = cache_shape(shape, device)
+    pool = Pool(kind, tokens, anchors)
+    separate = [pool._segment() for _ in range(anchors)]
+    weights = [torch.full((tokens,), 1 / anchors, device=kind.device)] * anchors
+
+    def layer_by_layer() -> None:
+        keys = pool.base.keys.clone()
+        pool.values.copy_(pool.base.values)
+        mix(keys, [s.keys for s in separate], weights)
+        mix(pool.values, [s.values for s in separate], weights)
+        kind.rotation.rotate(keys, pool.positions, pool.keys)
+
+    gb_s = copy_gb_s(kind.device, repeats)
+    sides = {"one_pass": pool.pass_over(tokens, anchors), "layer_by_layer": layer_by_layer}
+    times = timed(sides, repeats, kind.device)
+    ms = medians(times)
+    least = least_ms((anchors + 2) * tokens * kind.token_bytes, gb_s)
+    separate.clear()
+
+    def across(points: list[tuple[int, Callable[[], None]]], over: str) -> dict[str, Any]:
+        found = medians(timed({str(size): act for size, act in points}, repeats, kind.device))
+        return slope(over, [size for size, _ in points], list(found.values()))
+
+    slopes = [
+        across([(t, pool.pass_over(t, anchors)) for t in steps_to(tokens, 8)], "tokens"),
+        across([(a, pool.pass_over(tokens, a)) for a in steps_to(anchors, 1)], "anchors mixed"),
+    ]
+    sizes = [size for size in steps_to(anchors, FEW) if size <= anchors]
+    if len(sizes) > 1:
+        short = max(8, tokens // 4)
+        pools = [(size, Pool(kind, short, size)) for size in sizes]
+        slopes.append(across([(n, one.pass_over(short, FEW)) for n, one in pools], "anchors in the pool"))
+    return {
+        "bench": "assemble",
+        "shape": shape,
+        "tokens": tokens,
+        "anchors": anchors,
+        "repeats": repeats,
+        "kernel": "triton" if triton_on(kind.device) else "torch",
+        "one_pass_ms": ms["one_pass"],
+        "layer_by_layer_ms": ms["layer_by_layer"],
+        "ratio": round(ms["layer_by_layer"] / ms["one_pass"], 2),
+        "bytes": (anchors + 2) * tokens * kind.token_bytes,
+        "copy_gb_s": gb_s,
+        "copy_ms": least,
+        "roofline_percent": round(100 * least / ms["one_pass"], 1),
+        "slopes": slopes,
+        "spread": spreads(times),
+        **conditions(kind.device, kind.dtype),
+    }

@@ -1,0 +1,194 @@
+"""What the benchmarks share: models of known shapes, fair timing, copy bandwidth, fitted slopes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from backend.errors import OptionError
+from backend.model import DTYPES, LoadedModel, load_model, pick_device, wrap_model
+from backend.rope import LayerRotation, Rotation
+from backend.session import versions
+
+WARM_UP = 2  # turns that do not count
+COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 31, "mps": 1 << 28}  # several times any cache
+SHAPES: dict[str, dict[str, int]] = {
+    "smollm2-135m": {
+        "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+        "num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 8192,
+    },
+    "llama-8b": {
+        "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 16384,
+    },
+}  # fmt: skip
+
+
+class NoText:
+    """A stand-in tokenizer for random-weight models: the benchmark works on ids alone."""
+
+    bos_token_id = 1
+    eos_token_id = 2
+    chat_template = None
+
+
+def _known(shape: str) -> dict[str, int]:
+    if shape not in SHAPES:
+        raise OptionError(
+            f"The shape {shape!r} is unknown; there are: {', '.join(SHAPES)}.", field="bench.shape"
+        )
+    return SHAPES[shape]
+
+
+def random_model(shape: str, device: str | None, dtype: str | None = None) -> LoadedModel:
+    """A randomly initialised model of a known shape: its times are those of the real one."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    known, where = _known(shape), pick_device(device)
+    torch.manual_seed(0)
+    kind = DTYPES[dtype or ("bf16" if where == "cuda" else "fp32")]
+    config = LlamaConfig(**known, tie_word_embeddings=shape != "llama-8b", attn_implementation="sdpa")
+    with torch.device(where):
+        module = LlamaForCausalLM(config).to(kind).eval()
+    return wrap_model(module, NoText(), name=f"random {shape}")
+
+
+@dataclass(frozen=True)
+class CacheShape:
+    """What a model's cache looks like; enough where no weights are needed."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    rotation: Rotation
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def token_bytes(self) -> int:
+        """Keys and values of one token in all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+def cache_shape(shape: str, device: str | None) -> CacheShape:
+    """Of a known shape, or of a model by its name or folder."""
+    if shape not in SHAPES:
+        model = load_model(shape, device=device)
+        info, hidden = model.info, model.module.get_input_embeddings().weight.shape[1]
+        return CacheShape(
+            info.layers,
+            info.kv_heads,
+            info.head_dim,
+            hidden,
+            model.rotation,
+            DTYPES[info.dtype],
+            model.device,
+        )
+    known, where = SHAPES[shape], torch.device(pick_device(device))
+    dim = known["hidden_size"] // known["num_attention_heads"]
+    turning = LayerRotation(10_000.0 ** (-torch.arange(0, dim, 2, device=where) / dim))
+    layers, heads = known["num_hidden_layers"], known["num_key_value_heads"]
+    dtype = torch.bfloat16 if where.type == "cuda" else torch.float32
+    return CacheShape(layers, heads, dim, known["hidden_size"], Rotation((turning,) * layers), dtype, where)
+
+
+def check(tokens: int, anchors: int, repeats: int) -> None:
+    """
+    Raises:
+        OptionError: a size is out of range.
+    """
+    if not 32 <= tokens <= 8000 or not 1 <= anchors <= 64 or not 1 <= repeats <= 1000:
+        raise OptionError(
+            f"tokens {tokens}, anchors {anchors}, repeats {repeats}: allowed are 32 to 8000, 1 to 64 "
+            "and 1 to 1000.",
+            field="bench",
+        )
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for the device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def timed(
+    sides: Mapping[str, Callable[[], object]], repeats: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Milliseconds of every side, turn by turn, so that what else the machine does falls on all alike."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(repeats + WARM_UP):
+        for name, act in sides.items():
+            synchronise(device)
+            began = time.perf_counter()
+            act()
+            synchronise(device)
+            if turn >= WARM_UP:
+                times[name].append((time.perf_counter() - began) * 1e3)
+    return times
+
+
+def medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: round(statistics.median(values), 4) for name, values in times.items()}
+
+
+def spreads(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    return {name: [round(min(values), 4), round(max(values), 4)] for name, values in times.items()}
+
+
+@torch.inference_mode()
+def copy_gb_s(device: torch.device, repeats: int) -> float:
+    """Bytes read and written in a second by one large copy, in units of 1e9: the roof of what moves bytes."""
+    source = torch.ones(COPY_BYTES[device.type] // 4, dtype=torch.float32, device=device)
+    into = torch.empty_like(source)
+    spent = medians(timed({"copy": lambda: into.copy_(source)}, repeats, device))["copy"]
+    return round(2 * source.numel() * 4 / spent / 1e6, 2)
+
+
+def least_ms(size: float, gb_s: float) -> float:
+    """Milliseconds that moving ``size`` bytes takes at a bandwidth."""
+    return round(size / gb_s / 1e6, 4)
+
+
+def slope(over: str, sizes: Sequence[int], times: Sequence[float]) -> dict[str, Any]:
+    """A line through the times: milliseconds for each thing more, at nothing, and how much of the variance it
+    explains."""
+    per_one, at_nothing = np.polyfit(sizes, times, 1)
+    left = np.asarray(times) - (per_one * np.asarray(sizes) + at_nothing)
+    whole = float(np.var(times))
+    return {
+        "over": over,
+        "sizes": list(sizes),
+        "ms": [round(t, 4) for t in times],
+        "ms_each": round(float(per_one), 6),
+        "ms_at_0": round(float(at_nothing), 4),
+        "r2": round(1 - float(np.var(left)) / whole, 4) if whole else 1.0,
+    }
+
+
+def steps_to(most: int, least: int) -> list[int]:
+    """A quarter, a half, three quarters and all of it; what is under ``least`` is left out."""
+    return sorted({max(least, most * part // 4) for part in (1, 2, 3, 4)})
+
+
+def conditions(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """Where and with what it was measured."""
+    return {
+        "hardware": torch.cuda.get_device_name()
+        if device.type == "cuda"
+        else platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "dtype": next(name for name, kind in DTYPES.items() if kind == dtype),
+        "versions": versions(),
+    }

@@ -1,0 +1,121 @@
+"""``kvlab bench match``: the weights of a text's tokens over a full pool.
+
+Two sides in one run: all anchors in one pass over their embeddings, as the pools do, and anchor by anchor.
+Bytes are those of the embeddings: the KV that the anchors hold is not read, which the last slope shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from backend.anchors import AnchorPool, PoolRules
+from backend.bench.common import (
+    CacheShape,
+    cache_shape,
+    check,
+    conditions,
+    copy_gb_s,
+    least_ms,
+    medians,
+    slope,
+    spreads,
+    steps_to,
+    timed,
+)
+from backend.kernels import triton_on
+from backend.kv import KVSegment
+from backend.store import Observation, ObservationLog
+from backend.weights import squared_distances, weigh
+
+READER = 1
+KV_CHANNELS = (2, 16, 64)  # of one head in one layer: how much KV the anchors hold, where that is varied
+
+
+def _pool(
+    shape: CacheShape, tokens: int, anchors: int, channels: int
+) -> tuple[Observation, list[Observation]]:
+    """A sample and anchors with KV of one head of so many channels."""
+    log = ObservationLog("bench", 1 << 62)
+    kv = torch.zeros(1, 1, tokens, channels, dtype=shape.dtype, device=shape.device)
+    base = KVSegment(kv, kv, 0, True, "nothing")
+    made = []
+    for _ in range(anchors + 1):
+        described = torch.randn(tokens, shape.hidden, device=shape.device)
+        made.append(log.add("text", tuple(range(tokens)), "", base, described))
+        made[-1].see(READER, {"text": (base, base)}, {"text": 0})
+    return made[0], made[1:]
+
+
+def _matching(sample: Observation, anchors: list[Observation]) -> Callable[[], object]:
+    rules = PoolRules(capacity=len(anchors))
+    log = ObservationLog("index", 1 << 62)
+    log.observations.update((a.number, a) for a in anchors)
+    uses = dict.fromkeys(log.observations, 0)
+
+    def act() -> object:
+        # A pool without memory: what it has measured of a sample once, it need not measure again.
+        return AnchorPool("text", rules, dict(uses)).match(sample, READER, None, log)
+
+    return act
+
+
+@torch.inference_mode()
+def bench_match(
+    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None
+) -> dict[str, Any]:
+    """Measure; see the module's docstring.
+
+    Args:
+        shape: ``smollm2-135m``, ``llama-8b``, or a model's name or folder, for its embeddings' width alone.
+        tokens: of the text and of every anchor.
+        anchors: in the pool, all eligible.
+        repeats: timed repetitions of each side.
+    """
+    check(tokens, anchors, repeats)
+    kind = cache_shape(shape, device)
+    sample, pool = _pool(kind, tokens, anchors, KV_CHANNELS[0])
+    weighing = PoolRules().weighing
+
+    def one_by_one() -> object:
+        scores = torch.stack([squared_distances(sample.descriptor, a.descriptor) for a in pool])
+        return weigh(sample, pool, scores, weighing)
+
+    gb_s = copy_gb_s(kind.device, repeats)
+    times = timed({"match": _matching(sample, pool), "one_by_one": one_by_one}, repeats, kind.device)
+    ms = medians(times)
+    read = (anchors + 1) * sample.embedded.bytes
+
+    def across(points: list[tuple[int, Callable[[], object]]], over: str) -> dict[str, Any]:
+        found = medians(timed({str(size): act for size, act in points}, repeats, kind.device))
+        return slope(over, [size for size, _ in points], list(found.values()))
+
+    short = max(8, tokens // 4)
+    held = [_pool(kind, short, anchors, channels) for channels in KV_CHANNELS]
+    slopes = [
+        across([(n, _matching(sample, pool[:n])) for n in steps_to(anchors, 1)], "anchors in the pool"),
+        across(
+            [(a[0].offsets[READER].bytes, _matching(s, a)) for s, a in held],
+            "bytes of KV that an anchor holds",
+        ),
+    ]
+    return {
+        "bench": "match",
+        "shape": shape,
+        "tokens": tokens,
+        "anchors": anchors,
+        "repeats": repeats,
+        "kernel": "triton" if triton_on(kind.device) else "torch",
+        "match_ms": ms["match"],
+        "one_by_one_ms": ms["one_by_one"],
+        "ratio": round(ms["one_by_one"] / ms["match"], 2),
+        "bytes": read,
+        "copy_gb_s": gb_s,
+        "copy_ms": least_ms(read, gb_s),
+        "roofline_percent": round(100 * least_ms(read, gb_s) / ms["match"], 1),
+        "slopes": slopes,
+        "spread": spreads(times),
+        **conditions(kind.device, sample.descriptor.dtype),
+    }

@@ -1,0 +1,119 @@
+"""Base plus weighted offsets, rotated, straight into the cache, in one pass (KVCOMM, Eq. 6 and 7).
+
+Bytes, for u of one span's keys (or values) in all layers and A anchors: the least is (2A + 4)u, every offset
+and the base read once and the cache written once, keys and values each. The torch path comes close: a piece
+of the sum stays in the processor's cache between its steps. The Triton kernel writes nothing else at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from backend.arena import Arena
+from backend.kernels import triton_on
+from backend.kv import KVSegment
+from backend.rope import Rotation
+
+# On a CPU the pass goes over pieces of this many bytes of keys and values, small enough for its cache.
+PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """``sum_a weights[a, t] * rows[starts[a] + t]`` of one arena of offsets.
+
+    ``weights``: (anchors, tokens); ``starts``: the row of each anchor's first token.
+    """
+
+    arena: Arena
+    starts: tuple[int, ...]
+    weights: Tensor
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the offsets that are read."""
+        return self.weights.numel() * self.arena.row_bytes
+
+
+@torch.inference_mode()
+def blend(
+    base: KVSegment,
+    mixture: Mixture | None,
+    positions: Tensor,
+    rotation: Rotation,
+    keys: Tensor,
+    values: Tensor,
+) -> None:
+    """Write a span into the cache.
+
+    Args:
+        base: position-free; its first tokens are taken.
+        mixture: the offsets to add; None adds none.
+        positions: (tokens,) to which the keys are rotated.
+        rotation: the model's.
+        keys: the cache's place for them, (layers, kv_heads, tokens, head_dim), written.
+        values: the same shape, written.
+    """
+    if triton_on(keys.device):
+        from backend.kernels import fused
+
+        if fused.blend(base, mixture, positions, rotation, keys, values):
+            return
+    tokens = keys.shape[2]
+    piece = tokens
+    if keys.device.type == "cpu":
+        per_token = 2 * keys.shape[0] * keys.shape[1] * keys.shape[3] * keys.element_size()
+        piece = max(1, PIECE_BYTES // per_token)
+    for at in range(0, tokens, piece):
+        to = min(at + piece, tokens)
+        own, plain = base.keys[:, :, at:to], base.values[:, :, at:to]
+        if mixture is None:
+            values[:, :, at:to] = plain
+        else:
+            key_sum, value_sum = mixed(mixture, at, to).permute(1, 2, 3, 0, 4)
+            own = own + key_sum
+            torch.add(plain, value_sum, out=values[:, :, at:to])
+        rotation.rotate(own, positions[at:to], keys[:, :, at:to])
+
+
+def mixed(mixture: Mixture, at: int, to: int) -> Tensor:
+    """The weighted offsets of tokens ``[at, to)``, (tokens, *row): one contraction for all layers, K and V.
+
+    Anchors that lie evenly spaced, as texts of one length do, are read in place by one product a token, which
+    runs at the memory's speed; others row by row.
+    """
+    buffer, weights = mixture.arena.buffer, mixture.weights[:, at:to].to(mixture.arena.buffer.dtype)
+    step = even_step(mixture.starts)
+    width = buffer[0].numel()
+    if step is not None and buffer.dtype == torch.float32:
+        places = (to - at, len(mixture.starts), width), (width, step * width, 1)
+        rows = buffer.as_strided(*places, (mixture.starts[0] + at) * width)
+        found = torch.bmm(weights.t()[:, None], rows)
+    else:
+        found = functional.embedding_bag(
+            row_places(mixture.starts, at, to, buffer.device),
+            buffer.view(-1, width),
+            per_sample_weights=weights.t().contiguous(),
+            mode="sum",
+        )
+    return found.view(to - at, *buffer.shape[1:])
+
+
+def even_step(starts: Sequence[int]) -> int | None:
+    """The rows from one anchor to the next where that is the same throughout and upwards, else None."""
+    if len(starts) == 1:
+        return 0
+    steps = {b - a for a, b in pairwise(starts)}
+    return steps.pop() if len(steps) == 1 and min(steps) > 0 else None
+
+
+def row_places(starts: Sequence[int], at: int, to: int, device: torch.device) -> Tensor:
+    """Rows of tokens ``[at, to)`` of each anchor, (tokens, anchors); nothing waits for the device."""
+    first = torch.tensor(starts).to(device, non_blocking=True)
+    return first + torch.arange(at, to, device=device)[:, None]
