@@ -151,7 +151,7 @@ def _read(body: Any) -> tuple[Form, Example | None]:
         _names(table.get("methods", []), "methods", names), options,
         _names(table.get("ablate", []), "ablate", names), mode,
         every_profile=_names(table.get("every_profile", []), "every_profile", names),
-        weights=tuple(weights.get(str(a.id), a.model) for a in agents), **{**usual, **numbers, **flags},
+        weights=tuple(weights.get(str(a.id), a.model) for a in agents), **(usual | numbers | flags),
     )  # fmt: skip
     answer = table.get("known")
     example = None if answer is None else Example(values, check_text(answer, "The known answer", "", 2000))

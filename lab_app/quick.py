@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 import gradio as gr
-from gradio.blocks import Block, BlockFunction
+from gradio.blocks import Block, BlockFunction  # type: ignore[attr-defined]
 from gradio.state_holder import SessionState
 
 ADDRESS = re.compile(r"\s*([a-z][a-z0-9+.-]+:|//)", re.IGNORECASE)
@@ -53,7 +53,8 @@ class QuickBlocks(gr.Blocks):
             gr.Error: an address stands where a file should.
         """
         refuse_addresses(inputs)
-        return await super().preprocess_data(block_fn, inputs, state, explicit_call)
+        found: list[Any] = await super().preprocess_data(block_fn, inputs, state, explicit_call)
+        return found
 
     async def postprocess_data(
         self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: SessionState | None

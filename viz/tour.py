@@ -183,7 +183,7 @@ def rotation(record: RunRecord) -> Told:
     if after is None or before is None:
         return Told(None, False, (NOT_MEASURED,), view)
     if before[0] <= 10 * floor:
-        said = (
+        said: tuple[str, ...] = (
             "In this run the copied keys were not turned wrongly at layer 0, so there was nothing to move: "
             "their "
             f"error is {number(float(before[0]), 2)}.",
@@ -254,7 +254,7 @@ def anchors(record: RunRecord) -> Told:
     before, after = copied_error(record, plain, mixed), copied_error(record, mixed)
     if after is None or not before:
         why = record.outcome(agent, mixed).reason
-        said = (
+        said: tuple[str, ...] = (
             f"In this run {_name(record, mixed)} copied nothing, so there is nothing to compare. "
             f"{escape(why)}",
         )

@@ -23,10 +23,10 @@ from typing import Any
 from backend.codec import encode
 from backend.errors import OptionError
 from backend.judged import JudgeProblem, JudgeRequest, Order
+from backend.limits import Limits
 from backend.methods.registry import make_options
 from backend.prompts import Pipeline, show
 from backend.records import Decoding, MethodChoice, Mode
-from backend.session import MAX_METHODS
 from backend.sweeps.problems import Request, arranged, judge_problems, pipeline_requests
 from backend.sweeps.spec import JudgeTask, PipelineTask, Sweep
 
@@ -168,7 +168,7 @@ def slots_of(shards: Sequence[Shard]) -> Iterator[Slot]:
 
 def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Shard]:
     dense, *others = sweep.methods
-    step = MAX_METHODS - 1
+    step = Limits().methods - 1
     groups = [(dense, *others[at : at + step]) for at in range(0, max(1, len(others)), step)]
     found = []
     if isinstance(task, JudgeTask):

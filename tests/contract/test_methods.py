@@ -14,6 +14,7 @@ from tiny import QUESTIONS, request, run, walk
 
 from backend.engine import Engine
 from backend.errors import NotRelocatableError, OptionError
+from backend.limits import ALONE
 from backend.methods.base import Arrived, Blend, Clock, Method, Prefilled
 from backend.methods.registry import (
     METHODS,
@@ -62,7 +63,8 @@ VARIANTS += [(cls.name, {field.name: value}) for cls, field in OPTIONS for value
 def all_side_by_side() -> Iterator[None]:
     """A page runs a dozen methods at most; here all run in one request."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("backend.session.MAX_METHODS", len(METHODS))
+        roomy = replace(ALONE, methods=len(METHODS))
+        patch.setitem(LabSession.__init__.__kwdefaults__, "limits", roomy)  # type: ignore[arg-type]
         yield
 
 
