@@ -106,7 +106,8 @@ def _options(name: str) -> dict[str, Any]:
 
 
 def _changed(name: str, given: Mapping[str, Any]) -> Body:
-    return {key: value for key, value in given.items() if value != _options(name)[key].default}
+    known = _options(name)
+    return {k: value for k, value in given.items() if k not in known or value != known[k].default}
 
 
 # -- reading -------------------------------------------------------------------------------------------------

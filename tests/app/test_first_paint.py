@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -42,7 +43,7 @@ def load_events(blocks: gr.Blocks) -> list[Any]:
 
 def first_answer(blocks: gr.Blocks) -> dict[Any, Any]:
     [event] = load_events(blocks)
-    return event.fn()  # type: ignore[no-any-return]
+    return event.fn("", SimpleNamespace(session_hash=""))  # type: ignore[no-any-return]
 
 
 def shown(blocks: gr.Blocks, elem_id: str) -> Any:
