@@ -77,7 +77,7 @@ def running(lab: Lab) -> tuple[Visit, threading.Thread, list[BaseException]]:
         except RunCancelled as error:
             ends.append(error)
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     assert began.wait(30)
     return visit, thread, ends
@@ -153,7 +153,7 @@ def test_a_second_signal_does_not_wait(lab: Lab, operations: Operations) -> None
     _, thread, ends = running(lab)
     again = threading.Event()
     again.set()
-    assert stop(lab, operations, grace=600, again=again) is False
+    assert stop(lab, operations, grace=30, again=again) is False
     thread.join(30)
     assert len(ends) == 1
 
