@@ -37,7 +37,7 @@ CANARY = re.compile(r"canary[0-9a-f]{16}")
 RECORD = re.compile(r"lab/record/([A-Za-z0-9_-]{20,})")
 WAIT = re.compile(r"Others have the model: [^<\"]*")
 ERROR = re.compile(r"data-state=\\*\"error\\*\" role=\\*\"alert\\*\"><p>([^<]*)")
-BESIDE = re.compile(r"kv-error\\*\"[^>]*>([^<]*)")
+BESIDE = re.compile(r"kv-problem\\*\"[^>]*>([^<]*)")
 UNEXPECTED = "The lab met an error that it did not expect"
 FLAT = 1.15  # the end may take this much more memory than after the warm-up
 FLAT_MIB = 150.0  # or this much, where it is small
@@ -136,9 +136,14 @@ class Soak:
             waits = WAIT.search(message) is not None
             if (waits and not told) or (not waits and len(told) == 1 and "kv-status-running" in message):
                 told.append(time.monotonic())
-            return False
+            return self.over  # whoever still waits goes home
+
 
         answer = visitor.do(button, until=watch)
+        if answer.success is None and self.over:
+            self.leak(answer.text, canary, kind)
+            self.note("left at the end")
+            return
         self.check(answer, canary, kind)
         if len(told) > 1:
             self.waits.append(told[1] - told[0])

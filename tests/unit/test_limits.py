@@ -81,13 +81,13 @@ def test_every_limit_is_stated_in_words() -> None:
 def test_a_session_refuses_what_is_over_a_limit(
     tiny_model: LoadedModel, changes: dict[str, int], error: type[LabError], said: str
 ) -> None:
-    asked = tiny.request(question=tiny.QUESTIONS[0] * 5)
+    asked = tiny.request(question=tiny.QUESTIONS[0] * 8)
     tiny.run(LabSession(tiny_model), tiny.request())
     session = LabSession(tiny_model, limits=replace(ALONE, **changes))
     for ask in (
         lambda: list(session.run(asked)),
         lambda: session.estimate(asked),
-        lambda: list(session.warm_up(replace(asked, mode="free"), EXAMPLES[:1])),
+        lambda: list(session.warm_up(replace(asked, mode="free"), [Example(asked.values, None)])),
     ):
         with pytest.raises(error, match=said):
             ask()
