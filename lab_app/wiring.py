@@ -130,7 +130,7 @@ class Wiring:
         refresh = {"fn": self.once(act.refresh), "inputs": self.inputs, "outputs": self.outputs, **LATEST}
         self.prepare(preset)
         blocks.load(
-            lambda carried: self.arrive(preset, carried), page["carried"],
+            lambda carried="": self.arrive(preset, carried), page["carried"],
             [page["session"], *self.everything], js=CARRY, **QUIET,
         )  # fmt: skip
         chosen = self.once(lambda visit, form: act.choose(visit, form.preset))
