@@ -20,12 +20,13 @@ sys.exit(f"importing {module} loaded {{heavy}}" if heavy else 0)
 
 # A bare GPU machine has torch and transformers, and neither a page nor plots nor fuzzy matching.
 ENGINE_ALONE = """
-import importlib, pkgutil, sys
+import importlib, importlib.util, pkgutil, sys
+kernels = [] if importlib.util.find_spec("triton") else ["backend.kernels.fused"]
 for name in ("gradio", "plotly", "umap", "datasketch"):
     sys.modules[name] = None  # importing it now raises ImportError
 import backend
 for module in pkgutil.walk_packages(backend.__path__, "backend."):
-    if not module.name.endswith("__main__"):
+    if not module.name.endswith("__main__") and module.name not in kernels:
         importlib.import_module(module.name)
 """
 
