@@ -138,7 +138,6 @@ class Soak:
                 told.append(time.monotonic())
             return self.over  # whoever still waits goes home
 
-
         answer = visitor.do(button, until=watch)
         if answer.success is None and self.over:
             self.leak(answer.text, canary, kind)

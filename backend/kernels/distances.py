@@ -43,7 +43,7 @@ def squared_distances(mine: Rows, theirs: Sequence[Rows]) -> Tensor:
 
 
 def even_runs(starts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Neighbours that lie evenly spaced and upwards, which one strided view can hold: (first, count, step)."""
+    """Neighbours that lie evenly spaced and upwards, so that one view holds them: (first, count, step)."""
     first = 0
     while first < len(starts):
         step = max(0, starts[first + 1] - starts[first]) if first + 1 < len(starts) else 0
