@@ -20,8 +20,9 @@ from backend.kernels import triton_on
 from backend.kv import KVSegment
 from backend.rope import Rotation
 
-# On a CPU the pass goes over pieces of this many bytes of keys and values, small enough for its cache.
-PIECE_BYTES = 1 << 20
+# On a CPU the pass goes over pieces of this many bytes of keys and values: small enough for its cache, and
+# large enough that calls do not count. (1 MiB was a quarter slower; smollm2-135m, 20 anchors, one thread.)
+PIECE_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from backend.arena import Rows
 from backend.kernels import triton_on
-from backend.kernels.blend import row_places
 
 # On a CPU the differences of this many bytes are made at a time, so that they stay in its cache.
 PIECE_BYTES = 1 << 20
@@ -23,19 +22,33 @@ def squared_distances(mine: Rows, theirs: Sequence[Rows]) -> Tensor:
         mine: (tokens, features).
         theirs: at least as long, of the same arena.
     """
-    arena, tokens = mine.arena, mine.count
+    buffer, tokens, width = mine.arena.buffer, mine.count, mine.tensor.shape[1]
     starts = [rows.start for rows in theirs]
-    if triton_on(arena.buffer.device):
+    if triton_on(buffer.device):
         from backend.kernels import fused
 
-        return fused.squared_distances(arena.buffer, mine.start, tokens, starts)
-    out = torch.empty((tokens, len(starts)), dtype=torch.float32, device=arena.buffer.device)
-    piece = tokens
-    if arena.buffer.device.type == "cpu":
-        piece = max(1, PIECE_BYTES // (arena.row_bytes * len(starts)))
-    own = mine.tensor[:, None].float()
-    for at in range(0, tokens, piece):
-        to = min(at + piece, tokens)
-        apart = arena.buffer[row_places(starts, at, to, out.device)] - own[at:to]
-        torch.linalg.vector_norm(apart, dim=-1, out=out[at:to])
-    return out.square_().t()
+        return fused.squared_distances(buffer, mine.start, tokens, starts)
+    out = torch.empty((len(starts), tokens), dtype=torch.float32, device=buffer.device)
+    own = mine.tensor
+    for first, count, step in even_runs(starts):
+        piece = tokens
+        if buffer.device.type == "cpu":
+            piece = max(1, PIECE_BYTES // (mine.arena.row_bytes * count))
+        for at in range(0, tokens, piece):
+            to = min(at + piece, tokens)
+            places = (count, to - at, width), (step * width, width, 1)
+            rows = buffer.as_strided(*places, (starts[first] + at) * width)
+            torch.linalg.vector_norm(rows - own[at:to], dim=-1, out=out[first : first + count, at:to])
+    return out.square_()
+
+
+def even_runs(starts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Neighbours that lie evenly spaced and upwards, so that one view holds them: (first, count, step)."""
+    first = 0
+    while first < len(starts):
+        step = max(0, starts[first + 1] - starts[first]) if first + 1 < len(starts) else 0
+        end = first + 1
+        while step and end < len(starts) and starts[end] - starts[end - 1] == step:
+            end += 1
+        yield first, end - first, step
+        first = end

@@ -155,10 +155,18 @@ def distances_by_hand(mine: Any, theirs: list[Any]) -> torch.Tensor:
 @pytest.mark.parametrize("piece_bytes", [1, 500, 1 << 20])
 def test_distances_are_sums_of_squares(piece_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distances, "PIECE_BYTES", piece_bytes)
-    mine, theirs = descriptors(7, (7, 9, 8), 20, "cpu")
-    found = distances.squared_distances(mine, theirs)
-    assert torch.allclose(found.double(), distances_by_hand(mine, theirs), rtol=1e-5)
+    mine, theirs = descriptors(7, (7, 7, 7, 9, 8, 7), 20, "cpu")
+    for anchors in (theirs, theirs[::-1], theirs[1::2], theirs[:1]):
+        found = distances.squared_distances(mine, anchors)
+        assert torch.allclose(found.double(), distances_by_hand(mine, anchors), rtol=1e-5)
     assert (found[0] == 0).all(), "a text is no distance from itself"
+
+
+def test_what_lies_evenly_is_taken_together() -> None:
+    assert list(distances.even_runs([4, 6, 8, 20, 30, 5, 5])) == [
+        (0, 3, 2), (3, 2, 10), (5, 1, 0), (6, 1, 0),
+    ]  # fmt: skip
+    assert list(distances.even_runs([])) == []
 
 
 # -- the Triton kernels
