@@ -154,10 +154,11 @@ def test_nothing_is_taken_from_a_session_that_runs(tiny_model: LoadedModel) -> N
     tiny.run(busy, tiny.request())
     events = busy.run(tiny.request())
     next(events)
-    memory.total_bytes = busy.held
+    memory.total_bytes = held = busy.held
     with pytest.raises(BudgetError, match=r"may need \d+ MiB of memory, and \d+ MiB are left") as caught:
         tiny.run(other, tiny.request())
     assert caught.value.field == "methods"
+    assert busy.held == held
     assert isinstance(list(events)[-1], RunDone)
     # An abandoned run counts no longer.
     memory.total_bytes = 1 << 30
