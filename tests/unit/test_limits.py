@@ -281,7 +281,6 @@ def test_other_errors_are_not_retried() -> None:
     assert tried == [False]
 
 
-@pytest.mark.xfail(reason="since offsets live in arenas the account of memory is too low after a failed run")
 def test_a_model_that_raises_leaves_the_session_as_it_was(tiny_model: LoadedModel) -> None:
     session = LabSession(tiny_model)
     tiny.run(session, tiny.request())
