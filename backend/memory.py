@@ -29,9 +29,12 @@ REFUSED = ("can't allocate memory", "not enough memory", "out of memory")
 class Holder(Protocol):
     """A session, as the account sees it."""
 
-    held: int  # bytes, at the end of its last run
     runs: int  # going on now
     used: float  # when it last ran, on any clock that all share
+
+    @property
+    def held(self) -> int:
+        """Bytes."""
 
     def forget(self) -> None:
         """Drop everything."""

@@ -15,6 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -123,7 +124,7 @@ class LabSession:
         self.streams: dict[str, Stream] = {}
         self.limits, self.rate = limits, Rate(limits.requests_a_minute)
         self.memory = memory or Memory(free=lambda: free_bytes(model.device))
-        self.held, self.runs, self.used = 0, 0, time.monotonic()
+        self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
         self._speed: tuple[float, float] | None = None
 
@@ -455,7 +456,7 @@ class LabSession:
     def forget(self) -> None:
         """Drop every log and pool."""
         self.streams.clear()
-        self.held = 0
+        self._held = 0
 
     def _survive(
         self, attempt: Callable[[bool], Generator[Any, None, None]], again: Progress | None = None
@@ -474,7 +475,7 @@ class LabSession:
             finally:
                 for engine in every:
                     engine.one_by_one = False
-                self.held, self.used = self.bytes, time.monotonic()
+                self._held, self.used = self.bytes, time.monotonic()
 
     def _study(self, work: Callable[[], Iterator[Any]]) -> Generator[Any, None, None]:
         """A measurement: one request of the visitor, and told when memory runs out."""
@@ -497,6 +498,18 @@ class LabSession:
     def bytes(self) -> int:
         """Bytes held by this session's logs."""
         return sum(stream.log.bytes for stream in self.streams.values())
+
+    @property
+    def held(self) -> int:
+        """Bytes held, for the account of all sessions; while a run changes the logs, those before it.
+
+        Counted when it is asked for: after a failed run, its exception keeps alive for a while what the logs
+        have let go.
+        """
+        if not self.runs:
+            with suppress(RuntimeError):  # a page that looks at the pools may add to a log just now
+                self._held = self.bytes
+        return self._held
 
     # -- the parts of a run ---------------------------------------------------------------------
 
