@@ -133,7 +133,7 @@ def one_visit(browser: Any, address: str) -> dict[str, float]:
     out = {
         "first_paint_s": seconds_until("#kv-comparison .kv-cell", began),
         "figure_s": seconds_until("#kv-view-errors .main-svg", began),
-        "ready_s": seconds_until(".kv-model", began),
+        "ready_s": seconds_until("body[data-kv-visit]", began),
     }
     settled(page, lambda: len(events))
     out |= {"browser_cpu_s": processor(), "events": len(events)}

@@ -97,6 +97,10 @@ def profile_setter(panel: MethodPanel) -> Callable[[Any], list[Any]]:
     return values
 
 
+#: Tells the page that its visit has begun; its own script may come later.
+BEGIN = '() => { document.body.dataset.kvVisit = "begun"; if (window.KVLab) window.KVLab.begin(); }'
+
+
 class Wiring:
     """One page's events."""
 
@@ -133,7 +137,10 @@ class Wiring:
         def arrive(carried: Any, request: gr.Request) -> dict[Any, Any]:
             return self.arrive(preset, str(request.session_hash or ""), carried)
 
-        blocks.load(arrive, page["carried"], [page["session"], *self.everything], js=CARRY, **QUIET)
+        there = blocks.load(
+            arrive, page["carried"], [page["session"], *self.everything], js=CARRY, **QUIET
+        )
+        there.then(None, js=BEGIN, **QUIET)
         chosen = self.once(lambda visit, form: act.choose(visit, form.preset))
         page["preset"].input(chosen, self.inputs, self.outputs, **QUIET).then(**refresh)
         page["pick_effect"].input(self.effect, [page["session"], page["pick_effect"]], self.outputs, **QUIET)

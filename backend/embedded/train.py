@@ -72,19 +72,19 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
     (600_000, 0.2, {"recall copy": 1, "recall pairs": 3, "recall facts": 3, "recall sections": 3}
      | {"drill chain": 4, "compare": 6}),
     (1_800_000, 0.0, {"compare equal": 6, "compare same": 8, "compare order": 8, "compare apart": 3}
-     | {"compare glance": 6, "recall copy": 1, "recall pairs": 3, "recall facts": 2, "recall sections": 4}
+     | {"recall copy": 1, "recall pairs": 3, "recall facts": 2, "recall sections": 4}
      | {"recall candidates": 2, "recall roles": 3, "drill chain": 5, "drill program": 2, "solver": 3}
-     | {"worker": 3, "documents one-hop": 3, "documents two-hop": 3, "judge": 8, "glance": 3, "prefix": 3}
+     | {"worker": 3, "documents one-hop": 3, "documents two-hop": 3, "judge": 8, "prefix": 3}
      | {"tools": 3, "program": 3}),
     (5_000_000, 0.8, {"compare equal": 5, "compare same": 9, "compare order": 8, "compare apart": 4}
-     | {"compare glance": 10, "recall pairs": 3, "recall sections": 3, "recall candidates": 2}
+     | {"recall pairs": 3, "recall sections": 3, "recall candidates": 2}
      | {"recall roles": 4, "drill chain": 5, "drill program": 2, "solver": 5, "worker": 5}
-     | {"documents one-hop": 3, "documents two-hop": 5, "judge": 12, "glance": 6, "prefix": 6, "tools": 4}
+     | {"documents one-hop": 3, "documents two-hop": 5, "judge": 12, "prefix": 6, "tools": 4}
      | {"program": 5}),
     (8_000_000, 1.0, {"compare equal": 2, "compare same": 10, "compare order": 6, "compare apart": 3}
-     | {"compare glance": 12, "recall pairs": 2, "recall sections": 1, "recall candidates": 1}
+     | {"recall pairs": 2, "recall sections": 1, "recall candidates": 1}
      | {"recall roles": 5, "drill chain": 4, "drill program": 2, "solver": 8, "worker": 6}
-     | {"documents one-hop": 3, "documents two-hop": 7, "judge": 20, "glance": 10, "prefix codebook": 4}
+     | {"documents one-hop": 3, "documents two-hop": 7, "judge": 20, "prefix codebook": 4}
      | {"prefix units": 1, "prefix who": 8, "tools": 5, "program": 9}),
 )  # fmt: skip
 

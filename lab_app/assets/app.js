@@ -18,7 +18,31 @@
 
   function press(id) {
     const button = document.querySelector("#" + id);
-    if (button) button.click();
+    if (!button) return;
+    if (begun) button.click();
+    else held = button;
+  }
+
+  /* ---- the visit: its page is to be seen some moments before the server answers ---------------- */
+
+  const AT_ONCE = 'a, textarea, select, summary, [data-kv="theme"], [data-kv="bench"]'; // need no server
+  let begun = document.body !== null && document.body.dataset.kvVisit === "begun";
+  let held = null; // the last control pressed before; it is pressed again when the visit has begun
+
+  document.addEventListener("click", (event) => {
+    const target = event.target instanceof Element ? event.target : null;
+    if (begun || !event.isTrusted || !target || target.closest(AT_ONCE)) return;
+    held = target;
+    event.preventDefault();
+    event.stopPropagation();
+  }, true);
+
+  function begin() {
+    begun = true;
+    document.body.dataset.kvVisit = "begun";
+    showPage();
+    if (held && held.isConnected) held.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+    held = null;
   }
 
   /* ---- pages: the address names one; the server mounts it when it is first opened ------------ */
@@ -26,8 +50,7 @@
   const opened = new Set();
 
   function openPage(key) {
-    if (opened.has(key)) return;
-    if (!document.querySelector(".kv-model")) { setTimeout(() => openPage(key), 60); return; } // no visit yet
+    if (opened.has(key) || !begun) return;
     opened.add(key);
     press("kv-open-" + key);
   }
@@ -253,5 +276,5 @@
   // On a narrow window the results come first and the bench opens on request.
   if (narrow()) setTimeout(() => toggleBench(true), 0);
   showPage();
-  window.KVLab = { figures, raw };
+  window.KVLab = { begin, figures, raw };
 })();

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fake_record import make_record
 from fake_session import FakeModel, FakeSession
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from backend.gallery import GalleryEntry, save_gallery
 from backend.measured import ProximityRecord
@@ -67,6 +67,7 @@ class Watched:
             "request", lambda r: self._note(f"outside: {r.url}") if self._outside(r.url, address) else None
         )
         page.goto(address)
+        expect(page.locator("body[data-kv-visit]")).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#kv-verdict .kv-verdict-head")).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
 
@@ -117,6 +118,21 @@ def test_run_toggle_a_step_and_compare(lab: Watched) -> None:
     expect(page.locator("#kv-run")).to_be_visible(timeout=PATIENCE)
     expect(page.locator("#kv-comparison .kv-method-head")).to_have_count(5)
     expect(page.locator("#kv-status")).not_to_contain_text("edited since")
+
+
+def test_a_press_before_the_visit_has_begun_is_kept(browser: Browser, address: str) -> None:
+    context = browser.new_context()
+    page, asked = context.new_page(), list[Route]()
+    page.route("**/queue/join*", asked.append)
+    page.goto(address)
+    page.click("#kv-run")
+    assert page.locator("body[data-kv-visit]").count() == 0
+    page.unroute("**/queue/join*")
+    for route in asked:
+        route.continue_()
+    expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("#kv-run")).to_be_visible(timeout=2 * PATIENCE)
+    context.close()
 
 
 def test_every_tab_draws(lab: Watched) -> None:

@@ -21,11 +21,6 @@ FIGURES = """() => [...document.querySelectorAll("#kv-view-errors .kv-figure")]
     .map((f) => [f.kvView.title, f.kvView.finding, f.kvView.figure])"""
 
 #: The page is painted before the visit has begun; then the link that saves the run is the visit's own.
-BEGUN = """() => {
-    const now = document.querySelector("#kv-download");
-    const area = window.gradio_config.components.find((c) => c.props.elem_id === "kv-download-area");
-    return now && !String(area.props.value).includes(now.getAttribute("href"));
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +56,7 @@ def opened(browser: Browser, address: str, complaints: list[str]) -> Page:
 
 
 def ready(page: Page) -> None:
-    page.wait_for_function(BEGUN)
+    expect(page.locator("body[data-kv-visit]")).to_be_visible()
     expect(page.locator("#kv-cost")).to_contain_text("tokens to read")
     expect(page.locator("#kv-view-errors .main-svg").first).to_be_visible()
 
