@@ -18,6 +18,7 @@ from backend.redaction import keep_log_discreet
 from backend.sharing.store import SharedRuns
 from lab_app import text, web
 from lab_app.doors import Doors, check_frame_ancestors
+from lab_app.early import early_page
 from lab_app.gallery import read_gallery
 from lab_app.handlers import Handlers
 from lab_app.index_cache import KeptIndex
@@ -56,7 +57,7 @@ def build_app(
     operations: Operations | None = None,
     limits: Limits | None = None,
     data: Path | None = None,
-) -> tuple[gr.Blocks, Lab]:
+) -> tuple[QuickBlocks, Lab]:
     """The page and the lab behind it.
 
     Args:
@@ -78,9 +79,11 @@ def build_app(
     with QuickBlocks(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
     ) as blocks:
-        page = build_page(preset, tuple(weights), navigation)
+        links: list[gr.HTML] = []
+        page = build_page(preset, tuple(weights), lambda: links.append(navigation()))
         main = Wiring(page, handlers)
         main.connect(blocks, preset)
+        blocks.early = early_page(page, str(links[0].value))
         build_pages(lab, main)
 
         def left(request: gr.Request) -> None:
@@ -220,7 +223,7 @@ def launch(
                     opened=[route.path_regex for route in routes],
                     here=lab.back,
                 ),
-                Middleware(KeptIndex),
+                Middleware(KeptIndex, early=blocks.early),
             ],
             "docs_url": None,
             "redoc_url": None,
