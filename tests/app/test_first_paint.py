@@ -97,6 +97,7 @@ def test_what_changed_since_the_page_was_made_is_sent() -> None:
     assert first_paint.missing(served, served) == {}
     first_paint.put(served)
     assert (box.value, box.visible, other.value) == ("1", True, "2")
+    assert box.constructor_args["visible"] is True, "a visit's own widget is made of these"
 
 
 def test_a_lab_without_a_model_still_serves_and_says_why(tmp_path: Path) -> None:
