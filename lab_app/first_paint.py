@@ -36,7 +36,7 @@ def put(props: Props) -> None:
                 value = widget.postprocess(value)
                 value = value.model_dump() if isinstance(value, BaseModel) else value
             setattr(widget, name, value)
-            if name != "value" and name in widget.constructor_args:
+            if name != "value":
                 widget.constructor_args[name] = value  # of these the framework makes each visit's own widget
 
 

@@ -34,11 +34,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[gr.Blocks, Lab]:
 
 
 def load_events(blocks: gr.Blocks) -> list[Any]:
-    """What the browser asks for when the page opens, with all that follows from it."""
+    """What the browser asks the server when the page opens, with all that follows from it."""
     asked = [f for f in blocks.fns.values() if any(name == "load" for _, name in f.targets)]
     for event in asked:
         asked += [f for f in blocks.fns.values() if f.trigger_after == event._id]
-    return asked
+    return [event for event in asked if event.fn is not None]  # the others run in the browser
 
 
 def first_answer(blocks: gr.Blocks) -> dict[Any, Any]:
