@@ -1,8 +1,9 @@
 """What a visitor sees before the framework has come to life: the first run's page as plain HTML.
 
-The browser paints it as soon as it has the document; the framework mounts its widgets beneath, which takes
-seconds on a slow machine. Then ``assets/early.js`` takes it away. A press on it stands for the widget named
-in ``data-stands`` and is made when the visit has begun (``assets/app.js``).
+It brings the page's own styles and script with it: what the framework is told to put into the head, its
+client adds much later. The browser paints it as soon as it has the document; the framework mounts its widgets
+beneath, which takes seconds on a slow machine. Then ``assets/early.js`` takes it away. A press on it stands for
+the widget named in ``data-stands`` and is made when the visit has begun (``assets/app.js``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from viz.words import escape
 
 SCRIPT = Path(__file__).parent / "assets" / "early.js"
 BODY = b"<gradio-app"
+STYLES = '<link rel="stylesheet" href="lab/app.css">'
+OWN_SCRIPT = (
+    '<script src="lab/app.js"></script>'  # at once: it keeps the presses made before the visit begins
+)
 SHOWN = ("topbar", "status", "verdict", "comparison", "scenario", "graph", "known", "cost", "value_0")
 
 
@@ -46,13 +51,14 @@ def early_page(page: Page, navigation: str) -> str:
     )
     go = f'<button type="button" class="kv-early-run" data-stands="#kv-run">{text.RUN}</button>'
     return (
-        f"<script>{SCRIPT.read_text(encoding='utf-8')}</script>"
+        f"{STYLES}<script>{SCRIPT.read_text(encoding='utf-8')}</script>"
         '<div class="kv-early gradio-container" aria-busy="true">'
         f'<div class="kv-early-top">{shown["topbar"]}</div><div class="kv-early-nav">{navigation}</div>'
         f'<p class="kv-early-wait" role="status">{text.OPENING}</p>'
         f'<div class="kv-frame"><div class="kv-bench"><div class="kv-bench-scroll">{bench}</div>'
         f'<div class="kv-go">{shown["cost"]}{go}</div></div>'
         f'<div class="kv-stage">{shown["status"]}{shown["verdict"]}{shown["comparison"]}</div></div></div>'
+        f"{OWN_SCRIPT}"
     )
 
 

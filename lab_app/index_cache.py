@@ -43,7 +43,8 @@ class KeptIndex:
         request = Request(scope)
         zipped = "gzip" in request.headers.get("accept-encoding", "")
         if "deep_link" in request.query_params:  # the framework's own links, which carry a page of theirs
-            await self.app(scope, receive, send)
+            for message in (await self._render(None, scope, receive))[zipped]:
+                await send(message)
             return
         key = address(request)
         if key not in self._kept:
@@ -57,8 +58,8 @@ class KeptIndex:
         for message in self._kept[key][zipped]:
             await send(dict(message))
 
-    async def _render(self, key: Key, scope: Scope, receive: Receive) -> Said:
-        """Let the framework answer, add the early page, and keep what it said if it went well."""
+    async def _render(self, key: Key | None, scope: Scope, receive: Receive) -> Said:
+        """Let the framework answer and add the early page; keep it under ``key`` if it went well."""
         said: list[Message] = []
 
         async def listen(message: Message) -> None:
@@ -73,7 +74,8 @@ class KeptIndex:
             whole = b"".join(message.get("body", b"") for message in said[1:])
             whole = with_early_page(whole, self._early)
             made = answer(said[0], whole), answer(said[0], gzip.compress(whole, 6, mtime=0), zipped=True)
-        self._kept[key] = made
+        if key is not None:
+            self._kept[key] = made
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         return made

@@ -24,8 +24,6 @@ HEAD = """
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <link rel="icon" href="lab/icon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="lab/app.css">
-<script src="lab/app.js" defer></script>
 """
 
 
