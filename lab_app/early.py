@@ -2,8 +2,8 @@
 
 It brings the page's own styles and script with it: what the framework is told to put into the head, its
 client adds much later. The browser paints it as soon as it has the document; the framework mounts its widgets
-beneath, which takes seconds on a slow machine. Then ``assets/early.js`` takes it away. A press on it stands for
-the widget named in ``data-stands`` and is made when the visit has begun (``assets/app.js``).
+beneath, which takes seconds on a slow machine. Then ``assets/early.js`` takes it away. A press on it stands
+for the widget named in ``data-stands`` and is made when the visit has begun (``assets/app.js``).
 """
 
 from __future__ import annotations
