@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -207,6 +208,25 @@ class KVCache:
         keys = rotation.rotate(self.keys[:, row, :, start:end], -positions)
         first = int(positions[0]) if end > start else start - padding
         return KVSegment(keys, self.values[:, row, :, start:end].clone(), first, exact, context)
+
+    def keep(self, rows: Sequence[int], padding: Sequence[int]) -> tuple[KVCache, list[int]]:
+        """Some rows of a batch in buffers of their own, without the padding that all of them have; returns
+        them and what is left of each one's padding.
+
+        Args:
+            rows: which.
+            padding: of every row that is there now.
+        """
+        common, length = min(padding[row] for row in rows), self.length
+        layers, _, heads, capacity, dim = self.keys.shape
+        shape = (layers, len(rows), heads, capacity - common, dim)
+        kept = KVCache(shape, self.keys.dtype, self.keys.device)
+        for index, row in enumerate(rows):
+            kept.keys[:, index, :, : length - common] = self.keys[:, row, :, common:length]
+            kept.values[:, index, :, : length - common] = self.values[:, row, :, common:length]
+        kept.length = length - common
+        kept.shifts = [self.shifts[row] for row in rows]
+        return kept, [padding[row] - common for row in rows]
 
     @staticmethod
     def batch(rows: list[KVCache], extra_tokens: int) -> tuple[KVCache, list[int]]:

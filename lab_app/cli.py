@@ -546,10 +546,16 @@ def bench(args: argparse.Namespace) -> int:
         print(json.dumps(bench_page(args.repeats), indent=1))
         return 0
     from backend.bench.assemble import bench_assemble
+    from backend.bench.attention import bench_attention
+    from backend.bench.decode import bench_decode
     from backend.bench.match import bench_match
+    from backend.bench.memory import bench_memory
     from backend.bench.ttft import bench_ttft
 
-    measure = {"ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble}[args.what]
+    measure = {
+        "ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble, "decode": bench_decode,
+        "memory": bench_memory, "attention": bench_attention,
+    }[args.what]  # fmt: skip
     print(json.dumps(measure(args.shape, args.tokens, args.anchors, args.repeats, args.device), indent=1))
     return 0
 
@@ -903,9 +909,10 @@ def parser() -> argparse.ArgumentParser:
     sub = add(
         "bench",
         bench,
-        "Measure time to first token, matching and assembly, both sides in one run; or the page.",
+        "Measure time to first token, matching, assembly, batched decoding, memory and recording, both sides "
+        "in one run; or the page.",
     )
-    sub.add_argument("what", choices=("ttft", "match", "assemble", "page"))
+    sub.add_argument("what", choices=("ttft", "match", "assemble", "decode", "memory", "attention", "page"))
     sub.add_argument(
         "--shape", default="embedded", help="'smollm2-135m', 'llama-8b' (random weights), or a model"
     )
