@@ -112,7 +112,8 @@ class BufferLayer(DynamicLayer):
         self.value_buffer[:, :, self.length : end] = value_states
         self.length = end
         self.keys, self.values = self.key_buffer[:, :, :end], self.value_buffer[:, :, :end]
-        return self.keys, self.values
+        # A layer that lies on another device than the cache gets a copy; else this is the same.
+        return self.keys.to(key_states.device), self.values.to(key_states.device)
 
     def get_seq_length(self) -> int:
         return self.length

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend import __version__
 from backend.errors import LabError, OptionError, RecordError
+from lab_app.loading import add_loading, loading
 from lab_app.sweep import add_sweep
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _allowed(field: OptionField) -> str:
 def certify(args: argparse.Namespace) -> int:
     from backend.model import load_model
 
-    info = load_model(args.model, device=args.device, dtype=args.dtype).info
+    info = load_model(args.model, dtype=args.dtype, **loading(args)).info
     found = info.certificate
     print(
         f"{info.name}: {info.parameters:,} parameters, {info.layers} layers, {info.device}, "
@@ -222,9 +223,7 @@ def run(args: argparse.Namespace) -> int:
             f"{count} requests are wanted, but the file holds {len(examples)}. Ask for fewer.",
             field="requests",
         )
-    model = load_model(
-        args.model or ("embedded" if preset.model == "any" else preset.model), device=args.device
-    )
+    model = load_model(args.model or ("embedded" if preset.model == "any" else preset.model), **loading(args))
     longest = args.max_new_tokens
     if longest is None:
         longest = preset.pipeline.longest_answer
@@ -234,7 +233,7 @@ def run(args: argparse.Namespace) -> int:
     modes: Any = ("pinned", "free") if args.mode == "both" else (args.mode,)
     batch = Batch(request, tuple(examples), modes, args.warmup, args.shadow)
     rows_path = out.with_suffix(".rows.jsonl")
-    others = {name: load_model(where, device=args.device) for name, where in parse_weights(args.weights)}
+    others = {name: load_model(where, **loading(args)) for name, where in parse_weights(args.weights)}
     session = LabSession(model, budget_bytes=args.budget_mb << 20, others=others)
     for event in run_batch(session, batch, rows_path):
         if isinstance(event, Progress) and event.agent is None and sys.stderr.isatty():
@@ -778,6 +777,7 @@ def parser() -> argparse.ArgumentParser:
     sub = add("certify", certify, "Probe whether a model's keys can be moved to another position.")
     sub.add_argument("model", metavar="MODEL")
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    add_loading(sub)
     sub.add_argument("--dtype", choices=("fp32", "bf16", "fp16"))
 
     sub = add("run", run, "Run a preset over many requests under several methods.")
@@ -803,6 +803,7 @@ def parser() -> argparse.ArgumentParser:
         help="other weights of the same architecture, for agents whose preset names them; may be repeated",
     )
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    add_loading(sub)
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--temperature", type=float, default=0.0)
     sub.add_argument("--max-new-tokens", type=int, help="the longest answer; else each agent's own limit")

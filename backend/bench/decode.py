@@ -1,9 +1,9 @@
 """``kvlab bench decode``: rows decoded together as one batch, beside one row alone.
 
 Both sides in one run, through the engine's own decoding: one row of so many tokens, and sixteen of them,
-whose caches differ in length by up to an eighth, each for the same number of steps. KV is drawn at random, and
-no row stops early. Beside each time stands what its bytes need: every step reads the weights once, and each
-row's cache.
+whose caches differ in length by up to an eighth, each for the same number of steps. KV is drawn at random,
+and no row stops early. Beside each time stands what its bytes need: every step reads the weights once, and
+each row's cache.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def rows_of(model: LoadedModel, tokens: int, rows: int) -> list[Prefill]:
         length = tokens - row * (tokens // 8) // max(1, rows)
         logits = torch.randn(model.info.vocabulary, device=model.device)
         actions = np.zeros((model.info.layers, length), dtype=np.uint8)
-        found.append(Prefill(drawn_cache(model, length), logits, actions, 0, True, Plan(())))
+        found.append(
+            Prefill(drawn_cache(model, length), logits, actions, 0, True, Plan((), "dense", "drawn"))
+        )
     return found
 
 
