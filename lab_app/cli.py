@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend import __version__
 from backend.errors import LabError, OptionError, RecordError
+from lab_app.reproduce import add_reproduce
 from lab_app.sweep import add_sweep
 
 if TYPE_CHECKING:
@@ -848,6 +849,7 @@ def parser() -> argparse.ArgumentParser:
     )
 
     add_sweep(add)
+    add_reproduce(add)
 
     sub = add("train-gate", train_gate, "Train and test risk gates on a judged batch.")
     sub.add_argument("judged", metavar="FILE.kvjudge", help="the record that kvlab judge wrote")

@@ -33,7 +33,7 @@ class Meter:
             self.library = importlib.import_module("pynvml")
             self.library.nvmlInit()
             # NVML counts all devices of the machine, torch those it may see: the bus tells them apart.
-            facts = torch.cuda.get_device_properties(device)
+            facts: Any = torch.cuda.get_device_properties(device)
             bus = f"{facts.pci_domain_id:08x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}.0"
             self.handle = self.library.nvmlDeviceGetHandleByPciBusId(bus.encode())
             self.library.nvmlDeviceGetTotalEnergyConsumption(self.handle)

@@ -14,7 +14,9 @@ NAMES = {"Dense Prefill": "dense", "Naïve Reuse": "naive", "KVCOMM": "kvcomm", 
 STUDY = (
     "As in the study, the candidates are written once by dense agents (temperature 1), all methods read "
     "the same "
-    "texts, the candidates alone are copied, and reuse is the share of candidates copied. V 5 an agent. "
+    "texts, the candidates alone are copied, and reuse is the share of candidates copied. How many "
+    "candidates and anchors there were is lost in its text: four candidates as in its case study, V 5 as "
+    "its Table 3 at V 5 has Table 1's figures. "
 )
 OURS = (
     "Our candidates solve word problems of two calculations and are mostly right, so a judge that takes "
@@ -24,7 +26,7 @@ OURS = (
     "steps before it names a candidate. "
 )
 DATA = ("gsm8k", "mmlu")
-SETTING = "Llama-3.2-3B-Instruct, four candidates, two RTX 4090, bf16, at most 512 tokens; V 5 an agent"
+SETTING = "Llama-3.2-3B-Instruct, two RTX 4090, bf16, at most 512 tokens"
 
 
 def _tasks(**more: object) -> tuple[Mapping[str, object], ...]:
@@ -134,9 +136,8 @@ Parallel Exploration, Yes | 54.25 47.71 31.37
 
 def _t2(label: str) -> Mapping[Scale, Mapping[str, str]]:
     regime, order = label.split(", ")
-    return _at(regime, order, "masked", "MMLU") | {
-        "embedded": {"task": REGIMES[regime], "judge_order": ORDERS[order], "method": "masked"}
-    }
+    here = {"task": REGIMES[regime], "judge_order": ORDERS[order], "method": "masked"}
+    return {**_at(regime, order, "masked", "MMLU"), "embedded": here}
 
 
 TABLE_2 = Reproduction(
@@ -144,7 +145,7 @@ TABLE_2 = Reproduction(
     "judges",
     "Table 2 (Section 6.2)",
     "What does a judge lose when no candidate can see another?",
-    "MMLU, Llama-3.2-3B-Instruct, four candidates",
+    "MMLU, Llama-3.2-3B-Instruct",
     "Everything is computed; only attention between candidates is cut. "
     + OURS
     + "A judge that writes its steps "
@@ -180,7 +181,11 @@ PAL-KV, V 10 | 35.29 37.91 47.58
 PAL-KV, V 15 | 43.14 35.29 52.55
 PAL-KV, V 20 | 34.64 37.25 57.25
 """
-_SIZED = tuple(f"{method}:capacity={v}@{NAME}, V {v}" for method, NAME in (("kvcomm", "KVCOMM"), ("palkv", "PAL-KV")) for v in _SIZES)  # fmt: skip # noqa: E501
+_SIZED = tuple(
+    {"name": name, "label": f"{shown}, V {v}", "capacity": v}
+    for name, shown in (("kvcomm", "KVCOMM"), ("palkv", "PAL-KV"))
+    for v in _SIZES
+)
 
 
 def _shuffled(method: str, regime: str = "progressive") -> Mapping[Scale, Mapping[str, str]]:

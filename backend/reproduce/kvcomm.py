@@ -294,9 +294,15 @@ _STEPS = {  # rotate, placeholder, prefix; in the order of the paper's rows
 _T5 = dict(zip(_STEPS, (43.1, 58.8, 60.1, 38.6, 62.1, 56.9, 68.0), strict=True))
 
 
-def _step(label: str) -> str:
-    rotate, placeholder, prefix = (str(on).lower() for on in _STEPS[label])
-    return f"kvcomm:rotate={rotate}+placeholder_offset={placeholder}+prefix_offset={prefix}@{label}"
+def _step(label: str) -> Mapping[str, object]:
+    rotate, placeholder, prefix = _STEPS[label]
+    return {
+        "name": "kvcomm",
+        "label": label,
+        "rotate": rotate,
+        "placeholder_offset": placeholder,
+        "prefix_offset": prefix,
+    }
 
 
 _ALL_STEPS = ("dense", *map(_step, _STEPS))
@@ -339,7 +345,10 @@ gamma 0.3, V 15 | 81.2 66.2
 gamma 0.3, V 25 | 80.6 73.4
 """
 _GRID = [(0.1, 20), (0.3, 20), (0.5, 20), (0.7, 20), (0.9, 20), (0.3, 5), (0.3, 10), (0.3, 15), (0.3, 25)]
-_T6_METHODS = ("dense", *(f"kvcomm:gamma={g}+capacity={v}@gamma {g:g}, V {v}" for g, v in _GRID))
+_T6_METHODS = (
+    "dense",
+    *({"name": "kvcomm", "label": f"gamma {g:g}, V {v}", "gamma": g, "capacity": v} for g, v in _GRID),
+)
 TABLE_6 = Reproduction(
     "kvcomm-table-6",
     "kvcomm",

@@ -8,7 +8,7 @@ _METHODS = ("dense", "prefix", "naive", "kvcomm")
 LATENCY = Reproduction(
     "end-to-end",
     "omitted",
-    "none: the papers time the first token alone",
+    "no table: the papers time the first token alone",
     "What is left of the gain when the whole request is timed, and what does it cost in energy?",
     "KVCOMM reports time to first token only (up to 7.82x, Table 2); no paper reports energy",
     "Each method serves the requests by itself, from the request's arrival to the last agent's last token, "

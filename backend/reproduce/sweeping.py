@@ -19,6 +19,7 @@ from backend.probes.document_study import adapted_arms
 from backend.reproduce.context import Context, Step
 from backend.reproduce.spec import Found, SweepPlan, Value
 from backend.session import versions
+from backend.sweeps.grid import Cell
 from backend.sweeps.run import Count, run_sweep
 from backend.sweeps.runner import ModelRunner
 from backend.sweeps.spec import parse_sweep
@@ -87,11 +88,7 @@ def _run(
 
 
 def _found(line: SweepLine, dense: SweepLine, renamed: Mapping[str, str]) -> Found:
-    cell = line.cell
-    where = {
-        "task": cell.task, "model": cell.model, "request_order": cell.request_order,
-        "judge_order": cell.judge_order, "mode": cell.mode, "method": renamed.get(line.method, line.method),
-    }  # fmt: skip
+    where = place_of(line.cell, renamed.get(line.method, line.method))
     shares = {name: value_of(getattr(line, name)) for name in (
         "accuracy", "selection", "as_dense", "score", "agents", "blocks", "tokens", "kl_first")}  # fmt: skip
     return Found(
@@ -103,6 +100,14 @@ def _found(line: SweepLine, dense: SweepLine, renamed: Mapping[str, str]) -> Fou
             "ttft_ratio": Value(line.ttft_ratio, of=line.problems),
         },
     )
+
+
+def place_of(cell: Cell, method: str) -> dict[str, str]:
+    """A setting's name; a judge's task without the file that sweeps put behind its label."""
+    return {
+        "task": cell.task.partition(" @ ")[0], "model": cell.model, "request_order": cell.request_order,
+        "judge_order": cell.judge_order, "mode": cell.mode, "method": method,
+    }  # fmt: skip
 
 
 def value_of(share: Share) -> Value:
