@@ -14,17 +14,43 @@ from typing import Any
 
 import torch
 
-from backend.bench.common import conditions, medians, timed
+from backend.bench.common import SHAPES, conditions, medians, random_model, timed
 from backend.bench.group import AgentTimes, group_times
-from backend.break_even import Case, Machine, answer, fit_dense
+from backend.break_even import Case, Machine, answer, fit_dense, from_specifications
 from backend.engine import Engine
 from backend.errors import OptionError
 from backend.events import Progress
-from backend.model import LoadedModel
+from backend.model import LoadedModel, load_model
 
 AGENT = 2  # reads the user's input and one answer
 PREFIX, QUESTION = 0.25, 0.4  # of a prompt; the rest is the answer
 FEW = 2
+BF16 = 2  # bytes
+
+
+def load(name: str, device: str | None) -> LoadedModel:
+    """A model by its name, or a known shape with random weights."""
+    return random_model(name, device) if name in SHAPES else load_model(name, device=device)
+
+
+def given_machine(shape: str, tflops: float, gb_s: float) -> Machine:
+    """A known shape in bf16 on hardware of a data sheet (:func:`backend.break_even.from_specifications`).
+
+    Args:
+        tflops: 1e12 operations a second that a prefill reaches; ``gb_s`` 1e9 bytes a second.
+    """
+    kind = SHAPES[shape]
+    hidden, layers = kind["hidden_size"], kind["num_hidden_layers"]
+    heads, dim = kind["num_key_value_heads"], hidden // kind["num_attention_heads"]
+    attention = 2 * hidden * hidden + 2 * hidden * heads * dim
+    parameters = layers * (attention + 3 * hidden * kind["intermediate_size"])
+    parameters += kind["vocab_size"] * hidden  # the output layer; embedding is a look-up
+    return from_specifications(
+        f"{shape} on {tflops:g} TFLOP/s and {gb_s:g} GB/s",
+        parameters=parameters, layers=layers, hidden=hidden, kv_bytes=2 * layers * heads * dim * BF16,
+        weight_bytes=parameters * BF16, embedding_bytes=hidden * BF16, flops=tflops * 1e12,
+        bytes_s=gb_s * 1e9,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,20 +81,20 @@ def measure(
             "Give more.",
             field="break_even.lengths",
         )
-    found: list[tuple[int, AgentTimes]] = []
+    found: list[AgentTimes] = []
     for number, tokens in enumerate(sorted(set(lengths))):
         yield Progress(f"A prompt of {tokens:,} tokens", number, len(lengths))
         prefix, question = int(tokens * PREFIX), int(tokens * QUESTION)
         answered = tokens - prefix - question
         for event in group_times(model, AGENT, prefix, question, answered, anchors, repeats):
             if isinstance(event, AgentTimes) and event.agent == AGENT:
-                found.append((question, event))
-    machine = of_times([(q, t) for q, t in found], anchors, model)
+                found.append(event)
+    machine = of_times(found, anchors, model)
     yield Progress("Base and offsets of a new text", len(lengths), len(lengths))
     machine = replace(machine, **_around(model, max(lengths), repeats))
     cases = []
-    for question, one in found:
-        case = case_of(one, question, anchors)
+    for one in found:
+        case = case_of(one, anchors)
         said = answer(machine, case)
         cases.append(
             {
@@ -84,19 +110,18 @@ def measure(
     yield Measured(machine, tuple(cases), conditions(model.device, model.dtype))
 
 
-def case_of(one: AgentTimes, question: int, anchors: int) -> Case:
+def case_of(one: AgentTimes, anchors: int) -> Case:
     """The case that was timed: nothing but the opening is left uncorrected, and no base is new."""
     opening = int(one.tokens * PREFIX) // 2
     return Case(one.tokens, one.tokens - opening, 0, 1, anchors, anchors)
 
 
-def of_times(found: Sequence[tuple[int, AgentTimes]], anchors: int, model: LoadedModel) -> Machine:
+def of_times(times: Sequence[AgentTimes], anchors: int, model: LoadedModel) -> Machine:
     """A machine from agents' times: dense fitted, and the slopes of what grows with the length.
 
     Assembly is one pass: what it takes for each token with A anchors is shared out between writing and mixing
     as the bytes are, 2 and A caches."""
-    times = [one for _, one in found]
-    per_token = statistics.median(max(0.0, t.assembly_ms) / case_of(t, q, anchors).shared for q, t in found)
+    per_token = statistics.median(t.assembly_ms / case_of(t, anchors).shared for t in times)
     first = statistics.median(t.first_token_ms for t in times)
     mixed = per_token * anchors / (anchors + 2)
     return Machine(

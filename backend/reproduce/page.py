@@ -77,8 +77,8 @@ def page(results: Path) -> str:
         "## Measured",
         "",
         "Short runs at embedded scale, as the commands say; only lines with a figure of ours are shown. The",
-        "reports are in `benchmarks/results/reproductions/`. Times were taken while other work ran on the same",
-        "two cores: look at ratios.",
+        "reports are in `benchmarks/results/reproductions/`. Times were taken while other work ran on the",
+        "same two cores: look at ratios.",
         "",
     ]
     for path in saved:
