@@ -191,9 +191,11 @@ def least_tokens(machine: Machine, case: Case) -> int | None:
         root = -constant / slope if slope else 0.0
     else:
         inside = slope * slope - 4 * c * constant
-        root = (-slope + math.sqrt(inside)) / (2 * c) if inside > 0 else 0.0
-    found = max(1, math.floor(root) + 1)
-    return found if found <= LONGEST else None
+        root = 0.0
+        if inside > 0:  # the larger root, in the form that cancels nothing
+            half = math.sqrt(inside)
+            root = -2 * constant / (slope + half) if slope > 0 else (half - slope) / (2 * c)
+    return max(1, math.floor(root) + 1) if root < LONGEST else None
 
 
 def most_anchors(machine: Machine, case: Case) -> int | None:

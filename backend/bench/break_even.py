@@ -91,7 +91,7 @@ def measure(
                 found.append(event)
     machine = of_times(found, anchors, model)
     yield Progress("Base and offsets of a new text", len(lengths), len(lengths))
-    machine = replace(machine, **_around(model, max(lengths), repeats))
+    machine = replace(machine, encode_ms=_encode_ms(model, max(lengths), repeats))
     cases = []
     for one in found:
         case = case_of(one, anchors)
@@ -138,9 +138,9 @@ def of_times(times: Sequence[AgentTimes], anchors: int, model: LoadedModel) -> M
     )
 
 
-def _around(model: LoadedModel, tokens: int, repeats: int) -> dict[str, float]:
-    """For each token: encoding a new text's base."""
+def _encode_ms(model: LoadedModel, tokens: int, repeats: int) -> float:
+    """Encoding a new text's base, for each token."""
     engine = Engine(model)
     ids = [5 + i % 50 for i in range(tokens // 2)]
     spent = medians(timed({"encode": lambda: engine.encode(ids, (1,), "alone")}, repeats, model.device))
-    return {"encode_ms": spent["encode"] / len(ids)}
+    return spent["encode"] / len(ids)

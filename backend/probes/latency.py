@@ -125,9 +125,9 @@ class Server:
             decode += first - middle
             reused += plan.state == "reused"
             text = self.model.tokens.decode(decoded.ids)
-            sample = flow.answer(agent, decoded.ids, text, decoded.kv)
-            if sample is not None:
-                self.method.observe(Arrived(sample), self.log)
+            written = flow.answer(agent, decoded.ids, text, decoded.kv)
+            if written is not None:
+                self.method.observe(Arrived(written), self.log)
         self.method.observe(Finished(), self.log)
         wall = time.perf_counter() - began
         self.method.forget(set(self.log.shrink(self.method.needed())))

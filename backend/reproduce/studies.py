@@ -93,7 +93,8 @@ def _evaluated(model: LoadedModel, count: int, context: Context, where: dict[str
         task = key.removesuffix(", stock")
         every = marks["all"]
         mark = every["selection"] if task.startswith(("judge", "glance")) else every["answer"]
-        values[task] = Value(mark["share"], *mark["ci"], mark["n"])
+        low, high = mark["ci"]
+        values[task] = Value(mark["share"], low, high, mark["n"])
     return Found(where, values)
 
 
