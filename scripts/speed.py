@@ -1,7 +1,7 @@
 """Draws ``docs/speed.md`` from the files of ``benchmarks/results/`` that ``kvlab bench`` wrote.
 
-``python scripts/speed.py`` prints the page; ``--write`` puts it into place. A file is the JSON of one command;
-the page says which.
+``python scripts/speed.py`` prints the page; ``--write`` puts it into place. A file is the JSON of one
+command; the page says which.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ASKED_OF_A_BATCH = 4.0
 HEAD = """# How fast reuse is
 
 Drawn by `scripts/speed.py` from the files of `benchmarks/results/`, which `kvlab bench` wrote. Both sides of
-a ratio were measured in the same run, in turn, after a warm-up; times are medians. The machines were not idle:
-compare ratios, not milliseconds. *Processor* is the same ratio in the process's own processor time. The
-*roofline* is the time that the bytes alone would take at the copy bandwidth of the same run, as a share of the
-time taken.
+a ratio were measured in the same run, in turn, after a warm-up; times are medians. The machines were not
+idle: compare ratios, not milliseconds. *Processor* is the same ratio in the process's own processor time. The
+*roofline* is the time that the bytes alone would take at the copy bandwidth of the same run, as a share of
+the time taken.
 """
 
 
