@@ -83,9 +83,8 @@ def placing(
 
 def _need(package: str, what: str) -> None:
     if find_spec(package) is None:
-        extra = {"bitsandbytes": "'kv-reuse-lab[quantised]'"}.get(package, package)
         raise ModelError(
-            f"{what} needs {package}, which is not installed. Install it: pip install {extra}",
+            f"{what} needs {package}, which is not installed. Install it: pip install {package}",
             field="model.device_map" if package == "accelerate" else "model.quantise",
         )
 
