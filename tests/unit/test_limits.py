@@ -257,7 +257,9 @@ def test_a_warm_up_stops_while_it_decodes(tiny_model: LoadedModel, monkeypatch: 
     with pytest.raises(RunCancelled):
         list(session.warm_up(tiny.request(), EXAMPLES, cancel=cancel))
     assert len(steps) == 2, "not a step more"
-    assert session.held == 0
+    [stream] = session.streams.values()
+    assert not stream.history
+    assert not stream.log.observations
     monkeypatch.undo()
     tiny.run(session, tiny.request())
 
