@@ -56,8 +56,9 @@ def command(report: Report) -> str:
 
 def where(report: Report) -> str:
     """Hardware and versions in a few words."""
+    load = f"load {report['load']}, " if report.get("load") is not None else ""
     return (
-        f"{report['hardware']}, {report['threads']} of {report['cores']} cores, {report['dtype']}, torch "
+        f"{report['hardware']}, {report['threads']} of {report['cores']} cores, {load}{report['dtype']}, torch "
         f"{report['versions']['torch']}, transformers {report['versions']['transformers']}"
     )
 
@@ -97,9 +98,10 @@ def ttft(found: list[Report]) -> Iterator[str]:
             ratio = r["ratio"] if name == "reuse" else r["two_heaviest_ratio"]
             busy = r.get("processor_ratio" if name == "reuse" else "processor_two_heaviest_ratio", "-")
             want = ASKED.get(("ttft", r["shape"], r["tokens"])) if name == "reuse" else None
+            share = r.get("roofline_percent", {}).get(name)
             rows.append(
                 (r["shape"], r["tokens"], mixed, f"{r['dense_ms']:.1f}", f"{r[f'{name}_ms']:.1f}", ratio,
-                 busy, asked(want, ratio), f"{r['roofline_percent'][name]:.0f}%")
+                 busy, asked(want, ratio), f"{share:.0f}%" if share else "-")
             )  # fmt: skip
     yield from table(head, rows)
 

@@ -227,6 +227,7 @@ def conditions(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
         else platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "dtype": next(name for name, kind in DTYPES.items() if kind == dtype),
         "versions": versions(),
     }
