@@ -122,5 +122,7 @@ def whole_state(module: Any) -> Mapping[str, Tensor]:
     if any(tensor.is_meta for tensor in state.values()):
         from accelerate.utils.modeling import get_state_dict_offloaded_model
 
-        state = get_state_dict_offloaded_model(module)
+        found = get_state_dict_offloaded_model(module)
+        # In the module's own order, and with the weights that have two names under both.
+        state = {key: found.get(key, tensor) for key, tensor in state.items()}
     return state

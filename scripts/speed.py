@@ -58,8 +58,8 @@ def where(report: Report) -> str:
     """Hardware and versions in a few words."""
     load = f"load {report['load']}, " if report.get("load") is not None else ""
     return (
-        f"{report['hardware']}, {report['threads']} of {report['cores']} cores, {load}{report['dtype']}, torch "
-        f"{report['versions']['torch']}, transformers {report['versions']['transformers']}"
+        f"{report['hardware']}, {report['threads']} of {report['cores']} cores, {load}{report['dtype']}, "
+        f"torch {report['versions']['torch']}, transformers {report['versions']['transformers']}"
     )
 
 

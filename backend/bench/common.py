@@ -151,7 +151,7 @@ class Times(dict[str, list[float]]):
 
     def ratios(self, slow: str, fast: str, name: str = "ratio") -> dict[str, float]:
         """How many times as long the slow side takes, by the medians."""
-        found = {name: self}
+        found: dict[str, dict[str, list[float]]] = {name: self}
         if any(any(values) for values in self.processor.values()):
             found[f"processor_{name}"] = self.processor
         return {

@@ -79,7 +79,7 @@ def refused(error: LabError) -> Refused:
 def raised(found: Refused) -> LabError:
     """The failure again."""
     kind = getattr(errors, found[0], LabError)
-    return kind(found[1], field=found[2])  # type: ignore[no-any-return]
+    return kind(found[1], field=found[2])
 
 
 class Cluster:
