@@ -121,7 +121,7 @@ TABLE_1 = Reproduction(
             DocumentsPlan(120),
             "held-out two-hop questions; embedded model",
             4,
-            absent="the paper's larger models stand for themselves; ours is beside Llama 1B",
+            absent="a larger model, which ours is not compared with",
         ),
         "paper": Scaled(
             SweepPlan(
