@@ -118,8 +118,8 @@ class Cluster:
                     field="ray",
                 ) from None
             raise LabError(
-                f"Ray could not be started on this machine ({said}). Ray gives its own processes half a minute; "
-                "on a busy machine try again, or leave --ray out.",
+                f"Ray could not be started on this machine ({said}). Its processes have to answer "
+                "within seconds: on a busy machine try again, or leave --ray out.",
                 field="ray",
             ) from None
         kind = "GPU" if gpus else "CPU"
@@ -196,7 +196,7 @@ class Cluster:
                         event = self.ray.get(next(stream))
                     except StopIteration:
                         self.idle.append(going.pop(stream)[0])
-                    except self.ray.exceptions.ActorError:
+                    except self.ray.exceptions.RayActorError:
                         del going[stream]
                         deaths[id(shard)] = deaths.get(id(shard), 0) + 1
                         if deaths[id(shard)] >= MOST_DEATHS:
