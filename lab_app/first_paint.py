@@ -36,6 +36,8 @@ def put(props: Props) -> None:
                 value = widget.postprocess(value)
                 value = value.model_dump() if isinstance(value, BaseModel) else value
             setattr(widget, name, value)
+            if name != "value":
+                widget.constructor_args[name] = value  # of these the framework makes each visit's own widget
 
 
 def missing(props: Props, shown: Props) -> dict[Any, dict[str, Any]]:

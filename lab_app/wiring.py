@@ -137,9 +137,7 @@ class Wiring:
         def arrive(carried: Any, request: gr.Request) -> dict[Any, Any]:
             return self.arrive(preset, str(request.session_hash or ""), carried)
 
-        there = blocks.load(
-            arrive, page["carried"], [page["session"], *self.everything], js=CARRY, **QUIET
-        )
+        there = blocks.load(arrive, page["carried"], [page["session"], *self.everything], js=CARRY, **QUIET)
         there.then(None, js=BEGIN, **QUIET)
         chosen = self.once(lambda visit, form: act.choose(visit, form.preset))
         page["preset"].input(chosen, self.inputs, self.outputs, **QUIET).then(**refresh)

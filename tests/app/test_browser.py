@@ -67,9 +67,13 @@ class Watched:
             "request", lambda r: self._note(f"outside: {r.url}") if self._outside(r.url, address) else None
         )
         page.goto(address)
-        expect(page.locator("body[data-kv-visit]")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-verdict .kv-verdict-head")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
+        self.begun()
+
+    def begun(self) -> None:
+        """Wait until the visit has begun."""
+        for place in ("body[data-kv-visit]", "#kv-verdict .kv-verdict-head"):
+            expect(self.page.locator(place)).to_be_visible(timeout=PATIENCE)
+        expect(self.page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
 
     complaints: list[str]
 
@@ -123,13 +127,13 @@ def test_run_toggle_a_step_and_compare(lab: Watched) -> None:
 def test_a_press_before_the_visit_has_begun_is_kept(browser: Browser, address: str) -> None:
     context = browser.new_context()
     page, asked = context.new_page(), list[Route]()
-    page.route("**/queue/join*", asked.append)
+    page.route("**/queue/join*", lambda route: asked.append(route))
     page.goto(address)
     page.click("#kv-run")
     assert page.locator("body[data-kv-visit]").count() == 0
-    page.unroute("**/queue/join*")
     for route in asked:
         route.continue_()
+    page.unroute("**/queue/join*")
     expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
     expect(page.locator("#kv-run")).to_be_visible(timeout=2 * PATIENCE)
     context.close()
@@ -163,7 +167,7 @@ def test_save_and_reopen(lab: Watched, tmp_path: Path) -> None:
     waiting.value.save_as(saved)
     record = RunRecord.load(saved)
     page.reload()
-    expect(page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
+    lab.begun()
     page.set_input_files("#kv-upload input, input[type=file]", saved)
     expect(page.locator("#kv-status")).to_contain_text("Opened a saved record", timeout=PATIENCE)
     page.get_by_role("tab", name="Record").click()

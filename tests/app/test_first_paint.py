@@ -34,11 +34,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[gr.Blocks, Lab]:
 
 
 def load_events(blocks: gr.Blocks) -> list[Any]:
-    """What the browser asks for when the page opens, with all that follows from it."""
+    """What the browser asks the server when the page opens, with all that follows from it."""
     asked = [f for f in blocks.fns.values() if any(name == "load" for _, name in f.targets)]
     for event in asked:
         asked += [f for f in blocks.fns.values() if f.trigger_after == event._id]
-    return asked
+    return [event for event in asked if event.fn is not None]  # the others run in the browser
 
 
 def first_answer(blocks: gr.Blocks) -> dict[Any, Any]:
@@ -97,6 +97,7 @@ def test_what_changed_since_the_page_was_made_is_sent() -> None:
     assert first_paint.missing(served, served) == {}
     first_paint.put(served)
     assert (box.value, box.visible, other.value) == ("1", True, "2")
+    assert box.constructor_args["visible"] is True, "a visit's own widget is made of these"
 
 
 def test_a_lab_without_a_model_still_serves_and_says_why(tmp_path: Path) -> None:
