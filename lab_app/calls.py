@@ -142,7 +142,8 @@ def read_run(given: Mapping[str, Any]) -> Asked:
     call = read_call(RunCall, given)
     preset = None if call.agents is not None else find_preset(call.preset)
     pipeline = own_pipeline(call) if preset is None else edited(call, preset.pipeline)
-    values, known = call.values, call.expected
+    values: Mapping[str, str] | None = call.values
+    known = call.expected
     if values is None:
         values, answer = drawn(preset, call.example)
         known = answer if known is None else known
@@ -283,13 +284,14 @@ def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
         check_text(call.expected, text.JUDGE_EXPECTED, "expected", 2000)
     label, low, high, whole = text.JUDGE_NUMBERS["warm"]
     candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(call.candidates, 1))
+    protocol: Any = call.protocol  # checked below
     problem = JudgeProblem(1, call.question, candidates, "typed", call.expected)
     request = JudgeRequest(
         "typed", (problem,), 1, candidates=len(candidates), max_new_tokens=LONGEST,
         sampling=Decoding(WRITTEN, 1.0, 1.0, 0), methods=read_methods(call.methods),
-        criterion=call.criterion, protocol=call.protocol, slots_only=call.slots_only,
+        criterion=call.criterion, protocol=protocol, slots_only=call.slots_only,
         warmup=int(read_number(call.warm, label, low, high, whole, "warm")),
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     request.check()
     return dataclasses.replace(request, orders=read_orders(call.orders, len(candidates)))
 

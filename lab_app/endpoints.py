@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gradio as gr
+from gradio.events import api
 from pydantic.fields import FieldInfo
 
 from backend.errors import LabError
@@ -53,7 +54,7 @@ def build_endpoints(lab: Lab, callers: Callers) -> None:
         work, kind = ENDPOINTS[name]
         function = endpoint(lab, callers, name, kind.model_fields)
         help_ = "\n".join(f"{key}: {field.description}" for key, field in kind.model_fields.items())
-        gr.api(
+        api(
             function,
             api_name=name,
             api_description=f"{inspect.getdoc(work)}\n{help_}",

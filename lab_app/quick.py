@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
@@ -38,7 +39,7 @@ def refuse_addresses(given: Any) -> None:
             waiting += part.values()
 
 
-def filled(expected: list[Any], given: list[Any]) -> list[Any]:
+def filled(expected: Sequence[Any], given: list[Any]) -> list[Any]:
     """A program's values by position; those left out at the end are as usual.
 
     Raises:
