@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from backend import __version__
 from backend.errors import LabError, OptionError, RecordError
+from lab_app.break_even import add_break_even
+from lab_app.reproduce import add_reproduce
 from lab_app.sweep import add_sweep
 
 if TYPE_CHECKING:
@@ -865,6 +867,8 @@ def parser() -> argparse.ArgumentParser:
     )
 
     add_sweep(add)
+    add_reproduce(add)
+    add_break_even(add)
 
     sub = add("train-gate", train_gate, "Train and test risk gates on a judged batch.")
     sub.add_argument("judged", metavar="FILE.kvjudge", help="the record that kvlab judge wrote")

@@ -14,7 +14,7 @@ from backend.errors import LabError, PromptError
 from backend.presets import Example, load_preset, preset_requests
 from backend.prompts import QUESTION, Agent, Pipeline
 from backend.records import Decoding, RunRecord, RunRequest
-from lab_app import html, text
+from lab_app import documents_ratio, html, text
 from lab_app.board import OPTIONS, Act, Board, Given, PageSpec, Update, cancelled, running
 from lab_app.cards import Cards, chosen_methods, method_chips, usable_methods
 from lab_app.findings import repair, where
@@ -192,6 +192,14 @@ def same_request(a: RunRequest, b: RunRequest) -> bool:
     return dataclasses.replace(a, expected=None) == dataclasses.replace(b, expected=None)
 
 
+def above(visit: Visit, given: Given) -> tuple[str, RunRequest | None]:
+    """The chosen kind of example, and what stands on the page; None where it is wrong."""
+    try:
+        return desk(visit).preset, read(visit, given)
+    except LabError:
+        return desk(visit).preset, None
+
+
 # -- running
 
 
@@ -284,6 +292,7 @@ def build_stage(board: Board) -> None:
             )
         )
     board.add(**{"closer-row": row})
+    documents_ratio.build(board)
 
 
 def connect(board: Board) -> None:
@@ -298,6 +307,7 @@ def connect(board: Board) -> None:
     board.stream(board["run"].click, partial(run, board.lab), *READS)
     board.on(board["cancel"].click, cancelled)
     board.to_pipeline(board["closer"].click, closer)
+    documents_ratio.connect(board, READS, above)
 
 
 PAGE = PageSpec(KEY, text.DOCUMENTS, build)

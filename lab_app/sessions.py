@@ -25,6 +25,8 @@ from backend.limits import Limits
 from backend.measured import (
     AnchorCost,
     AnchorCostRequest,
+    BlendRequest,
+    BlendStudy,
     OffsetRequest,
     OffsetStudy,
     ProximityRecord,
@@ -70,6 +72,9 @@ class Engine(Protocol):
 
     def offset_study(self, request: OffsetRequest) -> Iterator[Progress | OffsetStudy]:
         """Progress, then the record of a text's offsets behind several prefixes."""
+
+    def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
+        """Progress, then the record of what computing tokens again brings."""
 
     def replay(
         self, request: RunRequest, last: int, *, cancel: threading.Event | None = None
@@ -135,6 +140,8 @@ class Visit:
     priced: tuple[str, AnchorCost] | None = None  # the last measurement of pools, by its download token
     replayed: tuple[str, Replay] | None = None  # the last replay, by its download token
     judged: tuple[str, Judged] | None = None  # the last judged problems, by their download token
+    # the last measurement of each further kind, by its download token
+    kept: dict[str, tuple[str, BlendStudy]] = field(default_factory=dict)
     maps_asked: int = 0  # the last one wins: another choice makes an earlier map old
     benches: dict[str, dict[str, Any]] = field(default_factory=dict)  # behind kept records, by their tokens
     history: History = field(default_factory=History)
@@ -187,6 +194,11 @@ class Visit:
         """Remember judged problems in the place of those before; the token that downloads them."""
         self.judged = (secrets.token_urlsafe(18), record)
         return self.judged[0]
+
+    def keep_measured(self, kind: str, record: BlendStudy) -> str:
+        """Remember a measurement in the place of the last of its kind; the token that downloads it."""
+        self.kept[kind] = (secrets.token_urlsafe(18), record)
+        return self.kept[kind][0]
 
     def study(self, record: OffsetStudy) -> None:
         """Remember a study of offsets in the place of the one before."""
@@ -369,6 +381,12 @@ class Lab:
         """Judged problems by their download token."""
         with self._guard:
             held = [v.judged for v in self._visits.values() if v.judged is not None]
+        return next((record for known, record in held if known == token), None)
+
+    def measured(self, kind: str, token: str) -> BlendStudy | None:
+        """A measurement of a kind by its download token."""
+        with self._guard:
+            held = [v.kept[kind] for v in self._visits.values() if kind in v.kept]
         return next((record for known, record in held if known == token), None)
 
     @contextmanager

@@ -186,6 +186,19 @@ DOCUMENTS_EMPTY_HELP = (
 )
 DOCUMENTS_EDITED = "Edited since this run, so the results below belong to the earlier input."
 DOCUMENTS_CLOSER_HELP = "Errors by layer, offsets, timing and the saved record of this run are there."
+RATIO = "What does computing tokens again bring?"
+RATIO_HELP = (
+    "CacheBlend computes the tokens again whose cached values are furthest from true, as a share of all. "
+    "Measured here against choosing at random, by the question’s attention and by the true error, under the "
+    "exact mask and under the one that is shipped with CacheBlend."
+)
+RATIO_NUMBERS = {"prompts": ("Prompts", 2, 40, True), "ratio_seed": ("Seed", 0, 2**31 - 1, True)}
+RATIO_SOURCE = "Prompts are"
+RATIO_SOURCES = {"drawn": "Drawn, of this kind", "page": "The one above"}
+RATIO_RUN = "Measure"
+RATIO_PAGE_WRONG = (
+    "What stands above cannot be read yet. Mend what is marked there, or measure drawn prompts."
+)
 DOCUMENT_EMPTY = "Document {number} is empty. Write a text, or remove it."
 
 JUDGE = "Judge"

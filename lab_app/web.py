@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 import viz.theme
 from backend.judged import Judged
-from backend.measured import AnchorCost, OffsetStudy, ProximityRecord, Replay
+from backend.measured import AnchorCost, BlendStudy, OffsetStudy, ProximityRecord, Replay
 from lab_app import pages
 from lab_app.sessions import Lab
 from lab_app.sharing_web import sharing_routes
@@ -79,6 +79,10 @@ def routes(lab: Lab) -> list[Route]:
     def replay(request: Request) -> Response:
         return measured("replay", lab.replay(request.path_params["token"]))
 
+    def kept(request: Request) -> Response:
+        kind = request.path_params["kind"]
+        return measured(kind, lab.measured(kind, request.path_params["token"]))
+
     def judged(request: Request) -> Response:
         return measured("judged", lab.judged(request.path_params["token"]))
 
@@ -89,7 +93,9 @@ def routes(lab: Lab) -> list[Route]:
         return JSONResponse(found, headers={"Cache-Control": "no-store"})
 
     def measured(
-        kind: str, found: ProximityRecord | OffsetStudy | AnchorCost | Replay | Judged | None, more: str = ""
+        kind: str,
+        found: ProximityRecord | OffsetStudy | AnchorCost | BlendStudy | Replay | Judged | None,
+        more: str = "",
     ) -> Response:
         if found is None:
             return PlainTextResponse(
@@ -111,6 +117,7 @@ def routes(lab: Lab) -> list[Route]:
         Route("/lab/anchors/{token}", cost),
         Route("/lab/replay/{token}", replay),
         Route("/lab/judged/{token}", judged),
+        Route("/lab/measured/{kind}/{token}", kept),
         *sharing_routes(lab),
         Route("/lab/room/{room}", room),
     ]

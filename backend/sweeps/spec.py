@@ -125,7 +125,7 @@ _JUDGE: dict[str, tuple[type, ...]] = {
 _JUDGE_AXES: dict[str, tuple[type, ...]] = {
     "regime": (str, list), "criterion": (str, list), "protocol": (str, list), "candidates": (int, list),
     "steps": (int, list), "wording": (str,), "orders": (str,), "agents": (str,), "temperature": (int, float),
-    "top_p": (int, float), "answer_tokens": (int,), "max_new_tokens": (int,),
+    "top_p": (int, float), "answer_tokens": (int,), "max_new_tokens": (int,), "candidates_only": (bool,),
 }  # fmt: skip
 
 
@@ -299,6 +299,7 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
             max_new_tokens=tokens,
             wording=given.get("wording", "embedded"),
             agents=given.get("agents", ""),
+            slots_only=given.get("candidates_only", False),
         )
         request.check()
         check_wording(request.wording)

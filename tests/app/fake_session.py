@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from fake_record import make_model, make_proximity, make_record
 
 from backend.errors import OptionError, RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
-from backend.measured import ProximityRecord, ProximityRequest
+from backend.measured import BlendRequest, BlendStudy, ProximityRecord, ProximityRequest
 from backend.presets import Example
 from backend.prompts import Pipeline
 from backend.records import ModelInfo, PoolState, RunRecord, RunRequest
@@ -68,6 +69,19 @@ class FakeSession:
             self._step(cancel)
             self.warmed.append(example)
             yield Progress(f"Request {number + 1}", number, len(examples))
+
+    def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
+        count = len(request.values)
+        for step in range(count):
+            self._step(None)
+            yield Progress(f"Prompt {step + 1} of {count}", step, count)
+        shape = (len(request.choices), len(request.masks), len(request.ratios), count)
+        some = np.full(shape, 0.25, dtype=np.float32)
+        lone = np.full(count, 0.5, dtype=np.float32)
+        yield BlendStudy(
+            request, self.model.info, 1, np.full(count, 90), some, some, some, some, some, lone, lone, lone,
+            lone, 12.0,
+        )  # fmt: skip
 
     def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
         if len(request.prefix_a) > 5000:

@@ -14,9 +14,10 @@ from backend.presets import load_preset
 from backend.prompts import QUESTION
 from backend.records import RunRecord
 from backend.session import LabSession
-from lab_app import documents
+from lab_app import documents, documents_ratio
 from lab_app.app import launch
 from lab_app.documents import CARDS, Desk
+from lab_app.form import Problems
 from lab_app.sessions import Lab, Visit
 from viz.documents import finding, treated
 
@@ -202,6 +203,53 @@ def test_a_new_text_is_encoded_and_the_others_are_not(real: Lab) -> None:
     assert known == {"document_1": False, "document_2": True, "document_3": True, QUESTION: True}
 
 
+# -- what computing tokens again brings
+
+
+def asked(**changes: Any) -> dict[str, Any]:
+    return {"prompts": 3, "ratio_seed": 1, "ratio_source": "drawn"} | changes
+
+
+def test_the_ratio_study_draws_prompts_of_the_kind_and_keeps_its_record(lab: Lab, visit: Visit) -> None:
+    request = documents_ratio.read(asked(), "documents-5", None)
+    assert (len(request.values), len(request.pipeline.declared)) == (3, 5)
+    found = merged(documents_ratio.run(lab, visit, request))
+    assert len(found["view_ratio"]["views"]) == 5
+    token, record = visit.kept["blend"]
+    assert token in found["ratio_status"]
+    assert lab.measured("blend", token) == record
+    assert lab.measured("blend", "another") is None
+    assert lab.measured("other", token) is None
+    assert found["status"] == "", "what is said of it stands beside it"
+
+
+def test_the_ratio_study_of_the_pages_own_prompt(visit: Visit) -> None:
+    page = documents.read(visit, made(TEXTS))
+    request = documents_ratio.read(asked(ratio_source="page"), "documents-5", page)
+    assert request.values == (page.values,)
+    assert request.pipeline == page.pipeline
+
+
+def test_the_ratio_study_says_everything_that_is_wrong_beside_its_place() -> None:
+    given = asked(prompts=41, ratio_seed=None, ratio_source="page")
+    with pytest.raises(Problems) as caught:
+        documents_ratio.read(given, "documents-5", None)
+    slots = documents_ratio.told(caught.value)["errors"]
+    assert "allowed: 2 to 40" in slots["prompts"]
+    assert "empty" in slots["ratio_seed"]
+    assert "Mend what is marked" in slots["ratio"]
+
+
+def test_the_ratio_study_stops_between_prompts(lab: Lab, visit: Visit) -> None:
+    updates = documents_ratio.run(lab, visit, documents_ratio.read(asked(), "documents-5", None))
+    for update in updates:
+        if "Prompt 1" in update.get("ratio_status", ""):
+            assert visit.cancel is not None
+            visit.cancel.set()
+    assert visit.kept == {}
+    assert visit.cancel is None
+
+
 # -- in a browser
 
 
@@ -249,6 +297,10 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
             )
             expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#kv-documents-strip .kv-band").first).to_be_visible()
+        page.fill("#kv-documents-prompts input", "2")
+        page.click("#kv-documents-ratio-run")
+        expect(page.locator("#kv-view-documents-ratio .main-svg").first).to_be_visible(timeout=3 * PATIENCE)
+        expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
         page.click("#kv-documents-closer")
         expect(page.locator("#kv-frame")).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#kv-page-documents")).to_be_hidden()

@@ -1,0 +1,117 @@
+"""What a plan's runner is given: models, folders, and a place for what has to be said."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backend.bench.group import shape_or_model
+from backend.errors import ModelError, RunCancelled
+from backend.events import Progress
+from backend.links import SHIPPED, load_links
+from backend.model import LoadedModel
+from backend.reproduce.spec import Found, Reproduction, Scale
+
+Step = Progress | Found
+
+
+@dataclass(frozen=True)
+class Linked:
+    """Weights trained for separately encoded documents: the model's name, and what they are."""
+
+    model: str
+    label: str
+    mixture: str
+    compression: str
+    rate: str
+
+
+@dataclass
+class Context:
+    """One run of a reproduction.
+
+    Attributes:
+        problems, warmup: asked for on the command line; None leaves the plan's own.
+        data: folder of the data sets' files; ``links``: of trained link tokens.
+        out: folder where rows go.
+        notes: what has to be said beside the figures; runners add to it.
+    """
+
+    one: Reproduction
+    scale: Scale
+    model_name: str
+    out: Path
+    problems: int | None = None
+    warmup: int | None = None
+    data: Path | None = None
+    links: Path | None = None
+    device: str | None = None
+    seed: int = 0
+    cancel: threading.Event | None = None
+    notes: list[str] = field(default_factory=list)
+    loaded: dict[str, LoadedModel] = field(default_factory=dict)
+
+    def load(self, name: str) -> LoadedModel:
+        """A model by its name, or a known shape with random weights; the base and the last one are kept."""
+        if name not in self.loaded:
+            self.loaded = {n: model for n, model in self.loaded.items() if n == self.model_name}
+            self.loaded[name] = shape_or_model(name, self.device)
+        return self.loaded[name]
+
+    @property
+    def model(self) -> LoadedModel:
+        """The model that all is about."""
+        return self.load(self.model_name)
+
+    def count(self, planned: int) -> int:
+        """Measured problems."""
+        return planned if self.problems is None else self.problems
+
+    def warm(self, planned: int) -> int:
+        """Problems that only fill the pools: no more than are measured, unless asked for."""
+        return min(planned, self.count(planned)) if self.warmup is None else self.warmup
+
+    def stop_if_cancelled(self) -> None:
+        """
+        Raises:
+            RunCancelled: it was.
+        """
+        if self.cancel is not None and self.cancel.is_set():
+            raise RunCancelled("Stopped. What was finished before is still there.")
+
+    def linked(self) -> Iterator[Linked]:
+        """The trained weights of ``links``, the lab's mixture first; what does not fit the model is noted.
+
+        Without a folder, those that ship with the embedded model."""
+        folder = self.links or (SHIPPED if self.model_name == "embedded" else None)
+        files = sorted(folder.glob("*.safetensors")) if folder and folder.is_dir() else []
+        found = []
+        for file in files:
+            try:
+                links, _, _ = load_links(file)
+            except ModelError as error:
+                self.notes.append(str(error))
+                continue
+            facts = links.facts
+            label = str(facts.get("label") or f"KVLink{links.tokens}")
+            label += ", links only" if facts.get("rank") == 0 else ""
+            mixture = str(facts.get("mixture", "unknown"))
+            name = f"{self.model_name}+{file}"
+            found.append(Linked(name, label, mixture, links.compression, f"{links.rate:.0%}"))
+        for one in sorted(found, key=lambda x: (x.mixture != "lab", x.label)):
+            try:
+                self.load(one.model)
+            except ModelError as error:  # they belong to other weights
+                self.notes.append(str(error))
+                continue
+            yield one
+        if not found and self.one.needs_links:
+            self.notes.append(
+                "There are no trained link tokens here, so their rows are empty. Train them into a folder "
+                "and "
+                f"name it with --links: kvlab train-links --model {self.model_name} --links 5 --out "
+                "FOLDER/kvlink5.safetensors; likewise with --links 1 and --links 0, and with --links 0 "
+                "--no-edges for Block-Attention."
+            )

@@ -1,0 +1,105 @@
+"""The list of reproductions, for a terminal and as ``docs/reproductions.md``. Free of torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backend.reproduce.registry import REPRODUCTIONS
+from backend.reproduce.result import read, table
+from backend.reproduce.spec import PAPERS, Reproduction
+
+INTRODUCTION = """# Reproductions
+
+Made by `kvlab reproduce --markdown` from the registry and the saved reports; do not edit by hand.
+
+`kvlab reproduce NAME` runs one of these, prints the paper's figures beside ours with what has to be known
+before comparing them, and saves both as JSON and Markdown with hardware, weights, versions and command.
+Alone, `kvlab reproduce` lists the names.
+
+* At *embedded* scale, the default, each takes minutes on two cores; `--requests N` shortens it. The model is
+  small and its tasks are its own: it can show whether a trend holds, not whether a level does.
+* At *paper* scale (`--model` with a hub id or a folder, or `--scale paper`) the papers' prompts and lengths
+  are used on a GPU. Data sets are files in `--data FOLDER`, called `gsm8k`, `mmlu`, `humaneval`, `math500`,
+  `aime` or `hotpotqa` with the ending `.jsonl`, `.json`, `.csv` or `.parquet` ([sweeps.md](sweeps.md) has
+  their columns). Tables of times take `--model llama-8b` (random weights) as well as a real model.
+* Where something cannot be run, the report says so in the line; no figure is made up.
+* Sweeps, document studies and hypotheses keep their rows in `--out` and go on where they were stopped.
+* Rows of trained link tokens need `--links FOLDER` with files that `kvlab train-links` wrote.
+* Papers are quoted from their text; where a figure is a plot, its numbers are not guessed.
+* Energy is the GPU's own counter (NVML; `pip install 'kv-reuse-lab[energy]'`); a CPU has none.
+"""
+
+
+def listing() -> str:
+    """For a terminal: name, place, minutes, and what it asks."""
+    wide = max(len(one.name) for one in REPRODUCTIONS)
+    lines = []
+    for paper, title in PAPERS.items():
+        mine = [one for one in REPRODUCTIONS if one.paper == paper]
+        lines += [f"{title}", *(f"  {one.name:<{wide}}  {_line(one)}" for one in mine), ""]
+    lines.append("kvlab reproduce NAME runs one; --requests N makes it shorter.")
+    return "\n".join(lines) + "\n"
+
+
+def _line(one: Reproduction) -> str:
+    minutes = one.scales["embedded"].minutes if "embedded" in one.scales else None
+    about = f"about {minutes} min" if minutes else "paper scale only"
+    return f"{one.place.partition(' (')[0]}, {about}: {one.sentence}"
+
+
+def page(results: Path) -> str:
+    """The page: all reproductions, and what of them was measured.
+
+    Args:
+        results: folder of saved reports (``NAME.json``).
+
+    Raises:
+        RecordError: a report is damaged.
+    """
+    lines = [INTRODUCTION]
+    for paper, title in PAPERS.items():
+        lines += [
+            f"## {title}",
+            "",
+            "| name | what | minutes, embedded / paper scale | asks |",
+            "|---|---|---|---|",
+        ]
+        for one in REPRODUCTIONS:
+            if one.paper == paper:
+                minutes = " / ".join(
+                    str(one.scales[s].minutes) if s in one.scales else "-" for s in ("embedded", "paper")
+                )
+                links = " (`--links`)" if one.needs_links else ""
+                lines.append(f"| `{one.name}`{links} | {one.place} | {minutes} | {one.sentence} |")
+        lines.append("")
+    saved = [results / f"{one.name}.json" for one in REPRODUCTIONS]
+    lines += [
+        "## Measured",
+        "",
+        "Short runs at embedded scale, as the commands say; only lines with a figure of ours are shown. The",
+        "reports are in `benchmarks/results/reproductions/`. Times were taken while other work ran on the",
+        "same two cores: look at ratios.",
+        "",
+    ]
+    for path in saved:
+        if path.exists():
+            lines += _measured(path)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _measured(path: Path) -> list[str]:
+    found = read(path)
+    model = found["model"]
+    return [
+        f"### {found['name']}: {found['place']}",
+        "",
+        f"{found['asks']} Paper: {found['setting_paper']}. Ours: {found['setting_ours']}.",
+        "",
+        *table(found, ours_only=True),
+        "",
+        f"{found['caveat']} {' '.join(found['notes'])}".strip(),
+        "",
+        f"`{found['command']}`, {found['created'][:10]}, weights `{model['weights_hash']}`, "
+        f"{found['hardware']}, {found['busy']}.",
+        "",
+    ]

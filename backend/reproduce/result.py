@@ -1,0 +1,204 @@
+"""A reproduction that was run: the paper's figure beside ours, as JSON and as Markdown. Free of torch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from backend.errors import RecordError
+from backend.reproduce.spec import PAPERS, Form, Found, Line, Reproduction, Scale, Value
+
+FORMAT = 1
+NOT_MEASURED = "not measured in this run"
+
+
+def report(
+    one: Reproduction, scale: Scale, found: Sequence[Found], notes: Sequence[str], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is saved: every line with the paper's figures and ours, or why there is none.
+
+    Args:
+        found: what was measured; of several that fit a line the first counts.
+        notes: what has to be said of this run.
+        facts: hardware, weights, versions, command, seconds, energy.
+    """
+    scaled = one.scales[scale]
+    return {
+        "format": FORMAT,
+        "name": one.name,
+        "paper": PAPERS[one.paper],
+        "place": one.place,
+        "asks": one.sentence,
+        "scale": scale,
+        "setting_paper": one.setting,
+        "setting_ours": scaled.here,
+        "caveat": one.caveat.strip(),
+        "notes": list(dict.fromkeys(notes)),
+        "columns": [
+            {"title": c.title, "form": c.form, "measured": c.metric is not None} for c in one.columns
+        ],
+        "lines": [_line(one, scale, line, found) for line in one.lines],
+        "measured": [
+            {"where": dict(f.where), "values": {k: _plain(v) for k, v in f.values.items()}} for f in found
+        ],
+        **facts,
+    }
+
+
+def _line(one: Reproduction, scale: Scale, line: Line, found: Sequence[Found]) -> dict[str, Any]:
+    where = line.at.get(scale)
+    fitting = next((f for f in found if where is not None and fits(f, where)), None)
+    ours: list[Any] = []
+    for column in one.columns:
+        metric = line.metrics.get(column.title, column.metric)
+        value = fitting.values.get(metric) if fitting and metric else None
+        ours.append(None if value is None or math.isnan(value.value) else _plain(value))
+    why = ""
+    if where is None:
+        why = one.scales[scale].absent or NOT_MEASURED
+    elif not any(ours):
+        why = NOT_MEASURED
+    return {"label": line.label, "paper": list(line.paper), "ours": ours, "absent": why}
+
+
+def fits(found: Found, where: Mapping[str, str]) -> bool:
+    """Is this the figure a line asks for?"""
+    for name, wanted in where.items():
+        there = found.where.get(name, "")
+        if wanted.lower() not in there.lower() if name == "model" else wanted != there:
+            return False
+    return True
+
+
+def _plain(value: Value) -> dict[str, Any]:
+    """JSON knows neither NaN nor infinity."""
+    numbers = {"value": value.value, "low": value.low, "high": value.high}
+    return {k: v if math.isfinite(v) else None for k, v in numbers.items()} | {"of": value.of}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A saved report.
+
+    Raises:
+        RecordError: the file is none, or of another format.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT or "lines" not in found:
+        raise RecordError(
+            f"{path.name} is no report of a reproduction of format {FORMAT}. Run kvlab reproduce again.",
+            field="reproduce",
+        )
+    return found
+
+
+# -- Markdown
+
+
+def markdown(saved: Mapping[str, Any]) -> str:
+    """A report for people."""
+    energy = saved.get("energy", {})
+    lines = [
+        f"# {saved['name']}: {saved['place']}",
+        "",
+        f"{saved['asks']} Paper: {saved['paper']}.",
+        "",
+        "| | the paper | this run |",
+        "|---|---|---|",
+        f"| setting | {saved['setting_paper']} | {saved['setting_ours']} |",
+        f"| model | | {_model(saved.get('model', {}))} |",
+        f"| machine | | {saved.get('hardware', '-')}; {saved.get('busy', '')} |",
+        f"| took | | {saved.get('seconds', 0):,.0f} s in this process |",
+        f"| energy | | {_energy(energy)} |",
+        "",
+        *table(saved),
+        "",
+        f"**Before comparing.** {saved['caveat']}",
+        "",
+    ]
+    if saved["notes"]:
+        lines += ["**Of this run.** " + " ".join(saved["notes"]), ""]
+    versions = ", ".join(f"{name} {number}" for name, number in saved.get("versions", {}).items())
+    lines += [f"`{saved.get('command', '')}`, {saved.get('created', '')}, {versions}.", ""]
+    return "\n".join(lines)
+
+
+def _model(model: Mapping[str, Any]) -> str:
+    return (
+        f"{model.get('name', '-')}, {model.get('parameters', 0):,} parameters, {model.get('dtype', '-')} on "
+        f"{model.get('device', '-')}, weights `{model.get('weights_hash', '-')}`"
+    )
+
+
+def _energy(energy: Mapping[str, Any]) -> str:
+    if energy.get("joules") is None:
+        return str(energy.get("absent") or "-")
+    return f"{energy['joules']:,.0f} J of the GPU over the whole run"
+
+
+def table(saved: Mapping[str, Any], ours_only: bool = False) -> list[str]:
+    """The table as Markdown; a column that both have becomes two.
+
+    Args:
+        ours_only: leave out lines without a figure of ours.
+    """
+    titles, places = _heads(saved)
+    out = [f"| | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
+    for line in saved["lines"]:
+        if ours_only and not any(line["ours"]):
+            continue
+        cells = []
+        for index, side in places:
+            column = saved["columns"][index]
+            if side == "paper":
+                cells.append(paper_figure(line["paper"][index], column["form"]))
+            else:
+                cells.append(our_figure(line["ours"][index], column["form"]) or "-")
+        why = f" ({line['absent']})" if line["absent"] and not any(line["ours"]) else ""
+        out.append(f"| {line['label']}{why} | {' | '.join(cells)} |")
+    return out
+
+
+def _heads(saved: Mapping[str, Any]) -> tuple[list[str], list[tuple[int, str]]]:
+    titles: list[str] = []
+    places: list[tuple[int, str]] = []
+    for index, column in enumerate(saved["columns"]):
+        if any(line["paper"][index] is not None for line in saved["lines"]):
+            titles.append(f"{column['title']}, paper")
+            places.append((index, "paper"))
+        if column["measured"]:
+            titles.append(f"{column['title']}, ours")
+            places.append((index, "ours"))
+    return titles, places
+
+
+_UNITS: Mapping[Form, str] = {"percent": "%", "ms": " ms", "times": "x", "nats": " nats", "mb": " MB",
+                              "joules": " J", "number": ""}  # fmt: skip
+
+
+def paper_figure(value: float | str | None, form: Form) -> str:
+    """As printed, with its unit."""
+    if value is None:
+        return "-"
+    return f"{value}{_UNITS[form]}" if isinstance(value, str) else f"{value:g}{_UNITS[form]}"
+
+
+def our_figure(value: Mapping[str, Any] | None, form: Form) -> str:
+    """A measured figure with its interval; empty where there is none."""
+    if value is None or value["value"] is None:
+        return ""
+
+    def shown(number: float) -> str:
+        if form == "percent":
+            return f"{100 * number:.1f}"
+        return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
+
+    interval = ""
+    if value["low"] is not None and value["high"] is not None and value["low"] != value["high"]:
+        interval = f" ({shown(value['low'])} to {shown(value['high'])})"
+    return f"{shown(value['value'])}{_UNITS[form]}{interval}"

@@ -1,0 +1,199 @@
+"""Carry a reproduction out: its plan at a scale, and what of the machine belongs beside the figures."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backend.codec import encode
+from backend.errors import OptionError
+from backend.events import Progress
+from backend.reproduce import studies, sweeping, timings
+from backend.reproduce.context import Context, Step
+from backend.reproduce.energy import Meter
+from backend.reproduce.result import report
+from backend.reproduce.spec import (
+    SCALES,
+    CostPlan,
+    DocumentsPlan,
+    EvaluationPlan,
+    Found,
+    GroupPlan,
+    HypothesesPlan,
+    LatencyPlan,
+    Plan,
+    Reproduction,
+    Scale,
+    SpeedPlan,
+    SweepPlan,
+)
+from backend.session import versions
+
+EMBEDDED = ("embedded", "embedded-small")
+COUNTS = {"problems": (1, 10_000), "warmup": (0, 1000), "seed": (0, 2**31 - 1)}
+
+
+@dataclass(frozen=True)
+class Done:
+    """The report of a reproduction that was run (:func:`backend.reproduce.result.report`)."""
+
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person may change.
+
+    Attributes:
+        out: folder of the rows; made if need be.
+        problems, warmup: requests, questions, episodes or repetitions instead of the plan's.
+        scale: absent, it is *paper* for a model of another name and *embedded* otherwise.
+        model: instead of the scale's own.
+        data: folder of the data sets' files, for the paper scale.
+        links: folder of trained link tokens.
+        command: as it was typed, for the report.
+    """
+
+    out: Path
+    problems: int | None = None
+    warmup: int | None = None
+    scale: Scale | None = None
+    model: str | None = None
+    data: Path | None = None
+    links: Path | None = None
+    device: str | None = None
+    seed: int = 0
+    command: str = ""
+
+
+def reproduce(
+    one: Reproduction, asked: Asked, *, cancel: threading.Event | None = None
+) -> Iterator[Progress | Done]:
+    """Run one; yields progress and, last, its report.
+
+    What keeps rows (sweeps, documents, hypotheses) goes on where it was stopped.
+
+    Raises:
+        LabError: it cannot be run.
+        RunCancelled: ``cancel`` was set.
+    """
+    scale = scale_of(one, asked)
+    check(asked)
+    scaled = one.scales[scale]
+    asked.out.mkdir(parents=True, exist_ok=True)
+    context = Context(
+        one, scale, asked.model or scaled.model, asked.out, asked.problems, asked.warmup, asked.data,
+        asked.links, asked.device, asked.seed, cancel,
+    )  # fmt: skip
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    model = context.model
+    meter = Meter(model.device)
+    began, before = time.monotonic(), meter.joules()
+    found: list[Found] = []
+    for event in steps(scaled.plan, context):
+        if isinstance(event, Found):
+            found.append(event)
+        else:
+            yield event
+    after = meter.joules()
+    facts: dict[str, Any] = {
+        "command": asked.command,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - began, 1),
+        "hardware": hardware(model.device),
+        "busy": f"a load of {busy:.1f} on {os.cpu_count()} cores when it began",
+        "energy": {"joules": None if before is None or after is None else after - before}
+        | {"absent": meter.absent},
+        "model": {k: v for k, v in encode(model.info, {}).items() if k != "certificate"},
+        "versions": versions(),
+        "requests": context.problems,
+        "warmup": context.warmup,
+        "seed": asked.seed,
+    }
+    yield Done(report(one, scale, found, context.notes, facts))
+
+
+def steps(plan: Plan, context: Context) -> Iterator[Step]:
+    """The plan's own runner."""
+    match plan:
+        case SweepPlan():
+            yield from sweeping.sweep(plan, context)
+        case DocumentsPlan():
+            yield from studies.documents(plan, context)
+        case EvaluationPlan():
+            yield from studies.evaluation(plan, context)
+        case HypothesesPlan():
+            yield from studies.hypotheses(plan, context)
+        case GroupPlan():
+            yield from timings.group(plan, context)
+        case CostPlan():
+            yield from timings.cost(plan, context)
+        case SpeedPlan():
+            yield from timings.speed(plan, context)
+        case LatencyPlan():
+            yield from timings.latency(plan, context)
+
+
+def scale_of(one: Reproduction, asked: Asked) -> Scale:
+    """The scale that is meant.
+
+    Raises:
+        OptionError: it cannot be run at that scale.
+    """
+    other = asked.model is not None and asked.model not in EMBEDDED
+    scale: Scale = asked.scale or ("paper" if other and "paper" in one.scales else "embedded")
+    if scale not in SCALES:
+        raise OptionError(
+            f"The scale is {scale!r}; there are {', '.join(SCALES)}. Choose one.", field="reproduce.scale"
+        )
+    if scale not in one.scales:
+        raise OptionError(
+            f"{one.name} cannot be run at {scale} scale: {one.missing[scale]}. Choose --scale "
+            f"{next(iter(one.scales))}.",
+            field="reproduce.scale",
+        )
+    return scale
+
+
+def check(asked: Asked) -> None:
+    """
+    Raises:
+        OptionError: a number is out of range, or a folder is not there.
+    """
+    for name, (low, high) in COUNTS.items():
+        value = getattr(asked, name)
+        if value is not None and (type(value) is not int or not low <= value <= high):
+            said = "requests" if name == "problems" else name
+            raise OptionError(
+                f"{said} is {value!r}; {low:,} to {high:,} are allowed, whole numbers. Change it.",
+                field=f"reproduce.{said}",
+            )
+    for name in ("data", "links"):
+        folder = getattr(asked, name)
+        if folder is not None and not folder.is_dir():
+            raise OptionError(
+                f"--{name} is {str(folder)!r}, which is no folder. Name one that is there.",
+                field=f"reproduce.{name}",
+            )
+
+
+def hardware(device: torch.device) -> str:
+    """The machine in words: the GPU, or the processor with its cores and torch's threads."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    name = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            name = next((x.partition(":")[2].strip() for x in file if x.startswith("model name")), name)
+    except OSError:
+        pass
+    return f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"

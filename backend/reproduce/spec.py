@@ -1,0 +1,265 @@
+"""What a reproduction is: a table of a paper, and a plan whose measurements stand beside its figures. Free of
+torch.
+
+The paper's figures are transcribed from its text, which has no page numbers; ``place`` names table and
+section. A figure that the text does not hold (a plot) is None and never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Scale = Literal["embedded", "paper"]
+SCALES: tuple[Scale, ...] = ("embedded", "paper")
+Form = Literal["percent", "ms", "times", "number", "nats", "mb", "joules"]
+PAPERS = {
+    "kvcomm": "KVCOMM (Ye et al.)",
+    "judges": "When KV Cache Reuse Fails in Multi-Agent Systems (Liang et al., arXiv:2601.08343)",
+    "kvlink": "KVLink (Yang et al.)",
+    "segments": "Cross-Query KV Segment Reuse for Template-Heavy Agents (a research plan)",
+    "omitted": "none: what the papers leave out",
+}
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A measured figure; ``low`` and ``high`` its 95% interval (NaN without one), ``of`` how many stand
+    behind."""
+
+    value: float
+    low: float = float("nan")
+    high: float = float("nan")
+    of: int = 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """Measured figures (``values`` by metric) of one setting (``where``: for example task, method, order)."""
+
+    where: Mapping[str, str]
+    values: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table.
+
+    Attributes:
+        metric: the measured figure beside the paper's; None where only the paper has one.
+        form: how it is written; percent figures are shares from 0 to 1 when measured and 0 to 100 in papers.
+    """
+
+    title: str
+    metric: str | None
+    form: Form = "percent"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table.
+
+    Attributes:
+        paper: one figure for each column, as printed; None where the paper has none.
+        at: what of :attr:`Found.where` names our figure at each scale; without an entry there is none.
+            ``model`` has to be a part of the model's name, all others are equal.
+        metrics: other metrics than the columns', by the column's title.
+    """
+
+    label: str
+    paper: tuple[float | str | None, ...]
+    at: Mapping[Scale, Mapping[str, str]] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+# -- plans: what is run
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """A sweep (:mod:`backend.sweeps`).
+
+    Attributes:
+        tasks: as in a sweep file; a task's ``data`` names a file's stem in the folder given with ``--data``.
+        problems, warmup: measured requests of each cell, and those before them.
+        linked: methods also run on each set of weights in the folder given with ``--links``.
+    """
+
+    tasks: tuple[Mapping[str, Any], ...]
+    methods: tuple[Any, ...]
+    problems: int
+    warmup: int = 0
+    request_orders: tuple[str, ...] = ("given",)
+    mode: str = "free"
+    max_new_tokens: int | None = None
+    linked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DocumentsPlan:
+    """Two-hop questions over documents encoded apart (:mod:`backend.probes.document_study`), on the base "
+    "and on
+    each set of weights in ``--links``. ``positions``: also by the place of the answer's document."""
+
+    problems: int
+    positions: bool = False
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """The embedded model's held-out tasks, read densely, on the base and on each set of weights in
+    ``--links`` (:mod:`backend.embedded.evaluate`)."""
+
+    problems: int
+
+
+@dataclass(frozen=True)
+class HypothesesPlan:
+    """H1 to H4 (:mod:`backend.probes.hypotheses`); ``problems`` are episodes."""
+
+    problems: int
+    grid: Literal["none", "one at a time", "full"] = "one at a time"
+    turns: int = 8
+    reruns: int = 0
+    common: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """Times of every agent of a fully connected group (:mod:`backend.bench.group`).
+
+    Attributes:
+        settings: (agents, prefix, question, answer) tokens of each case.
+        problems: timed repetitions.
+    """
+
+    settings: tuple[tuple[int, int, int, int], ...]
+    problems: int
+    anchors: int = 20
+
+
+@dataclass(frozen=True)
+class CostPlan:
+    """What pools cost by size (:mod:`backend.probes.anchor_cost`), for each number of reading agents."""
+
+    anchors: tuple[int, ...]
+    lengths: tuple[int, ...]
+    agents: tuple[int, ...] = (1,)
+    problems: int = 1
+
+
+@dataclass(frozen=True)
+class SpeedPlan:
+    """Time to first token by document length (:mod:`backend.probes.document_speed`); ``problems`` are
+    repetitions."""
+
+    lengths: tuple[int, ...]
+    problems: int
+    source: Literal["memory", "disk"] = "memory"
+
+
+@dataclass(frozen=True)
+class LatencyPlan:
+    """Whole requests, each method by itself (:mod:`backend.probes.latency`)."""
+
+    pipelines: tuple[str, ...]
+    methods: tuple[str, ...]
+    problems: int
+    warmup: int
+
+
+Plan = (
+    SweepPlan
+    | DocumentsPlan
+    | EvaluationPlan
+    | HypothesesPlan
+    | GroupPlan
+    | CostPlan
+    | SpeedPlan
+    | LatencyPlan
+)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """What is run at one scale.
+
+    Attributes:
+        here: our setting in words, beside the paper's.
+        minutes: about how long it takes: two CPU cores at embedded scale, one large GPU at paper scale.
+        model: what ``--model`` replaces.
+        absent: why lines without a place at this scale have no figure of ours.
+    """
+
+    plan: Plan
+    here: str
+    minutes: int
+    model: str = "embedded"
+    absent: str = ""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table or figure of a paper.
+
+    Attributes:
+        sentence: what it asks.
+        setting: the paper's models, data and hardware.
+        caveat: what has to be known before the two figures are compared.
+        missing: scales at which it cannot be run, and why.
+    """
+
+    name: str
+    paper: str
+    place: str
+    sentence: str
+    setting: str
+    caveat: str
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    scales: Mapping[Scale, Scaled]
+    missing: Mapping[Scale, str] = field(default_factory=dict)
+    needs_links: bool = False
+
+
+def numbers(text: str) -> tuple[tuple[str, tuple[float | None, ...]], ...]:
+    """A printed table: one line each, a label in words, then its figures; ``-`` where there is none, a "
+    "percent
+    sign or an ``x`` behind a figure is left out.
+
+    Raises:
+        ValueError: a line has no figure.
+    """
+    rows = []
+    for line in filter(None, (part.strip() for part in text.splitlines())):
+        label, _, rest = line.partition("|")
+        found = [None if cell == "-" else float(cell.rstrip("%x")) for cell in rest.split()]
+        if not found:
+            raise ValueError(f"no figures in {line!r}")
+        rows.append((label.strip(), tuple(found)))
+    return tuple(rows)
+
+
+def table(
+    text: str, at: Mapping[str, Mapping[Scale, Mapping[str, str]]], **more: Mapping[str, Mapping[str, str]]
+) -> tuple[Line, ...]:
+    """Lines of a printed table (:func:`numbers`).
+
+    Args:
+        at: by a line's label, where ours stands.
+        more: ``metrics`` by label.
+    """
+    metrics = more.get("metrics", {})
+    return tuple(Line(label, row, at.get(label, {}), metrics.get(label, {})) for label, row in numbers(text))
+
+
+def both(**where: str) -> Mapping[Scale, Mapping[str, str]]:
+    """The same place at both scales."""
+    return {"embedded": where, "paper": where}
+
+
+def sequence(values: Sequence[float]) -> tuple[float, ...]:
+    """As a tuple of floats."""
+    return tuple(float(v) for v in values)

@@ -1,0 +1,131 @@
+"""Plans that are studies of the lab: documents encoded apart, held-out tasks, hypotheses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from backend.batch import read_rows
+from backend.embedded.evaluate import evaluate
+from backend.hypotheses import HypothesesRecord, HypothesesRequest, verdicts
+from backend.measured import DocumentStudy, wilson
+from backend.model import LoadedModel
+from backend.probes.document_study import SIZES, ask, gathered
+from backend.probes.hypotheses import hypotheses as measure
+from backend.reproduce.context import Context, Linked, Step
+from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, Found, HypothesesPlan, Value
+
+
+def documents(plan: DocumentsPlan, context: Context) -> Iterator[Step]:
+    """Ask the questions on the base and on each set of trained weights.
+
+    Raises:
+        LabError: see :func:`backend.probes.document_study.ask`.
+    """
+    studies: list[tuple[DocumentStudy, Linked | None]] = []
+    for linked in (None, *context.linked()):
+        model = context.load(linked.model if linked else context.model_name)
+        rows = context.out / "documents.rows.jsonl"
+        count = context.count(plan.problems)
+        for event in ask([model], count, context.seed, rows):
+            context.stop_if_cancelled()
+            yield event
+        study = gathered([model], count, context.seed, read_rows(rows))
+        studies.append((study, linked))
+        for label in study.labels:
+            arm = study.arms[study.arm(label)]
+            name = arm_name(label, arm.method, linked)
+            where = {"arm": name, "compression": "none", "rate": "0%"}
+            if linked:
+                where |= {
+                    "mixture": linked.mixture,
+                    "compression": linked.compression,
+                    "rate": linked.rate,
+                }
+            yield Found(where, {"accuracy": share(*study.share(label)[:2])})
+    if plan.positions:
+        yield from by_position(studies)
+
+
+def arm_name(label: str, method: str, linked: Linked | None) -> str:
+    """An arm's name, whatever its weights' compression."""
+    if linked is None:
+        return label
+    if method == "dense":
+        return f"dense on {linked.label}"
+    return f"{linked.label}, left out" if label.endswith("left out") else linked.label
+
+
+def by_position(studies: list[tuple[DocumentStudy, Linked | None]]) -> Iterator[Found]:
+    """Shares by the place of the document with the answer, all arms of uncompressed weights beside each
+    other."""
+    for place in range(1, max(SIZES) + 1):
+        values: dict[str, Value] = {}
+        for study, linked in studies:
+            if linked and linked.compression != "none":
+                continue
+            for label in study.labels:
+                arm = study.arms[study.arm(label)]
+                name = arm_name(label, arm.method, linked)
+                values.setdefault(name, share(*study.share(label, study.position == place)[:2]))
+        yield Found({"position": str(place)}, values)
+
+
+def share(good: int, seen: int) -> Value:
+    """A share with Wilson's interval; NaN of nothing."""
+    return Value(good / seen, *wilson(good, seen), seen) if seen else Value(math.nan)
+
+
+def evaluation(plan: EvaluationPlan, context: Context) -> Iterator[Step]:
+    """Read the held-out tasks densely under each set of weights."""
+    count = context.count(plan.problems)
+    yield _evaluated(context.model, count, context, {"weights": "base"})
+    for linked in context.linked():
+        where = {"weights": linked.label, "mixture": linked.mixture, "compression": linked.compression}
+        yield _evaluated(context.load(linked.model), count, context, where)
+
+
+def _evaluated(model: LoadedModel, count: int, context: Context, where: dict[str, str]) -> Found:
+    context.stop_if_cancelled()
+    report = evaluate(model, count, context.seed, wordings=("stock",))
+    values = {}
+    for key, marks in report.items():
+        task = key.removesuffix(", stock")
+        every = marks["all"]
+        mark = every["selection"] if task.startswith(("judge", "glance")) else every["answer"]
+        low, high = mark["ci"]
+        values[task] = Value(mark["share"], low, high, mark["n"])
+    return Found(where, values)
+
+
+def hypotheses(plan: HypothesesPlan, context: Context) -> Iterator[Step]:
+    """Run the episodes; all four hypotheses share their rows.
+
+    Raises:
+        LabError: see :func:`backend.probes.hypotheses.hypotheses`.
+    """
+    request = HypothesesRequest(
+        episodes=context.count(plan.problems), turns=plan.turns, seed=context.seed, grid=plan.grid,
+        reruns=plan.reruns, common=plan.common,
+    )  # fmt: skip
+    record: HypothesesRecord | None = None
+    for event in measure(context.model, request, context.out / "segments.rows.jsonl"):
+        context.stop_if_cancelled()
+        if isinstance(event, HypothesesRecord):
+            record = event
+        else:
+            yield event
+    assert record is not None
+    asked = {line.at[context.scale]["hypothesis"] for line in context.one.lines}
+    for verdict in verdicts(record):
+        if verdict.name in asked:
+            context.notes.append(f"{verdict.name} is {verdict.word}: {verdict.reason}")
+        values: dict[str, Value] = {}
+        for place, (column, value) in enumerate(zip(verdict.columns, verdict.values, strict=True)):
+            if column in ("from", "to"):
+                continue
+            bounds = (math.nan, math.nan)
+            if verdict.columns[place + 1 : place + 3] == ("from", "to"):
+                bounds = (verdict.values[place + 1], verdict.values[place + 2])
+            values[column] = Value(value, *bounds, int(verdict.values[-1]))
+        yield Found({"hypothesis": verdict.name}, values)

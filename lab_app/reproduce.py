@@ -1,0 +1,98 @@
+"""``kvlab reproduce``: the papers' tables, ours beside theirs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from backend.errors import OptionError
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "reproductions"
+
+
+def add_reproduce(add: Any) -> None:
+    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
+    sub = add(
+        "reproduce",
+        reproduce,
+        "Run a paper's table or figure and put its figures beside ours; without a name, list them.",
+    )
+    sub.add_argument("name", nargs="?", metavar="NAME", help="such as kvcomm-table-5; without one, a list")
+    sub.add_argument(
+        "--requests",
+        type=int,
+        metavar="N",
+        help="requests, questions, episodes or repetitions; fewer is quicker",
+    )
+    sub.add_argument("--warmup", type=int, metavar="N", help="requests before them that only fill the pools")
+    sub.add_argument(
+        "--scale", choices=("embedded", "paper"), help="else paper if --model names another model"
+    )
+    sub.add_argument("--model", help="a hub id or a folder; for tables of times also llama-8b, smollm2-135m")
+    sub.add_argument(
+        "--data", metavar="FOLDER", help="paper scale: gsm8k.jsonl, mmlu.jsonl, humaneval.jsonl and so on"
+    )
+    sub.add_argument("--links", metavar="FOLDER", help="link tokens that kvlab train-links wrote")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument(
+        "--out", default="reproductions", metavar="FOLDER", help="where report and rows go (reproductions)"
+    )
+    sub.add_argument("--markdown", action="store_true", help="the list as the page docs/reproductions.md")
+
+
+def reproduce(args: argparse.Namespace) -> int:
+    """Handler of the command."""
+    if args.markdown or not args.name:
+        from backend.reproduce.page import listing, page
+
+        print(page(RESULTS) if args.markdown else listing(), end="")
+        return 0
+    from backend.reproduce.registry import find
+    from backend.reproduce.result import markdown
+    from backend.reproduce.run import Asked, Done
+    from backend.reproduce.run import reproduce as run
+
+    one = find(args.name)
+    out = Path(args.out).expanduser()
+    if out.exists() and not out.is_dir():
+        raise OptionError(f"--out is {args.out!r}, which is a file. Name a folder.", field="reproduce.out")
+    folders = {name: Path(given).expanduser() if given else None for name, given in (
+        ("data", args.data), ("links", args.links))}  # fmt: skip
+    asked = Asked(
+        out, args.requests, args.warmup, args.scale, args.model, folders["data"], folders["links"],
+        args.device, args.seed, typed(args),
+    )  # fmt: skip
+    for event in run(one, asked):
+        if isinstance(event, Done):
+            found = event.report
+        elif sys.stderr.isatty():
+            print(f"\r{event.text[:100]:<100}", end="", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    text = markdown(found)
+    saved = out / f"{one.name}.json"
+    saved.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    saved.with_suffix(".md").write_text(text, encoding="utf-8")
+    print(text)
+    print(f"Saved as {saved} and {saved.with_suffix('.md')}")
+    return 0
+
+
+def typed(args: argparse.Namespace) -> str:
+    """The command again, without folders, which are this machine's."""
+    words = ["kvlab reproduce", args.name]
+    for name in ("requests", "warmup", "scale", "device"):
+        if getattr(args, name) is not None:
+            words.append(f"--{name} {getattr(args, name)}")
+    if args.model:
+        words.append(
+            f"--model {Path(args.model).name if Path(args.model).expanduser().exists() else args.model}"
+        )
+    words += [f"--{name} FOLDER" for name in ("data", "links") if getattr(args, name)]
+    if args.seed:
+        words.append(f"--seed {args.seed}")
+    return " ".join(words)

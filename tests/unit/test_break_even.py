@@ -1,0 +1,261 @@
+"""The break-even formula: its identities, its direction, and the cases that were measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_record import make_record
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.break_even import (
+    LONGEST,
+    Case,
+    Machine,
+    answer,
+    dense_ms,
+    fit_dense,
+    from_specifications,
+    least_share,
+    least_tokens,
+    most_anchors,
+    parts_ms,
+    reuse_ms,
+)
+from backend.errors import OptionError
+from backend.model import LoadedModel
+from backend.records import RunRecord
+from lab_app.cli import main
+from viz.break_even import break_even_view
+
+ROOT = Path(__file__).parents[2]
+SLOW = Machine("slow", (2.0, 0.1, 1e-5), 6.0, 1e-4, 2e-3, 5e-4, 0.1, 0.5, 4e-3, 1000)
+CASE = Case(1000, 800, 0, 1, 20, 20)
+H100 = {
+    "parameters": 8e9, "layers": 32, "hidden": 4096, "kv_bytes": 131072, "weight_bytes": 16e9,
+    "embedding_bytes": 8192, "flops": 6e14, "bytes_s": 2.5e12,
+}  # fmt: skip
+times = st.floats(0, 10, allow_nan=False)
+machines = st.builds(
+    Machine, st.just("any"), st.tuples(times, st.floats(0, 0.5), st.floats(0, 1e-3)), times,
+    st.floats(0, 1e-3), st.floats(0, 0.01), st.floats(0, 0.01), st.floats(0, 0.5), times, st.floats(0, 0.01),
+)  # fmt: skip
+
+
+def drawn(prompt: int, shared: int, outside: int, readers: int, anchors: int) -> Case:
+    """Of the numbers what fits into each other."""
+    shared %= prompt + 1
+    return Case(100 * prompt, 100 * shared, 100 * (outside % (shared + 1)), readers, anchors, anchors)
+
+
+counts = st.integers(0, 40)
+cases = st.builds(drawn, st.integers(1, 40), counts, counts, st.integers(1, 5), st.integers(0, 30))
+
+
+def cost(machine: Machine, case: Case, share: float) -> float:
+    """The module's expression, written out."""
+    parts = parts_ms(machine, case)
+    around = parts["base"] + parts["gate"]
+    refused = dense_ms(machine, case.prompt) + machine.record_ms * case.prompt
+    return around + share * (reuse_ms(machine, case) - around) + (1 - share) * refused
+
+
+@given(machines, cases)
+def test_at_the_least_share_both_cost_the_same(machine: Machine, case: Case) -> None:
+    share, dense = least_share(machine, case), dense_ms(machine, case.prompt)
+    if share is None:
+        assert cost(machine, case, 1.0) >= dense - 1e-9
+    else:
+        assert 0 <= share <= 1
+        assert cost(machine, case, share) == pytest.approx(dense, rel=1e-6, abs=1e-9)
+        assert cost(machine, case, 1.0) < dense + 1e-9
+
+
+def scaled(case: Case, factor: float) -> tuple[float, float, float]:
+    return case.prompt * factor, case.shared * factor, case.outside * factor
+
+
+@given(machines, cases)
+def test_from_the_least_length_on_reuse_gains(machine: Machine, case: Case) -> None:
+    """Both sides written out over real lengths, so that rounding tokens plays no part."""
+
+    def gain(tokens: float) -> float:
+        prompt, shared, outside = scaled(case, tokens / case.prompt)
+        a, b, c = machine.dense_ms
+        reuse = machine.encode_ms * outside / case.readers + machine.gate_ms + machine.write_ms * prompt
+        reuse += (machine.match_ms * case.anchors + machine.mix_ms * case.mixed) * shared
+        return a + b * prompt + c * prompt * prompt - reuse - machine.first_token_ms
+
+    found = least_tokens(machine, case)
+    if found is None:
+        assert gain(2.0 * LONGEST) <= 1e-3 or gain(float(LONGEST)) <= 1e-3
+        return
+    rounding = 1e-6 * (1 + dense_ms(machine, found))
+    assert all(gain(found * factor) >= -rounding * factor**2 for factor in (1, 1.5, 2, 10))
+    if found > 1:
+        assert gain(found - 1) <= rounding
+
+
+@given(machines, cases)
+def test_one_anchor_more_than_most_no_longer_gains(machine: Machine, case: Case) -> None:
+    most = most_anchors(machine, case)
+    if most is None or most > 9_000:
+        return
+
+    def gains(anchors: int) -> bool:
+        mixing = replace(case, anchors=anchors, mixed=anchors)
+        return reuse_ms(machine, mixing) < dense_ms(machine, case.prompt) - 1e-9
+
+    assert not gains(most + 1)
+    assert most == 0 or reuse_ms(machine, replace(case, anchors=most, mixed=most)) <= dense_ms(
+        machine, case.prompt
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "gains"),
+    [
+        ({"prompt": 2000, "shared": 1600}, True),
+        ({"anchors": 40, "mixed": 40}, False),
+        ({"mixed": 2}, True),
+        ({"outside": 400}, False),
+    ],
+)
+def test_each_quantity_pulls_in_its_direction(more: dict[str, int], gains: bool) -> None:
+    before, after = answer(SLOW, CASE), answer(SLOW, replace(CASE, **more))
+    assert (after.ratio > before.ratio) is gains
+    assert before.least_share is not None
+    assert after.least_share is not None
+    assert (after.least_share < before.least_share) is gains
+
+
+def test_more_readers_share_the_base() -> None:
+    alone, many = (answer(SLOW, replace(CASE, outside=400, readers=n)) for n in (1, 4))
+    assert many.parts_ms["base"] == pytest.approx(alone.parts_ms["base"] / 4)
+    assert many.ratio > alone.ratio
+
+
+def test_a_pool_is_paid_off_by_what_it_saves() -> None:
+    found = answer(SLOW, CASE)
+    saved = found.dense_ms - found.reuse_ms
+    spent = CASE.anchors * SLOW.record_ms * CASE.prompt
+    assert found.pays_after is not None
+    assert (found.pays_after - CASE.anchors) * saved >= spent
+    assert found.pool_bytes == 20 * 800 * 1000
+    slower = replace(SLOW, first_token_ms=1e6)
+    assert answer(slower, CASE).pays_after is None
+    assert answer(slower, CASE).least_share is None
+
+
+def test_a_data_sheet_gives_what_bytes_and_operations_need() -> None:
+    """Llama 8B, 3,500 tokens, 20 anchors mixed."""
+    machine = from_specifications("H100", **H100)  # type: ignore[arg-type]
+    case = Case(3500, 3000)
+    found = answer(machine, case)
+    assert found.dense_ms == pytest.approx(
+        16e9 / 2.5e9 + 2 * 8e9 * 3500 / 6e11 + 2 * 32 * 4096 * 3500**2 / 6e11
+    )
+    assert found.parts_ms["mix"] == pytest.approx(20 * 3000 * 131072 / 2.5e9)
+    assert found.ratio > 5
+    assert answer(machine, replace(case, mixed=2)).ratio > found.ratio
+    with pytest.raises(OptionError, match="flops is 0; it must be above 0"):
+        from_specifications("none", **{**H100, "flops": 0})  # type: ignore[arg-type]
+
+
+def test_dense_is_fitted() -> None:
+    lengths = [100, 200, 400, 800]
+    assert fit_dense(lengths, [3 + 0.1 * t + 1e-4 * t * t for t in lengths]) == pytest.approx((3, 0.1, 1e-4))
+    assert min(fit_dense(lengths, [50 - 0.01 * t for t in lengths])) >= 0
+    with pytest.raises(OptionError, match="two lengths"):
+        fit_dense([100, 100], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"shared": 2000}, "shared is 2,000, more than prompt"), ({"prompt": 0}, "prompt is 0"),
+     ({"mixed": 21}, "more than anchors"), ({"readers": 0}, "readers is 0")],
+)  # fmt: skip
+def test_a_case_that_cannot_be_is_refused(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        replace(CASE, **changes)
+    with pytest.raises(OptionError, match="first_token_ms is nan"):
+        replace(SLOW, first_token_ms=math.nan)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks" / "results").glob("break-even-*.json")))
+def test_measured_cases_agree_with_the_formula(file: Path) -> None:
+    """Direction and size on the cases that the figures came from, and their order by length."""
+    found = json.loads(file.read_text(encoding="utf-8"))
+    rows = found["measured"]
+    assert len(rows) >= 2
+    for row in rows:
+        assert (row["ratio"] > 1) is (row["formula_ratio"] > 1)
+        assert row["formula_ratio"] == pytest.approx(row["ratio"], rel=0.5)
+    ratios = [row["formula_ratio"] for row in rows]
+    assert ratios == sorted(ratios), "longer prompts gain more"
+    machine = Machine(**{**found["machine"], "dense_ms": tuple(found["machine"]["dense_ms"])})
+    again = answer(machine, Case(**found["case"]))
+    assert again.ratio == pytest.approx(found["answer"]["ratio"])
+
+
+def test_the_command_measures_saves_and_takes_it_again(
+    tmp_path: Path,
+    tiny_model: LoadedModel,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("backend.bench.group.shape_or_model", lambda *_: tiny_model)
+    file = tmp_path / "m.json"
+    ask = ["break-even", "--prompt", "400", "--anchors", "3"]
+    assert main([*ask, "--lengths", "96", "160", "--repeats", "1", "--json", str(file)]) == 0
+    first = capsys.readouterr().out
+    assert "measured at 160 tokens" in first
+    assert main([*ask, "--machine", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == first.splitlines()[:2]
+    assert main([*ask, "--tflops", "600", "--gb-s", "2500"]) == 0
+    assert "llama-8b on 600 TFLOP/s" in capsys.readouterr().out
+    for wrong, message in (
+        (["--tflops", "600"], "needs both"),
+        (["--shared", "2"], "a share from 0 to 1"),
+        (["--machine", str(file), "--gb-s", "1"], "one source"),
+        (["--machine", str(ROOT / "README.md")], "holds no figures"),
+    ):
+        assert main([*ask, *wrong]) == 2
+        assert message in capsys.readouterr().err
+
+
+# -- the page's figure
+
+
+def timed(lines: dict[str, tuple[float, float]], fell_back: int | None = None) -> RunRecord:
+    """A record whose times lie on straight lines; one agent may have fallen back, at a time off the line."""
+    record = make_record()
+    outcomes = []
+    for one in record.outcomes:
+        at_nothing, each = lines[one.method]
+        refused = one.method != "dense" and one.agent == fell_back
+        ms = 1e4 if refused else at_nothing + each * one.actions.shape[1]
+        state = "dense" if one.method == "dense" else "fallback" if refused else "reused"
+        outcomes.append(replace(one, state=state, timing=replace(one.timing, ttft_ms=ms)))
+    return replace(record, outcomes=tuple(outcomes))
+
+
+def test_the_figure_finds_where_the_lines_meet() -> None:
+    lines = {"dense": (1.0, 0.1), "naive": (0.5, 0.02), "kvcomm": (5.0, 0.02)}
+    found = break_even_view(timed(lines))
+    assert "Position-only pays at any length" in found.finding
+    assert "KVCOMM pays from about 50 tokens on" in found.finding
+    again = break_even_view(timed(lines, fell_back=2))
+    assert "KVCOMM pays from about 50 tokens on, by these 2 agents" in again.finding
+    falling = break_even_view(timed({**lines, "kvcomm": (9.0, -0.02)}))
+    assert "KVCOMM pays from about" in falling.finding
+    [*_, level] = [trace for trace in falling.figure.data if trace.mode == "lines"]
+    assert level.y[0] == level.y[1], "more tokens never cost less"
+    steep = break_even_view(timed({**lines, "kvcomm": (0.0, 0.2)}))
+    assert "KVCOMM takes more for each token than dense does" in steep.finding
+    far = break_even_view(timed({**lines, "kvcomm": (1e5, 0.02)}))
+    assert "KVCOMM does not pay at lengths like these" in far.finding

@@ -1,0 +1,389 @@
+"""Reproductions: the registry points at what its plans measure, reports are honest, the cheap ones run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from tiny import QUESTIONS
+
+from backend.errors import LabError, OptionError
+from backend.hypotheses import Verdict
+from backend.model import LoadedModel
+from backend.presets import Example
+from backend.probes.document_study import base_arms
+from backend.probes.latency import Server
+from backend.records import MethodChoice
+from backend.reproduce import energy, studies, sweeping
+from backend.reproduce.context import Context
+from backend.reproduce.page import listing, page
+from backend.reproduce.registry import REPRODUCTIONS, find
+from backend.reproduce.result import fits, markdown, read, report
+from backend.reproduce.run import Asked, Done, reproduce
+from backend.reproduce.spec import (
+    SCALES,
+    CostPlan,
+    Found,
+    GroupPlan,
+    LatencyPlan,
+    Plan,
+    Reproduction,
+    SpeedPlan,
+    SweepPlan,
+    Value,
+)
+from backend.reproduce.timings import group_units
+from backend.sweeps.grid import shards_of, slots_of
+from backend.sweeps.spec import JudgeTask, parse_sweep
+from lab_app.cli import main
+from lab_app.reproduce import RESULTS
+
+ROOT = Path(__file__).parents[2]
+ASKED_FOR = {
+    *(f"kvcomm-table-{n}" for n in ("1", "2", "3", "4", "5", "6", "a2", "a3", "a4", "a5", "a6")),
+    *(f"judges-table-{n}" for n in "1234"),
+    *(f"kvlink-table-{n}" for n in "1235"),
+    "kvlink-figure-3",
+    "kvlink-figure-6",
+    *(f"segments-h{n}" for n in "1234"),
+    "end-to-end",
+}
+ROWS = {
+    "gsm8k": {"question": "1 and 1?", "answer": "#### 2"},
+    "mmlu": {"question": "?", "choices": ["a", "b", "c", "d"], "answer": 0},
+    "humaneval": {"prompt": "def f():\n", "test": "def check(f):\n    pass\n", "entry_point": "f"},
+    "math500": {"problem": "1 and 1?", "answer": "2"},
+    "aime": {"problem": "1 and 1?", "answer": "2"},
+    "hotpotqa": {"question": "?", "answer": "b", "context": [["t", ["s."]]]},
+}
+
+
+def test_every_table_that_was_asked_for_is_there() -> None:
+    assert {one.name for one in REPRODUCTIONS} == ASKED_FOR
+    assert len(REPRODUCTIONS) == len(ASKED_FOR)
+    assert all(find(name).name == name for name in ASKED_FOR)
+    with pytest.raises(OptionError, match="no reproduction 'table-9'"):
+        find("table-9")
+
+
+@pytest.mark.parametrize("one", REPRODUCTIONS, ids=lambda one: one.name)
+def test_a_table_is_whole(one: Reproduction) -> None:
+    assert one.caveat.strip()
+    assert all(len(line.paper) == len(one.columns) for line in one.lines)
+    labels = [line.label for line in one.lines]
+    assert len(set(labels)) == len(labels)
+    assert set(one.scales) | set(one.missing) == set(SCALES)
+    assert not set(one.scales) & set(one.missing)
+    for scale, scaled in one.scales.items():
+        placed = [scale in line.at for line in one.lines]
+        assert any(placed), "a scale at which nothing is measured"
+        assert all(placed) or scaled.absent, "a line without a figure of ours says why"
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("one", REPRODUCTIONS, ids=lambda one: one.name)
+def test_every_line_names_what_its_plan_measures(one: Reproduction, scale: Any, tmp_path: Path) -> None:
+    """Nobody notices a line that points nowhere: it says "not measured" for ever."""
+    if scale not in one.scales:
+        return
+    settings = [Found(where, {}) for where in measured(one, scale, tmp_path)]
+    for line in one.lines:
+        if scale in line.at:
+            where = {name: value for name, value in line.at[scale].items() if name != "model"}
+            assert any(fits(found, where) for found in settings), (line.label, where)
+
+
+def measured(one: Reproduction, scale: Any, folder: Path) -> Iterator[Mapping[str, str]]:
+    """The settings that a plan gives figures of."""
+    plan: Plan = one.scales[scale].plan
+    if isinstance(plan, SweepPlan):
+        for name, row in ROWS.items():
+            (folder / f"{name}.jsonl").write_text(f"{json.dumps(row)}\n" * 3, encoding="utf-8")
+        context = Context(one, scale, "embedded", folder, problems=1, warmup=0, data=folder)
+        tasks = [sweeping._task(task, plan, context) for task in plan.tasks]
+        assert not context.notes
+        text = json.dumps(
+            {
+                "name": "t", "tasks": tasks, "methods": list(plan.methods), "modes": [plan.mode],
+                "request_orders": list(plan.request_orders), "problems": 1,
+            }
+        )  # fmt: skip
+        for slot in slots_of(shards_of(parse_sweep(text))):
+            yield sweeping.place_of(slot.cell, slot.method)
+            for label in ("KVLink0", "KVLink1", "KVLink5", "Block-Attention") if plan.linked else ():
+                yield sweeping.place_of(slot.cell, label)
+                yield sweeping.place_of(slot.cell, f"dense on {label}")
+    elif isinstance(plan, GroupPlan):
+        for agents, prefix, _, answer in plan.settings:
+            for agent in (*range(1, agents + 1), "mean"):
+                yield {"agent": str(agent), "prefix": str(prefix), "answer": str(answer)}
+    elif isinstance(plan, CostPlan):
+        yield from ({"anchors": str(a), "tokens": str(t)} for a in plan.anchors for t in plan.lengths)
+    elif isinstance(plan, SpeedPlan):
+        yield from ({"length": str(n)} for n in plan.lengths)
+    elif isinstance(plan, LatencyPlan):
+        yield from ({"task": p, "method": m} for p in plan.pipelines for m in plan.methods)
+    else:  # studies: what they call their arms
+        yield from ({"hypothesis": f"H{n}"} for n in range(1, 5))
+        yield from ({"position": str(n)} for n in range(1, 11))
+        yield {"weights": "base"}
+        yield from ({"arm": arm.label} for arm in base_arms("embedded"))
+        for label in ("KVLink0", "KVLink1", "KVLink5", "Block-Attention"):
+            for mixture in ("lab", "no-summary", "no-conversation", "qa-only"):
+                for compression, rate in (
+                    ("none", "0%"), ("drop", "50%"), ("drop", "75%"), ("anchors", "50%"), ("anchors", "75%"),
+                ):  # fmt: skip
+                    more = {"mixture": mixture, "compression": compression, "rate": rate}
+                    yield {"arm": label, "weights": label, **more}
+                    yield {"arm": f"dense on {label}", **more}
+
+
+def test_what_papers_print_is_what_stands_here() -> None:
+    """Spot checks against the papers' text, one of each printed table."""
+    for name, label, figures in (
+        ("kvcomm-table-1", "GSM8K, 5 agents, CacheBlend", (57.1, 80)),
+        ("kvcomm-table-2", "Agent 5", (428.6, 17.5, 21.1, 16.2, 7.82)),
+        ("kvcomm-table-3", "out 1024, in 1024", (6.72,)),
+        ("kvcomm-table-5", "keys moved, template text corrected", (62.1,)),
+        ("kvcomm-table-6", "gamma 0.3, V 5", (82.0, 44.0)),
+        ("kvcomm-table-a2", "AIME, Deepseek-Qwen, 4 agents, KVCOMM", (8.3, 74.6)),
+        ("kvcomm-table-a5", "25 anchors of 4,096 tokens", (18.113,)),
+        ("judges-table-1", "HumanEval, Parallel Exploration, shuffled, PAL-KV", (36.02, 36.65, 66.96)),
+        ("judges-table-3", "PAL-KV, V 20", (34.64, 37.25, 57.25)),
+        ("kvlink-table-1", "Llama 3B, KVLink 5", (64.4, 71.2, 73.7, 69.5, 35.8, 0.204, 0.320)),
+        ("kvlink-table-3", "Anchor tokens, 50%, KVLink", (43.0, 69.4, 69.3, 55.4, 17.3)),
+    ):
+        [line] = [line for line in find(name).lines if line.label == label]
+        assert line.paper[: len(figures)] == figures, name
+
+
+def test_the_page_lists_all_and_holds_the_saved_reports() -> None:
+    saved = (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
+    assert saved == page(RESULTS), "renew it: kvlab reproduce --markdown > docs/reproductions.md"
+    for one in REPRODUCTIONS:
+        assert f"| `{one.name}`" in saved
+        assert f"{one.name} " in listing()
+
+
+# -- reports
+
+
+def test_a_report_puts_both_figures_side_by_side_and_says_why_one_is_missing(tmp_path: Path) -> None:
+    one = find("kvcomm-table-1")
+    where = {"task": "4 agents", "method": "CacheBlend"}
+    values = {"accuracy": Value(0.5, 0.4, 0.6, 40), "tokens": Value(0.78), "agents": Value(0.0)}
+    found = [Found(where, values), Found({**where, "method": "dense"}, {"accuracy": Value(math.nan)})]
+    made = report(one, "embedded", found, ["A note."], {"seconds": 3.0})
+    lines = {line["label"]: line for line in made["lines"]}
+    mine = lines["GSM8K, 4 agents, CacheBlend"]
+    assert mine["paper"][:2] == [65.1, 80]
+    assert mine["ours"][0] == {"value": 0.5, "low": 0.4, "high": 0.6, "of": 40}
+    assert mine["ours"][1]["value"] == 0.78, "CacheBlend's reuse is of tokens, as in the paper"
+    assert lines["MMLU, 2 agents, original"]["absent"].startswith("no scenario")
+    unmeasured = lines["GSM8K, 4 agents, original"]
+    assert unmeasured["ours"] == [None] * 3, "NaN is no figure"
+    assert unmeasured["absent"] == "not measured in this run"
+    (tmp_path / "r.json").write_text(json.dumps(made, allow_nan=False), encoding="utf-8")
+    text = markdown(read(tmp_path / "r.json"))
+    assert "| GSM8K, 4 agents, CacheBlend | 65.1% | 50.0% (40.0 to 60.0) | 80% | 78.0% |" in text
+    assert "no scenario of the embedded model" in text
+    assert one.caveat.strip() in text
+    assert "A note." in text
+
+
+def test_models_are_named_by_a_part() -> None:
+    found = Found({"task": "MATH500", "model": "meta-llama/Llama-3.1-8B-Instruct"}, {})
+    assert fits(found, {"task": "MATH500", "model": "llama"})
+    assert not fits(found, {"task": "MATH500", "model": "qwen"})
+    assert not fits(found, {"task": "MATH"})
+
+
+# -- running
+
+
+def run(
+    one: Reproduction, asked: Asked, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    monkeypatch.setattr(Context, "load", lambda self, name: model)
+    *_, last = reproduce(one, asked)
+    assert isinstance(last, Done)
+    return last.report
+
+
+def planned(name: str, **changes: Any) -> Reproduction:
+    """A reproduction whose embedded plan is made smaller."""
+    one = find(name)
+    scaled = one.scales["embedded"]
+    plan: Any = replace(scaled.plan, **changes)  # type: ignore[type-var]
+    return replace(one, scales={**one.scales, "embedded": replace(scaled, plan=plan)})
+
+
+def test_a_sweep_runs_and_goes_on(
+    tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = planned("kvcomm-table-a3", max_new_tokens=3, tasks=({"pipeline": "math-2"},))
+    asked = Asked(tmp_path, problems=2, warmup=1, command="kvlab reproduce kvcomm-table-a3")
+    made = run(one, asked, tiny_model, monkeypatch)
+    assert all(line["ours"][1]["of"] == 2 for line in made["lines"])
+    assert made["model"]["weights_hash"] == tiny_model.info.weights_hash
+    assert made["energy"] == {"joules": None, "absent": "no energy: a CPU reports none"}
+    monkeypatch.setattr(sweeping.ModelRunner, "run", lambda *_: pytest.fail("computed again"))
+    again = run(one, asked, tiny_model, monkeypatch)
+    assert again["lines"] == made["lines"]
+
+
+def test_documents_say_which_weights_are_missing(
+    tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.reproduce.context.SHIPPED", tmp_path / "none")
+    monkeypatch.setattr("backend.probes.document_study.MAX_ANSWER", 2)
+    made = run(find("kvlink-table-1"), Asked(tmp_path, problems=2), tiny_model, monkeypatch)
+    lines = {line["label"]: line for line in made["lines"]}
+    assert lines["Llama 1B, PromptCache"]["ours"][-1]["of"] == 2
+    assert lines["Llama 1B, KVLink 5"]["ours"][-1] is None
+    assert any("kvlab train-links" in note for note in made["notes"])
+
+
+def test_a_group_is_timed(tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = planned("kvcomm-table-2", settings=((3, 32, 32, 16),), anchors=3)
+    made = run(one, Asked(tmp_path, problems=1), tiny_model, monkeypatch)
+    lines = {line["label"]: line["ours"] for line in made["lines"]}
+    assert all(value["value"] > 0 for value in lines["Agent 3"])
+    assert lines["Agent 4"] == [None] * 6
+    where = [m["where"] for m in made["measured"]]
+    assert [w["tokens"] for w in where if "tokens" in w] == ["64", "80", "96"]
+
+
+def test_pools_are_counted_for_a_whole_group(
+    tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert group_units(3) == 4 + 3 + 2  # the user's input, and two answers
+    one = planned("kvcomm-table-a6", anchors=(2,), lengths=(16,))
+    one = replace(one, lines=(replace(one.lines[0], at={"embedded": {"anchors": "2", "tokens": "16"}}),))
+    made = run(one, Asked(tmp_path), tiny_model, monkeypatch)
+    [line] = made["lines"]
+    assert line["ours"][2] is None, "nothing is offloaded on a CPU"
+    kv = 2 * 16 * tiny_model.info.kv_bytes_per_token / 1e6
+    assert line["ours"][4]["value"] == pytest.approx(9 * kv, rel=0.2)  # descriptors beside it
+
+
+def test_a_verdict_becomes_figures_with_their_intervals(
+    tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Verdict(
+        "H1", "claim", "refuted", "because.",
+        ("less time", "from", "to", "success lost", "from", "to", "episodes"),
+        (0.1, 0.05, 0.15, 0.0, -0.01, 0.01, 40.0),
+    )  # fmt: skip
+    other = Verdict("H2", "claim", "undecided", "too few.", ("mean KL", "from"), (math.nan, 3.0))
+    record = object.__new__(studies.HypothesesRecord)
+    monkeypatch.setattr(studies, "measure", lambda *_: iter([record]))
+    monkeypatch.setattr(studies, "verdicts", lambda _: (said, other))
+    made = run(find("segments-h1"), Asked(tmp_path), tiny_model, monkeypatch)
+    assert made["lines"][0]["ours"][0] == {"value": 0.1, "low": 0.05, "high": 0.15, "of": 40}
+    assert made["notes"] == ["H1 is refuted: because."]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "message"),
+    [
+        ("kvcomm-table-4", {"problems": 0}, "requests is 0; 1 to 10,000"),
+        ("kvcomm-table-4", {"links": Path("nowhere")}, "which is no folder"),
+        ("kvlink-table-5", {"scale": "paper"}, "cannot be run at paper scale: it needs four trainings"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(name: str, asked: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=message):
+        list(reproduce(find(name), Asked(tmp_path, **asked)))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU can run it")
+def test_a_shape_that_a_cpu_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="llama-8b needs a GPU"):
+        list(reproduce(find("kvcomm-table-3"), Asked(tmp_path, scale="paper")))
+
+
+def test_a_data_set_that_is_not_there_is_named(
+    tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Context, "load", lambda self, name: tiny_model)
+    with pytest.raises(OptionError, match=r"reads mmlu\.jsonl, of which none was found"):
+        list(reproduce(find("kvcomm-table-4"), Asked(tmp_path, scale="paper", data=tmp_path)))
+
+
+# -- whole requests, energy
+
+
+def test_a_method_alone_serves_whole_requests(tiny_model: LoadedModel) -> None:
+    flow = tiny.pipeline(tokens=4)
+    examples = [Example({"user_question": q}, "1") for q in QUESTIONS[:2]]
+    servers = {name: Server(tiny_model, flow, MethodChoice(name)) for name in ("dense", "prefix", "naive")}
+    for example in examples:
+        served = {name: server.serve(example) for name, server in servers.items()}
+        assert served["prefix"].answer == served["dense"].answer, "an exact prefix changes nothing"
+        assert served["dense"].agents_reused == 0
+        assert served["naive"].agents_reused == 3
+        for one in served.values():
+            assert 0 < one.ttft_ms + one.decode_ms <= one.wall_ms * 1.001
+
+
+def test_joules_are_the_gpus_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert energy.Meter(torch.device("cpu")).joules() is None
+    counter = iter((7_000, 7_000, 9_500))
+    fake = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByPciBusId=lambda bus: {b"00000000:3b:00.0": "card"}[bus],
+        nvmlDeviceGetTotalEnergyConsumption=lambda card: {"card": next(counter)}[card],
+    )
+    facts = SimpleNamespace(pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
+    monkeypatch.setattr(energy.importlib, "import_module", lambda _: fake)
+    meter = energy.Meter(torch.device("cuda"))
+    assert (meter.joules(), meter.joules()) == (7.0, 9.5)
+
+    def missing(_: str) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(energy.importlib, "import_module", missing)
+    assert "kv-reuse-lab[energy]" in energy.Meter(torch.device("cuda")).absent
+
+
+# -- the command
+
+
+def test_the_command_lists_runs_and_refuses(
+    tmp_path: Path,
+    tiny_model: LoadedModel,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["reproduce"]) == 0
+    assert capsys.readouterr().out == listing()
+    assert main(["reproduce", "kvcomm-table-9"]) == 2
+    assert "kvcomm-table-5" in capsys.readouterr().err
+    monkeypatch.setattr(Context, "load", lambda self, name: tiny_model)
+    small = planned("kvcomm-table-2", settings=((1, 32, 32, 16),), anchors=2)
+    monkeypatch.setattr("backend.reproduce.registry.REPRODUCTIONS", (small,))
+    assert main(["reproduce", small.name, "--requests", "1", "--out", str(tmp_path / "o")]) == 0
+    saved = read(tmp_path / "o" / "kvcomm-table-2.json")
+    assert saved["command"] == "kvlab reproduce kvcomm-table-2 --requests 1"
+    assert (tmp_path / "o" / "kvcomm-table-2.md").read_text(encoding="utf-8") in capsys.readouterr().out
+    (tmp_path / "f").write_text("", encoding="utf-8")
+    assert main(["reproduce", small.name, "--out", str(tmp_path / "f")]) == 2
+
+
+def test_a_sweeps_judge_may_copy_the_candidates_alone() -> None:
+    text = "name: t\nmethods: [naive]\nproblems: 1\ntasks:\n  - judge: {candidates_only: true}\n"
+    [task] = parse_sweep(text).tasks
+    assert isinstance(task, JudgeTask)
+    assert task.request.slots_only
+    with pytest.raises(LabError, match="candidates_only"):
+        parse_sweep(text.replace("true", "1"))
