@@ -107,8 +107,8 @@ TABLE_1 = Reproduction(
     OURS
     + TRAINED
     + "The fine-tuned upper bound is dense under KVLink5's weights. CacheBlend computes 15% again, in the "
-    "paper 18%, and copies the template's words too, which PromptCache computes. MultiNews and Samsum are not "
-    "measured: the lab has no summaries.",
+    "paper 18%, and copies the template's words too, which PromptCache computes. MultiNews and Samsum are "
+    "not measured: the lab has no summaries.",
     (
         *(Column(name, None) for name in ("NQ", "2WikiMQA", "TriviaQA", "HotpotQA", "MuSiQue")),
         Column("MultiNews", None, "number"),
