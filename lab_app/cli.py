@@ -76,14 +76,26 @@ def serve(args: argparse.Namespace) -> int:
         offline=args.offline,
         frame_ancestors=[*args.frame_ancestor, *os.environ.get("KVLAB_FRAME_ANCESTORS", "").split()],
         data=Path(args.data).expanduser() if args.data else None,
+        mcp=args.mcp,
     )
     return 0
 
 
 def space(args: argparse.Namespace) -> int:
-    from lab_app.space import render_docker
+    from lab_app.space import ZERO_HARDWARE, render_docker, render_zero
 
-    print(f"The Space is in {render_docker(Path(args.out).expanduser(), args.hardware)}")
+    out = Path(args.out).expanduser()
+    if args.kind == "docker":
+        made = render_docker(out, args.hardware or "cpu-basic")
+    elif args.hardware in (None, ZERO_HARDWARE):
+        made = render_zero(out)
+    else:
+        raise OptionError(
+            f"--hardware is {args.hardware!r}, but a zerogpu Space runs on {ZERO_HARDWARE}. Leave it out, or "
+            "render a docker Space.",
+            field="hardware",
+        )
+    print(f"The Space is in {made}")
     return 0
 
 
@@ -762,12 +774,17 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder where shared runs are stored (or KVLAB_DATA in the environment); without it none are",
     )
+    sub.add_argument(
+        "--mcp",
+        action="store_true",
+        help="answer MCP clients at /mcp (needs the package mcp; docs/api.md)",
+    )
     sub.add_argument("--json-log", action="store_true", help="log one JSON object a line, without any text")
 
     sub = add("space", space, "Render a folder that Hugging Face Spaces can build.")
-    sub.add_argument("kind", choices=("docker",))
+    sub.add_argument("kind", choices=("docker", "zerogpu"))
     sub.add_argument("--out", required=True, metavar="DIR", help="a new folder")
-    sub.add_argument("--hardware", default="cpu-basic", help="what the Space is suggested to run on")
+    sub.add_argument("--hardware", help="what a docker Space is suggested to run on (cpu-basic)")
 
     sub = add("report", report, "One HTML file of a saved run that needs neither the lab nor a network.")
     sub.add_argument("run", metavar="RUN", help="a .kvrun file or a bundle")
