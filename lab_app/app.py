@@ -20,6 +20,7 @@ from lab_app import text, web
 from lab_app.callers import Callers
 from lab_app.client_config import ClientConfig
 from lab_app.doors import Doors, check_frame_ancestors
+from lab_app.early import early_page
 from lab_app.endpoints import build_endpoints
 from lab_app.gallery import read_gallery
 from lab_app.handlers import Handlers
@@ -59,7 +60,7 @@ def build_app(
     operations: Operations | None = None,
     limits: Limits | None = None,
     data: Path | None = None,
-) -> tuple[gr.Blocks, Lab]:
+) -> tuple[QuickBlocks, Lab]:
     """The page and the lab behind it.
 
     Args:
@@ -81,9 +82,11 @@ def build_app(
     with QuickBlocks(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
     ) as blocks:
-        page = build_page(preset, tuple(weights), navigation)
+        links: list[gr.HTML] = []
+        page = build_page(preset, tuple(weights), lambda: links.append(navigation()))
         main = Wiring(page, handlers)
         main.connect(blocks, preset)
+        blocks.early = early_page(page, str(links[0].value))
         build_pages(lab, main)
         build_endpoints(lab, Callers(lab))
 
@@ -239,7 +242,7 @@ def launch(
                     here=lab.back,
                 ),
                 Middleware(ClientConfig, config=lambda: blocks.config),
-                Middleware(KeptIndex),
+                Middleware(KeptIndex, early=blocks.early),
             ],
             "docs_url": None,
             "redoc_url": None,

@@ -67,6 +67,7 @@ DECLARED = "Extra placeholders, separated by commas"
 DECLARED_HELP = "Names in braces that the request fills, such as document. Any other brace stays text."
 
 RUN = "Run"
+OPENING = "Opening the page."
 RUNNING = "Cancel"
 CANCELLING = "Stopping after this step"
 

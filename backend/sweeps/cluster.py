@@ -109,10 +109,17 @@ class Cluster:
             where["include_dashboard"] = False
         try:
             self.ray.init(log_to_driver=False, configure_logging=False, **where)
-        except (ConnectionError, ValueError) as error:
-            raise OptionError(
-                f"There is no Ray cluster at {address!r} ({' '.join(str(error).split())[:120]}). Give the "
-                "address of one that runs, or --ray alone to start one on this machine.",
+        except Exception as error:  # Ray raises bare exceptions where it cannot start
+            said = " ".join(str(error).split())[:160]
+            if address:
+                raise OptionError(
+                    f"There is no Ray cluster at {address!r} ({said}). Give the address of one that runs, or "
+                    "--ray alone to start one on this machine.",
+                    field="ray",
+                ) from None
+            raise LabError(
+                f"Ray could not be started on this machine ({said}). Its processes have to answer "
+                "within seconds: on a busy machine try again, or leave --ray out.",
                 field="ray",
             ) from None
         kind = "GPU" if gpus else "CPU"
@@ -189,7 +196,7 @@ class Cluster:
                         event = self.ray.get(next(stream))
                     except StopIteration:
                         self.idle.append(going.pop(stream)[0])
-                    except self.ray.exceptions.ActorError:
+                    except self.ray.exceptions.RayActorError:
                         del going[stream]
                         deaths[id(shard)] = deaths.get(id(shard), 0) + 1
                         if deaths[id(shard)] >= MOST_DEATHS:
