@@ -20,9 +20,8 @@ from backend.codec import encode
 from backend.errors import RecordError
 from backend.events import Event, Progress, RunDone
 from backend.measured import wilson as wilson
-from backend.outcomes import reuse
 from backend.presets import Example
-from backend.records import Mode, Outcome, RunRecord, RunRequest
+from backend.records import Mode, Outcome, RunRecord, RunRequest, reuse
 from backend.session import LabSession
 from backend.shadow import check_share, drawn, flip_rate
 

@@ -504,7 +504,8 @@ class Engine:
         """Generate from several prefilled prompts as one batch; yields the ids so far after each token.
 
         Sampling uses the same Gumbel noise for every row, so rows with equal logits take equal
-        tokens: a difference between methods is never luck.
+        tokens: a difference between methods is never luck. Rows that have stopped leave the batch as soon as
+        they are half of it: that copies the others' caches, which costs about one step.
 
         Args:
             prefills: rows; their caches are left untouched.
@@ -515,22 +516,36 @@ class Engine:
         rows = len(prefills)
         limit = decoding.max_new_tokens
         batch, padding = KVCache.batch([p.cache for p in prefills], limit)
+        going = list(range(rows))  # the rows that the batch holds, in its order
         stops = self._stop_ids()
         generator = torch.Generator().manual_seed(decoding.seed)
         logits = torch.stack([p.logits for p in prefills])
         done, ids = [False] * rows, [[] for _ in range(rows)]  # type: ignore[var-annotated]
         margins: list[list[float]] = [[] for _ in range(rows)]
-        kept: list[Tensor] = []
+        kept: list[list[Tensor]] = [[] for _ in range(rows)]
+        answers: dict[int, KVSegment] = {}
+
+        def leave(leaving: Sequence[int]) -> None:
+            """Take the KV of what rows of the batch generated."""
+            for place in leaving:
+                row = going[place]
+                start = prefills[row].cache.length + padding[place]
+                answers[row] = batch.segment(
+                    start, start + len(ids[row]), self.model.rotation, exact=prefills[row].exact,
+                    context=context, row=place, padding=padding[place],
+                )  # fmt: skip
+
         for _ in range(limit):
             top = logits.topk(2, dim=-1)
             gaps = (top.values[:, 0] - top.values[:, 1]).tolist()
             picked = self._pick(logits, top.indices[:, 0], decoding, generator)
-            if keep_logits:
-                kept.append(logits)
-            for row, token in enumerate(picked.tolist()):
+            for place, token in enumerate(picked.tolist()):
+                row = going[place]
                 if done[row]:
                     continue
-                margins[row].append(gaps[row])
+                if keep_logits:
+                    kept[row].append(logits[place])
+                margins[row].append(gaps[place])
                 if token in stops:
                     done[row] = True
                 else:
@@ -538,20 +553,22 @@ class Engine:
             yield ids
             if all(done):
                 break
+            staying = [place for place, row in enumerate(going) if not done[row]]
+            if 2 * len(staying) <= len(going):
+                leave([place for place, row in enumerate(going) if done[row]])
+                batch, padding = batch.keep(staying, padding)
+                going, picked = [going[place] for place in staying], picked[staying]
             # At the length limit this forward gives the last token its KV; its logits are not used.
             with torch.inference_mode():
                 logits = self.forward(picked[:, None], batch, padding=padding)[:, -1]
-        every = torch.stack(kept) if kept else None  # (steps, rows, vocabulary)
-        out = []
-        for row, prefill in enumerate(prefills):
-            start = prefill.cache.length + padding[row]
-            kv = batch.segment(
-                start, start + len(ids[row]), self.model.rotation, exact=prefill.exact, context=context,
-                row=row, padding=padding[row],
-            )  # fmt: skip
-            logits_of_row = None if every is None else every[: len(margins[row]), row]
-            out.append(Decoded(tuple(ids[row]), kv, done[row], tuple(margins[row]), logits_of_row))
-        return out
+        leave(range(len(going)))
+        return [
+            Decoded(
+                tuple(ids[row]), answers[row], done[row], tuple(margins[row]),
+                torch.stack(kept[row]) if keep_logits else None,
+            )
+            for row in range(rows)
+        ]  # fmt: skip
 
     def _stop_ids(self) -> set[int]:
         config: Any = getattr(self.model.module, "generation_config", None)

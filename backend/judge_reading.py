@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from backend.answers import selection_token
 from backend.judge_prompts import Verdict, final_of, read_verdict, same_final, selection_right, truth
 from backend.judged import NEAR_TIE, JudgeOutcome, JudgeProblem, JudgeRequest, originals
-from backend.outcomes import reuse
-from backend.records import Outcome, RunRecord
+from backend.records import Outcome, RunRecord, reuse
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -111,7 +112,8 @@ class BufferLayer(DynamicLayer):
         self.value_buffer[:, :, self.length : end] = value_states
         self.length = end
         self.keys, self.values = self.key_buffer[:, :, :end], self.value_buffer[:, :, :end]
-        return self.keys, self.values
+        # A layer that lies on another device than the cache gets a copy; else this is the same.
+        return self.keys.to(key_states.device), self.values.to(key_states.device)
 
     def get_seq_length(self) -> int:
         return self.length
@@ -207,6 +209,25 @@ class KVCache:
         keys = rotation.rotate(self.keys[:, row, :, start:end], -positions)
         first = int(positions[0]) if end > start else start - padding
         return KVSegment(keys, self.values[:, row, :, start:end].clone(), first, exact, context)
+
+    def keep(self, rows: Sequence[int], padding: Sequence[int]) -> tuple[KVCache, list[int]]:
+        """Some rows of a batch in buffers of their own, without the padding that all of them have; returns
+        them and what is left of each one's padding.
+
+        Args:
+            rows: which.
+            padding: of every row that is there now.
+        """
+        common, length = min(padding[row] for row in rows), self.length
+        layers, _, heads, capacity, dim = self.keys.shape
+        shape = (layers, len(rows), heads, capacity - common, dim)
+        kept = KVCache(shape, self.keys.dtype, self.keys.device)
+        for index, row in enumerate(rows):
+            kept.keys[:, index, :, : length - common] = self.keys[:, row, :, common:length]
+            kept.values[:, index, :, : length - common] = self.values[:, row, :, common:length]
+        kept.length = length - common
+        kept.shifts = [self.shifts[row] for row in rows]
+        return kept, [padding[row] - common for row in rows]
 
     @staticmethod
     def batch(rows: list[KVCache], extra_tokens: int) -> tuple[KVCache, list[int]]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from backend.errors import ModelError
 from backend.kv import KVCache
 from backend.links import Links, apply_links, find_links
+from backend.placing import dtype_of, home_of, placing, whole_state
 from backend.prompts import Pipeline
 from backend.records import Certificate, LayerCertificate, ModelInfo
 from backend.redaction import redact
@@ -88,7 +89,14 @@ def pick_device(wanted: str | None) -> str:
     return wanted
 
 
-def load_model(name: str = "embedded", *, device: str | None = None, dtype: str | None = None) -> LoadedModel:
+def load_model(
+    name: str = "embedded",
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    device_map: str | Mapping[str, Any] | None = None,
+    quantise: str | None = None,
+) -> LoadedModel:
     """Load a model by ``"embedded"`` or ``"embedded-small"``, local folder or hub id, and certify it.
 
     ``BASE+LINKS`` is a base with link tokens and the deltas trained with them: the name of shipped ones
@@ -98,6 +106,10 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
         name: which model.
         device: ``cpu``, ``cuda`` or ``mps``; the best available when absent.
         dtype: ``fp32``, ``bf16`` or ``fp16``; bf16 on CUDA and fp32 elsewhere when absent.
+        device_map: spreads the layers over all devices by accelerate (:mod:`backend.placing`), instead of
+            ``device``.
+        quantise: ``4bit`` or ``8bit``: round the weights while loading them. Weights that were published
+            quantised are loaded as they are, without it.
 
     Raises:
         ModelError: it cannot be found, reached, read or run; the message says what to do.
@@ -122,6 +134,7 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
         )
     if not name:
         raise ModelError("No model was named. Give 'embedded', a folder, or a hub id.", field="model.name")
+    placed = placing(device, where, device_map, quantise, added)
     looks_local = name in SHIPPED or name[0] in "./~\\" or _exists(Path(name))
     if looks_local:
         source = os.path.expanduser(source)
@@ -138,14 +151,17 @@ def load_model(name: str = "embedded", *, device: str | None = None, dtype: str 
             dtype=DTYPES[kind],  # attention: sdpa where the architecture has it, else eager
             use_safetensors=True,
             trust_remote_code=False,
+            **placed,
         )
     except Exception as error:
         raise ModelError(_loading_failed(name, looks_local, error), field="model.name") from None
-    links = apply_links(module.to(where), file, name) if file else None
+    if not placed:
+        module = module.to(where)
+    links = apply_links(module, file, name) if file else None
     if file:
         name = f"{Path(name).name}+{file.stem}" if looks_local else whole
     source = "" if looks_local else name
-    return wrap_model(module.to(where).eval(), tokenizer, name=name, source=source, links=links)
+    return wrap_model(module.eval(), tokenizer, name=name, source=source, links=links)
 
 
 def _exists(path: Path) -> bool:
@@ -175,11 +191,11 @@ def wrap_model(
     """Certify a module that is already in memory and put its facts together. ``links`` belong to its
     weights."""
     config = module.config.get_text_config()
-    parameter = next(module.parameters())
+    home, kind = home_of(module), dtype_of(module)
     heads = int(config.num_attention_heads)
     layers, kv_heads, head_dim = _cache_shape(module, name)
     certificate, rotation = certify(module, (layers, 1, kv_heads, head_dim))
-    dtype = next(k for k, v in DTYPES.items() if v == parameter.dtype)
+    dtype = next(k for k, v in DTYPES.items() if v == kind)
     info = ModelInfo(
         name=name if not Path(name).is_absolute() else Path(name).name,
         source=source,
@@ -191,9 +207,9 @@ def wrap_model(
         head_dim=head_dim,
         vocabulary=int(config.vocab_size),
         context_tokens=_context_tokens(config),
-        device=str(parameter.device.type),
+        device=str(home.type),
         dtype=dtype,
-        kv_bytes_per_token=2 * layers * kv_heads * head_dim * parameter.element_size(),
+        kv_bytes_per_token=2 * layers * kv_heads * head_dim * kind.itemsize,
         certificate=certificate,
         links=None if links is None else links.tokens,
     )
@@ -208,7 +224,7 @@ def _cache_shape(module: Any, name: str) -> tuple[int, int, int]:
     Raises:
         ModelError: the layers do not all keep keys and values of one shape.
     """
-    ids = torch.ones(1, 2, dtype=torch.long, device=next(module.parameters()).device)
+    ids = torch.ones(1, 2, dtype=torch.long, device=home_of(module))
     wanted = int(module.config.get_text_config().num_hidden_layers)
     cache, found = None, "it has none"
     try:
@@ -249,7 +265,7 @@ def weights_hash(module: Any) -> str:
     digest = hashlib.sha256()
     total = sum(p.numel() * p.element_size() for p in module.parameters())
     stride = 1 if total <= HASH_WHOLE_FILES_UP_TO else total // HASH_WHOLE_FILES_UP_TO + 1
-    for key, tensor in module.state_dict().items():
+    for key, tensor in whole_state(module).items():
         digest.update(key.encode())
         sample = tensor.detach().flatten()[::stride].contiguous().cpu()
         digest.update(sample.view(torch.uint8).numpy().tobytes())
@@ -272,8 +288,7 @@ def certify(
         shape: (layers, 1, kv_heads, head_dim).
     """
     layers, _, kv_heads, head_dim = shape
-    parameter = next(module.parameters())
-    device, dtype = parameter.device, parameter.dtype
+    device, dtype = home_of(module), dtype_of(module)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(
         5, int(module.config.get_text_config().vocab_size) - 1, (1, tokens), generator=generator
@@ -371,13 +386,12 @@ def _reason(layers: Sequence[LayerCertificate], bad: Sequence[int], shift: int) 
 
 def _candidate_rules(module: Any, head_dim: int) -> list[LayerRotation]:
     """Every rotation this model might use: none, and each of its frequency tables in both pairings."""
-    parameter = next(module.parameters())
-    rules = [LayerRotation(torch.empty(0, device=parameter.device))]
+    rules = [LayerRotation(torch.empty(0, device=home_of(module)))]
     seen: list[Tensor] = []
     for name, buffer in module.named_buffers():
         if not name.endswith("inv_freq") or buffer.numel() * 2 > head_dim:
             continue
-        table = buffer.detach().float().clone()
+        table = buffer.detach().float().to(home_of(module), copy=True)
         if any(torch.equal(table, other) for other in seen if other.shape == table.shape):
             continue
         seen.append(table)

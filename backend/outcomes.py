@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backend.answers import extract_answer, right
 from backend.engine import Engine, Prefill
@@ -29,7 +28,6 @@ from backend.records import (
     Prompt,
     Provenance,
     RunRequest,
-    Span,
     SpanAction,
     Timing,
     slots,
@@ -148,20 +146,6 @@ def attention_of(engine: Engine, rows: list[Row], outcomes: Sequence[Outcome]) -
             prompt_index=outcome.prompt,
         )
     )
-
-
-def reuse(spans: Sequence[Span], actions: NDArray[np.uint8]) -> tuple[int, int, int]:
-    """Tokens copied, placeholder texts (blocks), and those of them that were copied whole.
-
-    Args:
-        spans: the prompt's.
-        actions: (layers, tokens), codes of ``ACTIONS``.
-    """
-    computed: NDArray[np.bool_] = np.asarray(np.isin(actions, (COMPUTED, RECOMPUTED)).all(axis=0))
-    blocks = [s for s in spans if s.kind == "placeholder" and s.end > s.start]
-    # The last prompt token is always forwarded; it does not make its block a computed one.
-    whole = sum(1 for s in blocks if not computed[s.start : min(s.end, len(computed) - 1)].any())
-    return int((~computed).sum()), len(blocks), whole
 
 
 def remember_prompt(engine: Engine, context: PromptInContext, prefill: Prefill, log: ObservationLog) -> None:

@@ -11,7 +11,7 @@ Distances between keys are taken position-free (rotation undone), so they hold n
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -156,6 +156,20 @@ def slots(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(
         s for s in spans if s.kind == "placeholder" and s.end > s.start and Placeholder(s.name).kind in kinds
     )
+
+
+def reuse(spans: Sequence[Span], actions: NDArray[np.uint8]) -> tuple[int, int, int]:
+    """Tokens copied, placeholder texts (blocks), and those of them that were copied whole.
+
+    Args:
+        spans: the prompt's.
+        actions: (layers, tokens), codes of ``ACTIONS``.
+    """
+    computed: NDArray[np.bool_] = np.asarray(np.isin(actions, (COMPUTED, RECOMPUTED)).all(axis=0))
+    blocks = [s for s in spans if s.kind == "placeholder" and s.end > s.start]
+    # The last prompt token is always forwarded; it does not make its block a computed one.
+    whole = sum(1 for s in blocks if not computed[s.start : min(s.end, len(computed) - 1)].any())
+    return int((~computed).sum()), len(blocks), whole
 
 
 @dataclass(frozen=True)

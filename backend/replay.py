@@ -26,9 +26,8 @@ from backend.flow import Flow
 from backend.measured import MOST_REPLAYED, PastRequest, Replay, Replayed
 from backend.methods.base import Clock, Method, Options, Plan
 from backend.methods.registry import method_class
-from backend.outcomes import reuse
 from backend.prompts import called
-from backend.records import Decoding, MethodChoice, RunRequest
+from backend.records import Decoding, MethodChoice, RunRequest, reuse
 from backend.store import PromptInContext
 from backend.streams import Past, Stream
 

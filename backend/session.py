@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from backend import __version__
-from backend.engine import Engine
+from backend.engine import Decoded, Engine
 from backend.errors import BudgetError, ModelError, NotRelocatableError, OptionError, RunCancelled
 from backend.events import AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.flow import Flow, see_offsets
@@ -756,7 +756,7 @@ class LabSession:
                     prefills.append(prefill)
                 decoding = replace(request.decoding, max_new_tokens=self._limit(request, agent))
                 place = f"agent {called(agent)}'s own context"
-                decoded = engine.decode(prefills, decoding, context=place)
+                decoded = _until(cancel, engine.decode_steps(prefills, decoding, context=place))
                 for flow, row in zip(flows, decoded, strict=True):
                     text = self.model.tokens.decode(row.ids)
                     flow.answer(agent, row.ids, text, row.kv)
@@ -819,6 +819,18 @@ def _check_decoding(decoding: Decoding) -> None:
                 f"{name} is {value!r}; allowed: {low:g} to {high:g}. Choose a value in that range.",
                 field=f"decoding.{name}",
             )
+
+
+def _until(
+    cancel: threading.Event | None, steps: Generator[list[list[int]], None, list[Decoded]]
+) -> list[Decoded]:
+    """What decoding ends with, unless it is cancelled at one of its steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        _stop_if(cancel)
 
 
 def _stop_if(cancel: threading.Event | None) -> None:

@@ -17,7 +17,11 @@ from backend.limits import Limits
 from backend.redaction import keep_log_discreet
 from backend.sharing.store import SharedRuns
 from lab_app import text, web
+from lab_app.callers import Callers
+from lab_app.client_config import ClientConfig
 from lab_app.doors import Doors, check_frame_ancestors
+from lab_app.early import early_page
+from lab_app.endpoints import build_endpoints
 from lab_app.gallery import read_gallery
 from lab_app.handlers import Handlers
 from lab_app.index_cache import KeptIndex
@@ -56,7 +60,7 @@ def build_app(
     operations: Operations | None = None,
     limits: Limits | None = None,
     data: Path | None = None,
-) -> tuple[gr.Blocks, Lab]:
+) -> tuple[QuickBlocks, Lab]:
     """The page and the lab behind it.
 
     Args:
@@ -78,10 +82,13 @@ def build_app(
     with QuickBlocks(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
     ) as blocks:
-        page = build_page(preset, tuple(weights), navigation)
+        links: list[gr.HTML] = []
+        page = build_page(preset, tuple(weights), lambda: links.append(navigation()))
         main = Wiring(page, handlers)
         main.connect(blocks, preset)
+        blocks.early = early_page(page, str(links[0].value))
         build_pages(lab, main)
+        build_endpoints(lab, Callers(lab))
 
         def left(request: gr.Request) -> None:
             lab.leave(str(request.session_hash or ""))
@@ -115,6 +122,7 @@ def serve(
     offline: bool | None = None,
     frame_ancestors: Sequence[str] = (),
     data: Path | None = None,
+    mcp: bool = False,
     block: bool = True,
 ) -> tuple[gr.Blocks, str]:
     """Load the model, then serve the page.
@@ -133,6 +141,7 @@ def serve(
             local.
         frame_ancestors: pages that may show the lab in a frame.
         data: the folder where shared runs are stored; without one they are not.
+        mcp: answer MCP clients at ``/mcp`` too.
         block: wait until the server is stopped.
 
     Returns:
@@ -164,7 +173,7 @@ def serve(
     engine(loaded)  # refuses other weights that do not fit now, not at the first visit
     return launch(
         lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others),
-        limits=limits, frame_ancestors=frame_ancestors, data=data,
+        limits=limits, frame_ancestors=frame_ancestors, data=data, mcp=mcp,
     )  # fmt: skip
 
 
@@ -182,8 +191,13 @@ def launch(
     limits: Limits | None = None,
     frame_ancestors: Sequence[str] = (),
     data: Path | None = None,
+    mcp: bool = False,
 ) -> tuple[gr.Blocks, str]:
-    """Serve the page for a model."""
+    """Serve the page for a model.
+
+    Raises:
+        OptionError: ``mcp`` is asked for and its package is not installed.
+    """
     operations = Operations()
     blocks, lab = build_app(
         model_loader, engine=engine, first_run=first_run, gallery=gallery, preset=preset, weights=weights,
@@ -192,6 +206,13 @@ def launch(
     keep_swept(lab)
     keep_log_discreet("lab_app")
     routes = [*web.routes(lab), *operation_routes(lab, operations)]
+    more: dict[str, Any] = {}
+    if mcp:
+        from lab_app.mcp_server import Tools
+
+        tools = Tools(lab, Callers(lab))
+        routes.append(tools.route())
+        more["lifespan"] = tools.lifespan
     _, address, _ = blocks.launch(
         server_name=host,
         server_port=port or free_port(host),
@@ -220,11 +241,13 @@ def launch(
                     opened=[route.path_regex for route in routes],
                     here=lab.back,
                 ),
-                Middleware(KeptIndex),
+                Middleware(ClientConfig, config=lambda: blocks.config),
+                Middleware(KeptIndex, early=blocks.early),
             ],
             "docs_url": None,
             "redoc_url": None,
             "openapi_url": None,
+            **more,
         },
     )
     if block:

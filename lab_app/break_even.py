@@ -92,9 +92,11 @@ def _machine(args: argparse.Namespace) -> tuple[Machine, dict[str, Any]]:
         from backend.bench.break_even import given_machine
 
         return given_machine(args.shape, args.tflops, args.gb_s), {}
-    from backend.bench.break_even import Measured, load, measure
+    from backend.bench.break_even import Measured, measure
+    from backend.bench.group import shape_or_model
 
-    for event in measure(load(args.model, args.device), args.lengths, max(2, args.anchors), args.repeats):
+    model = shape_or_model(args.model, args.device)
+    for event in measure(model, args.lengths, max(2, args.anchors), args.repeats):
         if isinstance(event, Measured):
             return event.machine, {"measured": list(event.cases), **event.conditions}
         if sys.stderr.isatty():

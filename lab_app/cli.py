@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from backend import __version__
 from backend.errors import LabError, OptionError, RecordError
 from lab_app.break_even import add_break_even
+from lab_app.loading import add_loading, loading
 from lab_app.reproduce import add_reproduce
 from lab_app.sweep import add_sweep
 
@@ -75,14 +76,26 @@ def serve(args: argparse.Namespace) -> int:
         offline=args.offline,
         frame_ancestors=[*args.frame_ancestor, *os.environ.get("KVLAB_FRAME_ANCESTORS", "").split()],
         data=Path(args.data).expanduser() if args.data else None,
+        mcp=args.mcp,
     )
     return 0
 
 
 def space(args: argparse.Namespace) -> int:
-    from lab_app.space import render_docker
+    from lab_app.space import ZERO_HARDWARE, render_docker, render_zero
 
-    print(f"The Space is in {render_docker(Path(args.out).expanduser(), args.hardware)}")
+    out = Path(args.out).expanduser()
+    if args.kind == "docker":
+        made = render_docker(out, args.hardware or "cpu-basic")
+    elif args.hardware in (None, ZERO_HARDWARE):
+        made = render_zero(out)
+    else:
+        raise OptionError(
+            f"--hardware is {args.hardware!r}, but a zerogpu Space runs on {ZERO_HARDWARE}. Leave it out, or "
+            "render a docker Space.",
+            field="hardware",
+        )
+    print(f"The Space is in {made}")
     return 0
 
 
@@ -162,7 +175,7 @@ def _allowed(field: OptionField) -> str:
 def certify(args: argparse.Namespace) -> int:
     from backend.model import load_model
 
-    info = load_model(args.model, device=args.device, dtype=args.dtype).info
+    info = load_model(args.model, dtype=args.dtype, **loading(args)).info
     found = info.certificate
     print(
         f"{info.name}: {info.parameters:,} parameters, {info.layers} layers, {info.device}, "
@@ -224,9 +237,7 @@ def run(args: argparse.Namespace) -> int:
             f"{count} requests are wanted, but the file holds {len(examples)}. Ask for fewer.",
             field="requests",
         )
-    model = load_model(
-        args.model or ("embedded" if preset.model == "any" else preset.model), device=args.device
-    )
+    model = load_model(args.model or ("embedded" if preset.model == "any" else preset.model), **loading(args))
     longest = args.max_new_tokens
     if longest is None:
         longest = preset.pipeline.longest_answer
@@ -236,7 +247,7 @@ def run(args: argparse.Namespace) -> int:
     modes: Any = ("pinned", "free") if args.mode == "both" else (args.mode,)
     batch = Batch(request, tuple(examples), modes, args.warmup, args.shadow)
     rows_path = out.with_suffix(".rows.jsonl")
-    others = {name: load_model(where, device=args.device) for name, where in parse_weights(args.weights)}
+    others = {name: load_model(where, **loading(args)) for name, where in parse_weights(args.weights)}
     session = LabSession(model, budget_bytes=args.budget_mb << 20, others=others)
     for event in run_batch(session, batch, rows_path):
         if isinstance(event, Progress) and event.agent is None and sys.stderr.isatty():
@@ -548,10 +559,16 @@ def bench(args: argparse.Namespace) -> int:
         print(json.dumps(bench_page(args.repeats), indent=1))
         return 0
     from backend.bench.assemble import bench_assemble
+    from backend.bench.attention import bench_attention
+    from backend.bench.decode import bench_decode
     from backend.bench.match import bench_match
+    from backend.bench.memory import bench_memory
     from backend.bench.ttft import bench_ttft
 
-    measure = {"ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble}[args.what]
+    measure = {
+        "ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble, "decode": bench_decode,
+        "memory": bench_memory, "attention": bench_attention,
+    }[args.what]  # fmt: skip
     print(json.dumps(measure(args.shape, args.tokens, args.anchors, args.repeats, args.device), indent=1))
     return 0
 
@@ -757,12 +774,17 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder where shared runs are stored (or KVLAB_DATA in the environment); without it none are",
     )
+    sub.add_argument(
+        "--mcp",
+        action="store_true",
+        help="answer MCP clients at /mcp (needs the package mcp; docs/api.md)",
+    )
     sub.add_argument("--json-log", action="store_true", help="log one JSON object a line, without any text")
 
     sub = add("space", space, "Render a folder that Hugging Face Spaces can build.")
-    sub.add_argument("kind", choices=("docker",))
+    sub.add_argument("kind", choices=("docker", "zerogpu"))
     sub.add_argument("--out", required=True, metavar="DIR", help="a new folder")
-    sub.add_argument("--hardware", default="cpu-basic", help="what the Space is suggested to run on")
+    sub.add_argument("--hardware", help="what a docker Space is suggested to run on (cpu-basic)")
 
     sub = add("report", report, "One HTML file of a saved run that needs neither the lab nor a network.")
     sub.add_argument("run", metavar="RUN", help="a .kvrun file or a bundle")
@@ -774,6 +796,7 @@ def parser() -> argparse.ArgumentParser:
     sub = add("certify", certify, "Probe whether a model's keys can be moved to another position.")
     sub.add_argument("model", metavar="MODEL")
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    add_loading(sub)
     sub.add_argument("--dtype", choices=("fp32", "bf16", "fp16"))
 
     sub = add("run", run, "Run a preset over many requests under several methods.")
@@ -799,6 +822,7 @@ def parser() -> argparse.ArgumentParser:
         help="other weights of the same architecture, for agents whose preset names them; may be repeated",
     )
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    add_loading(sub)
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--temperature", type=float, default=0.0)
     sub.add_argument("--max-new-tokens", type=int, help="the longest answer; else each agent's own limit")
@@ -907,9 +931,10 @@ def parser() -> argparse.ArgumentParser:
     sub = add(
         "bench",
         bench,
-        "Measure time to first token, matching and assembly, both sides in one run; or the page.",
+        "Measure time to first token, matching, assembly, batched decoding, memory and recording, both sides "
+        "in one run; or the page.",
     )
-    sub.add_argument("what", choices=("ttft", "match", "assemble", "page"))
+    sub.add_argument("what", choices=("ttft", "match", "assemble", "decode", "memory", "attention", "page"))
     sub.add_argument(
         "--shape", default="embedded", help="'smollm2-135m', 'llama-8b' (random weights), or a model"
     )

@@ -198,7 +198,8 @@ def stop(
     lab: Lab, operations: Operations, grace: float = GRACE_SECONDS, again: threading.Event | None = None
 ) -> bool:
     """End the lab: no new work begins; what is under way may finish within ``grace`` seconds or until
-    ``again`` is set, and is cancelled then; visits are closed, and what they hold is freed.
+    ``again`` is set, and is cancelled then; visits are closed, and what they hold is freed; the store of
+    shared runs is closed, whole.
 
     Returns:
         whether all work finished by itself.
@@ -212,6 +213,8 @@ def stop(
     for visit in lab.visits:
         lab.close(visit.id)
     operations.quiet(grace)  # what was cancelled ends at its next step
+    if lab.shared is not None:
+        lab.shared.close()
     LOG.info("stopped, %s", "all work finished" if finished else "unfinished work cancelled")
     return finished
 

@@ -131,7 +131,10 @@ def one_visit(browser: Any, address: str) -> dict[str, float]:
     began = time.perf_counter()
     page.goto(address, wait_until="commit", timeout=PATIENCE_MS)
     out = {
-        "first_paint_s": seconds_until("#kv-comparison .kv-cell", began),
+        "first_paint_s": seconds_until(".kv-early .kv-cell, #kv-comparison .kv-cell", began),
+        "first_paint_cpu_s": processor(),
+        "mounted_s": seconds_until("#kv-comparison .kv-cell", began),
+        "mounted_cpu_s": processor(),
         "figure_s": seconds_until("#kv-view-errors .main-svg", began),
         "ready_s": seconds_until("body[data-kv-visit]", began),
     }

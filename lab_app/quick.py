@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
 from gradio.blocks import Block, BlockFunction  # type: ignore[attr-defined]
+from gradio.components.api_component import Api
 from gradio.state_holder import SessionState
 
 ADDRESS = re.compile(r"\s*([a-z][a-z0-9+.-]+:|//)", re.IGNORECASE)
@@ -37,8 +39,28 @@ def refuse_addresses(given: Any) -> None:
             waiting += part.values()
 
 
+def filled(expected: Sequence[Any], given: list[Any]) -> list[Any]:
+    """A program's values by position; those left out at the end are as usual.
+
+    Raises:
+        gr.Error: there are too many.
+    """
+    if len(given) > len(expected):
+        raise gr.Error(
+            f"The call has {len(given)} values; up to {len(expected)} are allowed. Leave the last ones out.",
+            print_exception=False,
+        )
+    return [*given, *(widget.value for widget in expected[len(given) :])]
+
+
 class QuickBlocks(gr.Blocks):
-    """Blocks that look only at the outputs that an answer names; all others get the framework's skip."""
+    """Blocks that look only at the outputs that an answer names; all others get the framework's skip.
+
+    Attributes:
+        early: HTML that the browser shows until the framework has come to life.
+    """
+
+    early: str = ""
 
     async def preprocess_data(
         self,
@@ -50,8 +72,10 @@ class QuickBlocks(gr.Blocks):
         """See ``gradio.Blocks.preprocess_data``.
 
         Raises:
-            gr.Error: an address stands where a file should.
+            gr.Error: an address stands where a file should; or a program's call has too many values.
         """
+        if block_fn.inputs and all(isinstance(widget, Api) for widget in block_fn.inputs):
+            inputs = filled(block_fn.inputs, inputs)
         refuse_addresses(inputs)
         found: list[Any] = await super().preprocess_data(block_fn, inputs, state, explicit_call)
         return found

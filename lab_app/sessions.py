@@ -150,6 +150,7 @@ class Visit:
     used: float = field(default_factory=time.monotonic)
     began: float = field(default_factory=time.monotonic)
     browser: str = ""  # by which the server knows the tab that it belongs to
+    called: bool = False  # a program's, not a page's
     left: float | None = None  # when that tab went away
 
     @property

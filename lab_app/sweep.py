@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.errors import OptionError
+from lab_app.loading import add_loading, loading
 
 if TYPE_CHECKING:
     from backend.judged import Share
@@ -32,6 +34,12 @@ def add_sweep(add: Any) -> None:
         "--export", choices=("csv", "parquet"), help="also write the rows as one table beside it"
     )
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    add_loading(sub)
+    sub.add_argument(
+        "--ray", nargs="?", const="", metavar="ADDRESS",
+        help="run shards at once in workers on Ray: on this machine, or on the cluster at an address",
+    )  # fmt: skip
+    sub.add_argument("--workers", type=int, help="with --ray: how many at once; else one a processor or GPU")
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -56,10 +64,26 @@ def sweep(args: argparse.Namespace) -> int:
         from backend.sweeps.datasets import parquet_module
 
         parquet_module()  # refused before the work, not after it
+    if args.workers is not None and args.ray is None:
+        raise OptionError("--workers is for --ray, which is not there. Add it.", field="workers")
     facts = {"versions": versions(), "platform": sys.platform, "device": args.device}
-    runner = ModelRunner(lambda name: load_model(name, device=args.device))
-    with SweepStore(out) as store:
-        for event in run_sweep(asked, store, runner, facts=facts):
+    given = loading(args)
+
+    def runner() -> ModelRunner:
+        return ModelRunner(lambda name: load_model(name, **given))
+
+    with ExitStack() as open_now:
+        spread, single = None, None
+        if args.ray is not None:
+            from backend.sweeps.cluster import Cluster
+
+            gpus = int(args.device == "cuda")
+            single = open_now.enter_context(
+                Cluster(runner, workers=args.workers, address=args.ray, gpus=gpus)
+            )
+            spread = single.spread
+        store = open_now.enter_context(SweepStore(out))
+        for event in run_sweep(asked, store, single or runner(), facts=facts, spread=spread):
             if isinstance(event, Count):
                 show_count(event)
             else:

@@ -67,6 +67,7 @@ DECLARED = "Extra placeholders, separated by commas"
 DECLARED_HELP = "Names in braces that the request fills, such as document. Any other brace stays text."
 
 RUN = "Run"
+OPENING = "Opening the page."
 RUNNING = "Cancel"
 CANCELLING = "Stopping after this step"
 
@@ -91,6 +92,19 @@ FIRST_RUN = "This is a saved run. Press Run to make your own, or open another re
 OPENED = "Opened a saved record. The bench on the left keeps what you typed."
 RUN_ELSEWHERE = (
     "Another run of yours is still going on, here or on another page. Wait for it or press Cancel there."
+)
+MCP_INSTRUCTIONS = (
+    "A lab for KV-cache reuse between language-model agents on a real, small model. Begin with `presets` and "
+    "`methods`; `run` compares methods with dense on one request, `judge` on candidates before a judge."
+)
+MCP_POST = "This is the lab's MCP server; it takes POST requests of MCP clients."
+CALL_ELSEWHERE = (
+    "Another call of this session is still going on. Wait for it or cancel it, or use a session of its own."
+)
+CALL_UNEXPECTED = (
+    "The lab met an error that it did not expect ({kind}). Try again, or change the call; the server's "
+    "log holds "
+    "the details."
 )
 CANCELLED = "Stopped. The results below are from the run before."
 UNEXPECTED = (

@@ -18,14 +18,12 @@ from lab_app.sessions import Lab
 from lab_app.sharing_web import sharing_routes
 
 ASSETS = Path(__file__).parent / "assets"
+STYLES = ("app.css", "tour.css", "early.css")
 CACHE = {"Cache-Control": "no-cache"}
 HEAD = """
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <link rel="icon" href="lab/icon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="lab/app.css">
-<script src="lab/plotly.js" defer></script>
-<script src="lab/app.js" defer></script>
 """
 
 
@@ -38,7 +36,7 @@ def routes(lab: Lab) -> list[Route]:
     """Routes under ``/lab/``."""
 
     def css(_: Request) -> Response:
-        own = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("app.css", "tour.css"))
+        own = "".join((ASSETS / name).read_text(encoding="utf-8") for name in STYLES)
         every = viz.theme.stylesheet() + own + pages.stylesheet()
         return Response(every, media_type="text/css", headers=CACHE)
 

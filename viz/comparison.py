@@ -99,7 +99,7 @@ def grid(
             f'<span class="kv-role">{escape(words.clip(role, 90))}</span>' if role and role != name else ""
         )
         rows.append(
-            f'<div class="kv-row-head" role="row"><h4><span class="kv-step">{number_}</span>'
+            f'<div class="kv-row-head"><h4><span class="kv-step">{number_}</span>'
             f"{escape(name)}</h4>{weights_label(words.agent_weights(pipeline, agent))}{shown_role}</div>"
         )
         rows += [

@@ -10,6 +10,7 @@ from viz.activations import activation_histograms, activations_by_length
 from viz.anchor_map import anchor_map
 from viz.anchors import gate_view, pool_table, weights_view
 from viz.attention import views as attention_views
+from viz.break_even import break_even_view
 from viz.figure import FigureView, Panel
 from viz.gate_words import decision_panel
 from viz.mixes import weights_by_layer, weights_by_token
@@ -108,7 +109,7 @@ def _attention(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
 
 
 def _timing(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
-    return (ttft_view(record),)
+    return (ttft_view(record), break_even_view(record))
 
 
 def _memory(record: RunRecord, chosen: Selection) -> tuple[View, ...]:

@@ -130,7 +130,7 @@ def bench_assemble(
         "kernel": "triton" if triton_on(kind.device) else "torch",
         "one_pass_ms": ms["one_pass"],
         "layer_by_layer_ms": ms["layer_by_layer"],
-        "ratio": round(ms["layer_by_layer"] / ms["one_pass"], 2),
+        **times.ratios("layer_by_layer", "one_pass"),
         "bytes": (anchors + 2) * tokens * kind.token_bytes,
         "copy_gb_s": gb_s,
         "copy_ms": least,

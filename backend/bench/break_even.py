@@ -14,23 +14,18 @@ from typing import Any
 
 import torch
 
-from backend.bench.common import SHAPES, conditions, medians, random_model, timed
+from backend.bench.common import SHAPES, conditions, medians, timed
 from backend.bench.group import AgentTimes, group_times
 from backend.break_even import Case, Machine, answer, fit_dense, from_specifications
 from backend.engine import Engine
 from backend.errors import OptionError
 from backend.events import Progress
-from backend.model import LoadedModel, load_model
+from backend.model import LoadedModel
 
 AGENT = 2  # reads the user's input and one answer
 PREFIX, QUESTION = 0.25, 0.4  # of a prompt; the rest is the answer
 FEW = 2
 BF16 = 2  # bytes
-
-
-def load(name: str, device: str | None) -> LoadedModel:
-    """A model by its name, or a known shape with random weights."""
-    return random_model(name, device) if name in SHAPES else load_model(name, device=device)
 
 
 def given_machine(shape: str, tflops: float, gb_s: float) -> Machine:

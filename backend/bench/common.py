@@ -6,7 +6,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from backend.errors import OptionError
+from backend.kv import KVCache, KVSegment
 from backend.model import DTYPES, LoadedModel, load_model, pick_device, wrap_model
 from backend.rope import LayerRotation, Rotation
 from backend.session import versions
@@ -59,6 +60,21 @@ def random_model(shape: str, device: str | None, dtype: str | None = None) -> Lo
     with torch.device(where):
         module = LlamaForCausalLM(config).to(kind).eval()
     return wrap_model(module, NoText(), name=f"random {shape}")
+
+
+def drawn_cache(model: LoadedModel, tokens: int, rows: int = 1) -> KVCache:
+    """A cache full of random numbers: what a time does not depend on need not be computed."""
+    cache = model.new_cache(tokens, rows)
+    cache.keys.normal_()
+    cache.values.normal_()
+    cache.length = tokens
+    return cache
+
+
+def drawn(model: LoadedModel, tokens: int) -> KVSegment:
+    """A segment of the same kind."""
+    cache = drawn_cache(model, tokens)
+    return KVSegment(cache.keys[:, 0], cache.values[:, 0], 0, True, "drawn")
 
 
 @dataclass(frozen=True)
@@ -122,19 +138,41 @@ def synchronise(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def timed(
-    sides: Mapping[str, Callable[[], object]], repeats: int, device: torch.device
-) -> dict[str, list[float]]:
-    """Milliseconds of every side, turn by turn, so that what else the machine does falls on all alike."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
+class Times(dict[str, list[float]]):
+    """Milliseconds of every side, one for each turn.
+
+    ``processor``: the same in this process's processor time, over all threads. On a CPU that others use too
+    it says what wall-clock time cannot; a device's work is not in it.
+    """
+
+    def __init__(self, sides: Iterable[str]) -> None:
+        super().__init__({name: [] for name in sides})
+        self.processor: dict[str, list[float]] = {name: [] for name in self}
+
+    def ratios(self, slow: str, fast: str, name: str = "ratio") -> dict[str, float]:
+        """How many times as long the slow side takes, by the medians."""
+        found: dict[str, dict[str, list[float]]] = {name: self}
+        if any(any(values) for values in self.processor.values()):
+            found[f"processor_{name}"] = self.processor
+        return {
+            key: round(statistics.median(times[slow]) / statistics.median(times[fast]), 2)
+            for key, times in found.items()
+        }
+
+
+def timed(sides: Mapping[str, Callable[[], object]], repeats: int, device: torch.device) -> Times:
+    """Times of every side, turn by turn, so that what else the machine does falls on all alike."""
+    times = Times(sides)
     for turn in range(repeats + WARM_UP):
         for name, act in sides.items():
             synchronise(device)
-            began = time.perf_counter()
+            began, busy = time.perf_counter(), time.process_time()
             act()
             synchronise(device)
             if turn >= WARM_UP:
                 times[name].append((time.perf_counter() - began) * 1e3)
+                if device.type == "cpu":
+                    times.processor[name].append((time.process_time() - busy) * 1e3)
     return times
 
 
@@ -189,6 +227,7 @@ def conditions(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
         else platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "dtype": next(name for name, kind in DTYPES.items() if kind == dtype),
         "versions": versions(),
     }

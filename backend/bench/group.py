@@ -16,20 +16,39 @@ from typing import Any
 
 import torch
 
-from backend.bench.common import medians, timed
+from backend.bench.common import SHAPES, medians, random_model, timed
 from backend.engine import Engine, Prefill
 from backend.errors import BudgetError, OptionError
 from backend.events import Progress
 from backend.flow import see_offsets
 from backend.methods.base import Arrived, Blend, Clock
 from backend.methods.kvcomm import KVCommMethod, KVCommOptions
-from backend.model import LoadedModel
+from backend.model import LoadedModel, load_model, pick_device
 from backend.records import Span
 from backend.store import Observation, ObservationLog, PromptInContext
 from backend.tokens import TokenizedPrompt
 
 HEAVIEST = 2
+GPU_ONLY = ("llama-8b",)  # 16 GB of weights, and minutes for a prompt on a CPU
 LIMITS = {"agents": (1, 8), "prefix": (16, 8192), "question": (8, 8192), "answer": (8, 8192)}
+
+
+def shape_or_model(name: str, device: str | None) -> LoadedModel:
+    """A model by its name, or a known shape with random weights.
+
+    Raises:
+        OptionError: the shape is too large for a CPU.
+        ModelError: see :func:`backend.model.load_model`.
+    """
+    if name not in SHAPES:
+        return load_model(name, device=device)
+    if name in GPU_ONLY and pick_device(device) != "cuda":
+        raise OptionError(
+            f"The shape {name} needs a GPU with 24 GB or more, and there is none here. Name a smaller one "
+            "with --model smollm2-135m, or run at embedded scale.",
+            field="model",
+        )
+    return random_model(name, device)
 
 
 @dataclass(frozen=True)

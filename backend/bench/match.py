@@ -110,7 +110,7 @@ def bench_match(
         "kernel": "triton" if triton_on(kind.device) else "torch",
         "match_ms": ms["match"],
         "one_by_one_ms": ms["one_by_one"],
-        "ratio": round(ms["one_by_one"] / ms["match"], 2),
+        **times.ratios("one_by_one", "match"),
         "bytes": read,
         "copy_gb_s": gb_s,
         "copy_ms": least_ms(read, gb_s),

@@ -21,6 +21,8 @@ from backend.bench.common import (
     check,
     conditions,
     copy_gb_s,
+    drawn,
+    drawn_cache,
     least_ms,
     medians,
     random_model,
@@ -69,7 +71,8 @@ def bench_ttft(
     options = {"reuse": KVCommOptions(capacity=anchors, gamma=1.0)}
     options["two_heaviest"] = KVCommOptions(capacity=anchors, gamma=1.0, top_k=HEAVIEST)
     methods = {name: KVCommMethod(o) for name, o in options.items()}
-    bases = {name: engine.encode(ids, (), "alone") for name, ids in fixed.items()}
+    room = drawn(model, tokens)
+    bases = {name: room.slice(0, len(ids)) for name, ids in fixed.items()}
 
     def request() -> tuple[PromptInContext, list[Observation]]:
         parts = [
@@ -93,18 +96,19 @@ def bench_ttft(
             )
             ids += part
             if not name.startswith("prefix"):
-                samples[name] = log.add(name, part, "", engine.encode(part, (1,), "alone"), model.embed(part))
+                samples[name] = log.add(name, part, "", room.slice(0, len(part)), model.embed(part))
         return PromptInContext(TokenizedPrompt(2, tuple(ids), tuple(spans)), samples, bases), list(
             samples.values()
         )
 
+    cache = drawn_cache(model, tokens)
     for _ in range(anchors):
         context, samples = request()
-        cache, _ = engine.prefill(context.prompt.ids)
         see_offsets(context, cache, engine)
         for sample in samples:
             for method in methods.values():
                 method.pool(sample.placeholder).insert(sample)
+    del cache
     context, samples = request()
 
     def dense() -> object:
@@ -148,8 +152,8 @@ def bench_ttft(
         "anchors": anchors,
         "repeats": repeats,
         **{f"{name}_ms": value for name, value in ms.items()},
-        "ratio": round(ms["dense"] / ms["reuse"], 2),
-        "two_heaviest_ratio": round(ms["dense"] / ms["two_heaviest"], 2),
+        **times.ratios("dense", "reuse"),
+        **times.ratios("dense", "two_heaviest", "two_heaviest_ratio"),
         **{f"{name}_parts_ms": medians(found) for name, found in parts.items()},
         "spread": spreads(times),
         "copy_gb_s": gb_s,

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backend.bench.common import SHAPES, random_model
+from backend.bench.group import shape_or_model
 from backend.errors import ModelError, RunCancelled
 from backend.events import Progress
 from backend.links import SHIPPED, load_links
-from backend.model import LoadedModel, load_model
+from backend.model import LoadedModel
 from backend.reproduce.spec import Found, Reproduction, Scale
 
 Step = Progress | Found
@@ -57,9 +57,7 @@ class Context:
         """A model by its name, or a known shape with random weights; the base and the last one are kept."""
         if name not in self.loaded:
             self.loaded = {n: model for n, model in self.loaded.items() if n == self.model_name}
-            self.loaded[name] = (
-                random_model(name, self.device) if name in SHAPES else load_model(name, device=self.device)
-            )
+            self.loaded[name] = shape_or_model(name, self.device)
         return self.loaded[name]
 
     @property

@@ -59,7 +59,7 @@ class SharedRuns:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.lifetime_days, self.total_bytes, self.entry_bytes = lifetime_days, total_bytes, entry_bytes
-        self._clock, self._guard = clock, threading.Lock()
+        self._clock, self._guard, self._closed = clock, threading.Lock(), False
         self._files, self._database = folder / "shared", folder / "shared.sqlite"
         try:
             self._files.mkdir(parents=True, exist_ok=True)
@@ -88,6 +88,7 @@ class SharedRuns:
         try:
             self.sweep()
             with self._guard:
+                self._check_open()
                 held = self.held_bytes
                 if held + len(content) > self.total_bytes:
                     raise RecordError(
@@ -136,6 +137,21 @@ class SharedRuns:
             LOG.warning("the file of a stored run is damaged")
             raise RecordError("The stored run is damaged and was not opened. Ask the sender for the file.")
         return content
+
+    def close(self) -> None:
+        """Take nothing more, and let what is being stored be whole before this returns.
+
+        Nothing is held open between two calls; a second call does nothing.
+        """
+        with self._guard:
+            self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RecordError(
+                "The lab is being restarted and stores nothing more. Save the run as a file, or share it "
+                "in a minute."
+            )
 
     def delete(self, name: str) -> None:
         """Forget a bundle; nothing happens when there is none."""

@@ -8,6 +8,7 @@
     runner    shards on a model            rows      the columns
     run       the loop: progress, resuming store     the SQLite file
     stats     intervals and paired tests   export    CSV and Parquet
+    cluster   shards at once, on Ray
 
 In Python::
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from backend.sweeps.grid import Cell, Slot, shards_of, slots_of
+from backend.events import Progress
+from backend.sweeps.grid import Cell, Shard, Slot, shards_of, slots_of
 from backend.sweeps.rows import Finished, Row
-from backend.sweeps.runner import Runner
+from backend.sweeps.runner import Memo, Runner
 from backend.sweeps.spec import Sweep
 from backend.sweeps.store import SweepStore
+
+Spread = Callable[
+    [Sequence[Shard], Collection[str], Memo, threading.Event | None], Iterator[Progress | Finished]
+]
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ def run_sweep(
     cancel: threading.Event | None = None,
     facts: dict[str, Any] | None = None,
     clock: Callable[[], float] = time.monotonic,
+    spread: Spread | None = None,
 ) -> Iterator[Count | SweepDone]:
     """Run what is missing, and write each problem's rows as it is done; ends with all rows.
 
@@ -53,6 +59,8 @@ def run_sweep(
         runner: does the work (:class:`backend.sweeps.runner.ModelRunner`).
         cancel: ends it at its next step.
         facts: of this process, kept in the file: versions, the machine.
+        spread: runs several shards at once (:class:`backend.sweeps.cluster.Cluster`); else one after the
+            other.
 
     Raises:
         LabError: the sweep cannot be run, or the file cannot be written.
@@ -80,20 +88,31 @@ def run_sweep(
             if wanted.keys() - keys:
                 waiting.append(shard)
         yield count()
-        for shard in waiting:
-            for event in runner.run(shard, keys, store.memo, cancel):
-                if isinstance(event, Finished):
-                    store.add(event)
-                    new = {row.key for row in event.rows} - keys
-                    keys |= new
-                    mine |= new
-                    fresh += len(new)
-                    yield count()
-                else:
-                    yield count(event.text)
+        for event in (spread or in_turn(runner))(waiting, keys, store.memo, cancel):
+            if isinstance(event, Finished):
+                store.add(event)
+                new = {row.key for row in event.rows} - keys
+                keys |= new
+                mine |= new
+                fresh += len(new)
+                yield count()
+            else:
+                yield count(event.text)
     found = {row.key: row for row in store.rows(placed)}
     rows = tuple((s.cell, s.method, found[key]) for key, s in placed.items())
     yield SweepDone(rows, tuple(dict.fromkeys(cell for cell, _, _ in rows)))
+
+
+def in_turn(runner: Runner) -> Spread:
+    """One shard after the other."""
+
+    def spread(
+        shards: Sequence[Shard], done: Collection[str], memo: Memo, cancel: threading.Event | None
+    ) -> Iterator[Progress | Finished]:
+        for shard in shards:
+            yield from runner.run(shard, done, memo, cancel)
+
+    return spread
 
 
 def clock_time(seconds: float) -> str:

@@ -124,7 +124,7 @@ class ModelRunner:
             assert record is not None
             mine = [slot for slot in slots[place] if slot.method in {m.label for m in methods}]
             rows = pipeline_rows(record, request, mine, weights)
-            yield Finished(_unit(slots[place], weights), rows)
+            yield Finished(unit_of(slots[place], weights), rows)
 
     def _judge(
         self,
@@ -146,7 +146,7 @@ class ModelRunner:
             _stop_if(cancel)
             yield Progress(f"Taking in what was judged before: {index + 1} of {len(past)}", index, len(past))
             place = index - shard.warmup
-            known = memo(_unit(slots[place], weights)) if place >= 0 else None
+            known = memo(unit_of(slots[place], weights)) if place >= 0 else None
             if known is not None:
                 problem = decode(JudgeProblem, known, {})
             full, bases = lab.execute(problem, request)
@@ -156,7 +156,7 @@ class ModelRunner:
             _stop_if(cancel)
             problem = shard.problems[shard.warmup + place]
             yield Progress(f"Judging problem {place + 1} of {shard.size}", place, shard.size)
-            unit = _unit(slots[place], weights)
+            unit = unit_of(slots[place], weights)
             known = memo(unit)
             judged = lab.judged(problem if known is None else decode(JudgeProblem, known, {}), request)
             found = {(slot.cell.judge_order, slot.method): slot for slot in slots[place]}
@@ -257,7 +257,7 @@ def _place(slot: Slot) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _unit(slots: list[Slot], weights: str) -> str:
+def unit_of(slots: list[Slot], weights: str) -> str:
     """Identity of a problem in its cell, whatever methods read it: dense's row in the first order."""
     return slots[0].key(weights)
 

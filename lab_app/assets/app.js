@@ -32,17 +32,26 @@
   document.addEventListener("click", (event) => {
     const target = event.target instanceof Element ? event.target : null;
     if (begun || !event.isTrusted || !target || target.closest(AT_ONCE)) return;
-    held = target;
+    const early = target.closest("[data-stands]");
+    held = early ? early.dataset.stands : target; // the early page goes away: remember what it stood for
+    document.querySelectorAll(".kv-early [data-held]").forEach((old) => old.removeAttribute("data-held"));
+    if (early) early.dataset.held = "";
     event.preventDefault();
     event.stopPropagation();
   }, true);
 
   function begin() {
     begun = true;
+    if (window.kvEarlyLeave) window.kvEarlyLeave();
     document.body.dataset.kvVisit = "begun";
     showPage();
-    if (held && held.isConnected) held.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+    const kept = typeof held === "string" ? document.querySelector(held) : held;
     held = null;
+    if (kept && kept.isConnected) {
+      if (kept.matches("textarea, input[type=text], [role=listbox]")) kept.focus();
+      else kept.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+    }
+    setTimeout(loadPlotly, 0);
   }
 
   /* ---- pages: the address names one; the server mounts it when it is first opened ------------ */
@@ -250,6 +259,17 @@
     whenPlotly(redraw);
   }
 
+  /* Megabytes of script that no word on the page waits for: after the visit has begun, or if it never does. */
+  let asked = false;
+
+  function loadPlotly() {
+    if (asked) return;
+    asked = true;
+    const script = document.createElement("script");
+    script.src = "lab/plotly.js";
+    document.head.append(script);
+  }
+
   function whenPlotly(then) {
     if (window.Plotly) then();
     else setTimeout(() => whenPlotly(then), 60);
@@ -276,5 +296,7 @@
   // On a narrow window the results come first and the bench opens on request.
   if (narrow()) setTimeout(() => toggleBench(true), 0);
   showPage();
+  setTimeout(loadPlotly, 8000);
+  if (begun) loadPlotly();
   window.KVLab = { begin, figures, raw };
 })();

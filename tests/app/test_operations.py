@@ -24,6 +24,7 @@ from starlette.testclient import TestClient
 
 from backend.errors import LabError, OptionError, RunCancelled
 from backend.events import Progress
+from backend.sharing.store import SharedRuns
 from lab_app.operations import STOPPING, JsonLines, Operations, routes, stop
 from lab_app.sessions import Lab, Visit
 
@@ -138,6 +139,16 @@ def test_stopping_lets_a_run_finish(lab: Lab, operations: Operations) -> None:
     assert (ended, ends) == ([True], [])
     assert lab.visits == ()
     assert "Wait" in STOPPING
+
+
+def test_stopping_closes_the_store_after_the_last_run(operations: Operations, tmp_path: Path) -> None:
+    store = SharedRuns(tmp_path)
+    lab = Lab(FakeModel, operations.counted(Waiting), shared=store)
+    kept = store.put(b"a run")
+    assert stop(lab, operations, grace=0.1) is True
+    with pytest.raises(LabError, match="being restarted"):
+        store.put(b"another")
+    assert store.get(kept) == b"a run"
 
 
 def test_stopping_cancels_what_does_not_finish(lab: Lab, operations: Operations) -> None:

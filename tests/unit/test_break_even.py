@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_record import make_record
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +28,9 @@ from backend.break_even import (
 )
 from backend.errors import OptionError
 from backend.model import LoadedModel
+from backend.records import RunRecord
 from lab_app.cli import main
+from viz.break_even import break_even_view
 
 ROOT = Path(__file__).parents[2]
 SLOW = Machine("slow", (2.0, 0.1, 1e-5), 6.0, 1e-4, 2e-3, 5e-4, 0.1, 0.5, 4e-3, 1000)
@@ -205,7 +208,7 @@ def test_the_command_measures_saves_and_takes_it_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("backend.bench.break_even.load", lambda *_: tiny_model)
+    monkeypatch.setattr("backend.bench.group.shape_or_model", lambda *_: tiny_model)
     file = tmp_path / "m.json"
     ask = ["break-even", "--prompt", "400", "--anchors", "3"]
     assert main([*ask, "--lengths", "96", "160", "--repeats", "1", "--json", str(file)]) == 0
@@ -223,3 +226,36 @@ def test_the_command_measures_saves_and_takes_it_again(
     ):
         assert main([*ask, *wrong]) == 2
         assert message in capsys.readouterr().err
+
+
+# -- the page's figure
+
+
+def timed(lines: dict[str, tuple[float, float]], fell_back: int | None = None) -> RunRecord:
+    """A record whose times lie on straight lines; one agent may have fallen back, at a time off the line."""
+    record = make_record()
+    outcomes = []
+    for one in record.outcomes:
+        at_nothing, each = lines[one.method]
+        refused = one.method != "dense" and one.agent == fell_back
+        ms = 1e4 if refused else at_nothing + each * one.actions.shape[1]
+        state = "dense" if one.method == "dense" else "fallback" if refused else "reused"
+        outcomes.append(replace(one, state=state, timing=replace(one.timing, ttft_ms=ms)))
+    return replace(record, outcomes=tuple(outcomes))
+
+
+def test_the_figure_finds_where_the_lines_meet() -> None:
+    lines = {"dense": (1.0, 0.1), "naive": (0.5, 0.02), "kvcomm": (5.0, 0.02)}
+    found = break_even_view(timed(lines))
+    assert "Position-only pays at any length" in found.finding
+    assert "KVCOMM pays from about 50 tokens on" in found.finding
+    again = break_even_view(timed(lines, fell_back=2))
+    assert "KVCOMM pays from about 50 tokens on, by these 2 agents" in again.finding
+    falling = break_even_view(timed({**lines, "kvcomm": (9.0, -0.02)}))
+    assert "KVCOMM pays from about" in falling.finding
+    [*_, level] = [trace for trace in falling.figure.data if trace.mode == "lines"]
+    assert level.y[0] == level.y[1], "more tokens never cost less"
+    steep = break_even_view(timed({**lines, "kvcomm": (0.0, 0.2)}))
+    assert "KVCOMM takes more for each token than dense does" in steep.finding
+    far = break_even_view(timed({**lines, "kvcomm": (1e5, 0.02)}))
+    assert "KVCOMM does not pay at lengths like these" in far.finding

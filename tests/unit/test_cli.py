@@ -442,3 +442,43 @@ def test_stopping_by_hand_says_what_is_kept(
     code, out, err = kvlab("run", preset(tmp_path / "p.yaml"), "--json", tmp_path / "o.json")
     assert (code, out) == (130, "")
     assert "goes on from there" in err
+
+
+def test_bench_of_decoding_and_memory(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen rows as one batch; and what is held is what the shapes say."""
+    monkeypatch.setattr("backend.bench.common.COPY_BYTES", {"cpu": 1 << 20})
+    flags = ("--shape", folder, "--tokens", 48, "--anchors", 3, "--repeats", 1, "--device", "cpu")
+    code, out, _ = kvlab("bench", "decode", *flags)
+    assert code == 0
+    report = json.loads(out)
+    assert report["rows"] == 16
+    assert report["ratio"] == pytest.approx(16 * report["one_row_ms"] / report["batch_ms"], rel=0.05)
+    assert report["slopes"][0]["sizes"] == [1, 2, 4, 8, 16]
+    assert {"hardware", "versions", "copy_gb_s", "processor_ratio"} <= report.keys()
+    code, out, _ = kvlab("bench", "memory", *flags)
+    assert code == 0
+    report = json.loads(out)
+    each = report["bytes_per_token"]
+    assert report["predicted_bytes"]["cache"] == 48 * each
+    assert report["predicted_bytes"]["batch"] == 4 * 2 * 48 * each
+    for name in ("batch", "pool"):
+        assert report["measured_bytes"][name] == report["predicted_bytes"][name], name
+    # What a first prefill leaves beside its cache is the logits of its last token.
+    assert 0 <= report["measured_bytes"]["cache"] - report["predicted_bytes"]["cache"] < 1 << 14
+
+
+def test_bench_of_recording(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is recorded when it is off, and what is asked for when it is on."""
+    monkeypatch.setattr("backend.bench.attention.MAX_NEW_TOKENS", 2)
+    flags = ("--shape", folder, "--anchors", 2, "--repeats", 1, "--device", "cpu")
+    code, out, _ = kvlab("bench", "attention", *flags)
+    assert code == 0
+    report = json.loads(out)
+    seen = report["recorded"]
+    assert seen["off"] == {"offsets": 0, "attention": 0}
+    assert seen["offsets"]["offsets"] > 0 == seen["offsets"]["attention"]
+    assert seen["attention"]["attention"] > 0 == seen["attention"]["offsets"]
+    assert seen["both"] == {
+        "offsets": seen["offsets"]["offsets"], "attention": seen["attention"]["attention"]
+    }  # fmt: skip
+    assert_one_line(kvlab("bench", "attention", "--shape", "llama-8b"), "needs both")

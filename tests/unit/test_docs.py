@@ -55,3 +55,9 @@ def test_the_model_is_small_enough_to_ship() -> None:
     weights = list((ROOT / "presets").rglob("*.safetensors"))
     assert weights
     assert sum(path.stat().st_size for path in weights) <= 32 * 10**6
+
+
+def test_the_page_on_speed_is_what_was_measured() -> None:
+    page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    assert page == script("speed").page(), "renew it: python scripts/speed.py --write"
+    assert "kvlab bench ttft" in page

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from backend.arena import Arena
 from backend.kernels import distances
-from backend.kernels.blend import Mixture, blend, even_step
+from backend.kernels.blend import Mixture, blend
 from backend.kv import KVSegment
 from backend.rope import LayerRotation, Rotation
 
@@ -129,12 +129,6 @@ def test_blending_is_eq_6_and_one_rotation(
 def test_half_precision_errs_by_its_rounding(dtype: torch.dtype) -> None:
     case = Case("halves", 6, 3, True, dtype, "cpu")
     assert case.error(case.run()) <= 8 * torch.finfo(dtype).eps
-
-
-def test_spacing() -> None:
-    assert [even_step(s) for s in ((5,), (1, 4), (1, 4, 7), (1, 4, 8), (4, 4), (9, 5))] == [
-        0, 3, 3, None, None, None,
-    ]  # fmt: skip
 
 
 def descriptors(tokens: int, lengths: tuple[int, ...], features: int, device: str) -> tuple[Any, list[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Generator, Iterator
 from dataclasses import fields, replace
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.errors import BudgetError, LabError, MemoryFullError, OptionError, RateError
+from backend.errors import BudgetError, LabError, MemoryFullError, OptionError, RateError, RunCancelled
 from backend.events import Event, Progress, RunDone
 from backend.limits import ALONE, Limits, Rate
 from backend.measured import ProximityRequest
@@ -239,6 +240,28 @@ def test_a_warm_up_that_does_not_fit_goes_one_by_one(tiny_model: LoadedModel) ->
     list(session.warm_up(tiny.request(), EXAMPLES))
     [stream] = session.streams.values()
     assert len(stream.history) == len(EXAMPLES)
+
+
+def test_a_warm_up_stops_while_it_decodes(tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, cancel, steps = LabSession(tiny_model), threading.Event(), []
+    real = session.engine.forward
+
+    def forward(ids: Any, *rest: Any, **more: Any) -> Any:
+        if ids.shape[0] > 1:
+            steps.append(ids.shape[0])
+            if len(steps) == 2:
+                cancel.set()
+        return real(ids, *rest, **more)
+
+    monkeypatch.setattr(session.engine, "forward", forward)
+    with pytest.raises(RunCancelled):
+        list(session.warm_up(tiny.request(), EXAMPLES, cancel=cancel))
+    assert len(steps) == 2, "not a step more"
+    [stream] = session.streams.values()
+    assert not stream.history
+    assert not stream.log.observations
+    monkeypatch.undo()
+    tiny.run(session, tiny.request())
 
 
 def test_memory_that_stays_full_is_told_and_leaves_nothing(tiny_model: LoadedModel) -> None:

@@ -20,9 +20,8 @@ from backend.events import Progress
 from backend.measured import MOST_REPLAYED, Replay, Replayed, wilson
 from backend.methods.registry import profile_options
 from backend.model import LoadedModel
-from backend.outcomes import reuse
 from backend.presets import Example
-from backend.records import Decoding, GateDecision, MethodChoice, RunRecord, RunRequest
+from backend.records import Decoding, GateDecision, MethodChoice, RunRecord, RunRequest, reuse
 from backend.replay import BATCH_ROWS
 from backend.session import LabSession
 from backend.streams import Stream

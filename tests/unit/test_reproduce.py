@@ -305,6 +305,12 @@ def test_what_cannot_be_run_is_refused(name: str, asked: Any, message: str, tmp_
         list(reproduce(find(name), Asked(tmp_path, **asked)))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU can run it")
+def test_a_shape_that_a_cpu_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="llama-8b needs a GPU"):
+        list(reproduce(find("kvcomm-table-3"), Asked(tmp_path, scale="paper")))
+
+
 def test_a_data_set_that_is_not_there_is_named(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,6 +209,36 @@ def test_several_visitors_store_at_once(tmp_path: Path) -> None:
     assert all(stores[0].get(name) == content for name, content in names)
 
 
+def test_a_closed_store_has_what_was_being_stored_and_takes_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, writing, go_on = SharedRuns(tmp_path), threading.Event(), threading.Event()
+    write = SharedRuns._write
+
+    def slowly(self: SharedRuns, name: str, content: bytes) -> None:
+        writing.set()
+        assert go_on.wait(30)
+        write(self, name, content)
+
+    monkeypatch.setattr(SharedRuns, "_write", slowly)
+    names: list[str] = []
+    visitor = threading.Thread(target=lambda: names.append(store.put(b"a run")))
+    visitor.start()
+    assert writing.wait(30)
+    closing = threading.Thread(target=store.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive(), "it waits for what is being stored"
+    go_on.set()
+    visitor.join(30)
+    closing.join(30)
+    assert store.get(names[0]) == b"a run"
+    with pytest.raises(RecordError, match="being restarted"):
+        store.put(b"another")
+    store.close()
+    assert SharedRuns(tmp_path).get(names[0]) == b"a run"
+
+
 def test_a_folder_that_cannot_be_used_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(RecordError, match="Name a folder that can be written to"):

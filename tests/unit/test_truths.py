@@ -251,6 +251,36 @@ def test_batch_decoding_is_single_decoding(walked: Walk, decoding: Decoding) -> 
         assert error(row.kv.values, alone.kv.values) <= TOLERANCE
 
 
+def test_rows_that_stop_early_leave_the_batch(walked: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that go on write what they write alone, and those that have stopped are not forwarded."""
+    decoding = Decoding(12)
+    free = [row.ids for row in batch_of(walked, decoding)]
+    # A token that one row writes early, and others late or never.
+    stop, steps = min(
+        ((t, [row.index(t) if t in row else 12 for row in free]) for row in free for t in row),
+        key=lambda found: sorted(found[1])[:2],
+    )
+    assert sorted(steps)[1] < 10, "two rows stop while another goes on"
+    assert max(steps) > sorted(steps)[1] + 1
+    engine = walked.engine
+    monkeypatch.setattr(engine, "_stop_ids", lambda: {stop})
+    before = engine.token_layers
+    together = batch_of(walked, decoding)
+    forwarded = (engine.token_layers - before) // engine.model.info.layers
+    assert forwarded == 3 * sorted(steps)[1] + min(12, max(steps)) - sorted(steps)[1]
+    for agent, row, own, at in zip((1, 2, 3), together, free, steps, strict=True):
+        [alone] = engine.decode([walked.dense[agent]], decoding, keep_logits=True)
+        assert row.ids == alone.ids == own[:at]
+        assert row.stopped == alone.stopped == (at < 12)
+        assert row.logits.shape == alone.logits.shape
+        assert error(row.logits, alone.logits) <= TOLERANCE
+        assert row.kv.tokens == alone.kv.tokens == at
+        if at:  # else there is nothing to compare
+            assert row.kv.start == alone.kv.start
+            assert error(row.kv.keys, alone.kv.keys) <= TOLERANCE
+            assert error(row.kv.values, alone.kv.values) <= TOLERANCE
+
+
 @given(seed=st.integers(0, 2**31), temperature=st.floats(0.2, 5), top_p=st.floats(0.1, 1))
 @settings(max_examples=8)
 def test_rows_with_equal_logits_take_equal_tokens(

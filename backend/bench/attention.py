@@ -1,0 +1,103 @@
+"""``kvlab bench attention``: what recording costs a run, beside the same run without it.
+
+Four sides in one run, interleaved: a whole pinned run of a preset under dense, position-only reuse and
+KVCOMM, with nothing recorded, with offsets, with attention, and with both. Each side has a session of its own
+that was warmed up with the same requests and is sent the same ones, so at every turn all sides have the same
+pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from backend.bench.common import SHAPES, check, conditions, medians, spreads, timed
+from backend.errors import OptionError
+from backend.events import RunDone
+from backend.model import load_model
+from backend.presets import load_preset, preset_requests
+from backend.records import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.session import LabSession
+
+PRESET = "math-4"
+MAX_NEW_TOKENS = 24
+WARM_UP_REQUESTS = 2
+ALLOWED_PERCENT = 10.0
+SIDES = {
+    "off": (False, False),
+    "offsets": (True, False),
+    "attention": (False, True),
+    "both": (True, True),
+}
+
+
+def bench_attention(
+    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None
+) -> dict[str, Any]:
+    """Measure; see the module's docstring.
+
+    Args:
+        shape: a model's name or folder; it has to write text, so a shape alone will not do.
+        tokens: plays no part; the preset's prompts are what they are.
+        anchors: size of the pools.
+        repeats: timed repetitions of each side.
+
+    Raises:
+        OptionError: a size is out of range, or ``shape`` names no model.
+    """
+    check(tokens, anchors, repeats)
+    if shape in SHAPES:
+        raise OptionError(
+            f"The shape {shape!r} has random weights and no tokenizer, and a whole run needs both. Give "
+            "'embedded', a model's folder or a hub id.",
+            field="bench.shape",
+        )
+    model = load_model(shape, device=device)
+    preset = load_preset(PRESET)
+    examples = preset_requests(preset, WARM_UP_REQUESTS + 1)
+    reuse = MethodChoice("kvcomm", {"capacity": anchors, "gamma": 1.0})
+    methods = (MethodChoice("dense"), MethodChoice("naive"), reuse)
+    plain = RunRequest(
+        preset.pipeline, dict(examples[-1].values), methods, "pinned", Decoding(MAX_NEW_TOKENS)
+    )
+    records: dict[str, RunRecord] = {}
+
+    def side(name: str) -> Callable[[], object]:
+        session = LabSession(model, budget_bytes=1 << 34)
+        offsets, attention = SIDES[name]
+        request = replace(plain, probe_offsets=offsets, probe_attention=attention)
+        for _ in session.warm_up(request, examples[:-1]):
+            pass
+
+        def act() -> None:
+            for event in session.run(request):
+                if isinstance(event, RunDone):
+                    records[name] = event.record
+
+        return act
+
+    times = timed({name: side(name) for name in SIDES}, repeats, model.device)
+    ms = medians(times)
+    ratios = {name: times.ratios(name, "off") for name in SIDES if name != "off"}
+    return {
+        "bench": "attention",
+        "shape": shape,
+        "preset": PRESET,
+        "anchors": anchors,
+        "repeats": repeats,
+        "methods": [choice.label for choice in methods],
+        "prompt_tokens": [len(prompt.token_ids) for prompt in records["off"].prompts],
+        **{f"{name}_ms": value for name, value in ms.items()},
+        "ratio": {name: found["ratio"] for name, found in ratios.items()},
+        "processor_ratio": {name: found.get("processor_ratio") for name, found in ratios.items()},
+        "allowed_percent": ALLOWED_PERCENT,
+        "offsets_percent": round(100 * (ratios["offsets"]["ratio"] - 1), 1),
+        # Off means that nothing was recorded, not that it was thrown away.
+        "recorded": {
+            name: {"offsets": len(record.offsets), "attention": len(record.attention)}
+            for name, record in records.items()
+        },
+        "spread": spreads(times),
+        **conditions(model.device, model.dtype),
+    }

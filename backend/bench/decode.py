@@ -1,0 +1,115 @@
+"""``kvlab bench decode``: rows decoded together as one batch, beside one row alone.
+
+Both sides in one run, through the engine's own decoding: one row of so many tokens, and sixteen of them,
+whose caches differ in length by up to an eighth, each for the same number of steps. KV is drawn at random,
+and no row stops early. Beside each time stands what its bytes need: every step reads the weights once, and
+each row's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from backend.bench.common import (
+    SHAPES,
+    check,
+    conditions,
+    copy_gb_s,
+    drawn_cache,
+    least_ms,
+    medians,
+    random_model,
+    slope,
+    spreads,
+    timed,
+)
+from backend.engine import Engine, Prefill
+from backend.methods.base import Plan
+from backend.model import LoadedModel, load_model
+from backend.records import Decoding
+
+ROWS = 16
+STEPS = 16  # tokens that each row writes
+FEWER = (1, 2, 4, 8)  # rows, where their number is varied
+
+
+class Endless(Engine):
+    """Rows write as long as they may: what is timed has a known length."""
+
+    def _stop_ids(self) -> set[int]:
+        return set()
+
+
+def rows_of(model: LoadedModel, tokens: int, rows: int) -> list[Prefill]:
+    """Prefilled rows of up to ``tokens`` tokens, the longest first."""
+    found = []
+    for row in range(rows):
+        length = tokens - row * (tokens // 8) // max(1, rows)
+        logits = torch.randn(model.info.vocabulary, device=model.device)
+        actions = np.zeros((model.info.layers, length), dtype=np.uint8)
+        found.append(
+            Prefill(drawn_cache(model, length), logits, actions, 0, True, Plan((), "dense", "drawn"))
+        )
+    return found
+
+
+@torch.inference_mode()
+def bench_decode(
+    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None
+) -> dict[str, Any]:
+    """Measure; see the module's docstring.
+
+    Args:
+        shape: ``smollm2-135m``, ``llama-8b`` (random weights), or a model's name or folder.
+        tokens: of the longest row's prompt.
+        anchors: plays no part.
+        repeats: timed repetitions of each side.
+    """
+    check(tokens, anchors, repeats)
+    model = random_model(shape, device) if shape in SHAPES else load_model(shape, device=device)
+    engine, decoding = Endless(model), Decoding(STEPS)
+    rows = rows_of(model, tokens, ROWS)
+
+    def act(count: int) -> Callable[[], object]:
+        return lambda: engine.decode(rows[:count], decoding)
+
+    times = timed({str(count): act(count) for count in (*FEWER, ROWS)}, repeats, model.device)
+    ms, gb_s = medians(times), copy_gb_s(model.device, repeats)
+    weight_bytes = sum(p.numel() * p.element_size() for p in model.module.parameters())
+    each = model.info.kv_bytes_per_token
+
+    def least(count: int) -> float:
+        held = sum(row.cache.length + STEPS / 2 for row in rows[:count]) * each
+        return least_ms(STEPS * (weight_bytes + held), gb_s)
+
+    alone, batch = ms["1"], ms[str(ROWS)]
+    bound = {"one_row": least(1), "batch": least(ROWS)}
+    # One after the other they would take so many times one row's time.
+    throughput = {name: round(value * ROWS, 2) for name, value in times.ratios("1", str(ROWS)).items()}
+    return {
+        "bench": "decode",
+        "shape": shape,
+        "tokens": tokens,
+        "rows": ROWS,
+        "steps": STEPS,
+        "repeats": repeats,
+        "one_row_ms": alone,
+        "batch_ms": batch,
+        "ratio": throughput["ratio"],
+        **throughput,
+        "one_row_tokens_per_s": round(1e3 * STEPS / alone, 1),
+        "batch_tokens_per_s": round(1e3 * STEPS * ROWS / batch, 1),
+        "copy_gb_s": gb_s,
+        "copy_ms": bound,
+        "roofline_percent": {
+            "one_row": round(100 * bound["one_row"] / alone, 1),
+            "batch": round(100 * bound["batch"] / batch, 1),
+        },
+        "slopes": [slope("rows", [*FEWER, ROWS], list(ms.values()))],
+        "spread": spreads(times),
+        **conditions(model.device, model.dtype),
+    }

@@ -1,0 +1,141 @@
+"""``kvlab bench memory``: bytes that a cache, a batch and a pool should take, beside those that they take.
+
+Predicted from shapes alone: keys and values of every token in all layers, and for a pool the offsets of each
+anchor's own tokens and of the prefix segment behind it, with the embeddings that texts are compared by.
+Measured by torch's own account of the device, for what is still held when the work is done, so that a hidden
+copy or room taken in advance shows.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from backend.bench.common import (
+    SHAPES,
+    check,
+    conditions,
+    copy_gb_s,
+    drawn,
+    drawn_cache,
+    least_ms,
+    medians,
+    random_model,
+    spreads,
+    synchronise,
+    timed,
+)
+from backend.engine import Engine
+from backend.errors import OptionError
+from backend.kv import KVCache
+from backend.model import LoadedModel, load_model
+from backend.store import ObservationLog
+
+READER = 1
+ROWS = 4
+
+
+def held_bytes(make: Callable[[], object], device: torch.device) -> tuple[int, object]:
+    """Bytes that torch has given out and not taken back while ``make`` ran, and what it made."""
+    gc.collect()
+    synchronise(device)
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        made = make()
+        synchronise(device)
+        gc.collect()
+        return torch.cuda.memory_allocated(device) - before, made
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
+        made = make()
+        gc.collect()
+    return sum(row.self_cpu_memory_usage for row in seen.key_averages()), made
+
+
+def pool(model: LoadedModel, tokens: int, anchors: int) -> ObservationLog:
+    """A full pool of one placeholder: texts of three quarters of the tokens, and a prefix segment behind
+    them."""
+    own, behind = _parts(tokens)
+    room, base = drawn(model, tokens), drawn(model, own)
+    log = ObservationLog("bench", 1 << 62)
+    for _ in range(anchors):
+        ids = tuple(range(own))
+        made = log.add("text", ids, "", base, model.embed(tuple(i % 5 for i in ids)))
+        follower = room.slice(own, tokens), room.slice(0, behind)
+        made.see(READER, {"text": (room.slice(0, own), base), "prefix": follower}, {"text": 0, "prefix": own})
+    log.arenas.trim()
+    return log
+
+
+def _parts(tokens: int) -> tuple[int, int]:
+    own = tokens * 3 // 4
+    return own, tokens - own
+
+
+@torch.inference_mode()
+def bench_memory(
+    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None
+) -> dict[str, Any]:
+    """Measure; see the module's docstring.
+
+    Args:
+        shape: ``smollm2-135m``, ``llama-8b`` (random weights), or a model's name or folder.
+        tokens: of the cache, and of each anchor with the prefix segment behind it.
+        anchors: in the pool.
+        repeats: timed repetitions.
+
+    Raises:
+        OptionError: a size is out of range, or the device keeps no account.
+    """
+    check(tokens, anchors, repeats)
+    model = random_model(shape, device) if shape in SHAPES else load_model(shape, device=device)
+    if model.device.type == "mps":
+        raise OptionError(
+            "The device 'mps' keeps no account of its memory; allowed are cpu and cuda. Choose one of them.",
+            field="bench.device",
+        )
+    engine = Engine(model)
+    ids = [5 + i % 50 for i in range(tokens)]
+    each = model.info.kv_bytes_per_token
+    hidden = model.module.get_input_embeddings().weight.shape[1]
+    own, _ = _parts(tokens)
+    row = drawn_cache(model, tokens)
+    sides: dict[str, tuple[int, Callable[[], object]]] = {
+        "cache": (tokens * each, lambda: engine.prefill(ids)),
+        "batch": (ROWS * 2 * tokens * each, lambda: KVCache.batch([row] * ROWS, tokens)),
+        # The base of one text and of what stands behind it is shared by all anchors here, so it counts once.
+        "pool": (
+            anchors * (tokens * each + own * hidden * 4) + own * each,
+            lambda: pool(model, tokens, anchors),
+        ),
+    }
+    measured: dict[str, int] = {}
+    for name, (_, make) in sides.items():
+        make()  # what is only made once is made here
+        measured[name], made = held_bytes(make, model.device)
+        del made
+    times = timed({name: make for name, (_, make) in sides.items()}, repeats, model.device)
+    ms, gb_s = medians(times), copy_gb_s(model.device, repeats)
+    bound = {name: least_ms(size, gb_s) for name, (size, _) in sides.items()}
+    return {
+        "bench": "memory",
+        "shape": shape,
+        "tokens": tokens,
+        "anchors": anchors,
+        "rows": ROWS,
+        "repeats": repeats,
+        "bytes_per_token": each,
+        "predicted_bytes": {name: size for name, (size, _) in sides.items()},
+        "measured_bytes": measured,
+        "ratio": {name: round(measured[name] / size, 4) for name, (size, _) in sides.items()},
+        "ms": ms,
+        "copy_gb_s": gb_s,
+        "copy_ms": bound,
+        "roofline_percent": {name: round(100 * bound[name] / ms[name], 1) for name in sides},
+        "spread": spreads(times),
+        **conditions(model.device, model.dtype),
+    }

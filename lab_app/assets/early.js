@@ -1,0 +1,42 @@
+/* Which of the early page is shown, before anything else runs. It stands in the document itself. */
+(() => {
+  "use strict";
+  const root = document.body.classList, look = new URLSearchParams(location.search);
+  const kept = (store, key) => { try { return window[store].getItem(key); } catch { return null; } };
+  const wish = look.get("__theme") || kept("localStorage", "kv-theme");
+  root.toggle("dark", wish ? wish === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
+  // another page, a link, or a tab that comes back to its own bench: the first run is not what is asked for
+  const other = /^#./.test(location.hash) && location.hash !== "#pipeline";
+  const bare = other || look.get("lesson") === "1" || kept("sessionStorage", "kv-bench");
+  root.add("kv-early-seen", ...(bare ? ["kv-early-bare"] : []));
+  if (matchMedia("(max-width: 980px)").matches) root.add("kv-bench-closed");
+
+  /* The framework's client watches every plain object of its configuration for changes, at each of the millions of
+     reads with which it looks for the events of its widgets. The events never change; what has a class of its own
+     is read as it is (a quarter of the script time of opening the page). */
+  class Row extends Array {}
+  class Named {}
+  const events = (window.gradio_config && window.gradio_config.dependencies) || [];
+  for (const event of events) {
+    for (const list of [event.targets, event.inputs, event.outputs, ...(event.targets || [])]) {
+      if (Array.isArray(list)) Object.setPrototypeOf(list, Row.prototype);
+    }
+    Object.setPrototypeOf(event, Named.prototype);
+  }
+  if (events.length) Object.setPrototypeOf(events, Row.prototype);
+
+  const there = () => document.querySelector("#kv-run") && document.querySelector("#kv-verdict .kv-verdict") &&
+    document.querySelector("#kv-topbar .kv-topbar") && document.querySelector("#kv-nav .kv-nav");
+  function leave() {
+    if (!root.contains("kv-early-seen")) return;
+    root.remove("kv-early-seen", "kv-early-bare");
+    for (const gone of document.querySelectorAll(".kv-early")) gone.remove();
+    window.dispatchEvent(new Event("resize"));
+  }
+  const look_again = setInterval(() => {
+    if (!there() && root.contains("kv-early-seen")) return;
+    clearInterval(look_again);
+    leave();
+  }, 100);
+  window.kvEarlyLeave = leave;
+})();

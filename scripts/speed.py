@@ -1,0 +1,217 @@
+"""Draws ``docs/speed.md`` from the files of ``benchmarks/results/`` that ``kvlab bench`` wrote.
+
+``python scripts/speed.py`` prints the page; ``--write`` puts it into place. A file is the JSON of one
+command; the page says which.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "speed.md"
+Report = dict[str, Any]
+
+#: The ratios that were asked for, by bench, shape and tokens.
+ASKED = {
+    ("ttft", "embedded", 1500): 6.0,
+    ("ttft", "smollm2-135m", 1500): 12.0,
+    ("ttft", "smollm2-135m", 3500): 20.0,
+}
+ASKED_OF_A_BATCH = 4.0
+
+HEAD = """# How fast reuse is
+
+Drawn by `scripts/speed.py` from the files of `benchmarks/results/`, which `kvlab bench` wrote. Both sides of
+a ratio were measured in the same run, in turn, after a warm-up; times are medians. The machines were not
+idle: compare ratios, not milliseconds. *Processor* is the same ratio in the process's own processor time. The
+*roofline* is the time that the bytes alone would take at the copy bandwidth of the same run, as a share of
+the time taken.
+"""
+
+
+def reports() -> list[Report]:
+    """Every report of a benchmark, with its file's name."""
+    found = []
+    for path in sorted(RESULTS.glob("*.json")):
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(body, dict) and body.get("bench") in SECTIONS:
+            found.append({**body, "file": path.name})
+    return found
+
+
+def command(report: Report) -> str:
+    """What measures it again."""
+    given = f"kvlab bench {report['bench']} --shape {report['shape']}"
+    for name in ("tokens", "anchors"):
+        if name in report:
+            given += f" --{name} {report[name]}"
+    return f"{given} --repeats {report['repeats']}"
+
+
+def where(report: Report) -> str:
+    """Hardware and versions in a few words."""
+    load = f"load {report['load']}, " if report.get("load") is not None else ""
+    return (
+        f"{report['hardware']}, {report['threads']} of {report['cores']} cores, {load}{report['dtype']}, "
+        f"torch {report['versions']['torch']}, transformers {report['versions']['transformers']}"
+    )
+
+
+def table(head: tuple[str, ...], rows: list[tuple[object, ...]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(str(cell) for cell in row) + " |"
+
+
+def asked(wanted: float | None, got: float) -> str:
+    """A target, and whether it is met."""
+    return "-" if wanted is None else f"{wanted:g}: {'met' if got >= wanted else 'missed'}"
+
+
+def ttft(found: list[Report]) -> Iterator[str]:
+    yield "An agent reads what others have read and written; dense is one plain prefill of the whole prompt."
+    yield "Reuse is KVCOMM's whole path: gate, matching, correction, rotation and the first token's forward."
+    yield ""
+    head = (
+        "model",
+        "tokens",
+        "anchors mixed",
+        "dense ms",
+        "reuse ms",
+        "ratio",
+        "processor",
+        "asked",
+        "roofline",
+    )
+    rows: list[tuple[object, ...]] = []
+    for r in found:
+        for name, mixed in (("reuse", r["anchors"]), ("two_heaviest", 2)):
+            if f"{name}_ms" not in r:
+                continue
+            ratio = r["ratio"] if name == "reuse" else r["two_heaviest_ratio"]
+            busy = r.get("processor_ratio" if name == "reuse" else "processor_two_heaviest_ratio", "-")
+            want = ASKED.get(("ttft", r["shape"], r["tokens"])) if name == "reuse" else None
+            share = r.get("roofline_percent", {}).get(name)
+            rows.append(
+                (r["shape"], r["tokens"], mixed, f"{r['dense_ms']:.1f}", f"{r[f'{name}_ms']:.1f}", ratio,
+                 busy, asked(want, ratio), f"{share:.0f}%" if share else "-")
+            )  # fmt: skip
+    yield from table(head, rows)
+
+
+def decode(found: list[Report]) -> Iterator[str]:
+    yield "Rows of different lengths decoded as one batch, beside one row alone: tokens per second."
+    yield ""
+    head = ("model", "tokens", "rows", "one row", "batch", "ratio", "processor", "asked",
+            "roofline of the batch", "ms for each row more")  # fmt: skip
+    yield from table(
+        head,
+        [
+            (r["shape"], r["tokens"], r["rows"], r["one_row_tokens_per_s"], r["batch_tokens_per_s"],
+             r["ratio"], r.get("processor_ratio", "-"), asked(ASKED_OF_A_BATCH, r["ratio"]),
+             f"{r['roofline_percent']['batch']:.0f}%", f"{r['slopes'][0]['ms_each']:.1f}")
+            for r in found
+        ],
+    )  # fmt: skip
+
+
+def memory(found: list[Report]) -> Iterator[str]:
+    yield "Bytes predicted from shapes, beside what torch's own account of the device says is held."
+    yield ""
+    rows: list[tuple[object, ...]] = [
+        (r["shape"], r["tokens"], r["anchors"], name, f"{r['predicted_bytes'][name]:,}",
+         f"{r['measured_bytes'][name]:,}", r["ratio"][name])
+        for r in found
+        for name in r["predicted_bytes"]
+    ]  # fmt: skip
+    yield from table(("model", "tokens", "anchors", "what", "predicted", "measured", "ratio"), rows)
+
+
+def attention(found: list[Report]) -> Iterator[str]:
+    yield "A whole pinned run with something recorded, beside the same run with nothing recorded."
+    yield ""
+    rows: list[tuple[object, ...]] = []
+    for r in found:
+        for name, ratio in r["ratio"].items():
+            limit = f"at most {1 + r['allowed_percent'] / 100:g}" if name == "offsets" else None
+            met = limit and f"{limit}: {'met' if ratio <= 1 + r['allowed_percent'] / 100 else 'missed'}"
+            rows.append((r["shape"], r["preset"], name, f"{r['off_ms']:.0f}", f"{r[f'{name}_ms']:.0f}", ratio,
+                         r["processor_ratio"][name], met or "-"))  # fmt: skip
+    yield from table(("model", "preset", "recorded", "off ms", "on ms", "ratio", "processor", "asked"), rows)
+
+
+def _beside(found: list[Report], mine: str, other: str) -> Iterator[str]:
+    rows: list[tuple[object, ...]] = [
+        (r["shape"], r["tokens"], r["anchors"], r["kernel"], r[f"{other}_ms"], r[f"{mine}_ms"], r["ratio"],
+         f"{r['roofline_percent']:.0f}%")
+        for r in found
+    ]  # fmt: skip
+    head = ("model", "tokens", "anchors", "kernel", f"{other} ms".replace("_", " "),
+            f"{mine} ms".replace("_", " "), "ratio", "roofline")  # fmt: skip
+    yield from table(head, rows)
+
+
+def match(found: list[Report]) -> Iterator[str]:
+    yield "The weights of a text's tokens over a full pool, in one pass and anchor by anchor."
+    yield ""
+    yield from _beside(found, "match", "one_by_one")
+
+
+def assemble(found: list[Report]) -> Iterator[str]:
+    yield "A corrected span into the cache, in one pass and layer by layer."
+    yield ""
+    yield from _beside(found, "one_pass", "layer_by_layer")
+
+
+SECTIONS: dict[str, tuple[str, Callable[[list[Report]], Iterator[str]]]] = {
+    "ttft": ("Time to first token", ttft),
+    "decode": ("Decoding in a batch", decode),
+    "memory": ("Memory", memory),
+    "attention": ("What recording costs", attention),
+    "match": ("Matching", match),
+    "assemble": ("Assembly", assemble),
+}
+
+
+def slopes(found: list[Report]) -> Iterator[str]:
+    """How the cost grows, where a report fitted a line."""
+    rows: list[tuple[object, ...]] = [
+        (r["bench"], r["shape"], line["over"], ", ".join(map(str, line["sizes"])), line["ms_each"],
+         line["ms_at_0"], line["r2"])
+        for r in found
+        for line in r.get("slopes", ())
+    ]  # fmt: skip
+    if rows:
+        yield from ("", "## How the cost grows", "")
+        yield "A line fitted to the medians: milliseconds for each thing more."
+        yield ""
+        yield from table(("bench", "model", "over", "sizes", "ms each", "ms at none", "R²"), rows)
+
+
+def page() -> str:
+    """The whole page."""
+    lines, every = [HEAD], reports()
+    for kind, (title, draw) in SECTIONS.items():
+        mine = [r for r in every if r["bench"] == kind]
+        if mine:
+            lines += [f"## {title}", "", *draw(mine), ""]
+    lines = lines[:-1] if lines[-1] == "" else lines
+    lines += [*slopes(every), "", "## To measure it again", ""]
+    lines += [
+        f"- `{command(r)}` ({where(r)}): [{r['file']}](../benchmarks/results/{r['file']})" for r in every
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PAGE.write_text(page(), encoding="utf-8")
+    else:
+        print(page(), end="")
