@@ -284,7 +284,8 @@ def wilson(successes: int, total: int, z: float = 1.96) -> tuple[float, float]:
     centre = p + z * z / (2 * total)
     half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
     scale = 1 + z * z / total
-    return ((centre - half) / scale, (centre + half) / scale)
+    # rounding may leave an end just outside
+    return (max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,22 @@ TASKS = {
     "program": "(f) small Python functions",
     "prefix": "(g) messages that depend on the prefix",
 }
+INTRODUCTION = {
+    "model": (
+        "# The embedded model",
+        "",
+        "A very small Llama that ships with KV Reuse Lab, so that the lab works offline and every scenario's",
+        "answer is known. It speaks the wordings of the lab's presets and nothing else. A smaller one with",
+        "the same tokenizer lies beside it ([embedded-small](../model-small/README.md)).",
+    ),
+    "model-small": (
+        "# The smaller embedded model",
+        "",
+        "A sibling of [the embedded model](../model/README.md) with a third of its parameters and the same",
+        "tokenizer (`embedded-small`), for studies across sizes: judges of another size than the agents, and",
+        "which tokens two models would keep.",
+    ),
+}
 WORDINGS = ("stock", "any", "unseen")
 ASKED = {
     "solver": 90,
@@ -112,10 +128,7 @@ def card(folder: Path = EMBEDDED) -> str:
         "---",
         "",
         "<!-- Made by scripts/model_card.py from recipe.json and evaluation.json; do not edit by hand. -->",
-        "# The embedded model",
-        "",
-        "A very small Llama that ships with KV Reuse Lab, so that the lab works offline and every scenario's",
-        "answer is known. It speaks the wordings of the lab's presets and nothing else.",
+        *INTRODUCTION[folder.name],
         "",
         "| | |",
         "|---|---|",

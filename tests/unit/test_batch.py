@@ -304,6 +304,7 @@ def test_wilson_by_hand() -> None:
     assert wilson(50, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)
     low, high = wilson(0, 20)
     assert low == pytest.approx(0, abs=1e-12)
+    assert all(wilson(0, total)[0] >= 0 and wilson(total, total)[1] <= 1 for total in range(1, 300))
     assert high == pytest.approx(0.1611, abs=1e-4)
 
 

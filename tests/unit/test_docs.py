@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from backend.model import EMBEDDED, load_model
+import pytest
+
+from backend.model import EMBEDDED, SHIPPED, load_model
 from lab_app.cli import methods_markdown
 
 ROOT = Path(__file__).parents[2]
@@ -28,14 +30,25 @@ def test_the_methods_page_is_what_the_registry_says() -> None:
     assert page == methods_markdown(), "renew it: kvlab methods --markdown > docs/methods.md"
 
 
-def test_the_models_card_says_what_was_measured_with_these_weights() -> None:
-    found = json.loads((EMBEDDED / "evaluation.json").read_text(encoding="utf-8"))
-    model = load_model("embedded", device="cpu", dtype="fp32")
+@pytest.mark.parametrize(("name", "least"), [("embedded", 100), ("embedded-small", 50)])
+def test_the_models_card_says_what_was_measured_with_these_weights(name: str, least: int) -> None:
+    folder = SHIPPED[name]
+    found = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    model = load_model(name, device="cpu", dtype="fp32")
     assert found["weights"] == model.info.weights_hash, "evaluate again: kvlab evaluate-embedded"
-    assert found["count"] >= 100
-    card = (EMBEDDED / "README.md").read_text(encoding="utf-8")
-    assert card == script("model_card").card(), "renew it: python scripts/model_card.py"
+    assert found["count"] >= least
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert card == script("model_card").card(folder), "renew it: python scripts/model_card.py"
     assert f"`{found['weights']}`" in card
+
+
+def test_the_smaller_model_has_the_embedded_ones_tokenizer_and_a_third_of_its_parameters() -> None:
+    main, small = (load_model(name, device="cpu", dtype="fp32") for name in ("embedded", "embedded-small"))
+    assert (EMBEDDED / "tokenizer.json").read_bytes() == (
+        SHIPPED["embedded-small"] / "tokenizer.json"
+    ).read_bytes()
+    assert 0.25 < small.info.parameters / main.info.parameters < 0.4
+    assert small.info.certificate.relocatable
 
 
 def test_the_model_is_small_enough_to_ship() -> None:
