@@ -50,7 +50,7 @@ class Tools:
             ) from None
         self.lab, self.callers = lab, callers
         self.server: Any = Server(text.TITLE, version=__version__, instructions=text.MCP_INSTRUCTIONS)
-        self.server.list_tools()(self.tools)
+        self.server.list_tools()(self.tools)  # type: ignore[no-untyped-call]
         # Parameters are checked by the call itself, whose messages say what to do.
         self.server.call_tool(validate_input=False)(self.call)
         self.manager = StreamableHTTPSessionManager(self.server, stateless=True)
