@@ -30,7 +30,7 @@ def break_even_view(record: RunRecord) -> FigureView:
     title = "From what length does reuse pay?"
     columns = ("method", "agent", "prompt (tokens)", "TTFT (ms)", "reused")
     if not record.outcomes:
-        return empty_view("break-even", title, "This record has no times.", columns)
+        return empty_view("break_even", title, "This record has no times.", columns)
     looks, dense, pipeline = words.styles(record), words.dense_label(record), record.request.pipeline
     drawing = figure(
         340,
@@ -86,7 +86,7 @@ def break_even_view(record: RunRecord) -> FigureView:
         "meets dense’s, reading afresh is faster. One run, few agents: look at the order of size, and "
         "measure with kvlab break-even."
     )
-    return FigureView("break-even", title, how, finding, drawing, columns, tuple(rows))
+    return FigureView("break_even", title, how, finding, drawing, columns, tuple(rows))
 
 
 def _tokens(outcome: Outcome) -> int:

@@ -803,7 +803,8 @@ def test_the_curriculum_by_hand() -> None:
     assert {tokens: pytest.approx(curriculum(tokens)[1]) for tokens in levels} == levels
     assert [row[0] for row in CURRICULUM] == sorted({row[0] for row in CURRICULUM})
     taught = {name.partition(" ")[0] for name in curriculum(10**9)[0]}
-    assert taught == set(TASKS), "in the end all tasks are trained"
+    # selecting at a glance was not learned (FINDINGS.md)
+    assert taught == {*TASKS} - {"glance"}, "in the end all other tasks are trained"
 
 
 @pytest.mark.parametrize("tokens", [0, 800_000, 10**7])
