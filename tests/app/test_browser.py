@@ -142,7 +142,7 @@ def test_a_press_before_the_visit_has_begun_is_kept(browser: Browser, address: s
 def test_a_page_is_seen_and_pressed_before_the_framework_is_there(browser: Browser, address: str) -> None:
     context = browser.new_context()
     page, asked = context.new_page(), list[Route]()
-    page.route("**/assets/*.js", asked.append)
+    page.route("**/assets/*.js", lambda route: asked.append(route))
     page.goto(address, wait_until="commit")
     early = page.locator(".kv-early")
     expect(early.locator(".kv-verdict-head")).to_be_visible(timeout=PATIENCE)
@@ -150,9 +150,9 @@ def test_a_page_is_seen_and_pressed_before_the_framework_is_there(browser: Brows
     assert early.locator(".kv-early-top").evaluate("e => getComputedStyle(e).position") == "sticky", "styled"
     early.locator(".kv-early-run").click()
     assert page.locator("#kv-run").count() == 0
-    page.unroute("**/assets/*.js")
     for route in asked:
         route.continue_()
+    page.unroute("**/assets/*.js")
     expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
     expect(early).to_have_count(0)
     expect(page.locator("#kv-run")).to_be_visible(timeout=2 * PATIENCE)
