@@ -18,7 +18,7 @@ from backend.presets import Example
 from backend.prompts import QUESTION
 from backend.records import Mode, Outcome, RunRecord, RunRequest
 from lab_app import html, text
-from lab_app.board import OPTIONS, Board, Given, PageSpec, Update, cancelled, running
+from lab_app.board import OPTIONS, Board, Given, PageSpec, Update, beside, cancelled, running
 from lab_app.cards import chosen_methods, method_chips, usable_methods
 from lab_app.figure_view import figure_view, payload
 from lab_app.form import MOST_COLUMNS, Problem, Problems, read_number
@@ -93,14 +93,7 @@ def read(visit: Visit, given: Given) -> RunRequest:
 
 def told(error: LabError | None) -> Update:
     """Messages beside their places."""
-    slots: dict[str, str] = {}
-    if isinstance(error, Problems):
-        for problem in error.found:
-            slots[problem.field] = slots.get(problem.field, "") + html.error(problem.message)
-    elif error is not None:
-        place = "question" if "question" in (error.field or "") else "run"
-        slots[place] = html.error(str(error))
-    return {"errors": slots}
+    return beside(error, lambda field: "question" if "question" in (field or "") else "run")
 
 
 # -- the bench

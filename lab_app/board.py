@@ -21,6 +21,7 @@ import gradio as gr
 from backend.errors import LabError, RunCancelled
 from lab_app import html, text
 from lab_app.controls import error_slot
+from lab_app.form import Problem, Problems
 from lab_app.line import waiting
 from lab_app.sessions import Lab, Visit
 from lab_app.wiring import LATEST, QUIET, Wiring
@@ -264,6 +265,17 @@ def running(
         cancel.set()
         visit.cancel = None
     yield {"run.visible": True, "cancel.visible": False}
+
+
+def beside(error: LabError | None, slot_of: Callable[[str | None], str]) -> Update:
+    """Messages beside their places; ``slot_of`` gives that of a field of the engine's request."""
+    found = error.found if isinstance(error, Problems) else () if error is None else (
+        Problem(slot_of(error.field), str(error)),
+    )  # fmt: skip
+    slots: dict[str, str] = {}
+    for problem in found:
+        slots[problem.field] = slots.get(problem.field, "") + html.error(problem.message)
+    return {"errors": slots}
 
 
 def cancelled(visit: Visit, given: Given) -> Update:

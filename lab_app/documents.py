@@ -15,7 +15,7 @@ from backend.presets import Example, load_preset, preset_requests
 from backend.prompts import QUESTION, Agent, Pipeline
 from backend.records import Decoding, RunRecord, RunRequest
 from lab_app import documents_ratio, html, text
-from lab_app.board import OPTIONS, Act, Board, Given, PageSpec, Update, cancelled, running
+from lab_app.board import OPTIONS, Act, Board, Given, PageSpec, Update, beside, cancelled, running
 from lab_app.cards import Cards, chosen_methods, method_chips, usable_methods
 from lab_app.findings import repair, where
 from lab_app.form import MOST_COLUMNS, Problem, Problems
@@ -120,13 +120,7 @@ def slot_of(field: str | None) -> str:
 
 def told(error: LabError | None) -> Update:
     """Messages beside their places."""
-    found = error.found if isinstance(error, Problems) else () if error is None else (
-        Problem(slot_of(error.field), str(error)),
-    )  # fmt: skip
-    slots: dict[str, str] = {}
-    for problem in found:
-        slots[problem.field] = slots.get(problem.field, "") + html.error(problem.message)
-    return {"errors": slots}
+    return beside(error, slot_of)
 
 
 # -- the bench

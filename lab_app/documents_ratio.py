@@ -14,7 +14,7 @@ from backend.measured import BlendRequest, BlendStudy
 from backend.presets import load_preset, preset_requests
 from backend.records import RunRequest
 from lab_app import html, text
-from lab_app.board import Board, Given, Update, running
+from lab_app.board import Board, Given, Update, beside, running
 from lab_app.figure_view import figure_view, payload
 from lab_app.form import Problem, Problems, read_number
 from lab_app.live import REDRAW_SECONDS
@@ -80,13 +80,7 @@ def run(lab: Lab, visit: Visit, request: BlendRequest) -> Iterator[Update]:
 
 def told(error: LabError | None) -> Update:
     """Messages beside their places."""
-    found = error.found if isinstance(error, Problems) else () if error is None else (
-        Problem("ratio", str(error)),
-    )  # fmt: skip
-    slots: dict[str, str] = {}
-    for problem in found:
-        slots[problem.field] = slots.get(problem.field, "") + html.error(problem.message)
-    return {"errors": slots}
+    return beside(error, lambda field: "ratio")
 
 
 def finished(study: BlendStudy, token: str, spent_ms: float) -> str:

@@ -26,7 +26,7 @@ from backend.presets import load_preset, preset_requests
 from backend.prompts import QUESTION
 from backend.records import Decoding, RunRecord
 from lab_app import html, judge_set, text
-from lab_app.board import OPTIONS, Act, Board, Given, PageSpec, Update, cancelled, running
+from lab_app.board import OPTIONS, Act, Board, Given, PageSpec, Update, beside, cancelled, running
 from lab_app.cards import Cards, method_chips, usable_methods
 from lab_app.figure_view import figure_view, payload
 from lab_app.form import Problem
@@ -40,7 +40,6 @@ from lab_app.judge_form import (
     number,
     read_regime,
     read_settings,
-    told,
 )
 from lab_app.page import RAW, section
 from lab_app.results import results
@@ -181,11 +180,11 @@ def refresh(visit: Visit, given: Given) -> Update:
     try:
         request = read(visit, given)
         verdicts = len(request.orders) * max(1, len(request.methods))
-        update |= told(None, slot_of) | {
+        update |= beside(None, slot_of) | {
             "cost": f'<p class="kv-cost"><b>{plural(verdicts, "verdict")}</b></p>'
         }
     except LabError as error:
-        update |= told(error, slot_of) | {"cost": ""}
+        update |= beside(error, slot_of) | {"cost": ""}
     said = text.JUDGE_SOURCE_HELP[source]
     if source != "typed":
         texts = CARDS.read(given, mine.count)
@@ -219,7 +218,7 @@ def write(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
             regime, (JudgeProblem(1, question, (), regime, expected),), 1, candidates=mine.count,
             sampling=Decoding(WRITTEN, temperature, 1.0, mine.writes),
         )  # fmt: skip
-        yield told(None, slot_of)
+        yield beside(None, slot_of)
         for event in visit.engine.write_candidates(request, cancel=cancel):
             if isinstance(event, JudgeProblem):
                 mine.written = event
@@ -227,7 +226,7 @@ def write(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
             else:
                 yield {"status": html.status(event.text, "running", event.done, event.total)}
 
-    yield from running(lab, visit, work, lambda error: told(error, slot_of))
+    yield from running(lab, visit, work, lambda error: beside(error, slot_of))
 
 
 def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
@@ -235,7 +234,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request, mine = read(visit, given), desk(visit)
-        yield told(None, slot_of)
+        yield beside(None, slot_of)
         records: dict[str, RunRecord] = {}
         for event in visit.engine.judge_problems(request, cancel=cancel):
             if isinstance(event, Progress):
@@ -249,7 +248,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
                 mine.token = visit.keep_judged(event)
                 yield shown(visit)
 
-    yield from running(lab, visit, work, lambda error: told(error, slot_of))
+    yield from running(lab, visit, work, lambda error: beside(error, slot_of))
 
 
 def shown(visit: Visit) -> Update:

@@ -11,8 +11,8 @@ from backend.errors import LabError
 from backend.judged import CRITERIA, PROTOCOLS, REGIMES, Order, Regime, read_orders
 from backend.prompts import check_text
 from backend.records import MethodChoice
-from lab_app import html, text
-from lab_app.board import OPTIONS, Board, Given, Update
+from lab_app import text
+from lab_app.board import OPTIONS, Board, Given
 from lab_app.cards import chosen_methods
 from lab_app.form import Problem, Problems, read_number
 
@@ -111,14 +111,3 @@ def number(board: Board, name: str, value: float, table: Limits = text.JUDGE_NUM
 def read_regime(wish: Any, usual: Regime = "typed") -> Regime:
     """Where candidates come from; ``usual`` for anything that is no such place."""
     return next((regime for regime in REGIMES if regime == wish), usual)
-
-
-def told(error: LabError | None, slot_of: Callable[[str | None], str]) -> Update:
-    """Messages beside their places; ``slot_of`` gives that of a field of the engine's request."""
-    found = error.found if isinstance(error, Problems) else () if error is None else (
-        Problem(slot_of(error.field), str(error)),
-    )  # fmt: skip
-    slots: dict[str, str] = {}
-    for problem in found:
-        slots[problem.field] = slots.get(problem.field, "") + html.error(problem.message)
-    return {"errors": slots}

@@ -14,7 +14,7 @@ from backend.judge_metrics import counted, table
 from backend.judged import Judged, JudgedProblem, JudgeRequest
 from backend.records import Decoding
 from lab_app import html, judge_gate, text
-from lab_app.board import Board, Given, Update, running
+from lab_app.board import Board, Given, Update, beside, running
 from lab_app.figure_view import figure_view, payload
 from lab_app.judge_form import (
     KEY,
@@ -25,7 +25,6 @@ from lab_app.judge_form import (
     number,
     read_regime,
     read_settings,
-    told,
 )
 from lab_app.live import REDRAW_SECONDS
 from lab_app.sessions import Lab, Visit
@@ -61,7 +60,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request = read(given)
-        yield told(None, slot_of) | {"status": ""}
+        yield beside(None, slot_of) | {"status": ""}
         rows: list[JudgedProblem] = []
         began = drawn = said = time.monotonic()
         for event in visit.engine.judge_problems(request, cancel=cancel):
@@ -79,7 +78,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
                 yield {"set_status": finished(event, token, spent), "view_set": figures(event)}
                 yield judge_gate.untrained(visit)
 
-    for update in running(lab, visit, work, lambda error: told(error, slot_of)):
+    for update in running(lab, visit, work, lambda error: beside(error, slot_of)):
         # what is said of a run stands beside this part, not above the single problem's results
         yield {"set_status" if key == "status" and value else key: value for key, value in update.items()}
 
