@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,8 +56,8 @@ class FakeSession:
             record.request, methods=request.methods, mode=request.mode, decoding=request.decoding
         )
         for done, outcome in enumerate(record.outcomes):
-            self._step(cancel)
             yield Progress(f"Agent {outcome.agent}: {outcome.method} is reading", done, len(record.outcomes))
+            self._step(cancel)
             for end in range(8, len(outcome.text) + 8, 8):
                 self._step(cancel)
                 yield TextSoFar(outcome.agent, outcome.method, outcome.text[:end])
@@ -118,3 +119,25 @@ class FakeSession:
             time.sleep(self.pause)
         if cancel is not None and cancel.is_set():
             raise RunCancelled("Stopped.")
+
+
+class StandingSession(FakeSession):
+    """An engine that can be made to stand still, so that no run ends before a test has looked."""
+
+    free = threading.Event()
+    free.set()
+
+    @classmethod
+    @contextmanager
+    def standing(cls) -> Iterator[None]:
+        """Runs stand still inside this block; a cancelled one ends."""
+        cls.free.clear()
+        try:
+            yield
+        finally:
+            cls.free.set()
+
+    def _step(self, cancel: threading.Event | None) -> None:
+        while not self.free.wait(0.02) and not (cancel is not None and cancel.is_set()):
+            pass
+        super()._step(cancel)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from axe_core_python.sync_playwright import Axe
 from fake_record import make_record
-from fake_session import FakeModel, FakeSession
+from fake_session import FakeModel, StandingSession
 from playwright.sync_api import Page, expect, sync_playwright
 
 from lab_app.app import launch
@@ -27,8 +27,9 @@ def page(chromium_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("lab")
     first = make_record(layers=4).save(folder / "first.kvrun")
     blocks, address = launch(
-        FakeModel, "127.0.0.1", 0, block=False, first_run=first, engine=lambda model: FakeSession(model, 0.02)
-    )
+        FakeModel, "127.0.0.1", 0, block=False, first_run=first,
+        engine=lambda model: StandingSession(model, 0.02),
+    )  # fmt: skip
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium_path, args=FLAGS)
         found = browser.new_page(viewport={"width": 1280, "height": 800})
@@ -89,7 +90,8 @@ def test_breaking_and_repairing_by_keyboard(page: Page) -> None:
     page.keyboard.press("Space")
     expect(page.locator("#kv-option-kvcomm-prefix_offset input")).not_to_be_checked()
     by_tab(page, "#kv-run")
-    page.keyboard.press("Enter")
-    expect(page.locator("#kv-cancel")).to_be_visible()
+    with StandingSession.standing():
+        page.keyboard.press("Enter")
+        expect(page.locator("#kv-cancel")).to_be_visible()
     expect(page.locator("#kv-run")).to_be_visible()
     expect(page.locator("#kv-status")).not_to_contain_text("This is a saved run")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_record import make_record
-from fake_session import FakeModel, FakeSession
+from fake_session import FakeModel, StandingSession
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from backend.gallery import GalleryEntry, save_gallery
@@ -35,17 +34,6 @@ def browser(chromium_path: str) -> Iterator[Browser]:
         found.close()
 
 
-class Held(FakeSession):
-    """An engine that stands still while ``free`` is not set."""
-
-    free = threading.Event()
-    free.set()
-
-    def _step(self, cancel: threading.Event | None) -> None:
-        self.free.wait(PATIENCE / 1000)
-        super()._step(cancel)
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A page on a made-up engine that takes its time, with a first run on it."""
@@ -61,7 +49,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     save_gallery(FakeModel.info.weights_hash, tuple(rows), folder / "gallery.json")
     blocks, found = launch(
         FakeModel, "127.0.0.1", 0, block=False, first_run=first, gallery=folder / "gallery.json",
-        engine=lambda model: Held(model, 0.02),
+        engine=lambda model: StandingSession(model, 0.02),
     )  # fmt: skip
     yield found
     blocks.close(verbose=False)
@@ -98,8 +86,9 @@ class Watched:
 
     def run(self) -> None:
         """Press Run and wait for the end."""
-        self.page.click("#kv-run")
-        expect(self.page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
+        with StandingSession.standing():
+            self.page.click("#kv-run")
+            expect(self.page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
         expect(self.page.locator("#kv-run")).to_be_visible(timeout=2 * PATIENCE)
 
 
@@ -128,9 +117,10 @@ def test_run_toggle_a_step_and_compare(lab: Watched) -> None:
     page.locator("#kv-option-kvcomm-prefix_offset input").uncheck()
     expect(page.locator("#kv-status")).to_contain_text("edited since", timeout=PATIENCE)
     page.locator("#kv-ablate-kvcomm input").check()
-    page.locator("#kv-status button").click()
-    expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
-    expect(page.locator("#kv-comparison .kv-progress")).to_have_count(1, timeout=PATIENCE)
+    with StandingSession.standing():
+        page.locator("#kv-status button").click()
+        expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("#kv-comparison .kv-progress")).to_have_count(1, timeout=PATIENCE)
     expect(page.locator("#kv-run")).to_be_visible(timeout=PATIENCE)
     expect(page.locator("#kv-comparison .kv-method-head")).to_have_count(5)
     expect(page.locator("#kv-status")).not_to_contain_text("edited since")
@@ -143,10 +133,11 @@ def test_a_press_before_the_visit_has_begun_is_kept(browser: Browser, address: s
     page.goto(address)
     page.click("#kv-run")
     assert page.locator("body[data-kv-visit]").count() == 0
-    for route in asked:
-        route.continue_()
-    page.unroute("**/queue/join*")
-    expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
+    with StandingSession.standing():
+        for route in asked:
+            route.continue_()
+        page.unroute("**/queue/join*")
+        expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
     expect(page.locator("#kv-run")).to_be_visible(timeout=2 * PATIENCE)
     context.close()
 
@@ -162,11 +153,12 @@ def test_a_page_is_seen_and_pressed_before_the_framework_is_there(browser: Brows
     assert early.locator(".kv-early-top").evaluate("e => getComputedStyle(e).position") == "sticky", "styled"
     early.locator(".kv-early-run").click()
     assert page.locator("#kv-run").count() == 0
-    for route in asked:
-        route.continue_()
-    page.unroute("**/assets/*.js")
-    expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
-    expect(early).to_have_count(0)
+    with StandingSession.standing():
+        for route in asked:
+            route.continue_()
+        page.unroute("**/assets/*.js")
+        expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
+        expect(early).to_have_count(0)
     expect(page.locator("#kv-run")).to_be_visible(timeout=2 * PATIENCE)
     context.close()
 
@@ -321,10 +313,11 @@ def test_a_measurement_and_its_file(lab: Watched, tmp_path: Path) -> None:
 
 def test_cancel_stops_a_run(lab: Watched) -> None:
     page = lab.page
-    page.click("#kv-run")
-    expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
-    page.click("#kv-cancel")
-    expect(page.locator("#kv-status")).to_contain_text("Stopped", timeout=PATIENCE)
+    with StandingSession.standing():
+        page.click("#kv-run")
+        expect(page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
+        page.click("#kv-cancel")
+        expect(page.locator("#kv-status")).to_contain_text("Stopped", timeout=PATIENCE)
     expect(page.locator("#kv-run")).to_be_visible()
     expect(page.locator("#kv-comparison .kv-cell").first).to_be_visible()
 
@@ -332,14 +325,11 @@ def test_cancel_stops_a_run(lab: Watched) -> None:
 def test_two_visitors_wait_for_one_model(lab: Watched, browser: Browser, address: str) -> None:
     other = browser.new_context().new_page()
     second = Watched(other, address)
-    Held.free.clear()
-    try:
+    with StandingSession.standing():
         lab.page.click("#kv-run")
         expect(lab.page.locator("#kv-cancel")).to_be_visible(timeout=PATIENCE)
         other.click("#kv-run")
         expect(other.locator("#kv-status")).to_contain_text("1 run before you", timeout=PATIENCE)
-    finally:
-        Held.free.set()
     expect(other.locator("#kv-run")).to_be_visible(timeout=2 * PATIENCE)
     assert second.complaints == []
     other.context.close()
@@ -388,7 +378,9 @@ def test_preset_on_the_embedded_model(browser: Browser) -> None:
     blocks, address = serve(port=0, block=False)
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     watched = Watched(context.new_page(), address)
-    watched.run()
+    watched.page.click("#kv-run")
+    expect(watched.page.locator("#kv-status")).not_to_contain_text("saved run", timeout=PATIENCE)
+    expect(watched.page.locator("#kv-run")).to_be_visible(timeout=2 * PATIENCE)
     expect(watched.page.locator("#kv-comparison .kv-method-head")).to_have_count(3)
     expect(watched.page.locator("#kv-comparison")).to_contain_text("TTFT")
     context.close()
