@@ -13,6 +13,7 @@ from viz.words import number, plot_text
 
 NEAR = 12  # of the axis: marks nearer than one part of so many have labels that meet
 
+
 def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     """How far each method's next-token predictions are from dense's, along dense's own answer."""
     title = "Where along the answer do predictions drift from dense’s?"

@@ -153,8 +153,8 @@ STEP_NAMES = {
 
 
 def shown_name(label: str, kind: str) -> str:
-    """What a page calls a method: a registry name or an ablation's label (``kvcomm without rotate``) in words,
-    a label of one's own as it is."""
+    """What a page calls a method: a registry name, or an ablation's label (``kvcomm without rotate``), in
+    words; any other label as it is."""
     if label == kind:
         return METHOD_NAMES.get(kind, label)
     for link in ("without", "only"):
