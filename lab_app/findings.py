@@ -10,6 +10,7 @@ from backend.records import Outcome, RunRecord
 from viz import words
 from viz.facts import final_agent
 from viz.glossary import term
+from viz.theme import STEP_NAMES
 from viz.verdict import compare
 from viz.words import escape, number
 
@@ -190,7 +191,8 @@ def _steps(found: list[Standing]) -> str:
         return ""
     without = [s for s in found if s.label.startswith(f"{whole.label} without ")]
     worst = max(without, key=_distance)
-    step = words.escape(worst.label.removeprefix(whole.label + " without "))
+    step = worst.label.removeprefix(whole.label + " without ")
+    step = words.escape(STEP_NAMES.get(step, step))
     unit = "nats of KL at the first token" if whole.kl is not None else "mean cache error"
     return (
         f"All steps together leave {number(_distance(whole), 2)} {unit}. The step that matters most is "

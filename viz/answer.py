@@ -11,6 +11,8 @@ from viz import words
 from viz.figure import FigureView, empty_view, figure
 from viz.words import number, plot_text
 
+NEAR = 12  # of the axis: marks nearer than one part of so many have labels that meet
+
 
 def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     """How far each method's next-token predictions are from dense's, along dense's own answer."""
@@ -36,6 +38,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     drawing = figure(320, margin={"t": 40})
     rows: list[tuple[Any, ...]] = []
     peak: tuple[float, int, str] = (0.0, 0, found[0][0].method)
+    ringed: list[int] = []
     for outcome, fidelity in found:
         assert fidelity is not None
         look = looks[outcome.method]
@@ -55,6 +58,9 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
         )
         first = fidelity.first_divergence
         if first is not None and first < len(values):
+            # a label beside another one stands a line above it
+            lines = sum(abs(first - other) <= len(values) / NEAR for other in ringed)
+            ringed.append(first)
             drawing.add_scatter(
                 x=[first],
                 y=[max(float(values[first]), least)],
@@ -66,6 +72,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
                         f"{words.token_name(fidelity.dense_token)} → "
                         f"{words.token_name(fidelity.method_token)}"
                     )
+                    + "<br> " * lines
                 ],
                 textposition="top center",
                 textfont={"size": 11},

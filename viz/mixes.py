@@ -142,7 +142,13 @@ def _frame(mix: Mix, panels: int) -> tuple[go.Figure, list[str], NDArray[np.int6
     drawing = figure(150 + 20 * len(labels), margin={"t": 34, "r": 8})
     if panels > 1:
         two_panels(drawing)
-    axis = {"autorange": "reversed", "showgrid": False, "ticks": "", "title": {"text": "anchor"}}
+    axis = {
+        "type": "category",
+        "autorange": "reversed",
+        "showgrid": False,
+        "ticks": "",
+        "title": {"text": "anchor"},
+    }
     drawing.update_layout(yaxis=axis, yaxis2=axis | {"title": {"text": ""}} if panels > 1 else {})
     return drawing, labels, kept
 

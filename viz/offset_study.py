@@ -13,7 +13,7 @@ from backend.measured import APPROXIMATIONS, KINDS, PARTS, OffsetStudy
 from viz.figure import FigureView, empty_view, figure
 from viz.panels import layer_axes, two_panels
 from viz.theme import MAGNITUDE, METHOD_COLOURS, OUTLINE_COLOUR, SLOT_COLOURS
-from viz.words import agent_name, clip, escape, number, percent, plot_text, token_name, visible
+from viz.words import GAP, agent_name, clip, escape, number, percent, plot_text, token_name, visible
 
 Array = NDArray[np.floating[Any]]
 
@@ -482,7 +482,7 @@ def _ranking(names: tuple[str, ...], mean: Array, real: Array, which: str) -> st
     }
     order = sorted(known, key=lambda name: known[name] if which == "error" else -known[name])
     if which == "error":
-        said = ", ".join(f"{APPROXIMATIONS.get(n, n)} {100 * known[n]:.0f} %" for n in order)
+        said = ", ".join(f"{APPROXIMATIONS.get(n, n)} {100 * known[n]:.0f}{GAP}%" for n in order)
         return f"What is left of the true offset, from best to worst: {said}."
     said = ", ".join(f"{APPROXIMATIONS.get(n, n)} {number(known[n], 2)}" for n in order)
     return f"From best to worst, over all layers but the first: {said}."

@@ -19,7 +19,7 @@ from viz.panels import two_panels
 from viz.pills import pill
 from viz.textdiff import diff_html, plain_html
 from viz.theme import ACTION_COLOURS, METHOD_COLOURS, OUTLINE_COLOUR, SLOT_COLOURS, MethodStyle, method_styles
-from viz.words import agent_name, clip, escape, listing, percent, plot_text, plural
+from viz.words import GAP, agent_name, clip, escape, listing, percent, plot_text, plural
 
 #: What became of a final answer: (words, mark, colour). The first two are dense's answers.
 FATES = (
@@ -109,7 +109,7 @@ def counts(record: Replay) -> Panel:
             "the reference"
             if index == 0
             else f"{tally.same} of {tally.requests} "
-            f'<span class="kv-note">{100 * low:.0f} to {100 * high:.0f} %</span>'
+            f'<span class="kv-note">{100 * low:.0f} to {100 * high:.0f}{GAP}%</span>'
         )
         right = f"{tally.right} of {tally.known}" if tally.known else "not known"
         read = tally.tokens - tally.reused_tokens

@@ -112,7 +112,7 @@ def record_html(record: RunRecord) -> str:
             "Model",
             {
                 "name": model.name,
-                "source": model.source,
+                **({"source": model.source} if model.source else {}),
                 "weights hash": model.weights_hash,
                 "parameters": f"{model.parameters:,}",
                 "shape": f"{model.layers} layers, {model.heads} heads, "

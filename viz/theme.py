@@ -144,6 +144,26 @@ class MethodStyle:
     symbol: str
 
 
+#: Switched alignment steps in words, for the labels of ablations.
+STEP_NAMES = {
+    "rotate": "moving keys",
+    "placeholder_offset": "correcting shared texts",
+    "prefix_offset": "correcting template text",
+}
+
+
+def shown_name(label: str, kind: str) -> str:
+    """What a page calls a method: a registry name, or an ablation's label (``kvcomm without rotate``), in
+    words; any other label as it is."""
+    if label == kind:
+        return METHOD_NAMES.get(kind, label)
+    for link in ("without", "only"):
+        step = label.removeprefix(f"{kind} {link} ")
+        if step != label and step in STEP_NAMES:
+            return f"{METHOD_NAMES.get(kind, kind)} {link} {STEP_NAMES[step]}"
+    return label
+
+
 def method_styles(labels: Sequence[str], names: Mapping[str, str] | None = None) -> dict[str, MethodStyle]:
     """A fixed look for each method label; ``names`` maps a label to its method's registry name.
 
@@ -159,8 +179,8 @@ def method_styles(labels: Sequence[str], names: Mapping[str, str] | None = None)
         free = [i for i in range(wish, len(METHOD_COLOURS)) if i not in taken]
         index = free[0] if free else wish % len(METHOD_COLOURS)
         taken.add(index)
-        shown = METHOD_NAMES.get(kind, label) if label == kind else label
-        out[label] = MethodStyle(label, shown, index, METHOD_COLOURS[index], DASHES[index], SYMBOLS[index])
+        name = shown_name(label, kind)
+        out[label] = MethodStyle(label, name, index, METHOD_COLOURS[index], DASHES[index], SYMBOLS[index])
     return out
 
 

@@ -11,7 +11,7 @@ from backend.measured import OBSERVERS, TokenOverlap
 from viz import words
 from viz.figure import FigureView, figure, pool_columns
 from viz.theme import MAGNITUDE, METHOD_COLOURS, OUTLINE_COLOUR
-from viz.words import number, plot_text, plural
+from viz.words import GAP, number, plot_text, plural
 
 
 def views(record: TokenOverlap) -> tuple[FigureView, ...]:
@@ -70,7 +70,7 @@ def overlap_by_budget(record: TokenOverlap) -> FigureView:
         for i, shown in enumerate(OBSERVERS.values())
     ]
     finding = (
-        f"At {100 * budgets[at]:g} % kept, {record.model.name} and {record.other.name} share "
+        f"At {100 * budgets[at]:g}{GAP}% kept, {record.model.name} and {record.other.name} share "
         f"{words.listing(found)}; two random sets would share {number(float(chance[at]), 2)}."
     )
     how = (

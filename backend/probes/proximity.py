@@ -92,7 +92,11 @@ def proximity(model: LoadedModel, request: ProximityRequest) -> Iterator[Progres
         texts=tuple((model.tokens.decode((int(x),)), model.tokens.decode((int(y),))) for x, y in pairs),
         embedding=embedding,
         bound=bound.numpy().astype(np.float32),
-        correlations={name: spearman(embedding, array) for name, array in arrays.items()},
+        correlations={
+            # an offset is a difference of keys or of values, so it is rounded as they are
+            name: spearman(embedding, array, float(arrays[name.replace("_offset", "")].max()))
+            for name, array in arrays.items()
+        },
         wall_ms=(time.perf_counter() - began) * 1e3,
         **arrays,
     )
@@ -200,14 +204,16 @@ def proposition_bound(hidden: Tensor, keys: Tensor) -> Tensor:
     return torch.stack(out)
 
 
-def spearman(embedding: Floats, distances: Floats) -> Correlation:
+def spearman(embedding: Floats, distances: Floats, scale: float | None = None) -> Correlation:
     """Rank correlation of the embedding distance with each layer's distances, with 95% intervals.
 
-    A layer whose distances are all alike (or zero to rounding) has none.
+    A layer whose distances are all alike to rounding has none. ``scale``: of what they were computed from,
+    which their rounding goes by; the largest of them when absent.
     """
     rho = np.full(len(distances), np.nan)
+    rounding = 1e-4 * max(1e-9, float(np.abs(distances).max()) if scale is None else scale)
     for layer, row in enumerate(distances):
-        if np.ptp(row) > 1e-4 * max(1e-9, float(np.abs(distances).max())):
+        if np.ptp(row) > rounding:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", stats.ConstantInputWarning)
                 rho[layer] = stats.spearmanr(embedding, row).statistic

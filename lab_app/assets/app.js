@@ -196,6 +196,15 @@
     return section;
   }
 
+  /* A legend whose lines change with the width is put where the old margin was; a second pass mends that. */
+  async function fit(plot) {
+    const before = plot.offsetWidth;
+    if (plot.kvWidth === before) return;
+    plot.kvWidth = before;
+    await window.Plotly.Plots.resize(plot);
+    if (plot.querySelector(".legend") && plot.offsetWidth === before) await window.Plotly.redraw(plot);
+  }
+
   function paint(figure, themes) {
     const view = figure.kvView, plot = figure.kvParts["kv-plot"];
     if (!view.figure || !window.Plotly) return;
@@ -253,7 +262,7 @@
     drawn.add(repaint);
     new ResizeObserver(() => [...host.children].forEach((c) => {
       const plot = c.querySelector(".kv-plot");
-      if (plot && plot.kvBound && plot.offsetWidth) window.Plotly.Plots.resize(plot);
+      if (plot && plot.kvBound && plot.offsetWidth) fit(plot);
     })).observe(host);
     watch("value", redraw);
     whenPlotly(redraw);

@@ -197,6 +197,7 @@ def test_many_anchors_share_a_row_and_the_table_has_all(record: RunRecord) -> No
     [trace] = view.figure.data
     assert len(trace.z) == MAX_ROWS + 1
     assert list(trace.y)[-1] == "9 others"
+    assert view.figure.layout.yaxis.type == "category", "a row per anchor; #33 is a name and no number"
     assert np.asarray(trace.z).sum(axis=0) == pytest.approx(1, abs=1e-5)
     assert len({row[2] for row in view.rows}) == count
 

@@ -78,6 +78,13 @@ def test_a_constant_layer_has_no_correlation() -> None:
     assert np.isnan(spearman(x, np.zeros((2, 20), dtype=np.float32)).rho).all()
 
 
+def test_small_distances_count_unless_they_are_rounding() -> None:
+    x = np.arange(20, dtype=np.float32)
+    rows = np.stack([x, 1e-3 * x]).astype(np.float32) * 1e-3
+    assert not np.isnan(spearman(x, rows).rho).any()
+    assert np.isnan(spearman(x, rows, scale=1.0).rho).tolist() == [False, True]
+
+
 # -- pairs
 
 

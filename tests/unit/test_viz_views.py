@@ -350,6 +350,10 @@ def test_theme_has_both_pages_and_fixed_methods():
     labelled = method_styles(["dense", "kvcomm a", "kvcomm b"], {"kvcomm a": "kvcomm", "kvcomm b": "kvcomm"})
     assert [s.name for s in labelled.values()] == ["Dense", "kvcomm a", "kvcomm b"]
     assert len({s.index for s in labelled.values()}) == 3
+    ablated = ["kvcomm without rotate", "kvcomm only prefix_offset", "kvcomm without hope"]
+    assert [s.name for s in method_styles(ablated, dict.fromkeys(ablated, "kvcomm")).values()] == [
+        "KVCOMM without moving keys", "KVCOMM only correcting template text", "kvcomm without hope",
+    ]  # fmt: skip
 
 
 def test_glossary_terms_are_sentences():
