@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import threading
 from pathlib import Path
@@ -394,6 +395,15 @@ def test_visits_do_not_see_each_other(handlers: Handlers) -> None:
     handlers.lab.close(one)
     with pytest.raises(LabError, match="Reload"):
         handlers.lab.visit(one)
+
+
+def test_what_opens_a_visit_or_a_record_cannot_be_guessed(handlers: Handlers) -> None:
+    visits = [handlers.lab.visit(handlers.arrive("math-3")[0]) for _ in range(2)]
+    made = make_record(layers=3)
+    keys = [visit.id for visit in visits] + [visit.keep(made) for visit in visits for _ in range(2)]
+    assert len(set(keys)) == 6
+    assert all(len(base64.urlsafe_b64decode(key)) >= 16 for key in keys)
+    assert handlers.lab.record(made.id) is None, "the number that a person sees finds nothing"
 
 
 def test_old_visits_end() -> None:

@@ -254,6 +254,21 @@ def test_what_cannot_be_found_is_explained(name: str, words: str) -> None:
     assert_clear(refused.value)
 
 
+def test_a_model_that_fails_to_load_tells_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setenv("HF_TOKEN", "abcdefgh12345678")
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise OSError("401 for https://me:pw-of-a-proxy@hub/x with abcdefgh12345678")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refused)
+    for name in ("someone/gated", str(tmp_path)):
+        with pytest.raises(ModelError, match="401 for") as caught:
+            load_model(name, device="cpu")
+        assert "abcdefgh12345678" not in str(caught.value)
+        assert "pw-of-a-proxy" not in str(caught.value)
+
+
 def test_a_file_is_not_a_model() -> None:
     with pytest.raises(ModelError, match=r"has no config\.json"):
         load_model(__file__)

@@ -234,14 +234,26 @@ def test_an_array_that_lies_about_its_size_is_refused(real: RunRecord) -> None:
         RunRecord.from_bytes(archive(**{name.replace(".", "__"): part for name, part in parts.items()}))
 
 
-def test_pickles_are_refused(real: RunRecord) -> None:
+class Touch:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return self.path.touch, ()
+
+
+def test_pickles_are_refused(real: RunRecord, tmp_path: Path) -> None:
     evil = io.BytesIO()
-    np.save(evil, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    np.save(evil, np.array([Touch(tmp_path / "ran")], dtype=object), allow_pickle=True)
     with zipfile.ZipFile(io.BytesIO(real.to_bytes())) as file:
         parts = {name: file.read(name) for name in file.namelist()}
+    assert "a0.npy" in parts
     parts["a0.npy"] = evil.getvalue()
     with pytest.raises(RecordError):
         RunRecord.from_bytes(archive(**{name.replace(".", "__"): part for name, part in parts.items()}))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_missing_file_is_named_without_its_folder(tmp_path: Path) -> None:

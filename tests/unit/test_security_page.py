@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import tiny
 import torch
 
 from backend.errors import ModelError
@@ -62,10 +63,16 @@ def test_models_bring_no_code_and_no_pickles(tmp_path: Path) -> None:
     (evil / "tokenizer_config.json").write_text(json.dumps({"auto_map": remote, "tokenizer_class": "T"}))
     with pytest.raises(ModelError):
         load_model(str(evil))
-    pickled = model_folder(tmp_path / "pickled")
-    torch.save({}, pickled / "pytorch_model.bin")
-    with pytest.raises(ModelError):
-        load_model(str(pickled))
+    # Everything else of this folder is fine, as the same weights in the other format show.
+    pickled = tmp_path / "pickled"
+    whole = tiny.llama()
+    tiny.tokenizer().save_pretrained(pickled)
+    whole.save_pretrained(pickled)
+    assert load_model(str(pickled), device="cpu")
+    (pickled / "model.safetensors").unlink()
+    torch.save(whole.state_dict(), pickled / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="safetensors"):
+        load_model(str(pickled), device="cpu")
     assert not ran.exists(), "code of a model's folder was run"
 
 

@@ -106,7 +106,9 @@ def test_stored_bytes_come_back_under_an_id_that_cannot_be_guessed(tmp_path: Pat
     store = SharedRuns(tmp_path)
     names = {store.put(b"run %d" % i) for i in range(20)}
     assert len(names) == 20
-    assert ID_BYTES * 8 >= 128
+    assert all(len(base64.urlsafe_b64decode(name)) == ID_BYTES >= 16 for name in names)
+    assert len({name[:4] for name in names}) == 20, "not counted up"
+    assert len(set("".join(names))) > 40, "of all letters and digits"
     assert {store.get(name) for name in names} == {b"run %d" % i for i in range(20)}
     assert {SharedRuns(tmp_path).get(name) for name in names} == {b"run %d" % i for i in range(20)}, (
         "reopened"
