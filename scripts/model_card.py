@@ -42,6 +42,7 @@ INTRODUCTION = {
     ),
 }
 WORDINGS = ("stock", "any", "unseen")
+COLUMNS = ("dense", "naive", "masked", "strictly masked")
 ASKED = {
     "solver": 90,
     "worker": 90,
@@ -105,12 +106,12 @@ def detail_table(found: dict[str, Any]) -> list[str]:
 def suitability_table(found: dict[str, Any]) -> list[str]:
     """What position-only reuse costs."""
     lines = [
-        "| task | dense | position-only reuse | candidates hidden from each other |",
-        "|---|---|---|---|",
+        "| task | dense | position-only reuse | candidates' texts hidden | texts and separators hidden |",
+        "|---|---|---|---|---|",
     ]
     for task, rows in found.items():
-        masked = interval(rows["masked"]) if "masked" in rows else ""
-        lines.append(f"| {task} | {interval(rows['dense'])} | {interval(rows['naive'])} | {masked} |")
+        columns = (interval(rows[name]) if name in rows else "" for name in COLUMNS)
+        lines.append(f"| {task} | {' | '.join(columns)} |")
     return lines
 
 
@@ -165,9 +166,9 @@ def card(folder: Path = EMBEDDED) -> str:
         "",
         "## Suitability: what reuse does to it",
         "",
-        "Every placeholder's text is read alone and put behind the prompt with its keys moved; the last",
-        "column reads a judge dense while its candidates' texts cannot attend to each other. The presets'",
-        "wording.",
+        "Every placeholder's text is read alone and put behind the prompt with its keys moved; the last two",
+        "columns read a judge dense while its candidates cannot attend to each other: their texts, or their",
+        "texts and the separators before them. The presets' wording.",
         "",
         *suitability_table(found["suitability"]),
         "",

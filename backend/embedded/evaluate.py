@@ -10,9 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from backend.answers import extract_answer, right
+from backend.answers import Scoring, extract_answer, right
 from backend.batch import wilson
 from backend.embedded.tasks import DRILLS, TASKS, Document, Style, make_document
 from backend.engine import Engine
@@ -26,8 +24,11 @@ from backend.tokens import TokenizedPrompt
 
 EVALUATED = tuple(name for name in TASKS if name not in DRILLS)
 JUDGES = ("judge", "glance")
+METHODS = (MethodChoice("dense"), MethodChoice("naive"))
+APART = (MethodChoice("masked"), MethodChoice("masked", {"scope": "strict"}, "strictly masked"))
 WORDINGS = ("stock", "any", "unseen")
 MAX_ANSWER = 224
+QUESTION = "user_question"
 
 
 def held_out_documents(
@@ -117,91 +118,57 @@ def evaluate(
 
 
 def as_request(document: Document, methods: tuple[MethodChoice, ...]) -> RunRequest:
-    """A document as a pipeline of one agent, every named piece a placeholder of its own."""
-    names = [f"value_{i}" for i, piece in enumerate(document.pieces) if piece.name is not None]
-    parts = [
-        piece.text if piece.name is None else "{" + f"value_{i}" + "}"
-        for i, piece in enumerate(document.pieces[:-1])
-    ]
-    values = {f"value_{i}": piece.text for i, piece in enumerate(document.pieces) if piece.name is not None}
-    selects = document.best is not None
-    agent = Agent(1, "Reader", "", "".join(parts), max_new_tokens=MAX_ANSWER)
-    pipeline = Pipeline(
-        "suitability", "suitability", "", (agent,), tuple(names), "selection" if selects else "text"
+    """A document as a pipeline of one agent, every named piece a placeholder of its own.
+
+    The question keeps its name, by which methods tell it from the texts that stand side by side.
+    """
+    names = {
+        i: piece.name if piece.name == QUESTION else f"value_{i}"
+        for i, piece in enumerate(document.pieces)
+        if piece.name is not None
+    }
+    template = "".join(
+        f"{{{names[i]}}}" if i in names else piece.text for i, piece in enumerate(document.pieces[:-1])
     )
+    values = {name: document.pieces[i].text for i, name in names.items()}
+    selects = document.best is not None
+    agent = Agent(1, "Reader", "", template, max_new_tokens=MAX_ANSWER)
+    declared = tuple(name for name in values if name != QUESTION)
+    scoring: Scoring = "selection" if selects else "text"
+    pipeline = Pipeline("suitability", "suitability", "", (agent,), declared, scoring)
     expected = document.selection if selects else document.answer
     decoding = Decoding(max_new_tokens=MAX_ANSWER)
     return RunRequest(pipeline, values, methods, expected=expected, decoding=decoding, probe_offsets=False)
 
 
-def suitability(model: LoadedModel, count: int = 100, seed: int = 0) -> dict[str, Any]:
+def suitability(
+    model: LoadedModel, count: int = 100, seed: int = 0, tasks: Iterable[str] = EVALUATED
+) -> dict[str, Any]:
     """What position-only reuse does to each task's held-out documents in the presets' wording.
 
     Every placeholder's text is read alone and put behind the prompt with its keys moved (*naive*); the
-    judges are also read dense with the candidates' texts hidden from each other (*masked*).
+    judges are also read dense with the candidates hidden from each other: their texts (*masked*), or their
+    texts and separators (*strictly masked*).
     """
     report: dict[str, Any] = {}
-    methods = (MethodChoice("dense"), MethodChoice("naive"))
-    for task in EVALUATED:
+    for task in tasks:
         good: Counter[str] = Counter()
-        documents = held_out_documents(task, count, "stock", seed)
-        for document in documents:
+        methods = METHODS + (APART if task in JUDGES else ())
+        for document in held_out_documents(task, count, "stock", seed):
             # A session of its own: nothing seen before may make a text's encoding exact.
             for event in LabSession(model).run(as_request(document, methods)):
                 if isinstance(event, RunDone):
                     for outcome in event.record.outcomes:
                         mark = "selection" if document.best is not None else "answer"
                         good[outcome.method] += marks(document, outcome.text)[mark]
-        report[task] = {name: share(good[name], count) for name in ("dense", "naive")}
-        if task in JUDGES:
-            right_masked = sum(
-                right(extract_answer(masked_answer(model, d), "selection"), d.selection, "selection")
-                for d in documents
-            )
-            report[task]["masked"] = share(right_masked, count)
+        report[task] = {choice.label: share(good[choice.label], count) for choice in methods}
     return report
 
 
 def progress(folder: Path, count: int = 24) -> dict[str, Any]:
-    """A short look at an exported model during training: dense, naive and masked shares by task."""
+    """A short look at an exported model during training: every share of its suitability."""
     model = load_model(str(folder), dtype="fp32")
     return {
         task: {name: row["share"] for name, row in rows.items()}
         for task, rows in suitability(model, count).items()
     }
-
-
-@torch.inference_mode()
-def masked_answer(model: LoadedModel, document: Document) -> str:
-    """The greedy answer of a judge whose candidates' texts cannot attend to one another.
-
-    Only the prefill is masked, and only between the texts themselves (the judge study's cross-candidate
-    masking, as published): separators, and what the judge writes, see everything.
-    """
-    tokens, ids = model.tokens, list(model.tokens.opening)
-    owner = [-1] * len(ids)
-    for number, piece in enumerate(document.pieces[:-1]):
-        new = tokens.encode(piece.text)
-        ids += new
-        owner += [number if (piece.name or "").startswith("candidate") else -1] * len(new)
-    ids += tokens.closing
-    owner += [-1] * len(tokens.closing)
-    candidate = torch.tensor(owner)
-    hidden = (candidate[:, None] >= 0) & (candidate[None] >= 0) & (candidate[:, None] != candidate[None])
-    seen = torch.ones(len(ids), len(ids), dtype=torch.bool).tril() & ~hidden
-    bias = torch.zeros(1, 1, len(ids), len(ids)).masked_fill(~seen, torch.finfo(torch.float32).min)
-    out = model.module(
-        input_ids=torch.tensor([ids], device=model.device),
-        attention_mask=bias.to(model.device, model.module.dtype),
-        use_cache=True,
-    )
-    written: list[int] = []
-    stop = tokens.tokenizer.eos_token_id
-    while len(written) < MAX_ANSWER and (token := int(out.logits[0, -1].argmax())) != stop:
-        written.append(token)
-        out = model.module(
-            input_ids=torch.tensor([[token]], device=model.device),
-            past_key_values=out.past_key_values,
-            use_cache=True,
-        )
-    return tokens.decode(tuple(written))

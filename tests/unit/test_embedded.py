@@ -38,7 +38,6 @@ from backend.embedded.evaluate import (
     evaluate,
     held_out_documents,
     marks,
-    masked_answer,
     suitability,
     tally,
 )
@@ -59,7 +58,7 @@ from backend.embedded.train import CURRICULUM, SIZES, Packer, Recipe, curriculum
 from backend.events import RunDone
 from backend.model import EMBEDDED, LoadedModel, load_model
 from backend.presets import Preset, load_preset, preset_names
-from backend.records import MethodChoice
+from backend.records import MethodChoice, slots
 from backend.session import LabSession
 from backend.tokens import Tokens
 
@@ -1126,7 +1125,7 @@ def test_evaluation_scores_by_hand(spoil: Any, lost: set[str], monkeypatch: pyte
 
 
 def test_suitability_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dense always right, naive on every other document, and a masked judge that is never right."""
+    """Dense always right, naive on every other document, masked judges never, strictly masked ones always."""
     ran: list[Any] = []
     drawn = [d for task in EVALUATED for d in held_out_documents(task, 4, "stock", 0)]
 
@@ -1139,73 +1138,41 @@ def test_suitability_counts(monkeypatch: pytest.MonkeyPatch) -> None:
             self.fresh = False
             ran.append(request)
             document = drawn[len(ran) - 1]
+            good = {"dense": True, "naive": len(ran) % 2 == 0, "masked": False, "strictly masked": True}
             outcomes = [
-                SimpleNamespace(method="dense", text=document.target),
-                SimpleNamespace(method="naive", text=document.target if len(ran) % 2 == 0 else "no"),
+                SimpleNamespace(method=m.label, text=document.target if good[m.label] else "no")
+                for m in request.methods
             ]
             yield RunDone(SimpleNamespace(outcomes=outcomes))  # type: ignore[arg-type]
 
     monkeypatch.setattr(evaluation, "LabSession", Session)
-    monkeypatch.setattr(evaluation, "masked_answer", lambda _, d: "The best candidate is 9.")
     report = suitability(None, count=4)  # type: ignore[arg-type]
     assert list(report) == list(EVALUATED)
     assert len(ran) == 4 * len(EVALUATED)
     for task, rows in report.items():
         assert (rows["dense"]["share"], rows["naive"]["share"]) == (1, 0.5)
         assert {row["n"] for row in rows.values()} == {4}
-        assert ("masked" in rows) == (task in ("judge", "glance"))
+        assert ("masked" in rows) == ("strictly masked" in rows) == (task in ("judge", "glance"))
     assert report["judge"]["masked"]["share"] == 0
-    monkeypatch.setattr(evaluation, "masked_answer", lambda _, d: d.target)
-    ran.clear()
-    assert suitability(None, count=4)["judge"]["masked"]["share"] == 1  # type: ignore[arg-type]
+    assert report["judge"]["strictly masked"]["share"] == 1
 
 
 def test_suitability_of_the_tiny_model(tiny_model: LoadedModel, brief: int) -> None:
     """A random model runs through it and knows nothing."""
-    report = suitability(tiny_model, count=1)
+    report = suitability(tiny_model, count=1, tasks=("solver", "judge"))
     none = {"share": 0.0, "n": 1, "ci": [0.0, 0.793]}
-    assert report == {
-        task: dict.fromkeys(("dense", "naive", *(["masked"] if task in ("judge", "glance") else [])), none)
-        for task in EVALUATED
-    }
+    both = dict.fromkeys(("dense", "naive"), none)
+    assert report == {"solver": both, "judge": both | dict.fromkeys(("masked", "strictly masked"), none)}
 
 
 def judge_over(count: int) -> Document:
     return make_document(random.Random(count), "judge", kind="right", size=count, style=Style("stock", 0.0))
 
 
-def first_logits(model: LoadedModel, document: Document) -> torch.Tensor:
-    """The logits of the first token that a masked judge writes."""
-    seen = []
-    hook = model.module.register_forward_hook(lambda _, __, out: seen.append(out.logits[0, -1]))
-    try:
-        masked_answer(model, document)
-    finally:
-        hook.remove()
-    return seen[0]
-
-
-@torch.inference_mode()
-def test_masking_hides_the_candidates_from_each_other(tiny_model: LoadedModel, brief: int) -> None:
-    alone = judge_over(1)
-    assert [masked_answer(tiny_model, alone)] == answers(tiny_model, [alone]), "there is nothing to hide"
-    document = judge_over(2)
-    tokens = tiny_model.tokens
-    parts = [(None, tokens.opening)]
-    parts += [(piece.name, tokens.encode(piece.text)) for piece in document.pieces[:-1]]
-    parts += [(None, tokens.closing)]
-    ids = [i for _, part in parts for i in part]
-    names = [name for name, part in parts for _ in part]
-    open_mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
-    mask = open_mask.clone()
-    for reader, name in enumerate(names):
-        for place in range(reader):
-            mask[reader, place] &= {name, names[place]} != {"candidate_1", "candidate_2"}
-    assert not torch.equal(mask, open_mask)
-    hidden, plain = (
-        tiny_model.module(input_ids=torch.tensor([ids]), attention_mask=seen[None, None]).logits[0, -1]
-        for seen in (mask, open_mask)
-    )
-    found = first_logits(tiny_model, document)
-    assert tiny.error(found, hidden) <= tiny.TOLERANCE
-    assert tiny.error(found, plain) > 100 * tiny.TOLERANCE
+def test_a_judges_candidates_and_nothing_else_can_be_kept_apart(tiny_model: LoadedModel, brief: int) -> None:
+    document = judge_over(3)
+    *_, done = LabSession(tiny_model).run(as_request(document, (MethodChoice("dense"),)))
+    assert isinstance(done, RunDone)
+    [prompt] = done.record.prompts
+    told = ["".join(prompt.texts[s.start : s.end]) for s in slots(prompt.spans)]
+    assert told == [piece.text for piece in document.pieces if (piece.name or "").startswith("candidate")]
