@@ -3,17 +3,19 @@
 A judge compares; a copied candidate never met the others, for its cache was made in its own agent's context
 (judge study, Section 6: cross-candidate attention is what reuse loses, and masking it collapses
 consistency). Its discussion asks for reuse that keeps interaction; this is one such method, the lab's own.
-Over position-only or KVCOMM's reuse it computes a share of the prompt again, in each candidate after the
-first, since that one has no candidate before it. The tokens read the assembled cache, each other included.
+Over position-only or KVCOMM's reuse it computes a share of the prompt again. The tokens read the assembled
+cache, each other included.
 
-Which tokens: each candidate's first (EPIC's rule) or last (where the answer stands), those that look most at
-other candidates, those that the words behind the candidates look at, those whose fresh K/V differ most
-(CacheBlend's rule), or any (the control). The first two cost nothing to find.
+Which tokens: those that the words behind the candidates look at (the default), those that look most at other
+candidates, each candidate's first (EPIC's rule) or last (where the answer stands), those whose fresh K/V
+differ most (CacheBlend's rule), or any (the control). Where: the whole prompt, or candidates alone. The
+candidates' own tokens turned out not to be what a judge lacks most: the words between them carry which one is
+which, and they were copied too (FINDINGS.md, "What repairs a judge").
 
-The budget is all that may be forwarded beside the last token. What all candidates rest on, the question and
-the words up to the first of them, is paid first: the study's methods copy candidates only, and where the
-question was copied too, candidates computed again over it are little better than the copies. What choosing
-forwards is paid next, in token-layers over the number of layers. Each candidate gets its share by length.
+The budget is all that may be forwarded beside the last token. Tokens whose copy is exact get none of it.
+Where only candidates may be computed again, what they all rest on, the question and the words up to the first
+of them, is paid first. What choosing forwards is paid next, in token-layers over the number of layers. Each
+piece of the prompt gets its share by length.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import torch
 from torch import Tensor
 
 from backend.interventions import blocks
-from backend.methods.base import Clock, Method, ObserveEvent, Options, Plan, Selection, View, option
+from backend.methods.base import Blend, Clock, Method, ObserveEvent, Options, Plan, Selection, View, option
 from backend.methods.kvcomm import PROFILES, KVCommMethod, KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.offset_codec import Stored
@@ -53,17 +55,18 @@ class RepairOptions(Options):
     )  # fmt: skip
     beginning: bool = option(
         True, "The shared beginning first",
-        "Pay first for what all candidates rest on: the question and the words up to the first candidate.",
+        "Where only candidates are computed again: pay first for what they all rest on, the question and the "
+        "words up to the first candidate.",
     )  # fmt: skip
     selector: str = option(
-        "first", "Then computes again",
+        "asked", "Then computes again",
         "cross: tokens that look most at other candidates. asked: tokens that the words behind the "
         "candidates look at. deviation: tokens whose fresh K/V differ most. first, tail: each candidate's "
         "beginning or end. random: a control.",
         choices=SELECTORS, paper="first: EPIC; deviation: CacheBlend",
     )  # fmt: skip
     scope: str = option(
-        "later", "Within", "The candidates after the first, all candidates, or the whole prompt.",
+        "prompt", "Within", "The candidates after the first, all candidates, or the whole prompt.",
         choices=("later", "all", "prompt"), advanced=True,
     )  # fmt: skip
     layer: int = option(
@@ -139,10 +142,13 @@ class RepairMethod(Method):
             return len(_behind(view))
         return view.total if self.options.selector == "deviation" else 0
 
-    def _chunks(self, view: View) -> list[range]:
+    def _chunks(self, view: View) -> Sequence[Sequence[int]]:
         """The tokens that may be computed again, piece by piece."""
         if self.options.scope == "prompt":
-            return [range(start, min(end, view.total - 1)) for start, end in view.start.values()]
+            steps = [s for s in view.plan.steps if isinstance(s.action, Blend) and s.action.exact]
+            exact = {token for step in steps for token in range(step.start, step.end)}
+            spans = (range(start, min(end, view.total - 1)) for start, end in view.start.values())
+            return [[token for token in span if token not in exact] for span in spans]
         texts = [range(b.text, min(b.end, view.total - 1)) for b in blocks(view.context.prompt)]
         return texts[1:] if self.options.scope == "later" else texts
 
@@ -210,8 +216,10 @@ def shares(chunks: Sequence[Sequence[int]], most: int) -> list[int]:
 
 
 def _behind(view: View) -> range:
-    """The words behind the candidates, the last prompt token at least."""
-    end = max((b.end for b in blocks(view.context.prompt)), default=0)
+    """The words behind the candidates, or behind the last of other texts; the last prompt token at least."""
+    prompt = view.context.prompt
+    found = blocks(prompt) or [s for s in prompt.spans if s.kind == "placeholder"]
+    end = max((place.end for place in found), default=0)
     return range(min(end, view.total - 1), view.total)
 
 

@@ -32,7 +32,7 @@ def walked(tiny_model: LoadedModel) -> Walk:
 
 def repaired(walked: Walk, agent: int = 3, **options: Any) -> Prefill:
     """An agent's prompt under repair."""
-    options = {"base": "naive", "beginning": False} | options
+    options = {"base": "naive", "beginning": False, "scope": "later", "selector": "first"} | options
     method = RepairMethod(RepairOptions(**options))
     context = walked.contexts[agent]
     plan = method.plan(context, walked.log, Clock())
@@ -121,6 +121,38 @@ def test_the_shared_beginning_is_paid_first(walked: Walk, selector: str) -> None
         assert len(again(long)) > len(head)
     # With the question right, the first candidate's own context is all that its copy lacks.
     assert caches(long.cache, walked.dense[3].cache, head[-1]) < 1e-4
+
+
+def test_exact_copies_take_nothing_of_the_budget(tiny_model: LoadedModel) -> None:
+    """Over KVCOMM the whole prompt may be computed again, but for its beginning, whose copy is exact."""
+    session, seen = LabSession(tiny_model), 0
+    method = MethodChoice("repair", {"selector": "random", "budget": 0.9})
+    for question in (*QUESTIONS[:3], *QUESTIONS[:1]):
+        record = tiny.run(session, tiny.request(("dense", method), question))
+        for agent in record.agents:
+            outcome, spans = record.outcome(agent, "repair"), record.prompts[agent - 1].spans
+            exact = next(s.start for s in spans if s.kind == "placeholder")
+            assert not (outcome.actions[:, :exact] == RECOMPUTED).any()
+            reused = (outcome.actions[:, :exact] == REUSED).all()
+            seen += bool(reused and (outcome.actions[:, exact:] == RECOMPUTED).any())
+    assert seen
+    assert RepairOptions().scope == "prompt"
+
+
+def test_a_prompt_without_candidates_is_asked_by_its_end(walked: Walk) -> None:
+    """Only the words behind its last text look back."""
+    seen: list[int] = []
+
+    class Keeper(RepairMethod):
+        def select(self, view: Any, clock: Clock) -> None:
+            seen.extend(_behind(view))
+
+    context = walked.contexts[1]
+    method = Keeper(RepairOptions(base="naive"))
+    plan = method.plan(context, walked.log, Clock())
+    walked.engine.execute(context.prompt, plan, Clock(), method=method, context=context)
+    last = max(s.end for s in context.prompt.spans if s.kind == "placeholder")
+    assert seen == list(range(min(last, len(context.prompt.ids) - 1), len(context.prompt.ids)))
 
 
 def test_layers_that_deviation_computed_stay_fresh(walked: Walk) -> None:
