@@ -204,8 +204,8 @@ def answered(
 def laid_out(engine: Engine, document: Document) -> tuple[PromptInContext, ObservationLog]:
     """A question's prompt with a log of its own: nothing seen before may make a text's encoding exact."""
     request = as_request(document, ())
-    # the question keeps its name, which tells it from the documents
-    names = {f"value_{i}": p.name for i, p in enumerate(document.pieces) if p.name is not None}
+    # the documents get their own names back; the question has kept its, which tells it from them
+    names = dict(zip(request.values, (p.name for p in document.pieces if p.name is not None), strict=True))
     template = request.pipeline.agents[0].template
     for old, new in names.items():
         template = template.replace("{" + old + "}", "{" + str(new) + "}")
