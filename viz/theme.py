@@ -146,9 +146,9 @@ class MethodStyle:
 
 #: Switched alignment steps in words, for the labels of ablations.
 STEP_NAMES = {
-    "rotate": "moving keys",
-    "placeholder_offset": "correcting shared texts",
-    "prefix_offset": "correcting template text",
+    "rotate": "moving",
+    "placeholder_offset": "text offsets",
+    "prefix_offset": "template offsets",
 }
 
 

@@ -352,7 +352,7 @@ def test_theme_has_both_pages_and_fixed_methods():
     assert len({s.index for s in labelled.values()}) == 3
     ablated = ["kvcomm without rotate", "kvcomm only prefix_offset", "kvcomm without hope"]
     assert [s.name for s in method_styles(ablated, dict.fromkeys(ablated, "kvcomm")).values()] == [
-        "KVCOMM without moving keys", "KVCOMM only correcting template text", "kvcomm without hope",
+        "KVCOMM without moving", "KVCOMM only template offsets", "kvcomm without hope",
     ]  # fmt: skip
 
 
