@@ -8,9 +8,8 @@ cache, each other included.
 
 Which tokens: those that the words behind the candidates look at (the default), those that look most at other
 candidates, each candidate's first (EPIC's rule) or last (where the answer stands), those whose fresh K/V
-differ most (CacheBlend's rule), or any (the control). Where: the whole prompt, or candidates alone. The
-candidates' own tokens turned out not to be what a judge lacks most: the words between them carry which one is
-which, and they were copied too (FINDINGS.md, "What repairs a judge").
+differ most (CacheBlend's rule), or any (the control). Where: the whole prompt, or candidates alone, which
+brought next to nothing back (FINDINGS.md, "What repairs a judge").
 
 The budget is all that may be forwarded beside the last token. Tokens whose copy is exact get none of it.
 Where only candidates may be computed again, what they all rest on, the question and the words up to the first
@@ -87,7 +86,7 @@ class RepairMethod(Method):
 
     name = "repair"
     title = "Repair"
-    summary = "Reuses the cache, then computes again the tokens through which candidates see one another."
+    summary = "Reuses the cache, then computes again the tokens that the end of the prompt looks at most."
     paper = "a method of this lab, after the judge study's Section 7"
     Options = RepairOptions
 
