@@ -21,7 +21,7 @@ from torch import Tensor
 from backend.errors import OptionError
 from backend.kv import KVCache, KVSegment, Offset
 from backend.offset_codec import Stored
-from backend.records import AgentState, GateDecision, ModelInfo, PoolState, Provenance
+from backend.records import AgentState, GateDecision, ModelInfo, PoolState, Provenance, Span
 from backend.store import Observation, ObservationLog, PromptInContext
 
 MaskKind = Literal["exact", "shipped"]
@@ -383,7 +383,11 @@ class Method(ABC):
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         """Decide for every span; the default reuses each segment and moves its keys."""
         steps = tuple(
-            Step(span.start, span.end, Blend(segment_base(context, span.name), reason="copied and moved"))
+            Step(
+                span.start,
+                span.end,
+                Blend(segment_base(context, span.name), reason="copied and moved", exact=beginning(span)),
+            )
             for span in context.prompt.spans
             if span.end > span.start
         )
@@ -429,6 +433,11 @@ class Method(ABC):
 
     def forget(self, numbers: set[int]) -> None:
         """Observations that left the log for want of memory."""
+
+
+def beginning(span: Span) -> bool:
+    """Is this the prompt's own first words? Nothing precedes them, so any copy is what dense computes."""
+    return span.kind == "prefix" and span.start == 0
 
 
 def segment_base(context: PromptInContext, name: str, prefix_base: str = "template") -> KVSegment:

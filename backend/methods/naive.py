@@ -11,6 +11,7 @@ from backend.methods.base import (
     Options,
     Plan,
     Step,
+    beginning,
     option,
     prefix_base_option,
     segment_base,
@@ -47,7 +48,12 @@ class NaiveMethod(Method):
             Step(
                 span.start,
                 span.end,
-                Blend(segment_base(context, span.name, where), moved=moved, reason=reason),
+                Blend(
+                    segment_base(context, span.name, where),
+                    moved=moved,
+                    reason=reason,
+                    exact=beginning(span),
+                ),
             )
             for span in context.prompt.spans
             if span.end > span.start

@@ -1,4 +1,4 @@
-"""Repair: reuse, then compute again the few tokens through which candidates see one another.
+"""Repair: reuse, then compute again the few tokens in which candidates meet.
 
 A judge compares; a copied candidate never met the others, for its cache was made in its own agent's context
 (judge study, Section 6: cross-candidate attention is what reuse loses, and masking it collapses
@@ -6,15 +6,17 @@ consistency). Its discussion asks for reuse that keeps interaction; this is one 
 Over position-only or KVCOMM's reuse it computes a share of the prompt again. The tokens read the assembled
 cache, each other included.
 
-Which tokens: those that the words behind the candidates look at (the default), those that look most at other
-candidates, each candidate's first (EPIC's rule) or last (where the answer stands), those whose fresh K/V
-differ most (CacheBlend's rule), or any (the control). Where: the whole prompt, or candidates alone, which
-brought next to nothing back (FINDINGS.md, "What repairs a judge").
+Which tokens: the words between the candidates (the default). They are few, and they stand where what the
+candidates before them say can be gathered: computed again over copied candidates they bring back most
+choices, and the candidates computed again bring back none (FINDINGS.md, "What repairs a judge"). Then, as far
+as the budget goes, the question and the rest of the prompt's own words. The other rules are there to compare with:
+tokens that the words behind the candidates look at, those that look most at other candidates, each
+candidate's first (EPIC's rule) or last (where the answer stands), those whose fresh K/V differ most
+(CacheBlend's rule), or any (the control); in the whole prompt, or in candidates alone.
 
-The budget is all that may be forwarded beside the last token. Tokens whose copy is exact get none of it.
-Where only candidates may be computed again, what they all rest on, the question and the words up to the first
-of them, is paid first. What choosing forwards is paid next, in token-layers over the number of layers. Each
-piece of the prompt gets its share by length.
+The budget is all that may be forwarded beside the last token. Tokens whose copy is exact get none of it. What
+choosing forwards is paid first, in token-layers over the number of layers. Each piece of the prompt gets its
+share by length.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from backend.records import PoolState
 from backend.store import Observation, ObservationLog, PromptInContext
 
 BASES = {"naive": "", "kvcomm": "published", "kvcomm shipped": "shipped", "kvcomm corrected": "corrected"}
-SELECTORS = ("first", "tail", "cross", "asked", "deviation", "random")
+SELECTORS = ("words", "first", "tail", "cross", "asked", "deviation", "random")
 
 
 @dataclass(frozen=True)
@@ -52,20 +54,17 @@ class RepairOptions(Options):
         0.25, "Budget", "Share of the prompt's tokens that choosing and computing again may forward.",
         minimum=0.0, maximum=1.0, paper="judge study, Section 7 proposes it",
     )  # fmt: skip
-    beginning: bool = option(
-        True, "The shared beginning first",
-        "Where only candidates are computed again: pay first for what they all rest on, the question and the "
-        "words up to the first candidate.",
-    )  # fmt: skip
     selector: str = option(
-        "asked", "Then computes again",
-        "cross: tokens that look most at other candidates. asked: tokens that the words behind the "
+        "words", "Computes again",
+        "words: those between the candidates, then the question and the prompt's other words. To compare "
+        "with: cross: tokens that look most at other candidates. asked: tokens that the words behind the "
         "candidates look at. deviation: tokens whose fresh K/V differ most. first, tail: each candidate's "
         "beginning or end. random: a control.",
         choices=SELECTORS, paper="first: EPIC; deviation: CacheBlend",
     )  # fmt: skip
     scope: str = option(
-        "prompt", "Within", "The candidates after the first, all candidates, or the whole prompt.",
+        "prompt", "Within",
+        "The candidates after the first, all candidates, or the whole prompt. Words are between them always.",
         choices=("later", "all", "prompt"), advanced=True,
     )  # fmt: skip
     layer: int = option(
@@ -86,7 +85,7 @@ class RepairMethod(Method):
 
     name = "repair"
     title = "Repair"
-    summary = "Reuses the cache, then computes again the tokens that the end of the prompt looks at most."
+    summary = "Reuses the cache, then computes again the few words between the texts, in which they meet."
     paper = "a method of this lab, after the judge study's Section 7"
     Options = RepairOptions
 
@@ -99,12 +98,14 @@ class RepairMethod(Method):
     def select(self, view: View, clock: Clock) -> Selection | None:
         layers = int(view.cache.keys.shape[0])
         most = int(self.options.budget * view.total)
-        head = self._beginning(view)[:most]
-        most -= len(head)
+        reason = f"chosen to be computed again ({self.options.selector})"
+        if self.options.selector == "words":
+            found = self._words(view)[:most]
+            return Selection(tuple(sorted(found)), reason=reason) if found else None
         chunks = [[t for t in chunk if view.copied[t]] for chunk in self._chunks(view)]
         chunks = [chunk for chunk in chunks if chunk]
         if most >= sum(map(len, chunks)):
-            every = sorted({*head, *(t for chunk in chunks for t in chunk)})
+            every = sorted(t for chunk in chunks for t in chunk)
             return Selection(tuple(every), reason="the budget covers every token that may be computed again")
         layer, chosen, below = self.layer(layers), [], 0
         if self.price(view, chunks) * (layer + 1) <= most * layers:  # else too little is left to choose by
@@ -115,18 +116,25 @@ class RepairMethod(Method):
             chosen = [t for chunk, count in dealt for t in _best(score, chunk, count)]
             # To see the deviation every token was computed up to that layer; so they may as well stay.
             below = layer + 1 if self.options.selector == "deviation" else 0
-        if not head and not chosen and not below:
+        if not chosen and not below:
             return None
-        reason = f"chosen to be computed again ({self.options.selector})"
-        return Selection(tuple(sorted([*head, *chosen])), fresh_below=below, reason=reason)
+        return Selection(tuple(sorted(chosen)), fresh_below=below, reason=reason)
 
-    def _beginning(self, view: View) -> list[int]:
-        """What stands between the prompt's own beginning, which is exact, and the first candidate's text."""
+    def _words(self, view: View) -> list[int]:
+        """What is no candidate's text: the candidates' headers, the other texts (such as the question), then
+        the rest of the prompt's own words."""
         found = blocks(view.context.prompt)
-        if not self.options.beginning or self.options.scope == "prompt" or not found:
-            return []
-        start = min(s.start for s in view.context.prompt.spans if s.kind == "placeholder")
-        return [t for t in range(start, found[0].text) if view.copied[t]]
+        candidates = {block.name for block in found}
+        spans = [s for s in view.context.prompt.spans if s.name not in candidates]
+        texts = [s for s in spans if s.kind == "placeholder"]
+        own = [s for s in spans if s.kind != "placeholder"]
+        places = [
+            *((block.start, block.text) for block in found),
+            *((span.start, span.end) for span in (*texts, *own)),
+        ]
+        exact, last = _exact(view), view.total - 1
+        tokens = (token for start, end in places for token in range(start, min(end, last)))
+        return [token for token in dict.fromkeys(tokens) if view.copied[token] and token not in exact]
 
     def layer(self, layers: int) -> int:
         """The layer that is looked at, of so many."""
@@ -144,8 +152,7 @@ class RepairMethod(Method):
     def _chunks(self, view: View) -> Sequence[Sequence[int]]:
         """The tokens that may be computed again, piece by piece."""
         if self.options.scope == "prompt":
-            steps = [s for s in view.plan.steps if isinstance(s.action, Blend) and s.action.exact]
-            exact = {token for step in steps for token in range(step.start, step.end)}
+            exact = _exact(view)
             spans = (range(start, min(end, view.total - 1)) for start, end in view.start.values())
             return [[token for token in span if token not in exact] for span in spans]
         texts = [range(b.text, min(b.end, view.total - 1)) for b in blocks(view.context.prompt)]
@@ -212,6 +219,12 @@ def shares(chunks: Sequence[Sequence[int]], most: int) -> list[int]:
     for index in rest[: most - sum(out)]:
         out[index] += 1
     return out
+
+
+def _exact(view: View) -> set[int]:
+    """Tokens whose copy is what dense would compute."""
+    steps = [s for s in view.plan.steps if isinstance(s.action, Blend) and s.action.exact]
+    return {token for step in steps for token in range(step.start, step.end)}
 
 
 def _behind(view: View) -> range:

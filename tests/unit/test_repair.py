@@ -21,7 +21,7 @@ from backend.model import LoadedModel
 from backend.records import COMPUTED, CORRECTED, RECOMPUTED, REUSED, MethodChoice
 from backend.session import LabSession
 
-EACH = pytest.mark.parametrize("selector", SELECTORS)
+EACH = pytest.mark.parametrize("selector", [s for s in SELECTORS if s != "words"])
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def walked(tiny_model: LoadedModel) -> Walk:
 
 def repaired(walked: Walk, agent: int = 3, **options: Any) -> Prefill:
     """An agent's prompt under repair."""
-    options = {"base": "naive", "beginning": False, "scope": "later", "selector": "first"} | options
+    options = {"base": "naive", "scope": "later", "selector": "first"} | options
     method = RepairMethod(RepairOptions(**options))
     context = walked.contexts[agent]
     plan = method.plan(context, walked.log, Clock())
@@ -48,7 +48,9 @@ def again(prefill: Prefill) -> list[int]:
 def test_the_whole_prompt_is_dense(walked: Walk, selector: str) -> None:
     found = repaired(walked, budget=1, scope="prompt", selector=selector)
     assert_same(found, walked.dense[3], len(walked.contexts[3].prompt.ids))
-    assert not (found.actions == REUSED).any()
+    exact = walked.contexts[3].prompt.spans[0].end  # the prompt's own beginning may stay a copy
+    assert (found.actions[:, :exact] == REUSED).all()
+    assert not (found.actions[:, exact:] == REUSED).any()
 
 
 def test_no_budget_is_the_base(walked: Walk) -> None:
@@ -106,21 +108,45 @@ def test_only_candidates_after_the_first_are_touched(walked: Walk, selector: str
     assert (found.actions[:, rest] == REUSED).all()
 
 
-@EACH
-def test_the_shared_beginning_is_paid_first(walked: Walk, selector: str) -> None:
-    """The question and the words up to the first candidate, then what is left for the rule."""
+def test_words_are_all_that_is_no_candidate_and_not_exact(walked: Walk) -> None:
     prompt = walked.contexts[3].prompt
+    candidates = {t for b in blocks(prompt) for t in range(b.text, b.end)}
+    exact = {t for s in prompt.spans if s.start == 0 for t in range(s.start, s.end)}
+    wanted = set(range(len(prompt.ids) - 1)) - candidates - exact
+    found = repaired(walked, budget=1, selector="words")
+    assert exact
+    assert set(again(found)) == wanted
+    copied = sorted(candidates | exact)
+    assert (found.actions[:, copied] == REUSED).all()
+    # Whatever a word reads before the first candidate is dense's, so it is too.
+    first = blocks(prompt)[0].text
+    assert caches(found.cache, walked.dense[3].cache, first) < 1e-4
+    assert caches(found.cache, walked.dense[3].cache, len(prompt.ids)) > 0.01
+    spent = found.token_layers - repaired(walked, budget=0).token_layers
+    assert spent == found.actions.shape[0] * len(wanted)  # nothing is paid for choosing
+
+
+def test_headers_come_first_then_the_question_within_the_budget(walked: Walk) -> None:
+    prompt = walked.contexts[3].prompt
+    heads = [t for b in blocks(prompt) for t in range(b.start, b.text)]
     question = next(s for s in prompt.spans if s.name == "user_question")
-    head = list(range(question.start, blocks(prompt)[0].text))
-    short = repaired(walked, budget=0.1, selector=selector, beginning=True)
-    assert again(short) == head[: int(0.1 * len(prompt.ids))]
-    long = repaired(walked, budget=(len(head) + 20) / len(prompt.ids), selector=selector, beginning=True)
-    assert set(head) <= set(again(long))
-    assert long.token_layers - repaired(walked, budget=0).token_layers <= 3 * (len(head) + 20)
-    if selector != "deviation":  # which has not enough left to look at every token
-        assert len(again(long)) > len(head)
-    # With the question right, the first candidate's own context is all that its copy lacks.
-    assert caches(long.cache, walked.dense[3].cache, head[-1]) < 1e-4
+    asked = list(range(question.start, question.end))
+    assert heads
+    for count in (1, len(heads) - 1, len(heads), len(heads) + 2, len(heads) + len(asked)):
+        found = again(repaired(walked, budget=(count + 0.5) / len(prompt.ids), selector="words"))
+        assert found == sorted([*heads, *asked][:count])
+
+
+def test_words_bring_a_comparison_back_that_candidates_do_not(walked: Walk) -> None:
+    """What is read behind the copied candidates comes nearer to dense by the words than by nothing."""
+    _, last = blocks(walked.contexts[3].prompt)
+    end = len(walked.contexts[3].prompt.ids)
+
+    def behind(prefill: Prefill) -> float:
+        real, mine = walked.dense[3].cache, prefill.cache
+        return float((mine.values[..., last.end : end, :] - real.values[..., last.end : end, :]).norm())
+
+    assert behind(repaired(walked, budget=1, selector="words")) < behind(repaired(walked, budget=0))
 
 
 def test_exact_copies_take_nothing_of_the_budget(tiny_model: LoadedModel) -> None:
@@ -136,7 +162,7 @@ def test_exact_copies_take_nothing_of_the_budget(tiny_model: LoadedModel) -> Non
             reused = (outcome.actions[:, :exact] == REUSED).all()
             seen += bool(reused and (outcome.actions[:, exact:] == RECOMPUTED).any())
     assert seen
-    assert RepairOptions().scope == "prompt"
+    assert (RepairOptions().selector, RepairOptions().scope) == ("words", "prompt")
 
 
 def test_a_prompt_without_candidates_is_asked_by_its_end(walked: Walk) -> None:
