@@ -257,7 +257,7 @@ JUDGE_NUMBERS = {
 }
 JUDGE_REPAIR = "Also repair"
 JUDGE_REPAIR_HELP = (
-    "Computes again the prompt’s own words between the candidates, in which they meet. Candidates stay copies."
+    "Computes again the words between the candidates, in which they meet. The candidates stay copies."
 )
 JUDGE_EMPTY = "No verdict yet."
 JUDGE_EMPTY_HELP = (
