@@ -22,7 +22,7 @@ from backend.embedded.tasks.documents import FACTS, ONE_HOP, RANGE, Fact, senten
 #: Shares of the examples: kind -> parts. Names with "apart" are encoded separately.
 Mixture = Mapping[str, int]
 LAB: Mixture = {
-    "documents apart": 40, "conversation apart": 10, "summary apart": 10, "documents": 20, "tasks": 20,
+    "documents apart": 40, "conversation apart": 10, "summary apart": 5, "documents": 30, "tasks": 15,
 }  # fmt: skip
 #: Table 4's percentages; "tasks" stands for both its instructions and its plain text.
 PAPER: Mixture = {
