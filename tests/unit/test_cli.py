@@ -18,7 +18,8 @@ from backend.errors import OptionError
 from backend.methods.kvcomm import KVCommMethod
 from backend.methods.registry import METHODS, option_fields
 from backend.model import LoadedModel
-from lab_app.cli import main, parse_methods
+from lab_app.cli import main
+from lab_app.command import parse_methods
 
 Run = tuple[int, str, str]
 

@@ -1,0 +1,49 @@
+"""What several commands share: reading their flags and printing tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backend.errors import OptionError
+
+if TYPE_CHECKING:
+    from backend.gates import RiskGate
+    from backend.records import MethodChoice
+
+
+def parse_methods(text: str) -> tuple[MethodChoice, ...]:
+    """See :func:`backend.methods.choices.parse_methods`."""
+    from backend.methods.choices import parse_methods as read
+
+    return read(text)
+
+
+def read_gate(path: str | None) -> RiskGate | None:
+    """The trained gate of a file, if one is named."""
+    from backend.gates import RiskGate
+
+    return RiskGate.load(Path(path).expanduser()) if path else None
+
+
+def print_table(rows: Sequence[Sequence[str]], left: int) -> None:
+    """Rows in columns, the first ``left`` of them flush left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        print("  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(cells)))
+
+
+def named_file(flag: str, given: str, example: str) -> Path:
+    """The file that a flag names.
+
+    Raises:
+        OptionError: it names none, or a folder.
+    """
+    path = Path(given)
+    if not path.name or path.is_dir():
+        raise OptionError(
+            f"--{flag} is {given!r}, which names no file. Name one, such as {example}.", field=flag
+        )
+    return path
