@@ -38,7 +38,7 @@ class Limits:
         1_000_000, 1000, 10**9, "{:,} prompt tokens in a request, over all agents and methods"
     )
     agents: int = _limit(96, 1, 96, "{:,} prompts in a request: agents times turns")
-    methods: int = _limit(12, 1, 64, "{:,} methods side by side, dense among them")
+    methods: int = _limit(20, 1, 64, "{:,} methods side by side, dense among them")
     requests_a_minute: int = _limit(120, 0, 100_000, "{:,} requests a minute from one visitor")
     visit_mb: int = _limit(1024, 0, 2**20, "{:,} MiB of cached text for one visitor")
     total_mb: int = _limit(4096, 1, 2**24, "{:,} MiB of cached text for all visitors together")

@@ -24,6 +24,7 @@ from lab_app.controls import error_slot
 from lab_app.form import Problem, Problems
 from lab_app.line import waiting
 from lab_app.sessions import Lab, Visit
+from lab_app.updates import whole
 from lab_app.wiring import LATEST, QUIET, Wiring
 
 LOG = logging.getLogger("lab_app")
@@ -196,7 +197,7 @@ class Board:
             except LabError as error:
                 yield self.applied({"status": html.status(str(error), "error")})
                 return
-            for update in act(visit, self._given(names, values)):
+            for update in whole(act(visit, self._given(names, values))):
                 yield self.applied(update)
 
         return answer

@@ -44,7 +44,7 @@ from lab_app.judge_form import (
 from lab_app.page import RAW, section
 from lab_app.results import results
 from lab_app.sessions import Lab, Visit
-from viz.attention import views as attention_views
+from viz.attention import closer_views, slot_views
 from viz.comparison import comparison_html
 from viz.documents import documents_html
 from viz.judge_grid import baseline, grid_html, looks_of, order_words, picks_html, repaired, sentence, tone
@@ -53,13 +53,13 @@ from viz.words import clip, escape, milliseconds, plural
 
 CARDS = Cards("candidate", *LIMITS["candidates"])
 METHODS_AT_FIRST = ("naive", "kvcomm")
-SLOTS_FIRST = "attention_slots"  # of the attention figures, those that are not folded away
 READS = (*CARDS.boxes, "question", "expected", "source", "temperature", *SETTINGS)
 
 
 @dataclass
 class Desk:
-    """What a visit's Judge page remembers: ``written`` by the model, ``ran`` and its ``records`` by order."""
+    """What a visit's Judge page remembers: ``written`` by the model, ``ran`` and its ``records`` by order;
+    whether the closer figures are ``unfolded``."""
 
     count: int = 0
     next_example: int = 0
@@ -70,6 +70,7 @@ class Desk:
     judged: OrderDone | None = None
     records: dict[str, RunRecord] = field(default_factory=dict)
     token: str = ""
+    unfolded: bool = False
 
 
 def desk(visit: Visit) -> Desk:
@@ -246,13 +247,15 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
             elif isinstance(event, Judged):
                 mine.ran, mine.judged, mine.records = request, last, records
                 mine.token = visit.keep_judged(event)
-                yield shown(visit)
+                update = shown(visit)
+                yield update
+                yield look(visit, update)  # drawing takes longer than it should take to read the verdict
 
     yield from running(lab, visit, work, lambda error: beside(error, slot_of))
 
 
 def shown(visit: Visit) -> Update:
-    """A finished judgement."""
+    """A finished judgement, without its figures."""
     mine = desk(visit)
     assert mine.judged is not None
     assert mine.ran is not None
@@ -261,7 +264,8 @@ def shown(visit: Visit) -> Update:
     facts = [f"Judged in {milliseconds(row.wall_ms)}, filling the pools included.", *row.notes]
     parted = [o.method for o in row.outcomes if o.consistent is False]
     method = next((label for label in reversed(list(looks)) if label in parted), list(looks)[-1])
-    update: Update = {
+    mine.unfolded = False
+    return {
         "status": "",
         "verdict": html.verdict_card(
             sentence(row, request), tone(row), facts, baseline(row), repaired(row, request), factline(request)
@@ -270,6 +274,7 @@ def shown(visit: Visit) -> Update:
         "picks": picks_html(row, request),
         "looks.visible": True,
         "more.visible": True,
+        "more.open": False,
         "closer-row.visible": True,
         "save": saved(mine),
         "pick_order.choices": [(order_words(order), order) for order in mine.records],
@@ -277,7 +282,6 @@ def shown(visit: Visit) -> Update:
         "pick_method.choices": [(look.name, label) for label, look in looks.items()],
         "pick_method": method,
     }
-    return update | look(visit, {"pick_order": update["pick_order"], "pick_method": method})
 
 
 def factline(request: JudgeRequest) -> str:
@@ -308,14 +312,28 @@ def look(visit: Visit, given: Given) -> Update:
         return {}
     agent, labels = record.agents[-1], record.labels
     method = given["pick_method"] if given["pick_method"] in labels else labels[-1]
-    attention = attention_views(record, agent, method)
-    return {
+    update: Update = {
         "comparison": comparison_html(record),
         "table": documents_html(record),
         "strip": {"html": strip_html(record, agent, method=method)},
-        "view_attention": payload([v for v in attention if v.key.startswith(SLOTS_FIRST)]),
-        "view_more": payload([v for v in attention if not v.key.startswith(SLOTS_FIRST)]),
+        "view_attention": payload(slot_views(record, agent)),
     }
+    if mine.unfolded:
+        update["view_more"] = payload(closer_views(record, agent, method))
+    return update
+
+
+def unfold(visit: Visit, given: Given) -> Update:
+    """The closer figures, which are drawn only for those who open them: they are many."""
+    desk(visit).unfolded = True
+    drawn = look(visit, given)
+    return {"view_more": drawn["view_more"]} if drawn else {}
+
+
+def fold(visit: Visit, given: Given) -> Update:
+    """Nobody looks at them any more."""
+    desk(visit).unfolded = False
+    return {}
 
 
 def closer(visit: Visit, given: Given) -> Update:
@@ -478,6 +496,8 @@ def connect(board: Board) -> None:
     board.on(board["cancel"].click, cancelled)
     for name in ("pick_order", "pick_method"):
         board.on(board[name].input, look, "pick_order", "pick_method", latest=True)
+    board.on(board["more"].expand, unfold, "pick_order", "pick_method")
+    board.on(board["more"].collapse, fold)
     board.to_pipeline(board["closer"].click, closer)
     judge_set.connect(board)
 

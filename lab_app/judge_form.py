@@ -17,7 +17,7 @@ from lab_app.cards import chosen_methods
 from lab_app.form import Problem, Problems, read_number
 
 KEY = "judge"
-MOST_METHODS = 12
+MOST_METHODS = 20  # every method at once
 REPAIR = "repair"  # has a switch of its own
 LONGEST = 160  # tokens of the judge's answer, as its presets have it
 WRITTEN = 96  # tokens of a candidate

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import gradio as gr
@@ -11,6 +12,21 @@ from lab_app import html, text
 from lab_app.form import Standing
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Box, Update
 from lab_app.page import Page, value_classes, weights_choices
+
+AT_ONCE_SECONDS = 0.1  # answers nearer than this may arrive together
+
+
+def whole(steps: Iterable[Update]) -> Iterator[Update]:
+    """Each step, with what was told an instant before it.
+
+    The browser applies answers that arrive together to one object and draws that once, so what the last of
+    them leaves out would never be seen: a status line would say "Starting" for ever.
+    """
+    before, then = Update(), 0.0
+    for update in steps:
+        update = before | update if time.monotonic() - then < AT_ONCE_SECONDS else update
+        yield update
+        before, then = update, time.monotonic()
 
 
 def applied(page: Page, update: Update) -> dict[Any, Any]:

@@ -19,7 +19,7 @@ from lab_app.results import span_of_token
 from lab_app.sessions import Visit
 from lab_app.sharing import Sharing
 from lab_app.sharing_wiring import CARRY, connect_sharing, every_box
-from lab_app.updates import applied
+from lab_app.updates import applied, whole
 
 LOG = logging.getLogger("lab_app")
 # The framework writes every documented endpoint with all its inputs and outputs into the page: megabytes.
@@ -273,7 +273,7 @@ class Wiring:
             except LabError as error:
                 yield applied(self.page, {"status": html.status(str(error), "error")})
                 return
-            for update in act(visit, read_form(self.page, visit, given)):
+            for update in whole(act(visit, read_form(self.page, visit, given))):
                 yield applied(self.page, update)
 
         return handler
@@ -314,7 +314,7 @@ class Wiring:
         except LabError as error:
             yield applied(self.page, {"proximity_status": html.status(str(error), "error")})
             return
-        for update in proximity.measure(self.handlers.lab, visit, proximity.Asked(*asked)):
+        for update in whole(proximity.measure(self.handlers.lab, visit, proximity.Asked(*asked))):
             yield applied(self.page, update)
 
     def measure_edited(self, visit_id: str, *asked: Any) -> dict[Any, Any]:
@@ -328,7 +328,7 @@ class Wiring:
         except LabError as error:
             yield applied(self.page, {"cost_status": html.status(str(error), "error")})
             return
-        for update in anchor_cost.measure(self.handlers.lab, visit, anchor_cost.Asked(*asked)):
+        for update in whole(anchor_cost.measure(self.handlers.lab, visit, anchor_cost.Asked(*asked))):
             yield applied(self.page, update)
 
     def study(self, visit_id: str, text_: Any, prefixes: Any, samples: Any, *given: Any) -> Iterator[Any]:
@@ -340,7 +340,7 @@ class Wiring:
             yield applied(self.page, {"study_status": html.status(str(error), "error")})
             return
         asked = offset_study.Asked(text_, prefixes, samples)
-        for update in offset_study.measure(self.handlers.lab, visit, form, asked):
+        for update in whole(offset_study.measure(self.handlers.lab, visit, form, asked)):
             yield applied(self.page, update)
 
     def study_edited(self, visit_id: str, *asked: Any) -> dict[Any, Any]:
@@ -371,7 +371,7 @@ class Wiring:
             except LabError as error:
                 yield applied(self.page, {"replay_status": html.status(str(error), "error")})
                 return
-            for update in what_if.measure(self.handlers.lab, visit, form, last, ablation):
+            for update in whole(what_if.measure(self.handlers.lab, visit, form, last, ablation)):
                 yield applied(self.page, update)
 
         return handler

@@ -24,17 +24,32 @@ PATTERNS = ("", "/", "\\", "x", "-", "|", "+")
 
 def views(record: RunRecord, agent: int, method: str, span: str | None = None) -> tuple[FigureView, ...]:
     """All figures of an agent, for each token that was measured."""
-    out: list[FigureView] = []
-    for query in QUERIES:
-        if probes(record, agent, query):
-            out += [
-                mass_by_slot(record, agent, query),
-                mass_by_layer(record, agent, query),
-                head_map(record, agent, method, query, span),
-                token_map(record, agent, method, query),
-                token_difference(record, agent, query),
-            ]
-    return tuple(out) or (mass_by_slot(record, agent, "first"),)
+    asked = [query for query in QUERIES if probes(record, agent, query)]
+    out = [(mass_by_slot(record, agent, q), *_closer(record, agent, method, q, span)) for q in asked]
+    return tuple(view for found in out for view in found) or (mass_by_slot(record, agent, "first"),)
+
+
+def slot_views(record: RunRecord, agent: int) -> tuple[FigureView, ...]:
+    """Of these the coarse ones: how much each region gets."""
+    asked = [query for query in QUERIES if probes(record, agent, query)]
+    return tuple(mass_by_slot(record, agent, query) for query in asked or ["first"])
+
+
+def closer_views(record: RunRecord, agent: int, method: str) -> tuple[FigureView, ...]:
+    """And the others: by layer, by head and by token."""
+    asked = [query for query in QUERIES if probes(record, agent, query)]
+    return tuple(view for query in asked for view in _closer(record, agent, method, query))
+
+
+def _closer(
+    record: RunRecord, agent: int, method: str, query: str, span: str | None = None
+) -> tuple[FigureView, ...]:
+    return (
+        mass_by_layer(record, agent, query),
+        head_map(record, agent, method, query, span),
+        token_map(record, agent, method, query),
+        token_difference(record, agent, query),
+    )
 
 
 def _token(found: dict[str, AttentionProbe], looks: dict[str, MethodStyle]) -> str:

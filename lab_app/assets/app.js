@@ -215,6 +215,12 @@
     window.Plotly.react(plot, data, shown, CONFIG);
   }
 
+  /* Drawing may take a second; what it stands beside is painted first. */
+  function afterFrame(act) {
+    if (document.hidden) setTimeout(act, 0);
+    else requestAnimationFrame(() => setTimeout(act, 0));
+  }
+
   function figures(element, props, trigger, watch) {
     const host = element.querySelector(".kv-figures");
     const redraw = () => {
@@ -245,18 +251,21 @@
         parts["kv-plot"].hidden = view.empty;
         parts["kv-plot"].style.minHeight = view.empty ? "0" : view.height + "px";
         parts.tools.hidden = view.empty;
-        paint(found, props.value.themes);
-        const plot = parts["kv-plot"];
-        if (!plot.kvBound && plot.on) {
-          plot.kvBound = true;
-          plot.on("plotly_click", (event) => {
-            const point = event.points && event.points[0];
-            if (!point) return;
-            const custom = point.customdata === undefined ? null : point.customdata;
-            trigger("select", { view: found.kvView.key, x: point.x, y: point.y, trace: point.data.name || "", custom });
-          });
-        }
       }
+      const mine = host.kvDrawing = {};
+      afterFrame(() => { if (host.kvDrawing === mine) next.forEach((c) => c.kvParts && c.isConnected && draw(c)); });
+    };
+    const draw = (found) => {
+      paint(found, props.value.themes);
+      const plot = found.kvParts["kv-plot"];
+      if (plot.kvBound || !plot.on) return;
+      plot.kvBound = true;
+      plot.on("plotly_click", (event) => {
+        const point = event.points && event.points[0];
+        if (!point) return;
+        const custom = point.customdata === undefined ? null : point.customdata;
+        trigger("select", { view: found.kvView.key, x: point.x, y: point.y, trace: point.data.name || "", custom });
+      });
     };
     const repaint = () => { if (element.isConnected) [...host.children].forEach((c) => c.kvParts && paint(c, props.value.themes)); };
     drawn.add(repaint);

@@ -263,8 +263,21 @@ def test_a_typed_example_is_judged(real: Lab) -> None:
     assert real.judged(mine.token) is not None
     assert judge.refresh(visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1))["status"] == ""
     assert "Edited" in judge.refresh(visit, made(TEXTS, methods=["naive"]))["status"]
-    look = judge.look(visit, {"pick_order": "shuffle 0", "pick_method": "naive"})
+    picked = {"pick_order": "shuffle 0", "pick_method": "naive"}
+    look = judge.look(visit, picked)
     assert "kv-band" in look["strip"]["html"]
+    # what is read first is told first, and what is folded away is not drawn
+    told = [[name for name in ("verdict", "view_attention") if name in u] for u in updates]
+    assert [names for names in told if names] == [["verdict"], ["view_attention"]]
+    assert "view_more" not in last | look
+    coarse = {view["key"] for view in look["view_attention"]["views"]}
+    closer = {view["key"] for view in judge.unfold(visit, picked)["view_more"]["views"]}
+    assert coarse
+    assert len(closer) == 4 * len(coarse)  # by layer, by head, by token, and the difference
+    assert not coarse & closer
+    assert "view_more" in judge.look(visit, picked)
+    judge.fold(visit, {})
+    assert "view_more" not in judge.look(visit, picked)
     assert judge.closer(visit, {"pick_order": "shuffle 0"})["results"] is True
     assert visit.record is mine.records["shuffle 0"]
 
@@ -431,6 +444,9 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
         expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts", timeout=PATIENCE)
         page.fill("#kv-judge-seed input", "-1")
         expect(page.locator("#kv-error-judge-seed")).to_contain_text("allowed", timeout=PATIENCE)
+        page.click("#kv-judge-run")  # refused at once: nothing is left that says it is starting
+        expect(page.locator("#kv-judge-run")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("#kv-judge-status .kv-status")).to_have_count(0, timeout=PATIENCE)
         page.fill("#kv-judge-seed input", "3")
         expect(page.locator("#kv-error-judge-seed .kv-problem")).to_have_count(0, timeout=PATIENCE)
         page.click("#kv-judge-run")
