@@ -18,6 +18,7 @@ from viz.verdict import Tone
 from viz.words import clip, escape, listing, number, percent, plural, ratio
 
 SLOTS = 6  # colours of candidates
+ORACLES = ("oracle", "oracle_k")  # they look at dense's cache, so nobody could repair with them
 
 
 def looks_of(row: JudgedProblem, request: JudgeRequest) -> dict[str, MethodStyle]:
@@ -161,8 +162,11 @@ def baseline(row: JudgedProblem) -> str:
 def repaired(row: JudgedProblem, request: JudgeRequest) -> str:
     """What keeps dense's selection, and at what cost; as HTML."""
     looks, dense = looks_of(row, request), _dense(row)
+    oracles = [choice.label for choice in request.methods if choice.name in ORACLES]
     found = []
     for label in looks:
+        if label in oracles:
+            continue
         mine = [o for o in row.outcomes if o.method == label and o.consistent is not None]
         reused = sum(o.reused_tokens for o in mine)
         if label != dense and mine and reused:

@@ -190,6 +190,8 @@ def test_the_verdict_says_what_changed() -> None:
     assert "took candidate 1 where dense takes candidate 2" in said
     assert "The final answer stayed dense’s in 1 of 1 change" in said
     assert "KVCOMM keeps dense’s selection in 1 of 1 order while reading 40" in repaired(*changed)
+    seer = row_of(*changed[0].outcomes, outcome("identity", (1, 2, 3), "oracle", forwarded_tokens=1))
+    assert repaired(*seer) == repaired(*changed), "what looks at dense's cache repairs nothing"
     tie = row_of(
         outcome("identity", (1, 2, 3), "dense", slots=(2,), selected=(2,)),
         outcome("identity", (1, 2, 3), "naive", consistent=False, near_tie=True),
