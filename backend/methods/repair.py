@@ -38,7 +38,8 @@ from backend.records import PoolState
 from backend.store import Observation, ObservationLog, PromptInContext
 
 BASES = {"naive": "", "kvcomm": "published", "kvcomm shipped": "shipped", "kvcomm corrected": "corrected"}
-SELECTORS = ("words", "first", "tail", "cross", "asked", "deviation", "random")
+WORDS = ("words", "headers", "question")
+SELECTORS = (*WORDS, "first", "tail", "cross", "asked", "deviation", "random")
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ class RepairOptions(Options):
     )  # fmt: skip
     selector: str = option(
         "words", "Computes again",
-        "words: those between the candidates, then the question and the prompt's other words. To compare "
-        "with: cross: tokens that look most at other candidates. asked: tokens that the words behind the "
-        "candidates look at. deviation: tokens whose fresh K/V differ most. first, tail: each candidate's "
-        "beginning or end. random: a control.",
+        "words: those between the candidates (headers), then the question and the prompt's other words. To "
+        "compare with: headers, question: these alone. cross: tokens that look most at other candidates. "
+        "asked: tokens that the words behind the candidates look at. deviation: tokens whose fresh K/V differ "
+        "most. first, tail: each candidate's beginning or end. random: a control.",
         choices=SELECTORS, paper="first: EPIC; deviation: CacheBlend",
     )  # fmt: skip
     scope: str = option(
@@ -99,7 +100,7 @@ class RepairMethod(Method):
         layers = int(view.cache.keys.shape[0])
         most = int(self.options.budget * view.total)
         reason = f"chosen to be computed again ({self.options.selector})"
-        if self.options.selector == "words":
+        if self.options.selector in WORDS:
             found = self._words(view)[:most]
             return Selection(tuple(sorted(found)), reason=reason) if found else None
         chunks = [[t for t in chunk if view.copied[t]] for chunk in self._chunks(view)]
@@ -122,16 +123,15 @@ class RepairMethod(Method):
 
     def _words(self, view: View) -> list[int]:
         """What is no candidate's text: the candidates' headers, the other texts (such as the question), then
-        the rest of the prompt's own words."""
+        the rest of the prompt's own words; or one of the first two."""
         found = blocks(view.context.prompt)
         candidates = {block.name for block in found}
         spans = [s for s in view.context.prompt.spans if s.name not in candidates]
-        texts = [s for s in spans if s.kind == "placeholder"]
-        own = [s for s in spans if s.kind != "placeholder"]
-        places = [
-            *((block.start, block.text) for block in found),
-            *((span.start, span.end) for span in (*texts, *own)),
-        ]
+        headers = [(block.start, block.text) for block in found]
+        texts = [(s.start, s.end) for s in spans if s.kind == "placeholder"]
+        own = [(s.start, s.end) for s in spans if s.kind != "placeholder"]
+        chosen = {"headers": headers, "question": texts, "words": [*headers, *texts, *own]}
+        places = chosen[self.options.selector]
         exact, last = _exact(view), view.total - 1
         tokens = (token for start, end in places for token in range(start, min(end, last)))
         return [token for token in dict.fromkeys(tokens) if view.copied[token] and token not in exact]

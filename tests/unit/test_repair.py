@@ -16,12 +16,12 @@ from backend.engine import Prefill
 from backend.interventions import blocks
 from backend.methods.base import Arrived, Clock, Prefilled
 from backend.methods.dense import dense_plan
-from backend.methods.repair import SELECTORS, RepairMethod, RepairOptions, _behind, shares
+from backend.methods.repair import SELECTORS, WORDS, RepairMethod, RepairOptions, _behind, shares
 from backend.model import LoadedModel
 from backend.records import COMPUTED, CORRECTED, RECOMPUTED, REUSED, MethodChoice
 from backend.session import LabSession
 
-EACH = pytest.mark.parametrize("selector", [s for s in SELECTORS if s != "words"])
+EACH = pytest.mark.parametrize("selector", [s for s in SELECTORS if s not in WORDS])
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +135,8 @@ def test_headers_come_first_then_the_question_within_the_budget(walked: Walk) ->
     for count in (1, len(heads) - 1, len(heads), len(heads) + 2, len(heads) + len(asked)):
         found = again(repaired(walked, budget=(count + 0.5) / len(prompt.ids), selector="words"))
         assert found == sorted([*heads, *asked][:count])
+    assert again(repaired(walked, budget=1, selector="headers")) == heads
+    assert again(repaired(walked, budget=1, selector="question")) == asked
 
 
 def test_words_bring_a_comparison_back_that_candidates_do_not(walked: Walk) -> None:
