@@ -59,8 +59,8 @@ class RepairOptions(Options):
         "words", "Computes again",
         "words: those between the candidates (headers), then the question and the prompt's other words. To "
         "compare with: headers, question: these alone. cross: tokens that look most at other candidates. "
-        "asked: tokens that the words behind the candidates look at. deviation: tokens whose fresh K/V differ "
-        "most. first, tail: each candidate's beginning or end. random: a control.",
+        "asked: tokens that the words behind the candidates look at. deviation: tokens whose K/V change most "
+        "when fresh. first, tail: each candidate's beginning or end. random: a control.",
         choices=SELECTORS, paper="first: EPIC; deviation: CacheBlend",
     )  # fmt: skip
     scope: str = option(
