@@ -94,6 +94,14 @@ def build_app(
             lab.leave(str(request.session_hash or ""))
 
         blocks.unload(left)
+
+    def gone(browser: str) -> None:
+        # The framework would keep every widget's last value for each tab that ever came.
+        if (held := getattr(blocks, "state_holder", None)) is not None:  # it is there once the page is served
+            held.session_data.pop(browser, None)
+            held.time_last_used.pop(browser, None)
+
+    lab.gone = gone
     # The browser tells every widget named here how each event stands: by default all outputs, hundreds.
     for event in blocks.fns.values():
         event.show_progress_on = [page["status"]]

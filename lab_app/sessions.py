@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -231,6 +231,7 @@ class Lab:
         self._guard = threading.Lock()
         self.turns = Turns()
         self.rooms = Rooms(clock)
+        self.gone: Callable[[str], None] = lambda browser: None  # told whose visit is over
 
     @property
     def model(self) -> Model:
@@ -277,8 +278,7 @@ class Lab:
             for old in ended:
                 del self._visits[old.id]
             self._visits[visit.id] = visit
-        for old in ended:
-            old.engine.forget()
+        self._end(ended)
         return visit
 
     def visit(self, visit_id: str) -> Visit:
@@ -304,7 +304,7 @@ class Lab:
         if visit is not None:
             if visit.cancel is not None:
                 visit.cancel.set()
-            visit.engine.forget()
+            self._end([visit])
 
     def leave(self, browser: str) -> None:
         """A tab went away: what it runs is stopped, and soon its visit ends."""
@@ -339,9 +339,17 @@ class Lab:
             ]
             for visit in over:
                 del self._visits[visit.id]
+        self._end(over)
+        return len(over)
+
+    def _end(self, over: Iterable[Visit]) -> None:
+        """Free what visits hold that are held no more."""
         for visit in over:
             visit.engine.forget()
-        return len(over)
+            with self._guard:
+                there = any(other.browser == visit.browser for other in self._visits.values())
+            if visit.browser and not there:
+                self.gone(visit.browser)
 
     def record(self, token: str) -> RunRecord | None:
         """A record by its download token."""

@@ -18,7 +18,7 @@ from fake_session import FakeModel, FakeSession
 from backend.records import RunRequest
 from lab_app.app import build_app, launch
 from lab_app.offline import GUARD, go_offline
-from lab_app.sessions import Lab
+from lab_app.sessions import LEFT_SECONDS, Lab
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -29,6 +29,7 @@ from visitor import Answer, Page, Visitor  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 HOSTS: set[str] = set()
 RECORDING = False
+STATES: list[Any] = []  # what the framework keeps of every tab
 
 
 def observe(event: str, args: tuple[Any, ...]) -> None:
@@ -70,6 +71,7 @@ def lab() -> Iterator[tuple[Lab, str]]:
                 FakeModel, "127.0.0.1", 0, block=False, first_run=None,
                 engine=lambda model: Breakable(model, 0.005), frame_ancestors=["https://huggingface.co"],
             )  # fmt: skip
+        STATES.append(blocks.state_holder)
         yield found[0], address
         assert GUARD.refused == before, "something wanted to go outside"
         blocks.close(verbose=False)
@@ -118,6 +120,26 @@ def test_the_page_is_there_with_its_headers(client: httpx.Client) -> None:
     assert "gradio_config" in answer.text
     assert answer.headers["content-security-policy"].endswith("frame-ancestors 'self' https://huggingface.co")
     assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_framework_forgets_who_left(
+    page: Page, client: httpx.Client, lab: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would keep the last value of every widget for each tab that ever came."""
+    found = Visitor(page, client)
+    found.arrive()
+    assert ask(found, "Who?").success
+    [visit] = [v for v in lab[0].visits if v.browser == found.tab]
+    kept = STATES[0].session_data
+    assert found.tab in kept
+    found.leave()
+    assert until(lambda: visit.left is not None)
+    assert found.tab in kept, "the tab may come back"
+    now = lab[0]._clock()
+    monkeypatch.setattr(lab[0], "_clock", lambda: now + LEFT_SECONDS + 1)
+    lab[0].sweep()
+    assert visit not in lab[0].visits
+    assert found.tab not in kept
 
 
 def test_visitors_share_nothing(
