@@ -49,6 +49,9 @@ def add_training(add: Any) -> None:
     sub.add_argument("--warmup-steps", type=int)
     sub.add_argument("--decay-share", type=float, help="last part of the steps, where the rates fall to 0")
     sub.add_argument("--mixture", help="lab, paper, no-summary, no-conversation, qa-only or no-dense")
+    sub.add_argument(
+        "--teacher", type=float, help="share of the loss that follows the base's own dense reading (0)"
+    )
     sub.add_argument("--compression", help="of documents: none, drop or anchors")
     sub.add_argument("--compressed", type=float, help="share of a document's tokens taken away (0.5)")
     sub.add_argument("--chunk-tokens", type=int, help="text tokens that share one set of anchors (100)")

@@ -18,6 +18,7 @@ import torch
 from tiny import TOLERANCE, assert_same, error
 
 from backend.alone import Alone
+from backend.embedded.linking import train as train_module
 from backend.embedded.linking.examples import MIXTURES, Drawn, draw, make_summary
 from backend.embedded.linking.layout import Laid, batch, lay_out
 from backend.embedded.linking.train import Feed, LinkRecipe, Trainee, train_links
@@ -438,6 +439,38 @@ def test_training_learns_and_leaves_the_base_alone(base: LoadedModel, tmp_path: 
     assert min(last.values()) < min(first.values()) - 0.5
     log = (tmp_path / "a.train.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in log] == list(range(1, 15))
+
+
+def test_the_teacher_is_the_bases_own_dense_reading(base: LoadedModel) -> None:
+    """What is read densely has nothing to learn from it before training; what is read apart has."""
+    for mixture, apart in (({"documents": 1}, False), ({"documents apart": 1}, True)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(train_module.MIXTURES, "lab", mixture)
+            trainee = Trainee(base, replace(QUICK, teacher=1.0))
+            given, kinds, whole = Feed(base, trainee).at(0)
+        assert whole is not None
+        assert len(kinds) == len(given.ids) == len(whole.ids)
+        logits, tokens, _ = trainee.logits(given)
+        assert torch.equal(trainee.logits(whole, adapted=False)[1], tokens), "token by token"
+        distance = float(train_module.taught(trainee, whole, logits).detach())
+        assert (distance > 1e-3) if apart else (abs(distance) < 1e-6)
+
+
+def test_a_teacher_is_followed(base: LoadedModel, tmp_path: Path) -> None:
+    recipe = replace(QUICK, steps=40, batch=4, rank=8, rate=3e-3, teacher=1.0)
+    trainee = Trainee(base, recipe)
+    given, _, whole = Feed(base, trainee).at(1000)
+    assert whole is not None
+
+    def distance() -> float:
+        return float(train_module.taught(trainee, whole, trainee.logits(given)[0]).detach())
+
+    before = distance()
+    train_links(base, tmp_path / "a.safetensors", recipe)
+    state = torch.load(tmp_path / "a.checkpoint.pt", weights_only=True)
+    for tensor, kept in zip((*trainee.soft, *trainee.matrices), state["tensors"], strict=True):
+        tensor.data.copy_(kept)
+    assert distance() < 0.95 * before  # a base of random weights has little to say
 
 
 def test_link_tokens_alone_can_be_trained(base: LoadedModel, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Training of link tokens with low-rank deltas: ``kvlab train-links``.
 
-The loss is on the answer alone. The batch of a step is a function of (seed, step), and the checkpoint holds
-the trained tensors, the optimiser's state and the step, so an interrupted run goes on as if it had not been.
+The loss is on the answer alone: the answer itself, as in the paper, or in part (``teacher``) what the base
+says of each of its tokens when it reads the whole prompt densely. The batch of a step is a function of (seed,
+step), and the checkpoint holds the trained tensors, the optimiser's state and the step, so an interrupted run
+goes on as if it had not been.
 The base's weights stay as they are; what is trained is saved as one small file (:mod:`backend.links`).
 """
 
@@ -12,7 +14,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ class LinkRecipe:
     ``links``: link tokens behind a document. ``edges``: KV-START and KV-END; with neither, the layout is
     Block-Attention's. ``rank``: of the deltas; 0 trains the link tokens alone (a control). ``compression``:
     "none", "drop" (tokens that say the least) or "anchors"; ``compressed`` is the share of tokens taken away.
+    ``teacher``: share of the loss that is the KL from the base's own dense reading; the rest is the answer's.
     """
 
     seed: int = 0
@@ -54,6 +57,7 @@ class LinkRecipe:
     compression: str = "none"
     compressed: float = 0.5
     chunk_tokens: int = 100
+    teacher: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained.
@@ -74,7 +78,7 @@ class LinkRecipe:
         ranges = {
             "steps": (1, 10_000_000), "batch": (1, 4096), "links": (0, 64), "rank": (0, 512),
             "rate": (0.0, 1.0), "embedding_rate": (0.0, 1.0), "compressed": (0.0, 0.95),
-            "chunk_tokens": (1, 4096),
+            "chunk_tokens": (1, 4096), "teacher": (0.0, 1.0),
         }  # fmt: skip
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high:
@@ -156,8 +160,11 @@ class Trainee:
             for name, delta in self.deltas.items()
         }
 
-    def hidden(self, ids: Tensor, soft: Tensor, position: Tensor, mask: Tensor) -> Tensor:
-        """(rows, tokens, hidden) of the last layer; arguments as in :class:`Batch`."""
+    def hidden(
+        self, ids: Tensor, soft: Tensor, position: Tensor, mask: Tensor, adapted: bool = True
+    ) -> Tensor:
+        """(rows, tokens, hidden) of the last layer; arguments as in :class:`Batch`. ``adapted``: with the
+        deltas, or as the base itself."""
         table = self.module.get_input_embeddings().weight
         inputs = functional.embedding(ids, table)
         if int((soft != NO_SOFT).sum()):
@@ -173,13 +180,14 @@ class Trainee:
         }
         inner = self.module.base_model
         prefix = f"{self.module.base_model_prefix}."
-        changed = {name.removeprefix(prefix): weight for name, weight in self.weights().items()}
+        weights = self.weights() if adapted else {}
+        changed = {name.removeprefix(prefix): weight for name, weight in weights.items()}
         found: Tensor = functional_call(inner, changed, kwargs=arguments).last_hidden_state
         return found
 
-    def logits(self, given: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def logits(self, given: Batch, adapted: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (n, vocabulary) before each token that is to be learnt, that token (n,) and its row (n,)."""
-        hidden = self.hidden(given.ids, given.soft, given.position, given.mask)
+        hidden = self.hidden(given.ids, given.soft, given.position, given.mask, adapted)
         wanted = given.weight[:, 1:] > 0
         rows = torch.arange(len(given.ids), device=given.ids.device)[:, None].expand(wanted.shape)
         return (
@@ -218,14 +226,18 @@ class Feed:
         self.limit = model.info.context_tokens
         self.end = (int(model.tokens.tokenizer.eos_token_id),)
 
-    def at(self, step: int) -> tuple[Batch, list[str]]:
-        """The batch of a step, and the kind of each of its rows."""
+    def at(self, step: int) -> tuple[Batch, list[str], Batch | None]:
+        """The batch of a step, the kind of each of its rows, and the same rows as the teacher reads them."""
         recipe = self.trainee.recipe
         rng = random.Random(f"links:{recipe.seed}:{step}")
         examples = [draw(rng, MIXTURES[recipe.mixture]) for _ in range(recipe.batch)]
         laid = self.lay_out(examples)
-        kept = [(s, e.kind) for s, e in zip(laid, examples, strict=True) if len(s.ids) <= self.limit]
-        return batch([s for s, _ in kept]), [kind for _, kind in kept]
+        short = [i for i, sequence in enumerate(laid) if len(sequence.ids) <= self.limit]
+        whole = None
+        if recipe.teacher:
+            read = self.lay_out([replace(examples[i], apart=False) for i in short])
+            whole = batch(read)
+        return batch([laid[i] for i in short]), [examples[i].kind for i in short], whole
 
     def lay_out(self, examples: Sequence[Drawn]) -> list[Any]:
         """Examples to sequences, their documents compressed where the recipe says so."""
@@ -248,6 +260,13 @@ class Feed:
             answer = [*self.tokens.encode(example.document.target), *self.end]
             out.append(lay_out(whole, answer, links if example.apart else None))
         return out
+
+
+def taught(trainee: Trainee, whole: Batch, logits: Tensor) -> Tensor:
+    """Mean KL (nats) of ``logits`` (n, vocabulary) from what the base says of the same rows, read densely."""
+    with torch.no_grad():
+        wanted = trainee.logits(whole, adapted=False)[0].log_softmax(-1)
+    return functional.kl_div(logits.log_softmax(-1), wanted, reduction="batchmean", log_target=True)
 
 
 def factor(step: int, recipe: LinkRecipe) -> float:
@@ -303,10 +322,13 @@ def train_links(
     for step in range(start, end):
         for group in optimiser.param_groups:
             group["lr"] = group["rate"] * factor(step, recipe)
-        given, kinds = feed.at(step)
+        given, kinds, whole = feed.at(step)
         logits, tokens, rows = trainee.logits(given.to(device))
         each = functional.cross_entropy(logits, tokens, reduction="none")
-        each.mean().backward()
+        loss = each.mean()
+        if whole is not None:
+            loss = (1 - recipe.teacher) * loss + recipe.teacher * taught(trainee, whole.to(device), logits)
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(every, 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
