@@ -205,7 +205,8 @@ def most_anchors(machine: Machine, case: Case) -> int | None:
     each = (machine.match_ms + machine.mix_ms) * case.shared
     if left <= 0:
         return None
-    return math.ceil(left / each) - 1 if each else LONGEST
+    most = left / each if each else math.inf
+    return math.ceil(most) - 1 if most < LONGEST else LONGEST
 
 
 def answer(machine: Machine, case: Case) -> Answer:

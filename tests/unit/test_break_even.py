@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fake_record import make_record
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backend.break_even import (
@@ -100,6 +100,7 @@ def test_from_the_least_length_on_reuse_gains(machine: Machine, case: Case) -> N
         assert gain(found - 1) <= rounding
 
 
+@example(Machine("any", (1.0, 0.0, 0.0), 0.0, 5e-324, 0.0, 0.0, 0.0, 0.0, 0.0, 0), Case(100, 100, 0, 1, 0, 0))
 @given(machines, cases)
 def test_one_anchor_more_than_most_no_longer_gains(machine: Machine, case: Case) -> None:
     most = most_anchors(machine, case)

@@ -126,12 +126,12 @@ def test_a_row_depends_on_the_requests_before_it_and_not_on_those_behind() -> No
 
 def test_many_methods_are_split_and_dense_is_one_row() -> None:
     text = SMALL.replace(
-        "[dense, naive]", "[{name: kvcomm, capacity: [" + ", ".join(map(str, range(1, 15))) + "]}]"
+        "[dense, naive]", "[{name: kvcomm, capacity: [" + ", ".join(map(str, range(1, 25))) + "]}]"
     )
     shards = shards_of(parse_sweep(text))
-    assert [len(shard.methods) for shard in shards] == [12, 4]
+    assert [len(shard.methods) for shard in shards] == [20, 6]
     assert all(shard.methods[0].name == "dense" for shard in shards)
-    assert len(keys(text)) == 5 * 15
+    assert len(keys(text)) == 5 * 25
 
 
 def test_cells_that_ask_the_same_are_refused() -> None:
