@@ -306,28 +306,35 @@ def saved(mine: Desk) -> str:
 
 def look(visit: Visit, given: Given) -> Update:
     """The texts and the attention of one order."""
-    mine = desk(visit)
-    record = mine.records.get(str(given["pick_order"])) or next(iter(mine.records.values()), None)
-    if record is None:
+    if (picked := looked_at(visit, given)) is None:
         return {}
-    agent, labels = record.agents[-1], record.labels
-    method = given["pick_method"] if given["pick_method"] in labels else labels[-1]
+    record, agent, method = picked
     update: Update = {
         "comparison": comparison_html(record),
         "table": documents_html(record),
         "strip": {"html": strip_html(record, agent, method=method)},
         "view_attention": payload(slot_views(record, agent)),
     }
-    if mine.unfolded:
+    if desk(visit).unfolded:
         update["view_more"] = payload(closer_views(record, agent, method))
     return update
+
+
+def looked_at(visit: Visit, given: Given) -> tuple[RunRecord, int, str] | None:
+    """The chosen order's record, its judge, and the chosen method; None before anything was judged."""
+    records = desk(visit).records
+    record = records.get(str(given["pick_order"])) or next(iter(records.values()), None)
+    if record is None:
+        return None
+    method = given["pick_method"] if given["pick_method"] in record.labels else record.labels[-1]
+    return record, record.agents[-1], method
 
 
 def unfold(visit: Visit, given: Given) -> Update:
     """The closer figures, which are drawn only for those who open them: they are many."""
     desk(visit).unfolded = True
-    drawn = look(visit, given)
-    return {"view_more": drawn["view_more"]} if drawn else {}
+    picked = looked_at(visit, given)
+    return {} if picked is None else {"view_more": payload(closer_views(*picked))}
 
 
 def fold(visit: Visit, given: Given) -> Update:
