@@ -454,6 +454,11 @@ def test_the_teacher_is_the_bases_own_dense_reading(base: LoadedModel) -> None:
         assert torch.equal(trainee.logits(whole, adapted=False)[1], tokens), "token by token"
         distance = float(train_module.taught(trainee, whole, logits).detach())
         assert (distance > 1e-3) if apart else (abs(distance) < 1e-6)
+        with torch.no_grad():
+            for delta in trainee.deltas.values():
+                delta.up.add_(0.1)
+        pupil = trainee.logits(given)[0]
+        assert float(train_module.taught(trainee, whole, pupil).detach()) > 1e-3, "the teacher stays the base"
 
 
 def test_a_teacher_is_followed(base: LoadedModel, tmp_path: Path) -> None:
