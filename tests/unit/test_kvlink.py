@@ -452,23 +452,23 @@ def test_the_teacher_is_the_bases_own_dense_reading(base: LoadedModel) -> None:
         assert len(kinds) == len(given.ids) == len(whole.ids)
         logits, tokens, _ = trainee.logits(given)
         assert torch.equal(trainee.logits(whole, adapted=False)[1], tokens), "token by token"
-        distance = float(train_module.taught(trainee, whole, logits).detach())
+        distance = float(train_module.taught(trainee, whole, logits).detach().mean())
         assert (distance > 1e-3) if apart else (abs(distance) < 1e-6)
         with torch.no_grad():
             for delta in trainee.deltas.values():
                 delta.up.add_(0.1)
-        pupil = trainee.logits(given)[0]
-        assert float(train_module.taught(trainee, whole, pupil).detach()) > 1e-3, "the teacher stays the base"
+        changed = train_module.taught(trainee, whole, trainee.logits(given)[0])
+        assert float(changed.detach().mean()) > 1e-3, "the teacher stays the base"
 
 
 def test_a_teacher_is_followed(base: LoadedModel, tmp_path: Path) -> None:
-    recipe = replace(QUICK, steps=40, batch=4, rank=8, rate=3e-3, teacher=1.0)
+    recipe = replace(QUICK, steps=40, batch=4, rank=8, rate=3e-3, teacher=1.0, mixture="qa-only")
     trainee = Trainee(base, recipe)
     given, _, whole = Feed(base, trainee).at(1000)
     assert whole is not None
 
     def distance() -> float:
-        return float(train_module.taught(trainee, whole, trainee.logits(given)[0]).detach())
+        return float(train_module.taught(trainee, whole, trainee.logits(given)[0]).detach().mean())
 
     before = distance()
     train_links(base, tmp_path / "a.safetensors", recipe)
@@ -476,6 +476,20 @@ def test_a_teacher_is_followed(base: LoadedModel, tmp_path: Path) -> None:
     for tensor, kept in zip((*trainee.soft, *trainee.matrices), state["tensors"], strict=True):
         tensor.data.copy_(kept)
     assert distance() < 0.95 * before  # a base of random weights has little to say
+
+
+def test_what_the_base_never_learnt_it_does_not_teach(base: LoadedModel, tmp_path: Path) -> None:
+    """A step on summaries is the same with a teacher and without; one on documents is not."""
+
+    def trained(mixture: str, teacher: float) -> torch.Tensor:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(train_module.MIXTURES, "lab", {mixture: 1})
+            out = tmp_path / f"{mixture}-{teacher}.safetensors"
+            train_links(base, out, replace(QUICK, steps=2, teacher=teacher))
+        return load_links(out)[0].links
+
+    assert torch.equal(trained("summary apart", 1.0), trained("summary apart", 0.0))
+    assert not torch.equal(trained("documents apart", 1.0), trained("documents apart", 0.0))
 
 
 def test_link_tokens_alone_can_be_trained(base: LoadedModel, tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ MIXTURES: dict[str, Mixture] = {
 }
 #: Tasks of the embedded model that are read as usual.
 USUAL = ("solver", "worker", "judge", "tools", "program", "prefix")
+#: Kinds that the base has learnt before, so that its own dense reading can teach them. Of summaries it has
+#: never read one: it gives their answers 12 nats a token.
+KNOWN = ("documents", "documents apart", "conversation apart", "tasks")
 MOST_DOCUMENTS = 10
 
 

@@ -1,9 +1,9 @@
 """Training of link tokens with low-rank deltas: ``kvlab train-links``.
 
 The loss is on the answer alone: the answer itself, as in the paper, or in part (``teacher``) what the base
-says of each of its tokens when it reads the whole prompt densely. The batch of a step is a function of (seed,
-step), and the checkpoint holds the trained tensors, the optimiser's state and the step, so an interrupted run
-goes on as if it had not been.
+says of each of its tokens when it reads the whole prompt densely, where the base has learnt the task.
+The batch of a step is a function of (seed, step), and the checkpoint holds the trained tensors, the
+optimiser's state and the step, so an interrupted run goes on as if it had not been.
 The base's weights stay as they are; what is trained is saved as one small file (:mod:`backend.links`).
 """
 
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
-from backend.embedded.linking.examples import MIXTURES, MOST_DOCUMENTS, Drawn, draw
+from backend.embedded.linking.examples import KNOWN, MIXTURES, MOST_DOCUMENTS, Drawn, draw
 from backend.embedded.linking.layout import Batch, batch, lay_out
 from backend.embedded.train import append
 from backend.errors import OptionError
@@ -40,7 +40,8 @@ class LinkRecipe:
     ``links``: link tokens behind a document. ``edges``: KV-START and KV-END; with neither, the layout is
     Block-Attention's. ``rank``: of the deltas; 0 trains the link tokens alone (a control). ``compression``:
     "none", "drop" (tokens that say the least) or "anchors"; ``compressed`` is the share of tokens taken away.
-    ``teacher``: share of the loss that is the KL from the base's own dense reading; the rest is the answer's.
+    ``teacher``: share of the loss that is the KL from the base's own dense reading, in the kinds that the
+    base has learnt; the rest is the answer's.
     """
 
     seed: int = 0
@@ -263,10 +264,10 @@ class Feed:
 
 
 def taught(trainee: Trainee, whole: Batch, logits: Tensor) -> Tensor:
-    """Mean KL (nats) of ``logits`` (n, vocabulary) from what the base says of the same rows, read densely."""
+    """KL (n,) in nats of ``logits`` (n, vocabulary) from what the base says of the same rows, densely."""
     with torch.no_grad():
         wanted = trainee.logits(whole, adapted=False)[0].log_softmax(-1)
-    return functional.kl_div(logits.log_softmax(-1), wanted, reduction="batchmean", log_target=True)
+    return functional.kl_div(logits.log_softmax(-1), wanted, reduction="none", log_target=True).sum(-1)
 
 
 def factor(step: int, recipe: LinkRecipe) -> float:
@@ -325,10 +326,11 @@ def train_links(
         given, kinds, whole = feed.at(step)
         logits, tokens, rows = trainee.logits(given.to(device))
         each = functional.cross_entropy(logits, tokens, reduction="none")
-        loss = each.mean()
+        told = each
         if whole is not None:
-            loss = (1 - recipe.teacher) * loss + recipe.teacher * taught(trainee, whole.to(device), logits)
-        loss.backward()
+            share = torch.tensor([recipe.teacher * (kind in KNOWN) for kind in kinds], device=device)[rows]
+            told = torch.lerp(each, taught(trainee, whole.to(device), logits), share)
+        told.mean().backward()
         torch.nn.utils.clip_grad_norm_(every, 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
