@@ -304,8 +304,9 @@ class LoopLine:
         reused: share of all prompt tokens taken from a cache, with half the interval of its mean over
             episodes. For the prefix cache this is the hit rate in tokens.
         ttft_ms: median; ``ratio``: median over turns of dense's time to first token over this one's.
-        kl: mean at a turn's first token, nats; ``kl_high`` its 95th percentile; ``near``: share of turns
-            under 0.1 nats. NaN when free-running.
+        kl: mean over turns of the KL along dense's text of the turn, nats; ``kl_high`` its 95th percentile;
+            ``near``: share of turns under 0.1 nats. NaN when free-running.
+        kl_first: the same mean at a turn's first token alone, which a fixed format makes easy to foretell.
         provenance: share of prompt tokens by ``PROVENANCE``.
     """
 
@@ -325,6 +326,7 @@ class LoopLine:
     kl: float
     kl_high: float
     near: float
+    kl_first: float
     provenance: tuple[float, ...]
 
 
@@ -357,8 +359,7 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
         for k in (dense, mine)
     )
     low, high = wilson(right := sum(ours.values()), len(ours))
-    near = record.kl_first[mine]
-    near = near[~np.isnan(near)]
+    near, first = (column[mine & ~np.isnan(column)] for column in (record.kl_mean, record.kl_first))
     tokens = record.prompt_tokens[mine].sum()
     return LoopLine(
         mode,
@@ -377,6 +378,7 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
         float(near.mean()) if near.size else float("nan"),
         float(np.percentile(near, 95)) if near.size else float("nan"),
         float((near < 0.1).mean()) if near.size else float("nan"),
+        float(first.mean()) if first.size else float("nan"),
         tuple(float(x) for x in record.provenance[mine].sum(axis=0) / max(1, tokens)),
     )
 

@@ -99,7 +99,7 @@ def print_loop(lines: Sequence[LoopLine]) -> None:
 
     rows: list[tuple[str, ...]] = [
         ("mode", "method", "episodes", "right", "95%", "behind dense, 95%", "turns", "tokens reused",
-         "TTFT ms", "faster", "KL first", "KL 95%", "under 0.1", *PROVENANCE),
+         "TTFT ms", "faster", "KL first", "KL along", "95%", "under 0.1", *PROVENANCE),
     ]  # fmt: skip
 
     def number(value: float, form: str) -> str:
@@ -112,8 +112,8 @@ def print_loop(lines: Sequence[LoopLine]) -> None:
                 f"{x.right_low:.0%} to {x.right_high:.0%}",
                 " ".join(number(v, ".1%") for v in x.behind), f"{x.turns:.1f}",
                 f"{x.reused:.1%} ± {number(x.reused_half, '.1%')}", f"{x.ttft_ms:.1f}",
-                f"{number(x.ratio, '.2f')}×", number(x.kl, ".4f"), number(x.kl_high, ".4f"),
-                number(x.near, ".0%"), *(f"{share:.0%}" for share in x.provenance),
+                f"{number(x.ratio, '.2f')}×", number(x.kl_first, ".4f"), number(x.kl, ".4f"),
+                number(x.kl_high, ".4f"), number(x.near, ".0%"), *(f"{share:.0%}" for share in x.provenance),
             )
         )  # fmt: skip
     print_table(rows, left=2)

@@ -201,15 +201,15 @@ def success(record: LoopRecord) -> FigureView:
 
 
 def kl_by_turn(record: LoopRecord) -> FigureView:
-    """KL from dense at each turn's first token."""
-    title = "How far from dense is the first token of each turn?"
+    """KL from dense along each turn. Its first token alone says little: the format fixes it."""
+    title = "How far from dense is each turn?"
     columns = ("mode", "method", "turn", "episodes", "median KL (nats)", "lower quartile", "upper quartile")
     if "pinned" not in record.request.modes:
         return empty_view(
             "loop_kl", title, "Defined only where every method reads the same texts (pinned).", columns
         )
     drawing = figure(320)
-    column = np.where(record.method == 0, np.nan, record.kl_first)  # dense against itself says nothing
+    column = np.where(record.method == 0, np.nan, record.kl_mean)  # dense against itself says nothing
     rows = _by_turn(drawing, record, "pinned", column, lambda g: float(np.median(g)), LEAST_KL)
     if not rows:
         return empty_view("loop_kl", title, "No turn of a method beside dense was run.", columns)
@@ -224,8 +224,9 @@ def kl_by_turn(record: LoopRecord) -> FigureView:
     ]
     finding = f"Turns under {NEAR} nats: {listing(said)}."
     how = (
-        f"Medians over the episodes, bars the middle half; the dashed line is {NEAR} nats. What is under "
-        f"{LEAST_KL:g} is drawn there; all KL is between dense and the method on the same prompt."
+        f"Mean KL between dense and the method along dense’s text of the turn, on the same prompt: medians "
+        f"over the episodes, bars the middle half. The dashed line is {NEAR} nats; what is under "
+        f"{LEAST_KL:g} is drawn there."
     )
     return FigureView("loop_kl", title, how, finding, drawing, columns, tuple(rows))
 

@@ -250,15 +250,15 @@ def test_a_record_is_read_back_without_loss(record: LoopRecord) -> None:
     assert again.labels == ("dense", "prefix", "naive")
     assert again.request == record.request
     assert len(again.turn) == 2 * 3 * 3
-    for name in ("mode", "method", "episode", "turn", "reused_tokens", "kl_first", "provenance", "ends"):
-        assert np.array_equal(getattr(again, name), getattr(record, name), equal_nan=name == "kl_first")
+    for name in ("mode", "method", "episode", "turn", "reused_tokens", "kl_mean", "provenance", "ends"):
+        assert np.array_equal(getattr(again, name), getattr(record, name), equal_nan=name == "kl_mean")
 
 
 def test_the_summary_counts_what_the_rows_say(record: LoopRecord) -> None:
     ends = np.where(record.ends == GOES_ON, GOES_ON, np.where(record.method == 2, WRONG, RIGHT))
     times = np.where(record.method == 0, 30.0, np.where(record.method == 1, 10.0, 60.0))
     kl = np.where(record.method == 2, np.where(record.turn == 1, 0.3, 0.01), 0.0)
-    dense, prefix, naive = summary(replace(record, ends=ends, ttft_ms=times, kl_first=kl))
+    dense, prefix, naive = summary(replace(record, ends=ends, ttft_ms=times, kl_mean=kl, kl_first=kl / 10))
     assert (dense.right, prefix.right, naive.right) == (2, 2, 0)
     assert (dense.known, dense.episodes, dense.turns, dense.reused) == (2, 2, 3.0, 0.0)
     assert (prefix.ratio, naive.ratio) == (3.0, 0.5)
@@ -268,6 +268,7 @@ def test_the_summary_counts_what_the_rows_say(record: LoopRecord) -> None:
     assert prefix.behind[1] < 0 < prefix.behind[2], "two episodes prove nothing"
     assert naive.near == pytest.approx(2 / 3)
     assert naive.kl == pytest.approx((0.3 + 0.01 + 0.01) / 3)
+    assert naive.kl_first == pytest.approx(naive.kl / 10)
     mine = record.rows("pinned", "prefix")
     assert prefix.reused == record.reused_tokens[mine].sum() / record.prompt_tokens[mine].sum() > 0
     assert all(sum(line.provenance) == pytest.approx(1) for line in (dense, prefix, naive))
