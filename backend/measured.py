@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.codec import pack, unpack
+from backend.errors import OptionError
 from backend.prompts import Pipeline
 from backend.records import AgentState, GateDecision, ModelInfo, RunRequest
 
@@ -481,6 +482,31 @@ class DocumentArm:
     adapted: bool = False
     compression: str = "none"
     rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class DocumentRequest:
+    """A study small enough to wait for: two-hop questions on a model and on shipped weights trained for it.
+
+    Raises:
+        OptionError: a number is out of range, or weights are named twice.
+    """
+
+    weights: tuple[str, ...] = ()
+    questions: int = 24
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in {"questions": (2, 100), "seed": DOCUMENT_LIMITS["seed"]}.items():
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                raise OptionError(
+                    f"{name} is {value!r}; allowed: {low} to {high:,}, whole numbers. Change it; kvlab "
+                    "documents asks more.",
+                    field=f"documents.{name}",
+                )
+        if len(set(self.weights)) != len(self.weights):
+            raise OptionError("The same weights are named twice. Name each once.", field="documents.weights")
 
 
 @dataclass(frozen=True)

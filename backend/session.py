@@ -35,6 +35,8 @@ from backend.measured import (
     AnchorCostRequest,
     BlendRequest,
     BlendStudy,
+    DocumentRequest,
+    DocumentStudy,
     OffsetRequest,
     OffsetStudy,
     OverlapRequest,
@@ -308,6 +310,23 @@ class LabSession:
         from backend.probes.blend_study import blend_study
 
         yield from self._study(lambda: blend_study(self.model, request, self.budget_bytes))
+
+    def trained_weights(self) -> dict[str, str]:
+        """Names and labels of the shipped weights trained for this model; see :mod:`backend.adapted`."""
+        from backend.adapted import fitting
+
+        return fitting(self.model)
+
+    def document_study(self, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
+        """Ask two-hop questions over documents encoded apart, on this model and on weights trained for it;
+        ends with the record.
+
+        Raises:
+            LabError: see :func:`backend.probes.document_study.document_study`.
+        """
+        from backend.probes.document_study import document_study
+
+        yield from self._study(lambda: document_study(self.model, request))
 
     def token_overlap(self, request: OverlapRequest, other: str) -> Iterator[Progress | TokenOverlap]:
         """Measure which candidate tokens this model and other weights would keep; ends with the record.

@@ -14,7 +14,7 @@ from backend.errors import LabError, PromptError
 from backend.presets import Example, load_preset, preset_requests
 from backend.prompts import QUESTION, Agent, Pipeline
 from backend.records import Decoding, RunRecord, RunRequest
-from lab_app import documents_ratio, html, text
+from lab_app import documents_ratio, documents_trained, html, text
 from lab_app.board import OPTIONS, Act, Board, Given, PageSpec, Update, beside, cancelled, running
 from lab_app.cards import Cards, chosen_methods, method_chips, usable_methods
 from lab_app.findings import repair, where
@@ -128,7 +128,8 @@ def told(error: LabError | None) -> Update:
 
 def arrive(board: Board, visit: Visit) -> Update:
     """The first example, and the methods that run here."""
-    return choose(visit, {"preset": desk(visit).preset}) | usable_methods(board)
+    found = choose(visit, {"preset": desk(visit).preset}) | usable_methods(board)
+    return found | documents_trained.arrive(visit)
 
 
 def choose(visit: Visit, given: Given) -> Update:
@@ -287,6 +288,7 @@ def build_stage(board: Board) -> None:
         )
     board.add(**{"closer-row": row})
     documents_ratio.build(board)
+    documents_trained.build(board)
 
 
 def connect(board: Board) -> None:
@@ -302,6 +304,7 @@ def connect(board: Board) -> None:
     board.on(board["cancel"].click, cancelled)
     board.to_pipeline(board["closer"].click, closer)
     documents_ratio.connect(board, READS, above)
+    documents_trained.connect(board)
 
 
 PAGE = PageSpec(KEY, text.DOCUMENTS, build)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import gradio as gr
 
-from backend.errors import LabError, RunCancelled
-from backend.events import Progress
-from backend.measured import BlendRequest, BlendStudy
+from backend.errors import LabError
+from backend.measured import BlendRequest
 from backend.presets import load_preset, preset_requests
 from backend.records import RunRequest
-from lab_app import html, text
-from lab_app.board import Board, Given, Update, beside, running
-from lab_app.figure_view import figure_view, payload
+from lab_app import text
+from lab_app.board import Board, Given, Update
+from lab_app.figure_view import figure_view
 from lab_app.form import Problem, Problems, read_number
-from lab_app.live import REDRAW_SECONDS
 from lab_app.sessions import Lab, Visit
+from lab_app.study_part import measure, told
 from viz.blend_study import views
-from viz.words import clip, escape, milliseconds, plural
+from viz.figure import FigureView
+from viz.words import clip, plural
 
 KEY = "documents"
 RATIOS = (0.0, 0.1, 0.2, 0.5, 0.9, 1.0)
@@ -54,47 +53,15 @@ def read(given: Given, preset: str, page: RunRequest | None) -> BlendRequest:
 
 
 def run(lab: Lab, visit: Visit, request: BlendRequest) -> Iterator[Update]:
-    """Measure, with figures at the end; between two prompts it can be stopped."""
-
-    def work(cancel: threading.Event) -> Iterator[Update]:
-        yield told(None) | {"status": ""}
-        began = said = time.monotonic()
-        for event in visit.engine.blend_study(request):
-            if cancel.is_set():
-                raise RunCancelled(text.CANCELLED)
-            now = time.monotonic()
-            if isinstance(event, BlendStudy):
-                token = visit.keep_measured("blend", event)
-                yield {
-                    "ratio_status": finished(event, token, (now - began) * 1e3),
-                    "view_ratio": payload(views(event)),
-                }
-            elif isinstance(event, Progress) and (now - said >= REDRAW_SECONDS or not event.done):
-                said = now
-                yield {"ratio_status": html.status(event.text, "measuring", event.done, event.total)}
-
-    for update in running(lab, visit, work, told):
-        # what is said of it stands beside this part, not above the results of the page's run
-        yield {"ratio_status" if key == "status" and value else key: value for key, value in update.items()}
+    """Measure it; see :func:`lab_app.study_part.measure`."""
+    yield from measure(lab, visit, "ratio", "blend", lambda: visit.engine.blend_study(request), shown)
 
 
-def told(error: LabError | None) -> Update:
-    """Messages beside their places."""
-    return beside(error, lambda field: "ratio")
-
-
-def finished(study: BlendStudy, token: str, spent_ms: float) -> str:
-    """What was measured, and the link that saves it."""
+def shown(study: Any) -> tuple[str, Sequence[FigureView]]:
+    """What was measured, and its figures."""
     tokens = round(float(study.prompt_tokens.mean()))
-    facts = (
-        f"{plural(len(study.prompt_tokens), 'prompt')} of {tokens} tokens on {clip(study.model.name, 40)} in "
-        f"{milliseconds(spent_ms)}."
-    )
-    return (
-        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
-        f'<a class="kv-button" id="kv-{KEY}-ratio-save" href="lab/measured/blend/{escape(token)}" download>'
-        f"{text.MEASURE_SAVE}</a></div>"
-    )
+    counted = plural(len(study.prompt_tokens), "prompt")
+    return f"{counted} of {tokens} tokens on {clip(study.model.name, 40)}", views(study)
 
 
 def build(board: Board) -> None:
@@ -133,7 +100,7 @@ def connect(board: Board, reads: tuple[str, ...], above: Above) -> None:
         try:
             request = read(given, *above(visit, given))
         except LabError as error:
-            yield told(error)
+            yield told("ratio", error)
             return
         yield from run(board.lab, visit, request)
 

@@ -27,6 +27,8 @@ from backend.measured import (
     AnchorCostRequest,
     BlendRequest,
     BlendStudy,
+    DocumentRequest,
+    DocumentStudy,
     OffsetRequest,
     OffsetStudy,
     ProximityRecord,
@@ -75,6 +77,12 @@ class Engine(Protocol):
 
     def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
         """Progress, then the record of what computing tokens again brings."""
+
+    def trained_weights(self) -> dict[str, str]:
+        """Names and labels of the shipped weights that were trained for documents encoded apart."""
+
+    def document_study(self, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
+        """Progress, then the record of questions under each method and each set of trained weights."""
 
     def replay(
         self, request: RunRequest, last: int, *, cancel: threading.Event | None = None
@@ -141,7 +149,7 @@ class Visit:
     replayed: tuple[str, Replay] | None = None  # the last replay, by its download token
     judged: tuple[str, Judged] | None = None  # the last judged problems, by their download token
     # the last measurement of each further kind, by its download token
-    kept: dict[str, tuple[str, BlendStudy]] = field(default_factory=dict)
+    kept: dict[str, tuple[str, BlendStudy | DocumentStudy]] = field(default_factory=dict)
     maps_asked: int = 0  # the last one wins: another choice makes an earlier map old
     benches: dict[str, dict[str, Any]] = field(default_factory=dict)  # behind kept records, by their tokens
     history: History = field(default_factory=History)
@@ -195,7 +203,7 @@ class Visit:
         self.judged = (secrets.token_urlsafe(18), record)
         return self.judged[0]
 
-    def keep_measured(self, kind: str, record: BlendStudy) -> str:
+    def keep_measured(self, kind: str, record: BlendStudy | DocumentStudy) -> str:
         """Remember a measurement in the place of the last of its kind; the token that downloads it."""
         self.kept[kind] = (secrets.token_urlsafe(18), record)
         return self.kept[kind][0]
@@ -391,7 +399,7 @@ class Lab:
             held = [v.judged for v in self._visits.values() if v.judged is not None]
         return next((record for known, record in held if known == token), None)
 
-    def measured(self, kind: str, token: str) -> BlendStudy | None:
+    def measured(self, kind: str, token: str) -> BlendStudy | DocumentStudy | None:
         """A measurement of a kind by its download token."""
         with self._guard:
             held = [v.kept[kind] for v in self._visits.values() if kind in v.kept]

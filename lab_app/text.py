@@ -200,6 +200,23 @@ RATIO_RUN = "Measure"
 RATIO_PAGE_WRONG = (
     "What stands above cannot be read yet. Mend what is marked there, or measure drawn prompts."
 )
+TRAINED = "What do trained weights give back?"
+TRAINED_HELP = (
+    "KVLink and Block-Attention train the model to read documents that were encoded apart, and KVLink puts "
+    "trained link tokens behind each. Ask two-hop questions under every method, and under each set of "
+    "trained weights beside dense on the same weights. From 60 questions on also by where the answer stands."
+)
+TRAINED_ENOUGH = 60  # questions, below which a place or a number of documents has but a handful
+TRAINED_NUMBERS = {
+    "trained_questions": ("Questions", 2, 100, True),
+    "trained_seed": ("Seed", 0, 2**31 - 1, True),
+}
+TRAINED_WEIGHTS = "Trained weights"
+TRAINED_RUN = "Ask"
+TRAINED_NONE = (
+    "No weights trained for this model are shipped. Train some (kvlab train-links), and ask from the command "
+    "line (kvlab documents --links FILE)."
+)
 DOCUMENT_EMPTY = "Document {number} is empty. Write a text, or remove it."
 
 JUDGE = "Judge"

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 import viz.theme
 from backend.judged import Judged
-from backend.measured import AnchorCost, BlendStudy, OffsetStudy, ProximityRecord, Replay
+from backend.measured import AnchorCost, BlendStudy, DocumentStudy, OffsetStudy, ProximityRecord, Replay
 from lab_app import pages
 from lab_app.sessions import Lab
 from lab_app.sharing_web import sharing_routes
@@ -92,7 +92,14 @@ def routes(lab: Lab) -> list[Route]:
 
     def measured(
         kind: str,
-        found: ProximityRecord | OffsetStudy | AnchorCost | BlendStudy | Replay | Judged | None,
+        found: ProximityRecord
+        | OffsetStudy
+        | AnchorCost
+        | BlendStudy
+        | DocumentStudy
+        | Replay
+        | Judged
+        | None,
         more: str = "",
     ) -> Response:
         if found is None:

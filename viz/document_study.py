@@ -42,6 +42,7 @@ def _bars(study: DocumentStudy, labels: list[str], colours: list[str]) -> Any:
             "arrayminus": [m - low for m, (_, _, low, _) in zip(middle, shares, strict=True)][::-1],
             "thickness": 1.4,
             "width": 5,
+            "color": "#8b95a1",
         },
         hovertemplate="%{y}: %{x:.1%}<extra></extra>",
     )
@@ -127,9 +128,11 @@ def _lines(
             lows.append(good / seen - low)
             highs.append(high - good / seen)
             rows.append((label, int(place), good, seen, round(good / seen, 4), round(low, 4), round(high, 4)))
+        aside = (index - (len(labels) - 1) / 2) * 0.06  # so that bars do not hide each other
         drawing.add_scatter(
-            x=xs,
+            x=[x + aside for x in xs],
             y=ys,
+            customdata=xs,
             mode="lines+markers",
             name=plot_text(label),
             error_y={
@@ -142,7 +145,7 @@ def _lines(
             },
             line={"color": METHOD_COLOURS[index % 7], "width": 2, "dash": DASHES[index % 7]},
             marker={"size": 7, "symbol": SYMBOLS[index % 7]},
-            hovertemplate=f"{plot_text(label)}<br>%{{x}}: %{{y:.1%}}<extra></extra>",
+            hovertemplate=f"{plot_text(label)}<br>%{{customdata}}: %{{y:.1%}}<extra></extra>",
         )
     drawing.update_layout(
         xaxis={"title": {"text": axis}, "dtick": 1},

@@ -117,13 +117,16 @@ def evaluate(
 # -- suitability
 
 
-def as_request(document: Document, methods: tuple[MethodChoice, ...]) -> RunRequest:
+def as_request(
+    document: Document, methods: tuple[MethodChoice, ...], *, own_names: bool = False
+) -> RunRequest:
     """A document as a pipeline of one agent, every named piece a placeholder of its own.
 
-    The question keeps its name, by which methods tell it from the texts that stand side by side.
+    The question keeps its name, by which methods tell it from the texts that stand side by side; with
+    ``own_names`` all do, where none is called as an agent's answer is.
     """
     names = {
-        i: piece.name if piece.name == QUESTION else f"value_{i}"
+        i: piece.name if own_names or piece.name == QUESTION else f"value_{i}"
         for i, piece in enumerate(document.pieces)
         if piece.name is not None
     }

@@ -15,13 +15,14 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from backend.adapted import adapted
 from backend.answers import extract_answer, right
 from backend.batch import read_rows
 from backend.embedded.evaluate import as_request
@@ -31,7 +32,7 @@ from backend.errors import OptionError
 from backend.events import Progress
 from backend.flow import Flow
 from backend.links import Links
-from backend.measured import DOCUMENT_LIMITS, DocumentArm, DocumentSpeed, DocumentStudy
+from backend.measured import DOCUMENT_LIMITS, DocumentArm, DocumentRequest, DocumentSpeed, DocumentStudy
 from backend.methods.base import Arrived
 from backend.methods.kvlink import RATES
 from backend.methods.registry import make_options, method_class, method_names, option_fields
@@ -42,6 +43,7 @@ from backend.store import ObservationLog, PromptInContext
 SIZES = (5, 6, 7, 8, 9, 10)
 MAX_ANSWER = 64
 BATCH = 8  # questions whose answers are decoded together
+SMALL_BATCH = 2  # where someone waits, and may stop
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,28 @@ def ask(models: Sequence[LoadedModel], questions: int, seed: int, path: Path) ->
         OptionError: a number is out of range.
         RecordError: the file is damaged.
     """
+    done = {row["key"] for row in read_rows(path)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        for rows, event in asked(models, questions, seed, done):
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
+            yield event
+
+
+def asked(
+    models: Sequence[LoadedModel],
+    questions: int,
+    seed: int,
+    done: Collection[str] = (),
+    batch: int = BATCH,
+) -> Iterator[tuple[list[dict[str, Any]], Progress]]:
+    """The rows of what is not ``done``, ``batch`` questions of a model at a time.
+
+    Raises:
+        OptionError: a number is out of range.
+    """
     for name, value in (("questions", questions), ("seed", seed)):
         low, high = DOCUMENT_LIMITS[name]
         if type(value) is not int or not low <= value <= high:
@@ -144,23 +168,38 @@ def ask(models: Sequence[LoadedModel], questions: int, seed: int, path: Path) ->
                 f"{name} is {value!r}; allowed: {low} to {high:,}, whole numbers. Change it.",
                 field=f"documents.{name}",
             )
-    done = {row["key"] for row in read_rows(path)}
-    path.parent.mkdir(parents=True, exist_ok=True)
     total, finished = len(models) * questions, 0
-    with path.open("a", encoding="utf-8") as file:
-        for model in models:
-            arms = arms_of(model)
-            keys = [row_key(model, arms, seed, index) for index in range(questions)]
-            missing = [index for index in range(questions) if keys[index] not in done]
-            finished += questions - len(missing)
-            for at in range(0, len(missing), BATCH):
-                part = missing[at : at + BATCH]
-                for index, row in zip(part, answered(model, arms, seed, part), strict=True):
-                    file.write(json.dumps({"key": keys[index], **row}, ensure_ascii=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-                finished += len(part)
-                yield Progress(f"{model.info.name}: question {part[-1] + 1} of {questions}", finished, total)
+    for model in models:
+        arms = arms_of(model)
+        keys = [row_key(model, arms, seed, index) for index in range(questions)]
+        missing = [index for index in range(questions) if keys[index] not in done]
+        finished += questions - len(missing)
+        for at in range(0, len(missing), batch):
+            part = missing[at : at + batch]
+            rows = [
+                {"key": keys[index], **row}
+                for index, row in zip(part, answered(model, arms, seed, part), strict=True)
+            ]
+            finished += len(part)
+            yield (
+                rows,
+                Progress(f"{model.info.name}: question {part[-1] + 1} of {questions}", finished, total),
+            )
+
+
+def document_study(model: LoadedModel, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
+    """Ask a few questions on the model and on weights trained for it; ends with the record.
+
+    Raises:
+        ModelError: no such weights belong to the model.
+        OptionError: a number is out of range.
+    """
+    models = [model, *(adapted(model, name) for name in request.weights)]
+    rows: list[dict[str, Any]] = []
+    for found, event in asked(models, request.questions, request.seed, batch=SMALL_BATCH):
+        rows += found
+        yield event
+    yield gathered(models, request.questions, request.seed, rows)
 
 
 def answered(
@@ -203,19 +242,11 @@ def answered(
 
 def laid_out(engine: Engine, document: Document) -> tuple[PromptInContext, ObservationLog]:
     """A question's prompt with a log of its own: nothing seen before may make a text's encoding exact."""
-    request = as_request(document, ())
-    # the documents get their own names back; the question has kept its, which tells it from them
-    names = dict(zip(request.values, (p.name for p in document.pieces if p.name is not None), strict=True))
-    template = request.pipeline.agents[0].template
-    for old, new in names.items():
-        template = template.replace("{" + old + "}", "{" + str(new) + "}")
-    agent = replace(request.pipeline.agents[0], template=template)
-    declared = tuple(str(n) for n in names.values() if n != "user_question")
-    pipeline = replace(request.pipeline, agents=(agent,), declared=declared)
+    request = as_request(document, (), own_names=True)
     log = ObservationLog("study", 1 << 40)
-    flow = Flow(pipeline, engine, log)
-    flow.start({str(names[k]): v for k, v in request.values.items()})
-    return flow.context(agent.id), log
+    flow = Flow(request.pipeline, engine, log)
+    flow.start(dict(request.values))
+    return flow.context(request.pipeline.agents[0].id), log
 
 
 def read(

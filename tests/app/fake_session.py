@@ -13,7 +13,15 @@ from fake_record import make_model, make_proximity, make_record
 
 from backend.errors import OptionError, RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
-from backend.measured import BlendRequest, BlendStudy, ProximityRecord, ProximityRequest
+from backend.measured import (
+    BlendRequest,
+    BlendStudy,
+    DocumentArm,
+    DocumentRequest,
+    DocumentStudy,
+    ProximityRecord,
+    ProximityRequest,
+)
 from backend.presets import Example
 from backend.prompts import Pipeline
 from backend.records import ModelInfo, PoolState, RunRecord, RunRequest
@@ -82,6 +90,28 @@ class FakeSession:
         yield BlendStudy(
             request, self.model.info, 1, np.full(count, 90), some, some, some, some, some, lone, lone, lone,
             lone, 12.0,
+        )  # fmt: skip
+
+    def trained_weights(self) -> dict[str, str]:
+        return {"kvlink5": "KVLink5", "block": "Block-Attention"}
+
+    def document_study(self, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
+        count = request.questions
+        for step in range(count):
+            self._step(None)
+            yield Progress(f"made-up: question {step + 1} of {count}", step + 1, count)
+        arms = [
+            DocumentArm("Dense", "dense", {}, "made-up"),
+            DocumentArm("PromptCache", "promptcache", {}, "made-up"),
+        ]
+        for name in request.weights:
+            arms.append(DocumentArm(self.trained_weights()[name], "kvlink", {}, f"made-up+{name}", True))
+        places = np.arange(count) % 5 + 1
+        right = np.ones((len(arms), count), dtype=np.int8)
+        right[1, ::2] = 0
+        yield DocumentStudy(
+            self.model.info, request.seed, tuple(arms), np.full(count, 5), places, places, np.full(count, 90),
+            right, np.ones(right.shape), np.ones(right.shape, dtype=np.int64),
         )  # fmt: skip
 
     def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:

@@ -10,15 +10,17 @@ from fake_session import FakeModel, FakeSession
 from playwright.sync_api import expect, sync_playwright
 from tiny import model
 
+from backend.measured import DocumentStudy
 from backend.presets import load_preset
 from backend.prompts import QUESTION
 from backend.records import RunRecord
 from backend.session import LabSession
-from lab_app import documents, documents_ratio
+from lab_app import documents, documents_ratio, documents_trained
 from lab_app.app import launch
 from lab_app.documents import CARDS, Desk
 from lab_app.form import Problems
 from lab_app.sessions import Lab, Visit
+from lab_app.study_part import told
 from viz.documents import finding, treated
 
 TEXTS = ["Nina works for Hugo.", "Hugo lives in Rome.", "Omar eats rice."]
@@ -230,11 +232,72 @@ def test_the_ratio_study_of_the_pages_own_prompt(visit: Visit) -> None:
     assert request.pipeline == page.pipeline
 
 
+def questions(**changes: Any) -> dict[str, Any]:
+    return {"trained_questions": 6, "trained_seed": 3, "trained_weights": ["kvlink5"]} | changes
+
+
+def test_the_weights_trained_for_the_model_are_offered(visit: Visit) -> None:
+    found = documents_trained.arrive(visit)
+    assert found["trained_weights.choices"] == [("KVLink5", "kvlink5"), ("Block-Attention", "block")]
+    assert found["trained_weights"] == ["kvlink5"]
+    assert found["trained_none"] == ""
+
+
+def test_without_such_weights_the_page_says_how_to_train_some(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visit.engine, "trained_weights", dict)
+    found = documents_trained.arrive(visit)
+    assert found["trained_weights.visible"] is False
+    assert "kvlab train-links" in found["trained_none"]
+
+
+def test_questions_are_asked_under_trained_weights_too(lab: Lab, visit: Visit) -> None:
+    request = documents_trained.read(questions(trained_weights=["kvlink5", "block"]))
+    found = merged(documents_trained.run(lab, visit, request))
+    assert len(found["view_trained"]["views"]) == 1, "too few questions to tell places apart"
+    token, record = visit.kept["documents"]
+    assert isinstance(record, DocumentStudy)
+    assert record.labels == ("Dense", "PromptCache", "KVLink5", "Block-Attention")
+    assert "6 questions in 4 ways" in found["trained_status"]
+    assert lab.measured("documents", token) is record
+    assert found["status"] == "", "what is said of it stands beside it"
+
+
+def test_many_questions_tell_places_apart(lab: Lab, visit: Visit) -> None:
+    request = documents_trained.read(questions(trained_questions=60))
+    assert len(merged(documents_trained.run(lab, visit, request))["view_trained"]["views"]) == 3
+
+
+def test_wrong_numbers_of_questions_are_told_beside_their_places() -> None:
+    with pytest.raises(Problems) as caught:
+        documents_trained.read(questions(trained_questions=101, trained_seed=None))
+    slots = told("trained", caught.value)["errors"]
+    assert "allowed: 2 to 100" in slots["trained_questions"]
+    assert "empty" in slots["trained_seed"]
+
+
+def test_the_questions_stop_between_two(lab: Lab, visit: Visit) -> None:
+    for update in documents_trained.run(lab, visit, documents_trained.read(questions())):
+        if "question 1" in update.get("trained_status", ""):
+            assert visit.cancel is not None
+            visit.cancel.set()
+    assert visit.kept == {}
+
+
+def test_weights_that_are_not_offered_are_refused(real: Lab) -> None:
+    visit = real.open()
+    request = documents_trained.read(questions(trained_weights=["../kvlink5"]))
+    found = merged(documents_trained.run(real, visit, request))
+    assert "there are: none" in str(found)
+    assert visit.kept == {}
+
+
 def test_the_ratio_study_says_everything_that_is_wrong_beside_its_place() -> None:
     given = asked(prompts=41, ratio_seed=None, ratio_source="page")
     with pytest.raises(Problems) as caught:
         documents_ratio.read(given, "documents-5", None)
-    slots = documents_ratio.told(caught.value)["errors"]
+    slots = told("ratio", caught.value)["errors"]
     assert "allowed: 2 to 40" in slots["prompts"]
     assert "empty" in slots["ratio_seed"]
     assert "Mend what is marked" in slots["ratio"]
@@ -300,6 +363,12 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
         page.fill("#kv-documents-prompts input", "2")
         page.click("#kv-documents-ratio-run")
         expect(page.locator("#kv-view-documents-ratio .main-svg").first).to_be_visible(timeout=3 * PATIENCE)
+        expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("#kv-documents-trained_none")).to_contain_text("kvlab train-links")
+        expect(page.locator("#kv-documents-trained-weights")).to_be_hidden()
+        page.fill("#kv-documents-trained-questions input", "2")
+        page.click("#kv-documents-trained-run")
+        expect(page.locator("#kv-view-documents-trained .main-svg").first).to_be_visible(timeout=3 * PATIENCE)
         expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
         page.click("#kv-documents-closer")
         expect(page.locator("#kv-frame")).to_be_visible(timeout=PATIENCE)

@@ -1,0 +1,74 @@
+"""Shipped weights over a model that is loaded: which fit, what they make, and that it is made once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from backend.adapted import adapted, fitting
+from backend.errors import ModelError, OptionError
+from backend.events import Progress
+from backend.links import SHIPPED, base_hash
+from backend.measured import DocumentRequest, DocumentStudy
+from backend.model import LoadedModel, load_model
+from backend.session import LabSession
+
+
+@pytest.fixture(scope="module")
+def embedded() -> LoadedModel:
+    return load_model("embedded", device="cpu")
+
+
+def test_every_shipped_file_fits_the_embedded_model_and_no_other(
+    embedded: LoadedModel, tiny_model: LoadedModel
+) -> None:
+    known = fitting(embedded)
+    assert set(known) == {path.stem for path in SHIPPED.glob("*.safetensors")}
+    assert next(iter(known)) == "kvlink5", "the most link tokens first"
+    assert known["block"] == "Block-Attention"
+    assert fitting(tiny_model) == {}
+
+
+def test_an_adapted_copy_is_what_loading_makes_and_leaves_the_base_alone(embedded: LoadedModel) -> None:
+    before = base_hash(embedded.module)
+    made, loaded = adapted(embedded, "kvlink5"), load_model("embedded+kvlink5", device="cpu")
+    assert base_hash(embedded.module) == before
+    assert (made.info.name, made.info.weights_hash) == (loaded.info.name, loaded.info.weights_hash)
+    assert made.links is not None
+    assert loaded.links is not None
+    assert torch.equal(made.links.table, loaded.links.table)
+    assert adapted(embedded, "kvlink5") is made, "made once"
+    assert fitting(made) == {}, "its weights are others"
+
+
+def test_weights_of_no_name_here_are_refused_by_it(embedded: LoadedModel, tiny_model: LoadedModel) -> None:
+    with pytest.raises(ModelError, match="there are: kvlink5"):
+        adapted(embedded, "../model")
+    with pytest.raises(ModelError, match="there are: none"):
+        adapted(tiny_model, "kvlink5")
+
+
+def test_a_session_asks_a_few_questions(embedded: LoadedModel) -> None:
+    session = LabSession(embedded)
+    *steps, study = session.document_study(DocumentRequest(("kvlink5",), questions=3, seed=1))
+    assert isinstance(study, DocumentStudy)
+    assert all(isinstance(step, Progress) for step in steps)
+    assert [step.done for step in steps if isinstance(step, Progress)] == [2, 3, 5, 6]
+    assert (study.correct >= 0).all(), "every arm answered every question"
+    assert {"Dense", "PromptCache", "KVLink5", "Dense on KVLink5’s weights"} <= set(study.labels)
+    again = DocumentStudy.from_bytes(study.to_bytes())
+    assert again.labels == study.labels
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"questions": 101}, "allowed: 2 to 100"),
+        ({"questions": True}, "whole numbers"),
+        ({"seed": -1}, "seed is -1"),
+        ({"weights": ("kvlink5", "kvlink5")}, "named twice"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        DocumentRequest(**given)  # type: ignore[arg-type]
