@@ -510,13 +510,15 @@ class LabSession:
         self.memory.empty(self)
         for stream in self.streams.values():
             stream.log.prefixes.shrink(0)
+            for slot in stream.slots.values():
+                slot.method.shrink(0)
         if last:
             self.forget()
 
     @property
     def bytes(self) -> int:
-        """Bytes held by this session's logs."""
-        return sum(stream.log.bytes for stream in self.streams.values())
+        """Bytes held by this session's logs and methods."""
+        return sum(stream.bytes for stream in self.streams.values())
 
     @property
     def held(self) -> int:

@@ -71,12 +71,22 @@ class Stream:
             slot.seen += 1
         return slot
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the log, and of what methods keep beside it."""
+        return self.log.bytes + sum(slot.method.held_bytes for slot in self.slots.values())
+
     def needed(self) -> set[int]:
         """Observations that some method's pool holds."""
         return {n for slot in self.slots.values() for n in slot.method.needed()}
 
     def shrink(self) -> None:
-        """Keep the log within its budget; requests that lost an observation leave the history."""
+        """Keep log and methods within the log's budget; requests that lost an observation leave the history.
+        What methods keep beside the log goes first: it is found again when it is next read."""
+        for slot in self.slots.values():
+            over = self.bytes - self.log.budget_bytes
+            if over > 0:
+                slot.method.shrink(max(0, slot.method.held_bytes - over))
         dropped = set(self.log.shrink(self.needed()))
         if dropped:
             kept = [

@@ -431,6 +431,14 @@ class Method(ABC):
         is finished; so a cancelled run leaves no trace."""
         return copy.deepcopy(self)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of KV that the method keeps itself, beside the log."""
+        return 0
+
+    def shrink(self, budget_bytes: int) -> None:
+        """Give up what was used longest ago until ``held_bytes`` is at most this."""
+
     def forget(self, numbers: set[int]) -> None:
         """Observations that left the log for want of memory."""
 

@@ -202,6 +202,13 @@ class SegmentsMethod(Method):
                 event.hidden if states else None,
             )
 
+    @property
+    def held_bytes(self) -> int:
+        return self.store.held
+
+    def shrink(self, budget_bytes: int) -> None:
+        self.store.shrink(budget_bytes)
+
     def fork(self) -> Self:
         twin = type(self)(self.options, self.store.twin())
         twin._texts = self._texts

@@ -224,12 +224,27 @@ class SegmentStore:
                 ),
             )  # fmt: skip
             added += held is None
-        while room.bytes > self.budget_bytes:
-            self._drop(room, next(iter(room.entries.values())))
+        self._shrink(room, self.budget_bytes)
         if room.indexed > 2 * len(room.entries) + REBUILD:
             room.index = self.sketcher.index((n, e.signature) for n, e in room.entries.items())
             room.indexed = len(room.entries)
         return added
+
+    @property
+    def held(self) -> int:
+        """Bytes that all owners' segments hold."""
+        return sum(room.bytes for room in self._rooms.values())
+
+    def shrink(self, budget_bytes: int) -> None:
+        """Drop segments, the longest unused first and the largest room's before the others', until all
+        together hold at most ``budget_bytes``."""
+        while (over := self.held - budget_bytes) > 0:
+            largest = max(self._rooms.values(), key=lambda room: room.bytes)
+            self._shrink(largest, max(0, largest.bytes - over))
+
+    def _shrink(self, room: _Room, budget_bytes: int) -> None:
+        while room.bytes > budget_bytes:
+            self._drop(room, next(iter(room.entries.values())))
 
     def _room(self, owner: Owner) -> _Room:
         if owner not in self._rooms:

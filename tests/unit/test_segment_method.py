@@ -17,7 +17,7 @@ from backend.methods.dense import dense_plan
 from backend.methods.segments import SegmentsMethod
 from backend.model import LoadedModel
 from backend.prompts import Agent, Pipeline
-from backend.records import COMPUTED, REUSED, MethodChoice
+from backend.records import COMPUTED, REUSED, MethodChoice, RunRequest
 from backend.segments.options import FORMS, SegmentsOptions
 from backend.segments.store import Owner
 from backend.session import LabSession
@@ -318,3 +318,19 @@ def test_a_session_learns_and_grafts(tiny_model: LoadedModel, form: str, mode: A
         for span in out.spans:
             if span.provenance.startswith("exact"):
                 assert out.key_error[:, span.start : span.end].max() <= tiny.TOLERANCE
+
+
+def test_segments_are_counted_and_leave_when_the_budget_is_full(tiny_model: LoadedModel) -> None:
+    session = LabSession(tiny_model)
+    options = SMALL | {"probe": "off"}
+    request = RunRequest(EVERYWHERE, {"user_question": NOTE}, (MethodChoice("segments", options),))
+    list(session.run(request))
+    [stream] = session.streams.values()
+    held = max(slot.method.held_bytes for slot in stream.slots.values())
+    assert session.bytes == stream.log.bytes + held > stream.log.bytes
+    stream.log.budget_bytes = stream.log.bytes + held // 2
+    stream.shrink()
+    assert 0 < stream.bytes - stream.log.bytes <= held // 2
+    assert stream.history, "segments went, and no request did"
+    session._free(last=False)
+    assert stream.bytes == stream.log.bytes

@@ -281,6 +281,23 @@ def test_the_budget_holds_and_the_longest_unused_goes_first() -> None:
     assert second not in [s.number for s in store.segments(ME)]
 
 
+def test_all_owners_together_shrink_the_largest_first() -> None:
+    store, ids = SegmentStore(RULES, 1 << 20), tuple(range(200))
+    other = Owner("somebody else")
+    pieces = [Cut(a, a + 10) for a in range(10, 90, 10)]
+    store.add(ME, ids, pieces[:5], kv(200))
+    store.add(other, ids, pieces[:2], kv(200))
+    one = store.held_bytes(other) // 2
+    assert store.held == 7 * one
+    store.shrink(4 * one)
+    assert (store.held_bytes(ME), store.held_bytes(other)) == (2 * one, 2 * one)
+    assert [s.start for s in store.segments(ME)] == [40, 50], "the longest unused went"
+    store.shrink(store.held)
+    assert store.held == 4 * one
+    store.shrink(0)
+    assert store.held == 0
+
+
 def test_int8_takes_a_quarter() -> None:
     ids = tuple(range(200))
     sizes = []
