@@ -18,6 +18,7 @@ from torch import Tensor
 from backend.engine import Engine
 from backend.kv import KVSegment
 from backend.links import Links, anchors_of, kept_tokens
+from backend.methods.base import Clock
 from backend.records import EARLIER
 from backend.store import ObservationLog, PromptInContext
 from backend.tokens import TokenizedPrompt
@@ -27,7 +28,11 @@ ANCHORED = "anchor tokens in place of the text"
 
 
 class Alone:
-    """Encodes for one reader's weights, and remembers in the log."""
+    """Encodes for one reader's weights, and remembers in the log.
+
+    ``before``: what the log held before the request. ``spent``: milliseconds of what was encoded since, for
+    whichever of the compared methods came first; each of them is charged alike.
+    """
 
     def __init__(
         self,
@@ -35,20 +40,30 @@ class Alone:
         log: ObservationLog,
         weights: str = "",
         before: Collection[tuple[str, tuple[int, ...]]] = (),
+        spent: dict[tuple[str, tuple[int, ...]], float] | None = None,
     ) -> None:
         self.engine, self.log, self.weights, self.before = engine, log, weights, before
+        self.spent = {} if spent is None else spent
+        self._charged: set[tuple[str, tuple[int, ...]]] = set()
 
     @property
     def links(self) -> Links | None:
         """The link tokens that the reader's weights were trained with; None: none."""
         return self.engine.model.links
 
-    def encode(self, ids: Sequence[int]) -> KVSegment:
-        """The KV of tokens that see each other alone; from the log where they were encoded before."""
+    def encode(self, ids: Sequence[int], clock: Clock) -> KVSegment:
+        """The KV of tokens that see each other alone; from the log where they were encoded before. Timed as
+        ``base``."""
         key = (self.weights, tuple(ids))
         found = self.log.alone.get(key)
         if found is None:
-            found = self.log.alone[key] = self.engine.encode(key[1], (), ALONE)
+            before = clock.parts.get("base", 0.0)
+            with clock.part("base"):
+                found = self.log.alone[key] = self.engine.encode(key[1], (), ALONE)
+            self.spent[key] = clock.parts["base"] - before
+        elif key in self.spent and key not in self._charged:
+            clock.parts["base"] = clock.parts.get("base", 0.0) + self.spent[key]
+        self._charged.add(key)
         return replace(found, context=f"{ALONE}, {EARLIER}") if key in self.before else found
 
     def surprisal(self, ids: Sequence[int]) -> Tensor:

@@ -20,7 +20,8 @@ class Flow:
     """The texts and samples of one request, as one method (or, pinned, every method) sees them.
 
     ``base_ms`` holds the time of encoding a sample's base until its first reader has been charged;
-    ``led_ms`` that of its second base, where some method wants one (:meth:`lead_in`).
+    ``led_ms`` that of its second base, where some method wants one (:meth:`lead_in`), and ``alone_ms`` that of
+    texts encoded with nothing before them (:mod:`backend.alone`).
     """
 
     pipeline: Pipeline
@@ -30,6 +31,7 @@ class Flow:
     samples: dict[str, Observation] = field(default_factory=dict)
     base_ms: dict[str, float] = field(default_factory=dict)
     led_ms: dict[str, float] = field(default_factory=dict)
+    alone_ms: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
     led: bool = False
     before: frozenset[tuple[str, tuple[int, ...]]] = frozenset()  # texts that the log held alone before
     engines: Mapping[str, Engine] = field(default_factory=dict)  # by the name of other weights
@@ -127,7 +129,7 @@ class Flow:
             self.log.lone_bases[agent],
             self.engine.model.rotation,
             self.pipeline.agent(agent).model,
-            Alone(self.at(agent), self.log, self.pipeline.agent(agent).model, self.before),
+            Alone(self.at(agent), self.log, self.pipeline.agent(agent).model, self.before, self.alone_ms),
         )
 
     def _encode_template(self, agent: int) -> None:
@@ -162,6 +164,7 @@ class Flow:
 
     def charge(self, context: PromptInContext) -> float:
         """Milliseconds of base encoding that this agent is the first to need."""
+        self.alone_ms.clear()
         for name in context.samples:
             self.led_ms.pop(name, None)
         return sum(self.base_ms.pop(name, 0.0) for name in context.samples)

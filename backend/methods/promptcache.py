@@ -36,8 +36,7 @@ def documents(context: PromptInContext) -> list[Span]:
 def encoded(context: PromptInContext, start: int, end: int, clock: Clock) -> KVSegment:
     """The KV of prompt tokens ``[start, end)``, encoded by themselves; timed as ``base``."""
     assert context.alone is not None, "the prompt was laid out without an encoder"
-    with clock.part("base"):
-        return context.alone.encode(context.prompt.ids[start:end])
+    return context.alone.encode(context.prompt.ids[start:end], clock)
 
 
 def apart(context: PromptInContext, span: Span, clock: Clock) -> KVSegment:

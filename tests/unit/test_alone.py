@@ -1,0 +1,57 @@
+"""What encoding texts by themselves costs: charged to every method that needs it, and once."""
+
+from __future__ import annotations
+
+import tiny
+
+from backend.alone import Alone
+from backend.engine import Engine
+from backend.flow import Flow
+from backend.methods.base import Clock
+from backend.model import LoadedModel
+from backend.store import ObservationLog
+
+ONE, OTHER = (11, 12, 13), (14, 15)
+
+
+def test_who_comes_later_is_charged_what_the_first_one_spent(tiny_model: LoadedModel) -> None:
+    log, spent = ObservationLog("t", 1 << 30), dict[tuple[str, tuple[int, ...]], float]()
+    first, second = (Alone(Engine(tiny_model), log, spent=spent) for _ in range(2))
+    mine, theirs = Clock(), Clock()
+    kv = first.encode(ONE, mine)
+    assert mine.parts == {"base": spent["", ONE]}
+    assert spent["", ONE] > 0
+    assert second.encode(ONE, theirs).keys is kv.keys, "encoded once"
+    assert theirs.parts == mine.parts
+    second.encode(OTHER, theirs)
+    assert theirs.parts["base"] == spent["", ONE] + spent["", OTHER]
+    before = dict(mine.parts)
+    first.encode(ONE, mine)
+    second.encode(ONE, theirs)
+    assert (mine.parts, theirs.parts["base"]) == (before, sum(spent.values())), "a text twice is paid once"
+
+
+def test_what_was_known_before_the_request_costs_nothing(tiny_model: LoadedModel) -> None:
+    log = ObservationLog("t", 1 << 30)
+    Alone(Engine(tiny_model), log).encode(ONE, Clock())
+    later, clock = Alone(Engine(tiny_model), log, before=frozenset(log.alone)), Clock()
+    assert "earlier" in later.encode(ONE, clock).context
+    assert clock.parts == {}
+
+
+def test_whoever_reads_after_the_first_agent_is_not_charged_again(tiny_model: LoadedModel) -> None:
+    log = ObservationLog("t", 1 << 30)
+    flow = Flow(tiny.pipeline(), Engine(tiny_model), log)
+    flow.start({"user_question": tiny.QUESTIONS[0]})
+    context = flow.context(1)
+    assert context.alone is not None
+    context.alone.encode(ONE, Clock())
+    beside, same = flow.context(1).alone, Clock()
+    assert beside is not None
+    beside.encode(ONE, same)
+    assert same.parts["base"] > 0, "another method, at the same agent"
+    flow.charge(context)
+    following, clock = flow.context(1).alone, Clock()
+    assert following is not None
+    following.encode(ONE, clock)
+    assert clock.parts == {}
