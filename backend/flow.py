@@ -20,8 +20,8 @@ class Flow:
     """The texts and samples of one request, as one method (or, pinned, every method) sees them.
 
     ``base_ms`` holds the time of encoding a sample's base until its first reader has been charged;
-    ``led_ms`` that of its second base, where some method wants one (:meth:`lead_in`), and ``alone_ms`` that of
-    texts encoded with nothing before them (:mod:`backend.alone`).
+    ``led_ms`` that of its second base, where some method wants one (:meth:`lead_in`), and ``alone_ms`` that
+    of texts encoded with nothing before them (:mod:`backend.alone`).
     """
 
     pipeline: Pipeline

@@ -28,23 +28,8 @@ from backend.errors import BudgetError, ModelError, NotRelocatableError, OptionE
 from backend.events import AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.flow import Flow, see_offsets
 from backend.interventions import slots_only
-from backend.judged import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
 from backend.limits import ALONE, Limits, Rate
-from backend.measured import (
-    AnchorCost,
-    AnchorCostRequest,
-    BlendRequest,
-    BlendStudy,
-    DocumentRequest,
-    DocumentStudy,
-    OffsetRequest,
-    OffsetStudy,
-    OverlapRequest,
-    ProximityRecord,
-    ProximityRequest,
-    Replay,
-    TokenOverlap,
-)
+from backend.measured import Replay
 from backend.memory import Memory, free_bytes, surviving
 from backend.methods.base import Arrived, Clock, Finished, Options, Prefilled
 from backend.methods.dense import dense_plan
@@ -72,6 +57,7 @@ from backend.shadow import shadow_checks
 from backend.siblings import check_sibling, weights_notes
 from backend.store import Observation, ObservationLog, PromptInContext
 from backend.streams import Lane, Past, Row, Stream, flows_of, stream_key
+from backend.studies import Studies
 from backend.tools.registry import get_tool
 
 WARM_BATCH = 8  # requests that a pinned warm-up decodes together
@@ -91,7 +77,7 @@ class Estimate:
     tokens: int
 
 
-class LabSession:
+class LabSession(Studies):
     """Runs requests on one model.
 
     Args:
@@ -281,109 +267,6 @@ class LabSession:
             _stop_if(cancel)
             self._warm_batch(bare, part, cancel)
 
-    def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
-        """Measure pairs of tokens behind two prefixes, without a request; ends with the record.
-
-        Raises:
-            OptionError: see :func:`backend.probes.proximity.proximity`.
-        """
-        from backend.probes.proximity import proximity
-
-        yield from self._study(lambda: proximity(self.model, request))
-
-    def offset_study(self, request: OffsetRequest) -> Iterator[Progress | OffsetStudy]:
-        """Measure a text's offsets behind several prefixes, in a domain of its own; ends with the record.
-
-        Raises:
-            LabError: see :func:`backend.probes.offset_study.offset_study`.
-        """
-        from backend.probes.offset_study import offset_study
-
-        yield from self._study(lambda: offset_study(self.model, request, self.budget_bytes))
-
-    def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
-        """Measure error against the share of tokens computed again, under both masks; ends with the record.
-
-        Raises:
-            LabError: see :func:`backend.probes.blend_study.blend_study`.
-        """
-        from backend.probes.blend_study import blend_study
-
-        yield from self._study(lambda: blend_study(self.model, request, self.budget_bytes))
-
-    def trained_weights(self) -> dict[str, str]:
-        """Names and labels of the shipped weights trained for this model; see :mod:`backend.adapted`."""
-        from backend.adapted import fitting
-
-        return fitting(self.model)
-
-    def document_study(self, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
-        """Ask two-hop questions over documents encoded apart, on this model and on weights trained for it;
-        ends with the record.
-
-        Raises:
-            LabError: see :func:`backend.probes.document_study.document_study`.
-        """
-        from backend.probes.document_study import document_study
-
-        yield from self._study(lambda: document_study(self.model, request))
-
-    def token_overlap(self, request: OverlapRequest, other: str) -> Iterator[Progress | TokenOverlap]:
-        """Measure which candidate tokens this model and other weights would keep; ends with the record.
-
-        Raises:
-            LabError: this session has no such weights; or see
-                :func:`backend.probes.token_overlap.token_overlap`.
-        """
-        from backend.probes.token_overlap import token_overlap
-
-        if other not in self.others:
-            listed = ", ".join(map(repr, self.others)) or "no others"
-            raise ModelError(
-                f"There are no weights {show(other)} beside {self.model.info.name}; there are {listed}. Load "
-                "them (kvlab with --weights NAME=MODEL) or name others.",
-                field="overlap.other",
-            )
-        yield from self._study(
-            lambda: token_overlap(self.model, self.others[other].model, request, self.budget_bytes)
-        )
-
-    def anchor_cost(self, request: AnchorCostRequest) -> Iterator[Progress | AnchorCost]:
-        """Measure what pools cost by their size, without a request; ends with the record.
-
-        Raises:
-            LabError: see :func:`backend.probes.anchor_cost.anchor_cost`.
-        """
-        from backend.probes.anchor_cost import anchor_cost
-
-        yield from self._study(
-            lambda: anchor_cost(self.model, request, self.budget_bytes, self.engine.clock())
-        )
-
-    def write_candidates(
-        self, request: JudgeRequest, *, cancel: threading.Event | None = None
-    ) -> Iterator[Progress | JudgeProblem]:
-        """Let agents write the candidates of the request's one problem; ends with it.
-
-        Raises:
-            LabError: see :func:`backend.judge_live.write`.
-        """
-        from backend.judge_live import write
-
-        yield from self._study(lambda: write(self.model, request, cancel))
-
-    def judge_problems(
-        self, request: JudgeRequest, *, cancel: threading.Event | None = None
-    ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
-        """Judge problems in several orders, in domains of their own; ends with the record.
-
-        Raises:
-            LabError: see :func:`backend.judge_live.judge`.
-        """
-        from backend.judge_live import judge
-
-        yield from self._study(lambda: judge(self.model, request, self.budget_bytes, cancel))
-
     def replay(
         self, request: RunRequest, last: int = 20, *, cancel: threading.Event | None = None
     ) -> Iterator[Progress | Replay]:
@@ -495,15 +378,6 @@ class LabSession:
                 for engine in every:
                     engine.one_by_one = False
                 self._held, self.used = self.bytes, time.monotonic()
-
-    def _study(self, work: Callable[[], Iterator[Any]]) -> Generator[Any, None, None]:
-        """A measurement: one request of the visitor, and told when memory runs out."""
-
-        def attempt(small: bool) -> Generator[Any, None, None]:
-            yield from work()
-
-        self.rate.ask()
-        yield from self._survive(attempt)
 
     def _free(self, last: bool) -> None:
         """Free what can be computed again: other sessions' idle pools, past prompts, and in the end all."""
