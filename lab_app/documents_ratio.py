@@ -14,9 +14,9 @@ from backend.records import RunRequest
 from lab_app import text
 from lab_app.board import Board, Given, Update
 from lab_app.figure_view import figure_view
-from lab_app.form import Problem, Problems, read_number
+from lab_app.form import Problem, Problems
 from lab_app.sessions import Lab, Visit
-from lab_app.study_part import measure, told
+from lab_app.study_part import measure, read_numbers, told
 from viz.blend_study import views
 from viz.figure import FigureView
 from viz.words import clip, plural
@@ -34,12 +34,7 @@ def read(given: Given, preset: str, page: RunRequest | None) -> BlendRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    found, numbers = [], {}
-    for name, (label, low, high, whole) in text.RATIO_NUMBERS.items():
-        try:
-            numbers[name] = int(read_number(given[name], label, low, high, whole, name))
-        except LabError as error:
-            found.append(Problem(name, str(error)))
+    numbers, found = read_numbers(text.RATIO_NUMBERS, given)
     own = given["ratio_source"] != "drawn"
     if own and page is None:
         found.append(Problem("ratio", text.RATIO_PAGE_WRONG))

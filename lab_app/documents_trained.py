@@ -12,9 +12,9 @@ from backend.measured import DocumentRequest
 from lab_app import text
 from lab_app.board import Board, Given, Update
 from lab_app.figure_view import figure_view
-from lab_app.form import Problem, Problems, read_number
+from lab_app.form import Problems
 from lab_app.sessions import Lab, Visit
-from lab_app.study_part import measure, told
+from lab_app.study_part import measure, read_numbers, told
 from viz.document_study import accuracy, by_documents, by_position
 from viz.figure import FigureView
 from viz.words import clip, plural
@@ -29,12 +29,7 @@ def read(given: Given) -> DocumentRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    found, numbers = [], {}
-    for name, (label, low, high, whole) in text.TRAINED_NUMBERS.items():
-        try:
-            numbers[name] = int(read_number(given[name], label, low, high, whole, name))
-        except LabError as error:
-            found.append(Problem(name, str(error)))
+    numbers, found = read_numbers(text.TRAINED_NUMBERS, given)
     if found:
         raise Problems(found)
     weights = tuple(str(name) for name in given["trained_weights"] or ())

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from backend.errors import LabError, RunCancelled
 from backend.events import Progress
 from backend.measured import BlendStudy, DocumentStudy
 from lab_app import html, text
-from lab_app.board import Update, beside, running
+from lab_app.board import Given, Update, beside, running
 from lab_app.figure_view import payload
+from lab_app.form import Problem, read_number
 from lab_app.live import REDRAW_SECONDS
 from lab_app.sessions import Lab, Visit
 from viz.figure import FigureView
@@ -19,6 +20,19 @@ from viz.words import escape, milliseconds
 
 #: A finished record as what is said of it, behind which the time stands, and its figures.
 Shown = Callable[[BlendStudy | DocumentStudy], tuple[str, Sequence[FigureView]]]
+
+
+def read_numbers(
+    asked: Mapping[str, tuple[str, float, float, bool]], given: Given
+) -> tuple[dict[str, int], list[Problem]]:
+    """The whole numbers of a part, and what is wrong with others; ``asked``: label, least, most, whole."""
+    numbers, found = {}, []
+    for name, (label, low, high, whole) in asked.items():
+        try:
+            numbers[name] = int(read_number(given[name], label, low, high, whole, name))
+        except LabError as error:
+            found.append(Problem(name, str(error)))
+    return numbers, found
 
 
 def measure(
