@@ -70,6 +70,7 @@ def add_training(add: Any) -> None:
     sub.add_argument("--source", choices=("memory", "disk"), default="memory", help="where the KV is kept")
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     sub.add_argument("--out", required=True, metavar="FILE", help="the study; rows go beside it")
+    sub.add_argument("--json", metavar="OUT", help="the tables with what they were measured on")
 
     sub = add("evaluate-embedded", evaluate_embedded, "Held-out exact match of the embedded model, by task.")
     sub.add_argument("--model", default="embedded")
@@ -163,28 +164,83 @@ def documents(args: argparse.Namespace) -> int:
     study = gathered(models, args.questions, args.seed, read_rows(rows_path), speed)
     out.write_bytes(study.to_bytes())
     print_documents(study)
+    if args.json:
+        from backend.bench.common import conditions
+
+        on = conditions(models[0].device, next(models[0].module.parameters()).dtype)
+        trained = {name: dict(model.links.facts) for name, model in zip(args.links, models[1:], strict=True)
+                   if model.links is not None}  # fmt: skip
+        report = {"bench": "documents", **on, "trained": trained, **plain_documents(study)}
+        named_file("json", args.json, "study.json").write_text(
+            json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     print(f"rows in {rows_path}, the study in {out}")
     return 0
 
 
-def print_documents(study: DocumentStudy) -> None:
-    """A study of documents as tables for people."""
+def plain_documents(study: DocumentStudy) -> dict[str, Any]:
+    """A study of documents as JSON: arms, and times by document length where they were measured."""
     floor, ceiling = "PromptCache", study.labels[0]
-    head = ("arm", "right", "of", "share", "95%", "own dense", "gap recovered", "TTFT ms", "forwarded")
-    rows: list[tuple[str, ...]] = [head]
+    arms = []
     for index, label in enumerate(study.labels):
         good, seen, low, high = study.share(label)
         own = study.own_dense(label)
+        own_good, own_seen = study.share(own)[:2] if own else (0, 0)
         gap = None if label in (floor, ceiling) else study.recovered(label, floor, ceiling)
         asked = study.correct[index] >= 0
-        own_good, own_seen = study.share(own)[:2] if own else (0, 0)
+        arms.append(
+            {
+                "arm": label,
+                "right": good,
+                "of": seen,
+                "share": round(good / max(1, seen), 4),
+                "share_95": [round(low, 4), round(high, 4)],
+                "own_dense": round(own_good / own_seen, 4) if own_seen else None,
+                "gap_recovered": None if gap is None else [round(x, 4) for x in gap],
+                "ttft_ms": round(_median(study.ttft_ms[index][asked]), 3),
+                "forwarded_tokens": _median(study.forwarded_tokens[index][asked]),
+            }
+        )
+    about = {"model": study.model.name, "weights": study.model.weights_hash, "seed": study.seed, "arms": arms}
+    if study.speed is None:
+        return about
+    speed = study.speed
+    by_length = [
+        {
+            "arm": name,
+            "ttft_ms": speed.ttft_ms[i].round(3).tolist(),
+            "quartiles_ms": [speed.low_ms[i].round(3).tolist(), speed.high_ms[i].round(3).tolist()],
+            "loading_ms": speed.load_ms[i].round(3).tolist(),
+            "times_faster": (speed.ttft_ms[0] / speed.ttft_ms[i]).round(2).tolist(),
+        }
+        for i, name in enumerate(speed.names)
+    ]
+    return about | {
+        "speed": {
+            "model": speed.model.name,
+            "documents": speed.documents,
+            "document_tokens": list(speed.lengths),
+            "prompt_tokens": speed.prompt_tokens.tolist(),
+            "kv_from": speed.source,
+            "loaded_bytes": speed.loaded_bytes.tolist(),
+            "repeats": speed.repeats,
+            "arms": by_length,
+        }
+    }
+
+
+def print_documents(study: DocumentStudy) -> None:
+    """A study of documents as tables for people."""
+    head = ("arm", "right", "of", "share", "95%", "own dense", "gap recovered", "TTFT ms", "forwarded")
+    rows: list[tuple[str, ...]] = [head]
+    for arm in plain_documents(study)["arms"]:
+        gap, own, (low, high) = arm["gap_recovered"], arm["own_dense"], arm["share_95"]
         rows.append(
             (
-                label, str(good), str(seen), f"{good / max(1, seen):.1%}", f"{low:.1%} to {high:.1%}",
-                f"{own_good / own_seen:.1%}" if own_seen else "-",
+                arm["arm"], str(arm["right"]), str(arm["of"]), f"{arm['share']:.1%}",
+                f"{low:.1%} to {high:.1%}", "-" if own is None else f"{own:.1%}",
                 "-" if gap is None else f"{gap[0]:.0%} ({gap[1]:.0%} to {gap[2]:.0%})",
-                f"{_median(study.ttft_ms[index][asked]):.1f}",
-                f"{_median(study.forwarded_tokens[index][asked]):.0f}",
+                f"{arm['ttft_ms']:.1f}", f"{arm['forwarded_tokens']:.0f}",
             )
         )  # fmt: skip
     speed = study.speed

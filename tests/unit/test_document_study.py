@@ -275,13 +275,21 @@ def test_train_and_study_from_the_command_line(tmp_path: Path, capsys: pytest.Ca
     settings = ["--links", "1", "--rank", "2", "--steps", "2", "--batch", "2"]
     assert main(["train-links", "--model", str(base), "--out", str(links), *settings]) == 0
     asked = ["documents", "--model", str(base), "--links", str(links), "--questions", "1", "--out", str(out)]
-    assert main([*asked, "--lengths", "4", "--repeats", "1"]) == 0
+    told = tmp_path / "study.json"
+    assert main([*asked, "--lengths", "4", "--repeats", "1", "--json", str(told)]) == 0
     shown = capsys.readouterr().out
     assert "KVLink1" in shown
     assert "TTFT ms (of it loading)" in shown
     study = DocumentStudy.from_bytes(out.read_bytes())
     assert [a.weights for a in study.arms][-1] == "base+k"
     assert study.speed is not None
+    report = json.loads(told.read_text())
+    assert [arm["arm"] for arm in report["arms"]] == list(study.labels)
+    assert all(arm["of"] == 1 and arm["right"] in (0, 1) for arm in report["arms"])
+    assert report["speed"]["document_tokens"] == [4]
+    assert report["speed"]["arms"][0]["times_faster"] == [1.0]
+    assert report["trained"][str(links)]["rank"] == 2
+    assert report["versions"]["torch"]
     assert len((tmp_path / "study.rows.jsonl").read_text().splitlines()) == 2
     assert json.loads((tmp_path / "k.train.jsonl").read_text())["step"] == 2
     for bad, words in (
