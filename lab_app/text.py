@@ -204,7 +204,8 @@ TRAINED = "What do trained weights give back?"
 TRAINED_HELP = (
     "KVLink and Block-Attention train the model to read documents that were encoded apart, and KVLink puts "
     "trained link tokens behind each. Ask two-hop questions under every method, and under each set of "
-    "trained weights beside dense on the same weights. From 60 questions on also by where the answer stands."
+    "trained weights beside dense on the same weights; above, all methods read with the model’s own. From 60 "
+    "questions on also by where the answer stands."
 )
 TRAINED_ENOUGH = 60  # questions, below which a place or a number of documents has but a handful
 TRAINED_NUMBERS = {

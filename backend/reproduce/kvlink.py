@@ -29,7 +29,8 @@ OURS = (
     "HotpotQA. Compare the order of the rows. "
 )
 TRAINED = (
-    "Rows of trained link tokens need --links FOLDER with files that kvlab train-links wrote; the paper "
+    "Rows of trained link tokens take those that ship with the embedded model, or --links FOLDER with files "
+    "that kvlab train-links wrote; the paper "
     "trains all "
     "weights on 8 H100, this lab small deltas beside frozen ones. "
 )

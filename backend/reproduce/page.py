@@ -24,7 +24,8 @@ Alone, `kvlab reproduce` lists the names.
   their columns). Tables of times take `--model llama-8b` (random weights) as well as a real model.
 * Where something cannot be run, the report says so in the line; no figure is made up.
 * Sweeps, document studies and hypotheses keep their rows in `--out` and go on where they were stopped.
-* Rows of trained link tokens need `--links FOLDER` with files that `kvlab train-links` wrote.
+* Rows of trained link tokens take those that ship with the embedded model, or `--links FOLDER` with files
+  that `kvlab train-links` wrote.
 * Papers are quoted from their text; where a figure is a plot, its numbers are not guessed.
 * Energy is the GPU's own counter (NVML; `pip install 'kv-reuse-lab[energy]'`); a CPU has none.
 """
