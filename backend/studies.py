@@ -153,4 +153,5 @@ class Studies:
     def _survive(
         self, attempt: Callable[[bool], Generator[Any, None, None]], again: Any = None
     ) -> Generator[Any, None, None]:
+        """The session's own way, within its account of memory; never this one."""
         raise NotImplementedError

@@ -139,6 +139,13 @@ def ask(models: Sequence[LoadedModel], questions: int, seed: int, path: Path) ->
         OptionError: a number is out of range.
         RecordError: the file is damaged.
     """
+    for name, value in (("questions", questions), ("seed", seed)):
+        low, high = DOCUMENT_LIMITS[name]
+        if type(value) is not int or not low <= value <= high:
+            raise OptionError(
+                f"{name} is {value!r}; allowed: {low} to {high:,}, whole numbers. Change it.",
+                field=f"documents.{name}",
+            )
     done = {row["key"] for row in read_rows(path)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
@@ -156,18 +163,7 @@ def asked(
     done: Collection[str] = (),
     batch: int = BATCH,
 ) -> Iterator[tuple[list[dict[str, Any]], Progress]]:
-    """The rows of what is not ``done``, ``batch`` questions of a model at a time.
-
-    Raises:
-        OptionError: a number is out of range.
-    """
-    for name, value in (("questions", questions), ("seed", seed)):
-        low, high = DOCUMENT_LIMITS[name]
-        if type(value) is not int or not low <= value <= high:
-            raise OptionError(
-                f"{name} is {value!r}; allowed: {low} to {high:,}, whole numbers. Change it.",
-                field=f"documents.{name}",
-            )
+    """The rows of what is not ``done``, ``batch`` questions of a model at a time."""
     total, finished = len(models) * questions, 0
     for model in models:
         arms = arms_of(model)
@@ -192,7 +188,6 @@ def document_study(model: LoadedModel, request: DocumentRequest) -> Iterator[Pro
 
     Raises:
         ModelError: no such weights belong to the model.
-        OptionError: a number is out of range.
     """
     models = [model, *(adapted(model, name) for name in request.weights)]
     rows: list[dict[str, Any]] = []

@@ -293,7 +293,10 @@ def test_train_and_study_from_the_command_line(tmp_path: Path, capsys: pytest.Ca
     assert len((tmp_path / "study.rows.jsonl").read_text().splitlines()) == 2
     assert json.loads((tmp_path / "k.train.jsonl").read_text())["step"] == 2
     for bad, words in (
-        (["documents", "--model", str(base), "--questions", "0", "--out", str(out)], "questions is 0"),
+        (
+            ["documents", "--model", str(base), "--questions", "0", "--out", str(tmp_path / "wrong")],
+            "questions is 0",
+        ),
         (["documents", "--model", str(base), "--links", "none", "--out", str(out)], "no link tokens"),
         (["documents", "--model", str(base), "--out", str(tmp_path)], "names no file"),
         (["train-links", "--model", str(base), "--out", "k.bin"], "safetensors"),
@@ -302,6 +305,7 @@ def test_train_and_study_from_the_command_line(tmp_path: Path, capsys: pytest.Ca
         assert main(bad) == 2
         failed = capsys.readouterr().err
         assert words in failed
+        assert "questions is" not in words or not (tmp_path / "wrong.rows.jsonl").exists(), "nothing is begun"
         assert failed.count("\n") == 1
 
 
