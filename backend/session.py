@@ -37,6 +37,7 @@ from backend.methods.guarded import GuardedMethod, check_gate
 from backend.methods.registry import make_options, method_class
 from backend.model import LoadedModel
 from backend.outcomes import attention_of, outcomes_of, same_text_notes
+from backend.pace import pace
 from backend.pool_view import pool_views
 from backend.presets import Example
 from backend.prompts import Agent, called, show
@@ -114,7 +115,6 @@ class LabSession(Studies):
         self.memory = memory or Memory(free=lambda: free_bytes(model.device))
         self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
-        self._speed: tuple[float, float] | None = None
 
     # -- what a caller asks ---------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class LabSession(Studies):
             LabError: the request cannot be run.
         """
         values = request.pipeline.check_values(request.values)
-        per_token, per_step = self._measure()
+        per_token, per_step = pace(self.engine)
         prompt_tokens, longest = 0, 0
         answer = min(request.decoding.max_new_tokens, 48)
         for agent in request.pipeline.order:
@@ -669,23 +669,6 @@ class LabSession(Studies):
                 self._drop_idle({id(stream)})
             else:
                 self._settle(lanes, {"dense": []}, finished=False)
-
-    def _measure(self) -> tuple[float, float]:
-        """Seconds per prompt token and per decoding step, measured once per session."""
-        if self._speed is None:
-            tokens = [5 + i % 50 for i in range(128)]
-            self.engine.prefill(tokens)
-            prefills, steps = [], []
-            for _ in range(3):  # the best of three: what else the machine does just then is no part of it
-                began = time.perf_counter()
-                cache, _ = self.engine.prefill(tokens)
-                middle = time.perf_counter()
-                for _ in range(4):
-                    self.engine.forward(self.engine.ids(tokens[:1]), cache)
-                prefills.append((middle - began) / len(tokens))
-                steps.append((time.perf_counter() - middle) / 4)
-            self._speed = (min(prefills), min(steps))
-        return self._speed
 
 
 def versions() -> dict[str, str]:

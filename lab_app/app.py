@@ -13,6 +13,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from backend.gallery import GALLERY
+from backend.heap import share_heaps
 from backend.limits import Limits
 from backend.redaction import keep_log_discreet
 from backend.sharing.store import SharedRuns
@@ -158,6 +159,7 @@ def serve(
     Raises:
         LabError: a model cannot be loaded, or the caches of other weights do not fit it.
     """
+    share_heaps()
     limits = limits or Limits()
     if budget_mb is not None:
         limits = replace(limits, visit_mb=budget_mb)

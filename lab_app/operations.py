@@ -78,6 +78,7 @@ class Operations(Collector):
             ("visits_busy", "Visits that run or wait for something", sum(map(is_busy, visits))),
             ("under_way", "Engine calls under way", self._under_way),
             ("records", "Runs held for visits", sum(len(visit.records) for visit in visits)),
+            ("cached_bytes", "Bytes of cached text held for visits", sum(v.engine.held for v in visits)),
             ("model_loaded", "Whether the model is loaded", int(lab.loaded)),
         )
         for name, words, value in now:

@@ -20,6 +20,7 @@ from backend.codec import encode
 from backend.errors import LabError
 from backend.events import Event, Progress
 from backend.gallery import GalleryEntry
+from backend.heap import trim
 from backend.judged import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
 from backend.limits import Limits
 from backend.measured import (
@@ -110,6 +111,10 @@ class Engine(Protocol):
 
     def tensors(self, record: RunRecord) -> bytes:
         """They themselves, as a safetensors file."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of what is remembered."""
 
     def forget(self) -> None:
         """Drop everything remembered."""
@@ -423,13 +428,15 @@ def record_bytes(record: RunRecord) -> int:
 
 
 def keep_swept(lab: Lab, seconds: float = 15.0) -> threading.Thread:
-    """End visits whose time is over, every few seconds, as long as the lab is there."""
+    """End visits whose time is over and give the system what they held, every few seconds, as long as the lab
+    is there."""
     known, pause = weakref.ref(lab), threading.Event()
 
     def work() -> None:
         while not pause.wait(seconds) and (found := known()) is not None:
             found.sweep()
             del found
+            trim()  # also for those who left otherwise, and for what runs freed
 
     thread = threading.Thread(target=work, name="sweeper", daemon=True)
     thread.start()

@@ -53,17 +53,27 @@ def span_words(record: RunRecord, name: str) -> str:
 
 def mark_spans(drawing: go.Figure, record: RunRecord, prompt: Prompt, tokens: int) -> None:
     """Draw where segments meet, and name the wide placeholders."""
-    colours = words.slots(record.request.pipeline)
-    for span in prompt.spans:
-        if span.start:
-            drawing.add_vline(x=span.start - 0.5, line={"color": "#ffffff", "width": 1, "dash": "dot"})
-        if span.kind == "placeholder" and (span.end - span.start) > 0.05 * tokens:
-            drawing.add_annotation(
-                text=plot_text(words.clip(words.slot_words(record.request.pipeline, span.name), 24)),
-                x=(span.start + span.end - 1) / 2,
-                y=1,
-                yref="paper",
-                yanchor="bottom",
-                showarrow=False,
-                font={"size": 11, "color": SLOT_COLOURS[colours.get(span.name, 0)]},
-            )
+    pipeline = record.request.pipeline
+    colours = words.slots(pipeline)
+    borders = [
+        {
+            "type": "line", "x0": span.start - 0.5, "x1": span.start - 0.5, "y0": 0, "y1": 1,
+            "yref": "y domain", "line": {"color": "#ffffff", "width": 1, "dash": "dot"},
+        }
+        for span in prompt.spans
+        if span.start
+    ]  # fmt: skip
+    names = [
+        {
+            "text": plot_text(words.clip(words.slot_words(pipeline, span.name), 24)),
+            "x": (span.start + span.end - 1) / 2, "y": 1, "yref": "paper", "yanchor": "bottom",
+            "showarrow": False, "font": {"size": 11, "color": SLOT_COLOURS[colours.get(span.name, 0)]},
+        }
+        for span in prompt.spans
+        if span.kind == "placeholder" and (span.end - span.start) > 0.05 * tokens
+    ]  # fmt: skip
+    # All at once: each call that adds one checks all that are there again, which took a fifth of the
+    # server's time with a hundred visitors.
+    drawing.update_layout(
+        shapes=[*drawing.layout.shapes, *borders], annotations=[*drawing.layout.annotations, *names]
+    )

@@ -141,6 +141,8 @@ class FakeSession:
     def tensors(self, record: RunRecord) -> bytes:
         return b"made-up tensors"
 
+    held = 5 << 20
+
     def forget(self) -> None:
         self.warmed.clear()
 

@@ -98,7 +98,9 @@ def test_health_says_ok_without_loading_the_model_and_503_while_stopping(
             503,
             "stopping",
         )
-        assert "kvlab_visits 1.0" in client.get("/metrics").text
+        told = client.get("/metrics").text
+        assert "kvlab_visits 1.0" in told
+        assert "kvlab_cached_bytes 5.24288e+06" in told
 
 
 def test_work_is_counted_by_how_it_ended(lab: Lab, operations: Operations) -> None:

@@ -177,6 +177,20 @@ def test_pooling_is_said_and_keeps_the_largest():
     assert "One column" not in error_map(make_record(), 3, "naive").how_to_read
 
 
+def test_a_map_says_where_segments_meet_and_which_are_the_placeholders():
+    record = make_record()
+    prompt = next(p for p in record.prompts if p.agent == 3)
+    layout = error_map(record, 3, "naive").figure.layout
+    assert [line.x0 for line in layout.shapes] == [span.start - 0.5 for span in prompt.spans if span.start]
+    assert all(
+        (line.x0, line.y0, line.y1, line.yref) == (line.x1, 0, 1, "y domain") for line in layout.shapes
+    )
+    named = {note.x for note in layout.annotations}
+    wide = [s for s in prompt.spans if s.kind == "placeholder" and s.end - s.start > 0.05 * 80]
+    assert wide
+    assert {(span.start + span.end - 1) / 2 for span in wide} <= named
+
+
 def test_compared_panels_share_one_scale():
     record = make_record()
     key, value = error_map(record, 3, "naive", "key"), error_map(record, 3, "kvcomm", "value")

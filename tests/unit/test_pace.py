@@ -1,0 +1,68 @@
+"""What the server spends on each visitor who arrives, and what it gives back when they leave."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+
+from backend import heap, pace
+from backend.engine import Engine
+from backend.model import LoadedModel
+from backend.presets import PRESET_FOLDER, _shipped, load_preset
+from backend.session import LabSession
+
+
+def test_a_model_is_timed_once_for_all_visitors(
+    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace._MEASURED.clear()
+    first = LabSession(tiny_model).estimate(tiny.request())
+
+    def again(*_: object) -> None:
+        raise AssertionError("timed again")
+
+    monkeypatch.setattr(Engine, "forward", again)
+    assert LabSession(tiny_model).estimate(tiny.request()) == first
+    monkeypatch.undo()
+    other = tiny.model()
+    LabSession(other).estimate(tiny.request())
+    assert len(pace._MEASURED) == 2
+    del other
+    gc.collect()
+    assert len(pace._MEASURED) == 1, "what is known of a model goes with it"
+
+
+def test_a_preset_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
+    shipped = PRESET_FOLDER / "math-4.yaml"
+    assert load_preset("math-4") is load_preset("math-4")
+    edited = tmp_path / "math-4.yaml"
+    edited.write_bytes(shipped.read_bytes())
+    assert _shipped(edited, 1).pipeline.name == "math-4"
+    edited.write_text(shipped.read_text("utf-8").replace("name: math-4", "name: math-5"), encoding="utf-8")
+    assert _shipped(edited, 2).pipeline.name == "math-5"
+
+
+def resident() -> int:
+    """MiB of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 // 2**20
+
+
+@pytest.mark.skipif(
+    heap._TRIM is None or sys.platform != "linux", reason="this C library gives back by itself"
+)
+def test_what_was_freed_goes_back_to_the_system() -> None:
+    kept, freed = [], []
+    for number in range(60_000):
+        (freed if number % 100 else kept).append(bytes(4_000))
+    before = resident()
+    del freed
+    stays = resident()
+    heap.trim()
+    assert stays > before - 100, "else there is nothing to show"
+    assert resident() < before - 150
+    assert kept
