@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.arena import ArenaOffset
+from backend.decoding import DecodeBatch, Decoded, Together
 from backend.errors import BudgetError, ModelError, PromptError
 from backend.kernels.blend import Mixture
 from backend.kernels.blend import blend as fused_blend
@@ -50,20 +51,6 @@ class Prefill:
     def forwarded_tokens(self) -> int:
         """Forwarded tokens in whole passes, rounded up."""
         return -(-self.token_layers // len(self.actions))
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """What one row generated. ``logits`` (generated, vocabulary), fp32, when they were asked for.
-
-    ``kv`` is the answer's KV as decoding left it, for its readers: nothing is computed again.
-    """
-
-    ids: tuple[int, ...]  # without the stop token
-    kv: KVSegment
-    stopped: bool
-    margins: tuple[float, ...]  # top-2 logit gap at each generated token, the stop token included
-    logits: Tensor | None
 
 
 class Engine:
@@ -500,8 +487,10 @@ class Engine:
         *,
         context: str = "",
         keep_logits: bool = False,
+        together: Together | None = None,
     ) -> Generator[list[list[int]], None, list[Decoded]]:
-        """Generate from several prefilled prompts as one batch; yields the ids so far after each token.
+        """Generate from several prefilled prompts as one batch; yields the ids so far after each token. See
+        :class:`backend.decoding.DecodeBatch`.
 
         Sampling uses the same Gumbel noise for every row, so rows with equal logits take equal
         tokens: a difference between methods is never luck. Rows that have stopped leave the batch as soon as
@@ -512,81 +501,18 @@ class Engine:
             decoding: length, temperature, top-p, seed.
             context: in words, whose context the answers' KV comes from.
             keep_logits: keep every step's logits.
+            together: with whom else, at whatever place in their answers they are; with nobody when absent.
         """
-        rows = len(prefills)
-        limit = decoding.max_new_tokens
-        batch, padding = KVCache.batch([p.cache for p in prefills], limit)
-        going = list(range(rows))  # the rows that the batch holds, in its order
-        stops = self._stop_ids()
-        generator = torch.Generator().manual_seed(decoding.seed)
-        logits = torch.stack([p.logits for p in prefills])
-        done, ids = [False] * rows, [[] for _ in range(rows)]  # type: ignore[var-annotated]
-        margins: list[list[float]] = [[] for _ in range(rows)]
-        kept: list[list[Tensor]] = [[] for _ in range(rows)]
-        answers: dict[int, KVSegment] = {}
+        batch = together.batch(self) if together and not self.one_by_one else DecodeBatch(self)
+        return (yield from batch.steps(prefills, decoding, context=context, keep_logits=keep_logits))
 
-        def leave(leaving: Sequence[int]) -> None:
-            """Take the KV of what rows of the batch generated."""
-            for place in leaving:
-                row = going[place]
-                start = prefills[row].cache.length + padding[place]
-                answers[row] = batch.segment(
-                    start, start + len(ids[row]), self.model.rotation, exact=prefills[row].exact,
-                    context=context, row=place, padding=padding[place],
-                )  # fmt: skip
-
-        for _ in range(limit):
-            top = logits.topk(2, dim=-1)
-            gaps = (top.values[:, 0] - top.values[:, 1]).tolist()
-            picked = self._pick(logits, top.indices[:, 0], decoding, generator)
-            for place, token in enumerate(picked.tolist()):
-                row = going[place]
-                if done[row]:
-                    continue
-                if keep_logits:
-                    kept[row].append(logits[place])
-                margins[row].append(gaps[place])
-                if token in stops:
-                    done[row] = True
-                else:
-                    ids[row].append(token)
-            yield ids
-            if all(done):
-                break
-            staying = [place for place, row in enumerate(going) if not done[row]]
-            if 2 * len(staying) <= len(going):
-                leave([place for place, row in enumerate(going) if done[row]])
-                batch, padding = batch.keep(staying, padding)
-                going, picked = [going[place] for place in staying], picked[staying]
-            # At the length limit this forward gives the last token its KV; its logits are not used.
-            with torch.inference_mode():
-                logits = self.forward(picked[:, None], batch, padding=padding)[:, -1]
-        leave(range(len(going)))
-        return [
-            Decoded(
-                tuple(ids[row]), answers[row], done[row], tuple(margins[row]),
-                torch.stack(kept[row]) if keep_logits else None,
-            )
-            for row in range(rows)
-        ]  # fmt: skip
-
-    def _stop_ids(self) -> set[int]:
+    def stop_ids(self) -> set[int]:
+        """Tokens that end an answer."""
         config: Any = getattr(self.model.module, "generation_config", None)
         found = getattr(config, "eos_token_id", None)
         if found is None:
             found = self.model.tokens.tokenizer.eos_token_id
         return set(found) if isinstance(found, list) else {found} if found is not None else set()
-
-    def _pick(self, logits: Tensor, greedy: Tensor, decoding: Decoding, generator: torch.Generator) -> Tensor:
-        if decoding.temperature <= 0:
-            return greedy
-        scaled = logits / decoding.temperature
-        if decoding.top_p < 1:
-            ordered, order = scaled.softmax(-1).sort(dim=-1, descending=True)
-            beyond = ordered.cumsum(-1) - ordered >= decoding.top_p
-            scaled = scaled.masked_fill(beyond.scatter(-1, order, beyond), -torch.inf)
-        uniform = torch.rand(logits.shape[-1], generator=generator).clamp_min(1e-20).to(logits.device)
-        return (scaled - uniform.log().neg().log()).argmax(-1)
 
     @torch.inference_mode()
     def teacher_force(self, prefills: Sequence[Prefill], ids: Sequence[int]) -> Tensor:

@@ -210,41 +210,33 @@ class KVCache:
         first = int(positions[0]) if end > start else start - padding
         return KVSegment(keys, self.values[:, row, :, start:end].clone(), first, exact, context)
 
-    def keep(self, rows: Sequence[int], padding: Sequence[int]) -> tuple[KVCache, list[int]]:
-        """Some rows of a batch in buffers of their own, without the padding that all of them have; returns
-        them and what is left of each one's padding.
-
-        Args:
-            rows: which.
-            padding: of every row that is there now.
-        """
-        common, length = min(padding[row] for row in rows), self.length
-        layers, _, heads, capacity, dim = self.keys.shape
-        shape = (layers, len(rows), heads, capacity - common, dim)
-        kept = KVCache(shape, self.keys.dtype, self.keys.device)
-        for index, row in enumerate(rows):
-            kept.keys[:, index, :, : length - common] = self.keys[:, row, :, common:length]
-            kept.values[:, index, :, : length - common] = self.values[:, row, :, common:length]
-        kept.length = length - common
-        kept.shifts = [self.shifts[row] for row in rows]
-        return kept, [padding[row] - common for row in rows]
+    @staticmethod
+    def batch(rows: Sequence[KVCache], extra_tokens: int) -> tuple[KVCache, list[int]]:
+        """Copy single-row caches into one batch, aligned at the right; returns it and each row's padding."""
+        return KVCache.gather([(row, 0, 0) for row in rows], extra_tokens)
 
     @staticmethod
-    def batch(rows: list[KVCache], extra_tokens: int) -> tuple[KVCache, list[int]]:
-        """Copy single-row caches into one batch, aligned at the right; returns it and each row's padding."""
-        longest = max(row.length for row in rows)
-        layers, _, heads, _, dim = rows[0].keys.shape
-        joined = KVCache(
-            (layers, len(rows), heads, longest + extra_tokens, dim), rows[0].keys.dtype, rows[0].keys.device
-        )
+    def gather(parts: Sequence[tuple[KVCache, int, int]], extra_tokens: int) -> tuple[KVCache, list[int]]:
+        """Copy rows of batches into one batch, aligned at the right, with no padding that all of them have.
+
+        Args:
+            parts: of each row the batch that it is in, its place there, and its padding there.
+            extra_tokens: room behind them.
+
+        Returns:
+            the batch, and each row's padding.
+        """
+        longest = max(cache.length - pad for cache, _, pad in parts)
+        first = parts[0][0].keys
+        layers, _, heads, _, dim = first.shape
+        joined = KVCache((layers, len(parts), heads, longest + extra_tokens, dim), first.dtype, first.device)
         padding = []
-        for index, row in enumerate(rows):
-            pad = longest - row.length
-            padding.append(pad)
-            joined.keys[:, index, :, :pad] = 0
-            joined.values[:, index, :, :pad] = 0
-            joined.keys[:, index, :, pad:longest] = row.keys[:, 0, :, : row.length]
-            joined.values[:, index, :, pad:longest] = row.values[:, 0, :, : row.length]
+        for index, (cache, row, pad) in enumerate(parts):
+            empty = longest - (cache.length - pad)
+            padding.append(empty)
+            for target, source in ((joined.keys, cache.keys), (joined.values, cache.values)):
+                target[:, index, :, :empty] = 0
+                target[:, index, :, empty:longest] = source[:, row, :, pad : cache.length]
         joined.length = longest
-        joined.shifts = [row.shifts[0] for row in rows]
+        joined.shifts = [cache.shifts[row] for cache, row, _ in parts]
         return joined, padding

@@ -42,6 +42,7 @@ class Limits:
     requests_a_minute: int = _limit(120, 0, 100_000, "{:,} requests a minute from one visitor")
     visit_mb: int = _limit(1024, 0, 2**20, "{:,} MiB of cached text for one visitor")
     total_mb: int = _limit(4096, 1, 2**24, "{:,} MiB of cached text for all visitors together")
+    together: int = _limit(4, 1, 64, "{:,} runs at once, decoded as one batch")
     visits: int = _limit(128, 1, 100_000, "{:,} visitors at once")
     idle_minutes: int = _limit(120, 1, 10**6, "a visit ends after {:,} minutes without a click")
     lifetime_minutes: int = _limit(720, 1, 10**6, "a visit ends {:,} minutes after it began")

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
@@ -51,6 +51,7 @@ class Memory:
     def __init__(self, total_bytes: int | None = None, free: Callable[[], int | None] = lambda: None) -> None:
         self.total_bytes, self._free = total_bytes, free
         self._holders: WeakSet[Holder] = WeakSet()
+        self._promised: WeakKeyDictionary[Holder, int] = WeakKeyDictionary()  # to those that run
         self._guard = threading.RLock()
         self.emptied = 0  # sessions that had to make room so far
 
@@ -75,6 +76,8 @@ class Memory:
         finally:
             with self._guard:
                 holder.runs -= 1
+                if not holder.runs:
+                    self._promised.pop(holder, None)
 
     def make_room(self, asking: Holder, needed: int, passing: int) -> None:
         """Empty idle sessions, the longest unused first, until a run fits.
@@ -91,6 +94,8 @@ class Memory:
             while (over := self._over(asking, needed, passing)) > 0:
                 if not self._empty_one(asking):
                     self._refuse(asking, needed + passing, over)
+            if asking.runs:
+                self._promised[asking] = max(0, needed - asking.held) + passing
 
     def empty(self, asking: Holder) -> None:
         """Empty every idle session but the asking one."""
@@ -103,6 +108,7 @@ class Memory:
         over = 0
         if self.total_bytes is not None:
             others = self.held - asking.held
+            others += sum(bytes for holder, bytes in self._promised.items() if holder is not asking)
             over = others + max(needed, asking.held) + passing - self.total_bytes
         free = self._free()
         if free is not None:

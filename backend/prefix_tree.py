@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from weakref import ReferenceType, ref
 
 from backend.kv import KVSegment
 
@@ -22,8 +23,16 @@ Key = tuple[str, str]
 class _Node:
     ids: tuple[int, ...]
     segment: KVSegment | None  # None in a root, which has no tokens
-    parent: _Node | None
+    # Weak, so that a tree that is let go gives its tensors back at once and not at some collection of cycles.
+    above: ReferenceType[_Node] | None
     children: dict[int, _Node] = field(default_factory=dict)  # by their first token
+
+    @property
+    def parent(self) -> _Node:
+        """The node above, which holds this one."""
+        found = self.above() if self.above is not None else None
+        assert found is not None
+        return found
 
 
 class PrefixTree:
@@ -80,7 +89,6 @@ class PrefixTree:
         """Evict leaves, the one used longest ago first, until ``budget_bytes`` hold."""
         while self.bytes > budget_bytes and self._order:
             node = next(iter(self._order))
-            assert node.parent is not None
             assert node.segment is not None
             assert not node.children
             del node.parent.children[node.ids[0]], self._order[node]
@@ -105,7 +113,7 @@ class PrefixTree:
             self._order.move_to_end(node)
 
     def _add(self, parent: _Node, ids: tuple[int, ...], segment: KVSegment) -> _Node:
-        node = parent.children[ids[0]] = _Node(ids, segment, parent)
+        node = parent.children[ids[0]] = _Node(ids, segment, ref(parent))
         self._order[node] = None
         self.bytes += segment.bytes
         return node
@@ -113,12 +121,11 @@ class PrefixTree:
     def _split(self, node: _Node, at: int) -> _Node:
         """Divide a node before its token ``at``; returns the upper part. Both halves get KV of their own."""
         assert node.segment is not None
-        assert node.parent is not None
         self.bytes -= node.segment.bytes
         upper = self._add(node.parent, node.ids[:at], _copy(node.segment, 0, at))
         node.segment = _copy(node.segment, at, len(node.ids))
         self.bytes += node.segment.bytes
-        node.ids, node.parent = node.ids[at:], upper
+        node.ids, node.above = node.ids[at:], ref(upper)
         upper.children[node.ids[0]] = node
         return upper
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from backend.answers import extract_answer, right
-from backend.engine import Decoded, Engine, Prefill
+from backend.decoding import Decoded
+from backend.engine import Engine, Prefill
 from backend.errors import BudgetError, OptionError, RunCancelled
 from backend.events import Progress
 from backend.flow import Flow

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 
 from backend import __version__
-from backend.engine import Decoded, Engine
+from backend.decoding import Decoded, Together
+from backend.engine import Engine
 from backend.errors import BudgetError, ModelError, NotRelocatableError, OptionError, RunCancelled
 from backend.events import AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.flow import Flow, see_offsets
@@ -66,6 +67,10 @@ SMALLER = (
     "Memory ran out at first, so the methods decoded one after the other and not as one batch. Their times "
     "are not those of a batch."
 )
+BESIDE = (
+    "Requests of others were decoded in the same batches, so the times of decoding are not those of this "
+    "request alone. Times to the first token are: nobody else works meanwhile."
+)
 AGAIN = Progress("Memory ran out. Trying once more in smaller pieces", 0, 1)
 
 
@@ -79,7 +84,8 @@ class Estimate:
 
 
 class LabSession(Studies):
-    """Runs requests on one model.
+    """Runs requests on one model. Sessions of one model may run in threads of their own: they work by turns,
+    and decode in one batch.
 
     Args:
         model: the loaded model; may be shared with other sessions.
@@ -115,6 +121,7 @@ class LabSession(Studies):
         self.memory = memory or Memory(free=lambda: free_bytes(model.device))
         self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
+        self.together = Together.on(model)
 
     # -- what a caller asks ---------------------------------------------------------------------
 
@@ -138,7 +145,8 @@ class LabSession(Studies):
             RunCancelled: ``cancel`` was set.
         """
         self.rate.ask()
-        yield from self._survive(lambda small: self._run(request, cancel, ends, small), AGAIN)
+        work = self._survive(lambda small: self._run(request, cancel, ends, small), AGAIN)
+        yield from self.together.by_turns(work)
 
     def _run(
         self,
@@ -157,6 +165,7 @@ class LabSession(Studies):
         unread: tuple[str, ...] = ()
         shadow: tuple[ShadowCheck, ...] = ()
         tools: list[ToolUse] = []
+        beside = False
         contexts: dict[str, list[PromptInContext]] = {lane.choice.label: [] for lane in lanes}
         finished = False
         try:
@@ -178,6 +187,7 @@ class LabSession(Studies):
                     rows.append(self._prefill(lane, agent, request))
                     contexts[lane.choice.label].append(rows[-1].context)
                 decode_ms = yield from self._decode(rows, request, cancel, done, total)
+                beside = beside or any(row.decoded is not None and row.decoded.beside for row in rows)
                 new = outcomes_of(self._at(request, agent), rows, request, decode_ms, prompts, offsets)
                 outcomes += new
                 if request.probe_attention:
@@ -224,7 +234,8 @@ class LabSession(Studies):
                 notes=notes
                 + weights_notes(request, outcomes, prompts)
                 + unread
-                + ((SMALLER,) if small else ()),
+                + ((SMALLER,) if small else ())
+                + ((BESIDE,) if beside else ()),
                 tools=tuple(tools),
                 pool_views=views,
                 attention=tuple(attention),
@@ -241,7 +252,8 @@ class LabSession(Studies):
         under every method. A cancelled warm-up keeps what was finished.
         """
         self.rate.ask()
-        yield from self._survive(lambda small: self._warm(request, examples, cancel, small), AGAIN)
+        work = self._survive(lambda small: self._warm(request, examples, cancel, small), AGAIN)
+        yield from self.together.by_turns(work)
 
     def _warm(
         self,
@@ -263,9 +275,10 @@ class LabSession(Studies):
         batch = 1 if small else WARM_BATCH
         for at in range(0, len(examples), batch):
             part = examples[at : at + batch]
-            yield Progress(f"Warming up with requests {at + 1} to {at + len(part)}", at, len(examples))
-            _stop_if(cancel)
-            self._warm_batch(bare, part, cancel)
+            said = Progress(f"Warming up with requests {at + 1} to {at + len(part)}", at, len(examples))
+            yield said
+            for _ in self._warm_batch(bare, part, cancel):
+                yield said  # lets others in between
 
     def replay(
         self, request: RunRequest, last: int = 20, *, cancel: threading.Event | None = None
@@ -577,6 +590,7 @@ class LabSession(Studies):
             decoding,
             context=f"agent {called(agent)}'s own context",
             keep_logits=request.mode == "pinned",
+            together=self.together,
         )
         shown = [-1] * len(rows)
         while True:
@@ -627,8 +641,8 @@ class LabSession(Studies):
 
     def _warm_batch(
         self, request: RunRequest, examples: Sequence[Example], cancel: threading.Event | None
-    ) -> None:
-        """Dense over several requests at once, into the pinned stream's history."""
+    ) -> Generator[None, None, None]:
+        """Dense over several requests at once, into the pinned stream's history; yields at each step."""
         lanes, _ = self._prepare(
             replace(request, values=dict(examples[0].values), methods=(MethodChoice("dense"),)), len(examples)
         )
@@ -642,6 +656,7 @@ class LabSession(Studies):
             for agent in request.pipeline.order:
                 engine, prefills = self._at(request, agent), []
                 for flow, history in zip(flows, histories, strict=True):
+                    yield
                     _stop_if(cancel)
                     context = flow.context(agent)
                     engine.check_room(len(context.prompt.ids), self._limit(request, agent), agent)
@@ -651,7 +666,8 @@ class LabSession(Studies):
                     prefills.append(prefill)
                 decoding = replace(request.decoding, max_new_tokens=self._limit(request, agent))
                 place = f"agent {called(agent)}'s own context"
-                decoded = _until(cancel, engine.decode_steps(prefills, decoding, context=place))
+                steps = engine.decode_steps(prefills, decoding, context=place, together=self.together)
+                decoded = yield from _until(cancel, steps)
                 for flow, row in zip(flows, decoded, strict=True):
                     text = self.model.tokens.decode(row.ids)
                     flow.answer(agent, row.ids, text, row.kv)
@@ -701,13 +717,14 @@ def _check_decoding(decoding: Decoding) -> None:
 
 def _until(
     cancel: threading.Event | None, steps: Generator[list[list[int]], None, list[Decoded]]
-) -> list[Decoded]:
-    """What decoding ends with, unless it is cancelled at one of its steps."""
+) -> Generator[None, None, list[Decoded]]:
+    """What decoding ends with, unless it is cancelled at one of its steps; yields at each of them."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+        yield
         _stop_if(cancel)
 
 

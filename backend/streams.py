@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
 from backend.codec import encode
-from backend.engine import Decoded, Prefill
+from backend.decoding import Decoded
+from backend.engine import Prefill
 from backend.flow import Flow
 from backend.methods.base import Arrived, Clock, Finished, Method, Options, Plan
 from backend.methods.registry import method_class

@@ -445,8 +445,8 @@ def statement(form: Form) -> Form:
 
 
 def in_line(lab: Lab, cancel: threading.Event, work: Callable[[], Iterator[Update]]) -> Iterator[Update]:
-    """Do ``work`` when the model is free; say until then who is before."""
-    with lab.in_line() as place:
+    """Do ``work``, runs, when it is its turn; say until then who is before."""
+    with lab.in_line(together=True) as place:
         for said in waiting(place, cancel):
             yield {"status": html.status(said, "busy")}
         yield from work()

@@ -6,6 +6,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 from backend.errors import RunCancelled
 from lab_app import text
@@ -16,15 +18,24 @@ MEASURED = 16  # the last turns, from which a wait is expected
 TOLD_SECONDS = 3.0  # a browser that has gone is noticed when it is told something
 
 
+@dataclass(eq=False)
+class Ticket:
+    """A place in the line; ``together``: what it stands for can go on beside others of its kind."""
+
+    together: bool = False
+
+
 class Turns:
     """First come, first served. A ticket, not a thread, holds the turn: handlers change threads.
 
     Args:
         clock: seconds.
+        width: how many may have their turn at once, where all of them can go on together.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._tickets: deque[object] = deque()
+    def __init__(self, clock: Callable[[], float] = time.monotonic, width: int = 1) -> None:
+        self.width = width
+        self._tickets: deque[Ticket] = deque()
         self._changed = threading.Condition()
         self._clock, self._began = clock, clock()
         self._lasted: deque[float] = deque(maxlen=MEASURED)
@@ -33,26 +44,33 @@ class Turns:
         """Who runs, and who waits."""
         return len(self._tickets)
 
-    def join(self) -> object:
+    def join(self, together: bool = False) -> Ticket:
         """Stand in line."""
-        ticket = object()
+        ticket = Ticket(together)
         with self._changed:
             if not self._tickets:
                 self._began = self._clock()
             self._tickets.append(ticket)
         return ticket
 
-    def wait(self, ticket: object, seconds: float) -> int:
+    def wait(self, ticket: Ticket, seconds: float) -> int:
         """Wait up to ``seconds``; how many stand before the ticket (0: its turn)."""
         with self._changed:
-            self._changed.wait_for(lambda: self._tickets[0] is ticket, timeout=seconds)
-            return self._tickets.index(ticket)
+            self._changed.wait_for(lambda: self._has_turn(ticket), timeout=seconds)
+            return 0 if self._has_turn(ticket) else self._tickets.index(ticket)
 
-    def leave(self, ticket: object) -> None:
+    def _has_turn(self, ticket: Ticket) -> bool:
+        before = self._tickets.index(ticket)
+        if not before:
+            return True
+        first = islice(self._tickets, before + 1)
+        return before < self.width and all(known.together for known in first)
+
+    def leave(self, ticket: Ticket) -> None:
         """Give the turn, or the place in line, away."""
         with self._changed:
             if ticket in self._tickets:
-                if self._tickets[0] is ticket:
+                if self._has_turn(ticket):
                     now = self._clock()
                     self._lasted.append(now - self._began)
                     self._began = now
@@ -60,8 +78,8 @@ class Turns:
             self._changed.notify_all()
 
     def expected(self, before: int) -> float | None:
-        """Seconds until the turn of a ticket with ``before`` others before it, if those last as long as the
-        last ones did on average; None while none was measured."""
+        """Seconds until the turn of a ticket with ``before`` others before it, if turns end as soon after one
+        another as the last ones did on average; None while none was measured."""
         with self._changed:
             if not self._lasted or not before:
                 return None
@@ -72,8 +90,8 @@ class Turns:
 class Place:
     """A place in the line; called with seconds, it waits up to as long and says how many are before."""
 
-    def __init__(self, turns: Turns) -> None:
-        self.turns, self.ticket = turns, turns.join()
+    def __init__(self, turns: Turns, together: bool = False) -> None:
+        self.turns, self.ticket = turns, turns.join(together)
 
     def __call__(self, seconds: float) -> int:
         return self.turns.wait(self.ticket, seconds)

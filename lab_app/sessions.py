@@ -242,7 +242,7 @@ class Lab:
         self._loading = threading.Lock()
         self._visits: dict[str, Visit] = {}
         self._guard = threading.Lock()
-        self.turns = Turns()
+        self.turns = Turns(width=self.limits.together)
         self.rooms = Rooms(clock)
         self.gone: Callable[[str], None] = lambda browser: None  # told whose visit is over
 
@@ -411,9 +411,10 @@ class Lab:
         return next((record for known, record in held if known == token), None)
 
     @contextmanager
-    def in_line(self) -> Iterator[Place]:
-        """Stand in line for the model; see :func:`lab_app.line.waiting`."""
-        place = Place(self.turns)
+    def in_line(self, together: bool = False) -> Iterator[Place]:
+        """Stand in line for the model; see :func:`lab_app.line.waiting`. ``together``: for a run, which can
+        go on beside others' and decode in one batch with them."""
+        place = Place(self.turns, together)
         try:
             yield place
         finally:

@@ -70,7 +70,7 @@ def run(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
                 raise LabError("The run ended without a result. Run it again.")
             yield DONE | run_body(record, visit.keep(record, show=False))
 
-        yield from in_line(lab, cancel, work)
+        yield from in_line(lab, cancel, work, together=True)
 
 
 def judge(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
@@ -120,9 +120,9 @@ def one_at_a_time(visit: Visit) -> Iterator[threading.Event]:
         visit.cancel = None
 
 
-def in_line(lab: Lab, cancel: threading.Event, work: Callable[[], Steps]) -> Steps:
-    """Do ``work`` when the model is free; say until then who is before."""
-    with lab.in_line() as place:
+def in_line(lab: Lab, cancel: threading.Event, work: Callable[[], Steps], together: bool = False) -> Steps:
+    """Do ``work`` when it is its turn; say until then who is before."""
+    with lab.in_line(together) as place:
         for words in waiting(place, cancel):
             yield {"status": "waiting", "said": words}
         yield from work()

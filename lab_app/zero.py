@@ -192,7 +192,7 @@ def serve(
     from lab_app.app import launch
 
     name = model_name or os.environ.get("KVLAB_MODEL", "embedded")
-    limits = Limits.read()
+    limits = replace(Limits.read(), together=1)  # each call is a process of its own
     work = gpu(duration=SECONDS)(on_gpu) if gpu is not None else on_gpu
     model: Any = load_model(name, device="cpu")  # outside of calls there is no GPU
 

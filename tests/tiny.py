@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from backend.decoding import Decoded
 from backend.embedded.tokenizer import train_tokenizer
-from backend.engine import Decoded, Engine, Prefill
+from backend.engine import Engine, Prefill
 from backend.events import Event, RunDone
 from backend.flow import Flow, see_offsets
 from backend.kv import KVCache, KVOffset, KVSegment

@@ -40,7 +40,7 @@ FEWER = (1, 2, 4, 8)  # rows, where their number is varied
 class Endless(Engine):
     """Rows write as long as they may: what is timed has a known length."""
 
-    def _stop_ids(self) -> set[int]:
+    def stop_ids(self) -> set[int]:
         return set()
 
 

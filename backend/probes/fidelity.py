@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from backend.engine import Decoded
+from backend.decoding import Decoded
 from backend.records import Fidelity
 from backend.tokens import Tokens
 

@@ -13,6 +13,7 @@ from fake_session import FakeModel, StandingSession
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from backend.gallery import GalleryEntry, save_gallery
+from backend.limits import Limits
 from backend.measured import ProximityRecord
 from backend.presets import load_preset, preset_requests
 from backend.records import RunRecord
@@ -50,6 +51,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     blocks, found = launch(
         FakeModel, "127.0.0.1", 0, block=False, first_run=first, gallery=folder / "gallery.json",
         engine=lambda model: StandingSession(model, 0.02),
+        limits=Limits(together=1),  # so that a second run waits
     )  # fmt: skip
     yield found
     blocks.close(verbose=False)

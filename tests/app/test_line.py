@@ -83,6 +83,34 @@ def test_whoever_leaves_the_order_stays(leaves: list[int]) -> None:
         assert [turns.wait(ticket, 0) for ticket in line] == list(range(len(line)))
 
 
+@given(st.lists(st.booleans(), min_size=1, max_size=9), st.integers(1, 4), st.data())
+def test_runs_go_together_up_to_the_width_and_nothing_overtakes(
+    kinds: list[bool], width: int, data: st.DataObject
+) -> None:
+    turns = Turns(Clock(), width)
+    line = [turns.join(kind) for kind in kinds]
+    while line:
+        waits = [turns.wait(ticket, 0) for ticket in line]
+        together = next((n for n, ticket in enumerate(line) if not ticket.together), len(line))
+        first = max(1, min(width, together))
+        assert waits == [0] * first + list(range(first, len(line)))
+        turns.leave(line.pop(data.draw(st.integers(0, len(line) - 1))))
+
+
+def test_a_wait_behind_runs_that_go_together_is_expected_from_how_soon_they_end() -> None:
+    clock = Clock()
+    turns = Turns(clock, 2)
+    one, two, three = (Place(turns, together=True) for _ in range(3))
+    clock.now = 10.0
+    two.leave()
+    assert three(0) == 0
+    clock.now = 12.0
+    one.leave()
+    last = Place(turns)
+    assert last(0) == 1, "what measures has the model alone"
+    assert turns.expected(1) == (10 + 2) / 2
+
+
 def test_waiting_says_only_what_is_new_and_can_be_cancelled() -> None:
     clock = Clock()
     turns = Turns(clock)
@@ -116,6 +144,27 @@ def test_a_cancelled_run_gives_its_place_away_at_once() -> None:
     assert len(handlers.lab.turns) == 1
     assert visit.cancel is None
     holder.leave()
+
+
+def test_two_visitors_run_at_once_and_a_third_waits() -> None:
+    handlers = Handlers(lab_of(together=2))
+    from test_handlers import make_form
+
+    def start() -> tuple[Iterator[dict[str, Any]], str]:
+        visit = handlers.lab.visit(handlers.arrive("math-3")[0])
+        run = handlers.run(visit, make_form(visit, warm=False))
+        said = ""
+        while "reading" not in said and "before you" not in said:
+            said = str(next(run).get("status"))
+        return run, said
+
+    (one, _), (two, told), (three, waits) = start(), start(), start()
+    assert "before you" not in told
+    assert "2 runs before you" in waits
+    list(one)
+    assert not any("before you" in str(update.get("status")) for update in three)
+    list(two)
+    assert len(handlers.lab.turns) == 0
 
 
 def test_a_browser_that_goes_away_gives_its_turn_away() -> None:

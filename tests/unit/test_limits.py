@@ -170,6 +170,28 @@ def test_nothing_is_taken_from_a_session_that_runs(tiny_model: LoadedModel) -> N
     assert busy.held == 0
 
 
+def test_what_a_run_will_need_counts_for_those_who_come_while_it_runs(tiny_model: LoadedModel) -> None:
+    memory = Memory(1 << 40)
+    one, two = (LabSession(tiny_model, memory=memory) for _ in range(2))
+    needs: list[int] = []
+    make_room = memory.make_room
+
+    def watched(asking: Any, needed: int, passing: int) -> None:
+        needs.append(needed + passing)
+        make_room(asking, needed, passing)
+
+    memory.make_room = watched  # type: ignore[method-assign]
+    running = one.run(tiny.request())
+    next(running)
+    memory.total_bytes = 2 * needs[0] - 1  # either fits, both at once do not
+    with pytest.raises(BudgetError, match="MiB are left beside what others are running"):
+        tiny.run(two, tiny.request())
+    assert isinstance(list(running)[-1], RunDone)
+    one.forget()
+    tiny.run(two, tiny.request())
+    assert not memory._promised
+
+
 def test_a_device_with_too_little_left_refuses_before_the_model_works(tiny_model: LoadedModel) -> None:
     session = LabSession(tiny_model, memory=Memory(free=lambda: 1000))
     before = session.engine.forwarded_tokens

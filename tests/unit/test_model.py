@@ -116,7 +116,7 @@ def test_every_family_prefills_and_decodes_as_transformers_does(family: str) -> 
         )
         for ids in prompts
     ]
-    engine._stop_ids = set  # type: ignore[method-assign]
+    engine.stop_ids = set  # type: ignore[method-assign]
     for ids, row in zip(prompts, engine.decode(prefills, Decoding(12), keep_logits=True), strict=True):
         with torch.inference_mode():
             wanted = module(input_ids=torch.tensor([[*ids, *row.ids]]), use_cache=False).logits[

@@ -263,7 +263,7 @@ def test_rows_that_stop_early_leave_the_batch(walked: Walk, monkeypatch: pytest.
     assert sorted(steps)[1] < 10, "two rows stop while another goes on"
     assert max(steps) > sorted(steps)[1] + 1
     engine = walked.engine
-    monkeypatch.setattr(engine, "_stop_ids", lambda: {stop})
+    monkeypatch.setattr(engine, "stop_ids", lambda: {stop})
     before = engine.token_layers
     together = batch_of(walked, decoding)
     forwarded = (engine.token_layers - before) // engine.model.info.layers
@@ -326,7 +326,7 @@ def test_decoding_stops_at_the_stop_token_and_keeps_the_caches(walked: Walk) -> 
     stops = {a: walked.answers[a].ids[a] for a in (1, 2, 3)}
     engine = Engine(walked.engine.model)
     for agent, stop in stops.items():
-        engine._stop_ids = lambda stop=stop: {stop}  # type: ignore[method-assign]
+        engine.stop_ids = lambda stop=stop: {stop}  # type: ignore[method-assign]
         rows = engine.decode([walked.dense[a] for a in (1, 2, 3)], Decoding(8), keep_logits=True)
         at = walked.answers[agent].ids.index(stop)
         mine = rows[agent - 1]
@@ -574,7 +574,9 @@ def test_prompts_beyond_the_context_are_refused(session: LabSession) -> None:
     assert not session.pools(request(flow=long, decoding=Decoding(max_new_tokens=120)))
 
 
-def test_an_empty_prompt_is_refused_in_words(tiny_model: LoadedModel) -> None:
+def test_an_empty_prompt_is_refused_in_words(
+    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It takes a tokenizer without a begin token, and an agent before it that says nothing."""
     import copy
 
@@ -583,7 +585,7 @@ def test_an_empty_prompt_is_refused_in_words(tiny_model: LoadedModel) -> None:
     session = LabSession(wrap_model(tiny_model.module, tokenizer, name="bare"))
     silent = tiny.pipeline(t2="{agent_1_current}")
     stop = run(session, request(["dense"], flow=silent)).outcome(1, "dense").token_ids[0]
-    session.engine._stop_ids = lambda: {int(stop)}  # type: ignore[method-assign]
+    monkeypatch.setattr(Engine, "stop_ids", lambda self: {int(stop)})
     with pytest.raises(PromptError, match="Agent 2's prompt is empty") as refused:
         run(session, request(["dense"], flow=silent))
     assert refused.value.field == "agents.2.template"

@@ -1,0 +1,279 @@
+"""Rows of several callers decoded as one batch: each gets what it gets alone, and nobody waits."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import TOLERANCE, error
+
+from backend.decoding import DecodeBatch, Decoded, Together
+from backend.engine import Engine, Prefill
+from backend.events import AgentDone, Progress, RunDone, TextSoFar
+from backend.kv import KVCache
+from backend.methods.base import Clock, Dense, Plan, Step
+from backend.model import LoadedModel
+from backend.presets import Example
+from backend.records import Decoding
+from backend.session import BESIDE, LabSession
+from backend.tokens import TokenizedPrompt
+
+Steps = Generator[list[list[int]], None, list[Decoded]]
+
+
+@pytest.fixture(scope="module")
+def prompts(tiny_model: LoadedModel) -> list[Prefill]:
+    """Six prompts of different lengths in their caches."""
+    engine, draw = Engine(tiny_model), torch.Generator().manual_seed(1)
+    found = []
+    for length in (23, 9, 30, 4, 17, 12):
+        ids = tuple(torch.randint(5, 60, (length,), generator=draw).tolist())
+        plan = Plan((Step(0, length, Dense("test")),), "dense", "")
+        found.append(engine.execute(TokenizedPrompt(1, ids, ()), plan, Clock()))
+    return found
+
+
+def rest(steps: Steps) -> list[Decoded]:
+    """What decoding ends with."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def same(one: Sequence[Decoded], other: Sequence[Decoded]) -> None:
+    for mine, alone in zip(one, other, strict=True):
+        assert (mine.ids, mine.stopped) == (alone.ids, alone.stopped)
+        assert mine.margins == pytest.approx(alone.margins, abs=1e-4)
+        assert mine.logits is not None
+        assert alone.logits is not None
+        assert error(mine.logits, alone.logits) <= TOLERANCE
+        assert mine.kv.start == alone.kv.start
+        if alone.ids:
+            assert error(mine.kv.keys, alone.kv.keys) <= TOLERANCE
+            assert error(mine.kv.values, alone.kv.values) <= TOLERANCE
+
+
+class Counting(Engine):
+    """Counts its passes, and the rows of each."""
+
+    passes: list[int]
+
+    def forward(self, ids: Any, cache: Any, **more: Any) -> Any:
+        self.passes.append(len(ids))
+        return super().forward(ids, cache, **more)
+
+
+def counting(model: LoadedModel) -> Counting:
+    engine = Counting(model)
+    engine.passes = []
+    return engine
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_whoever_decodes_beside_others_writes_what_it_writes_alone(
+    tiny_model: LoadedModel, prompts: list[Prefill], data: st.DataObject
+) -> None:
+    """Callers come at any time, ask in any order, stop early or go away in the middle."""
+    engine = Engine(tiny_model)
+    free = engine.decode(prompts, Decoding(6))
+    stop = data.draw(st.sampled_from(sorted({token for row in free for token in row.ids})))
+    engine.stop_ids = lambda: {stop}  # type: ignore[method-assign]
+    batch = DecodeBatch(engine)
+    asked: list[tuple[list[Prefill], Decoding]] = []
+    going: dict[int, Steps] = {}
+    for number in range(data.draw(st.integers(2, 4), label="callers")):
+        rows = data.draw(st.lists(st.sampled_from(prompts), min_size=1, max_size=3))
+        heat = data.draw(st.sampled_from([0.0, 0.0, 1.5]))
+        asked.append((rows, Decoding(data.draw(st.integers(1, 9)), heat, 1.0, seed=number)))
+    coming = list(range(len(asked)))
+    while coming or going:
+        if coming and (not going or data.draw(st.booleans())):
+            number = coming.pop(0)
+            going[number] = batch.steps(*asked[number], keep_logits=True)
+        number = data.draw(st.sampled_from(sorted(going)))
+        if data.draw(st.integers(0, 12)) == 0:
+            going.pop(number).close()
+            continue
+        try:
+            next(going[number])
+        except StopIteration as end:
+            del going[number]
+            same(end.value, engine.decode(*asked[number], keep_logits=True))
+    assert not batch._rows
+    assert batch._cache is None, "nothing is held when nobody decodes"
+
+
+def test_one_pass_serves_all(tiny_model: LoadedModel, prompts: list[Prefill]) -> None:
+    engine = counting(tiny_model)
+    engine.stop_ids = set  # type: ignore[method-assign]
+    batch = DecodeBatch(engine)
+    first = batch.steps(prompts[:2], Decoding(10))
+    next(first), next(first)
+    second = batch.steps(prompts[2:4], Decoding(10))
+    next(second)
+    # The one who lags behind finds its tokens; the first's end is the second's ninth.
+    [one, *_] = rest(second)
+    assert engine.passes == [2, 2] + [4] * 8 + [2] * 2
+    ids = next(first)
+    assert len(ids[0]) == 10, "the newest is told, not each"
+    assert rest(first)[0].beside == one.beside == 2
+    assert len(engine.passes) == 12
+
+
+def test_a_caller_who_goes_frees_its_rows(tiny_model: LoadedModel, prompts: list[Prefill]) -> None:
+    engine = counting(tiny_model)
+    engine.stop_ids = set  # type: ignore[method-assign]
+    batch = DecodeBatch(engine)
+    stays, goes = batch.steps(prompts[:1], Decoding(6)), batch.steps(prompts[1:4], Decoding(6))
+    next(goes), next(goes)
+    goes.close()
+    assert len(rest(stays)[0].ids) == 6
+    assert engine.passes[-1] == 1
+    assert batch._cache is None
+
+
+def test_a_step_that_fails_is_told_to_all_and_the_next_caller_works(
+    tiny_model: LoadedModel, prompts: list[Prefill], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for raised, told in ((torch.OutOfMemoryError("x"), MemoryError), (ZeroDivisionError("x"), RuntimeError)):
+        engine = Engine(tiny_model)
+        batch = DecodeBatch(engine)
+        one, two = batch.steps(prompts[:1], Decoding(6)), batch.steps(prompts[1:3], Decoding(6))
+        next(one), next(two)
+
+        def fail(*_: Any, error: Exception = raised, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(engine, "forward", fail)
+        with pytest.raises(type(raised)):
+            next(two)
+        monkeypatch.undo()
+        with pytest.raises(told):
+            next(one)
+        again = batch.steps(prompts[:2], Decoding(6), keep_logits=True)
+        same(rest(again), engine.decode(prompts[:2], Decoding(6), keep_logits=True))
+
+
+def test_rows_are_gathered_without_common_padding(tiny_model: LoadedModel) -> None:
+    def filled(length: int, rows: int) -> KVCache:
+        cache = tiny_model.new_cache(length + 2, rows)
+        cache.keys.normal_()
+        cache.values.normal_()
+        cache.length = length
+        return cache
+
+    one, two = filled(7, 3), filled(4, 1)
+    joined, padding = KVCache.gather([(one, 2, 3), (two, 0, 0), (one, 0, 2)], 5)
+    assert (joined.length, joined.capacity, padding) == (5, 10, [1, 1, 0])
+    for row, (cache, at, start) in enumerate([(one, 2, 3), (two, 0, 0), (one, 0, 2)]):
+        pad, end = padding[row], cache.length
+        assert torch.equal(joined.keys[:, row, :, pad:5], cache.keys[:, at, :, start:end])
+        assert torch.equal(joined.values[:, row, :, pad:5], cache.values[:, at, :, start:end])
+        assert not joined.keys[:, row, :, :pad].any()
+
+
+# -- sessions
+
+
+def outcome(session: LabSession, question: str) -> Any:
+    return tiny.run(session, tiny.request(question=question))
+
+
+def texts(record: Any) -> list[Any]:
+    return [(o.agent, o.method, o.token_ids.tolist()) for o in record.outcomes]
+
+
+def test_visitors_at_once_get_what_they_get_alone(tiny_model: LoadedModel) -> None:
+    """Their runs step by step between one another, as handlers' threads take them."""
+    alone = [texts(outcome(LabSession(tiny_model), question)) for question in tiny.QUESTIONS[:3]]
+    sessions = [LabSession(tiny_model) for _ in alone]
+    runs = [s.run(tiny.request(question=q)) for s, q in zip(sessions, tiny.QUESTIONS, strict=False)]
+    found: dict[int, Any] = {}
+    while len(found) < len(runs):
+        for number, run in enumerate(runs):
+            for event in run:
+                if isinstance(event, RunDone):
+                    found[number] = event.record
+                if isinstance(event, TextSoFar | RunDone):
+                    break
+    assert [texts(found[number]) for number in range(3)] == alone
+    assert all(BESIDE in record.notes for record in found.values())
+    again = outcome(sessions[0], tiny.QUESTIONS[3])
+    assert BESIDE not in again.notes
+
+
+def test_threads_of_runs_and_warm_ups_end_and_mix_nothing(tiny_model: LoadedModel) -> None:
+    asked = [tiny.request(question=question) for question in tiny.QUESTIONS[:4]]
+    alone = [texts(tiny.run(LabSession(tiny_model), request)) for request in asked]
+    found: dict[int, Any] = {}
+    warmed = LabSession(tiny_model)
+    examples = [Example({"user_question": question}, None) for question in tiny.QUESTIONS]
+
+    def work(number: int) -> None:
+        found[number] = tiny.run(LabSession(tiny_model), asked[number])
+
+    def warm() -> None:
+        found[-1] = list(warmed.warm_up(asked[0], examples))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    threads.append(threading.Thread(target=warm))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(found) == [-1, 0, 1, 2, 3]
+    assert [texts(found[number]) for number in range(4)] == alone
+    other = LabSession(tiny_model)
+    list(other.warm_up(asked[0], examples))
+    assert [p.anchors for p in warmed.pools(asked[0])] == [p.anchors for p in other.pools(asked[0])]
+
+
+def test_nobody_works_while_another_reads(tiny_model: LoadedModel) -> None:
+    """Between one event and the next a run has the model for itself: times to the first token are its own."""
+    together = Together.on(tiny_model)
+    run = LabSession(tiny_model).run(tiny.request())
+    assert isinstance(next(run), Progress)
+    held: list[bool] = []
+
+    class Watched(Engine):
+        def execute(self, *given: Any, **named: Any) -> Any:
+            def look() -> None:
+                held.append(not together._lock.acquire(blocking=False))
+                if not held[-1]:
+                    together._lock.release()
+
+            thread = threading.Thread(target=look)
+            thread.start()
+            thread.join()
+            return super().execute(*given, **named)
+
+    session = LabSession(tiny_model)
+    session.engine = Watched(tiny_model)
+    events = list(session.run(tiny.request()))
+    assert any(isinstance(event, AgentDone) for event in events)
+    assert held
+    assert all(held)
+    run.close()
+
+
+def test_what_sessions_share_goes_with_the_model() -> None:
+    from backend import decoding
+
+    model = tiny.model.__wrapped__() if hasattr(tiny.model, "__wrapped__") else tiny.model()
+    before = len(decoding._TOGETHER)
+    session = LabSession(model)
+    assert len(decoding._TOGETHER) == before + 1
+    tiny.run(session, tiny.request())
+    del session, model
+    gc.collect()
+    assert len(decoding._TOGETHER) == before
