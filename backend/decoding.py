@@ -1,4 +1,4 @@
-"""Decoding: rows of one caller, or of several in threads of their own, as one batch.
+"""Decoding: rows of one caller, or of several who take turns, as one batch.
 
 Nobody waits for anybody. Whoever needs a token that is not there yet computes the next one of every row in
 the batch; the others find theirs when they ask. A row may join while others are in the middle of their
@@ -8,7 +8,8 @@ answers, and leaves when it has stopped.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -72,15 +73,14 @@ class _Caller:
 
 
 class DecodeBatch:
-    """The rows that are decoded together now.
+    """The rows that are decoded together now, by callers in one thread.
 
     Args:
         engine: forwards them.
-        lock: a reentrant one, held while a token is computed.
     """
 
-    def __init__(self, engine: Engine, lock: Any = None) -> None:
-        self._engine, self._lock = engine, lock or threading.RLock()
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._cache: KVCache | None = None
         self._logits: Tensor | None = None  # (rows, vocabulary), from which the next tokens are picked
         self._rows: list[tuple[_Caller, _Row]] = []  # as in these; those that have ended among them
@@ -95,8 +95,7 @@ class DecodeBatch:
         noise = torch.Generator().manual_seed(decoding.seed)
         rows = [_Row(prefill) for prefill in prefills]
         caller = _Caller(rows, decoding, context, keep_logits, noise)
-        with self._lock:
-            self._coming.append(caller)
+        self._coming.append(caller)
         try:
             while self._next(caller):
                 yield [row.ids for row in rows]
@@ -118,23 +117,21 @@ class DecodeBatch:
 
     def _next(self, caller: _Caller) -> bool:
         """Whether there is a token that a caller has not been told; computed now if need be."""
-        with self._lock:
-            while caller.told == caller.picked and caller.going and caller.failure is None:
-                self._step()
-            if caller.failure is not None:
-                raise caller.failure
-            new, caller.told = caller.told < caller.picked, caller.picked
-            return new
+        while caller.told == caller.picked and caller.going and caller.failure is None:
+            self._step()
+        if caller.failure is not None:
+            raise caller.failure
+        new, caller.told = caller.told < caller.picked, caller.picked
+        return new
 
     def _leave(self, caller: _Caller) -> None:
         """Forget a caller, also one in the middle of its answers."""
-        with self._lock:
-            if caller in self._coming:
-                self._coming.remove(caller)
-            for row in caller.rows:
-                row.going = False
-            if not any(row.going for _, row in self._rows):
-                self._rows, self._cache, self._logits = [], None, None
+        if caller in self._coming:
+            self._coming.remove(caller)
+        for row in caller.rows:
+            row.going = False
+        if not any(row.going for _, row in self._rows):
+            self._rows, self._cache, self._logits = [], None, None
 
     def _step(self) -> None:
         """One token more for every row that goes on."""
@@ -239,10 +236,15 @@ def sample(logits: Tensor, decoding: Decoding, noise: torch.Generator) -> Tensor
 
 
 class Together:
-    """The sessions of one model: one works at a time, and what they decode at once is one batch."""
+    """The sessions of one model: one works at a time, and what they decode at once is one batch.
+
+    All work is done in one thread. Torch keeps buffers and helpers for every thread that it works in, and a
+    server's handlers are called in dozens.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._thread = ThreadPoolExecutor(1, "model", self._begin)
+        self._ident = 0
         self._batches: WeakValueDictionary[int, DecodeBatch] = WeakValueDictionary()  # gone with their rows
 
     @staticmethod
@@ -252,26 +254,27 @@ class Together:
 
     def batch(self, engine: Engine) -> DecodeBatch:
         """The batch of an engine's weights; while it lasts, the engine of who came first forwards it."""
-        with self._lock:
-            found = self._batches.get(id(engine.model.module))
-            if found is None or found.idle:
-                found = DecodeBatch(engine, self._lock)
-                self._batches[id(engine.model.module)] = found
-            return found
+        found = self._batches.get(id(engine.model.module))
+        if found is None or found.idle:
+            found = self._batches[id(engine.model.module)] = DecodeBatch(engine)
+        return found
 
     def by_turns(self, work: Generator[T, None, None]) -> Iterator[T]:
         """What ``work`` yields, with nobody else at work between one event and the next."""
         try:
-            while True:
-                with self._lock:
-                    try:
-                        event = next(work)
-                    except StopIteration:
-                        return
+            while (event := self._do(lambda: next(work, _END))) is not _END:
                 yield event
         finally:
-            with self._lock:
-                work.close()
+            self._do(work.close)
+
+    def _begin(self) -> None:
+        self._ident = threading.get_ident()
+
+    def _do(self, what: Callable[[], Any]) -> Any:
+        if threading.get_ident() == self._ident:  # as when work that nobody waits for is collected there
+            return what()
+        return self._thread.submit(what).result()
 
 
+_END = object()
 _TOGETHER: WeakKeyDictionary[Any, Together] = WeakKeyDictionary()  # by the model's module

@@ -16,7 +16,7 @@ from tiny import TOLERANCE, error
 
 from backend.decoding import DecodeBatch, Decoded, Together
 from backend.engine import Engine, Prefill
-from backend.events import AgentDone, Progress, RunDone, TextSoFar
+from backend.events import RunDone, TextSoFar
 from backend.kv import KVCache
 from backend.methods.base import Clock, Dense, Plan, Step
 from backend.model import LoadedModel
@@ -238,32 +238,57 @@ def test_threads_of_runs_and_warm_ups_end_and_mix_nothing(tiny_model: LoadedMode
     assert [p.anchors for p in warmed.pools(asked[0])] == [p.anchors for p in other.pools(asked[0])]
 
 
-def test_nobody_works_while_another_reads(tiny_model: LoadedModel) -> None:
+def test_one_works_at_a_time_and_all_in_one_thread(tiny_model: LoadedModel) -> None:
     """Between one event and the next a run has the model for itself: times to the first token are its own."""
-    together = Together.on(tiny_model)
-    run = LabSession(tiny_model).run(tiny.request())
-    assert isinstance(next(run), Progress)
-    held: list[bool] = []
+    threads: set[int] = set()
+    inside, most = 0, 0
 
     class Watched(Engine):
         def execute(self, *given: Any, **named: Any) -> Any:
-            def look() -> None:
-                held.append(not together._lock.acquire(blocking=False))
-                if not held[-1]:
-                    together._lock.release()
+            nonlocal inside, most
+            inside += 1
+            most = max(most, inside)
+            threads.add(threading.get_ident())
+            found = super().execute(*given, **named)
+            inside -= 1
+            return found
 
-            thread = threading.Thread(target=look)
-            thread.start()
-            thread.join()
-            return super().execute(*given, **named)
+    def work() -> None:
+        session = LabSession(tiny_model)
+        session.engine = Watched(tiny_model)
+        tiny.run(session, tiny.request())
 
-    session = LabSession(tiny_model)
-    session.engine = Watched(tiny_model)
-    events = list(session.run(tiny.request()))
-    assert any(isinstance(event, AgentDone) for event in events)
-    assert held
-    assert all(held)
-    run.close()
+    runs = [threading.Thread(target=work) for _ in range(3)]
+    for thread in runs:
+        thread.start()
+    for thread in runs:
+        thread.join(60)
+    assert most == 1
+    assert len(threads) == 1
+    assert not threads & {thread.ident for thread in runs}
+
+
+def test_a_run_that_is_dropped_ends_wherever_it_is_collected(tiny_model: LoadedModel) -> None:
+    """Also in the model's own thread, which cannot wait for itself."""
+    together, ended = Together.on(tiny_model), []
+
+    def dropped() -> Generator[int, None, None]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            ended.append(threading.get_ident())
+
+    kept = [together.by_turns(dropped()) for _ in range(2)]
+    assert [next(run) for run in kept] == [1, 1]  # type: ignore[call-overload]
+
+    def outer() -> Generator[int, None, None]:
+        kept.pop()
+        yield 3
+
+    assert list(together.by_turns(outer())) == [3]
+    kept.pop()
+    assert ended == [together._ident] * 2
 
 
 def test_what_sessions_share_goes_with_the_model() -> None:
