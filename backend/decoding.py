@@ -250,7 +250,7 @@ class Together:
     @staticmethod
     def on(model: LoadedModel) -> Together:
         """That of all sessions of a loaded model."""
-        return _TOGETHER.setdefault(model.module, Together())
+        return _TOGETHER.get(model.module) or _TOGETHER.setdefault(model.module, Together())
 
     def batch(self, engine: Engine) -> DecodeBatch:
         """The batch of an engine's weights; while it lasts, the engine of who came first forwards it."""
