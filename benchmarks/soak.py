@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import random
 import re
 import secrets
@@ -32,6 +33,8 @@ from typing import Any
 
 import httpx
 from visitor import Answer, Page, RefusedError, Visitor
+
+from backend.session import versions
 
 CANARY = re.compile(r"canary[0-9a-f]{16}")
 RECORD = re.compile(r"lab/record/([A-Za-z0-9_-]{20,})")
@@ -321,7 +324,9 @@ def main() -> int:
     ordered = sorted(soak.waits)
     quantile = lambda q: ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None  # noqa: E731
     report: dict[str, Any] = {
-        "visitors": asked.visitors, "minutes": asked.minutes, "seed": asked.seed, "cores": os.cpu_count(),
+        "command": " ".join(["python", "benchmarks/soak.py", *sys.argv[1:]]),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores", "versions": versions(),
+        "visitors": asked.visitors, "minutes": asked.minutes, "seed": asked.seed,
         "counts": dict(soak.count), "refusals": dict(soak.refused), "failed": soak.failed,
         "waits_told": len(ordered),
         "wait_s": {"median": quantile(0.5), "p95": quantile(0.95), "longest": quantile(1)},
