@@ -10,13 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor
 
+from backend.errors import ModelError
 from backend.kv import KVCache, KVSegment
 from backend.memory import out_of_memory
 from backend.records import Decoding
@@ -26,6 +29,12 @@ if TYPE_CHECKING:
     from backend.model import LoadedModel
 
 T = TypeVar("T")
+SPARE = 2.0
+CLOSE_SECONDS = 10.0
+BESIDE_FAILED = (
+    "A request that was decoded in one batch with this one has failed, and this one ended with it. Nothing "
+    "is wrong with it: run it again."
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,6 @@ class Decoded:
     stopped: bool
     margins: tuple[float, ...]  # top-2 logit gap at each generated token, the stop token included
     logits: Tensor | None
-    beside: int = 0  # the most rows of other callers that were in the batch with it
 
 
 @dataclass(eq=False)
@@ -64,7 +72,6 @@ class _Caller:
     noise: torch.Generator
     picked: int = 0  # tokens so far
     told: int = 0
-    beside: int = 0
     failure: Exception | None = None
 
     @property
@@ -104,7 +111,7 @@ class DecodeBatch:
         return [
             Decoded(
                 tuple(row.ids), row.answer, row.stopped, tuple(row.margins),
-                torch.stack(row.kept) if keep_logits else None, caller.beside,
+                torch.stack(row.kept) if keep_logits else None,
             )
             for row in rows
             if row.answer is not None
@@ -114,6 +121,13 @@ class DecodeBatch:
     def idle(self) -> bool:
         """Whether nobody decodes."""
         return not (self._coming or self._rows)
+
+    def fits(self, prefills: Sequence[Prefill]) -> bool:
+        """Whether the batch with these rows too is at most ``SPARE`` times as large as its rows."""
+        rows = [row for _, row in self._rows if row.going] + [row for c in self._coming for row in c.rows]
+        lengths = [row.prefill.cache.length + len(row.ids) for row in rows]
+        lengths += [prefill.cache.length for prefill in prefills]
+        return len(lengths) * max(lengths, default=0) <= SPARE * sum(lengths)
 
     def _next(self, caller: _Caller) -> bool:
         """Whether there is a token that a caller has not been told; computed now if need be."""
@@ -172,7 +186,9 @@ class DecodeBatch:
         """Forward every row's last token; at its length limit a row gets the KV of it and ends."""
         assert self._cache is not None
         tokens = self._engine.ids([row.token for _, row in self._rows]).reshape(-1, 1)
-        padding = [row.padding for _, row in self._rows]
+        # A row that has ended looks at itself alone, at the first place: the others' may lie behind the
+        # context that it was checked for.
+        padding = [row.padding if row.going else self._cache.length for _, row in self._rows]
         self._logits = self._engine.forward(tokens, self._cache, padding=padding)[:, -1]
         for place, (caller, row) in enumerate(self._rows):
             if row.going and len(row.margins) == caller.decoding.max_new_tokens:
@@ -191,11 +207,10 @@ class DecodeBatch:
             if caller.decoding.temperature > 0:
                 picked[mine] = sample(self._logits[mine], caller.decoding, caller.noise)
             caller.picked += 1
-            caller.beside = max(caller.beside, len(going) - len(mine))
-        tokens = picked.tolist()
+        tokens, alone = picked.tolist(), len({id(caller) for _, caller, _ in going}) == 1
         for place, caller, row in going:
-            if caller.keep_logits:
-                row.kept.append(self._logits[place])
+            if caller.keep_logits:  # a view keeps the logits of all
+                row.kept.append(self._logits[place] if alone else self._logits[place].clone())
             row.margins.append(gaps[place])
             row.token = tokens[place]
             if row.token in self._stops:
@@ -218,9 +233,8 @@ class DecodeBatch:
         """Nobody's rows can be trusted after a step that ended in the middle: each caller is told."""
         there = [*self._coming, *(caller for caller, row in self._rows if row.going)]
         self._rows, self._coming, self._cache, self._logits = [], [], None, None
-        said = f"decoding failed beside others: {type(error).__name__}"
         for caller in there:
-            caller.failure = MemoryError(said) if out_of_memory(error) else RuntimeError(said)
+            caller.failure = MemoryError() if out_of_memory(error) else ModelError(BESIDE_FAILED)
 
 
 def sample(logits: Tensor, decoding: Decoding, noise: torch.Generator) -> Tensor:
@@ -238,13 +252,16 @@ def sample(logits: Tensor, decoding: Decoding, noise: torch.Generator) -> Tensor
 class Together:
     """The sessions of one model: one works at a time, and what they decode at once is one batch.
 
-    All work is done in one thread. Torch keeps buffers and helpers for every thread that it works in, and a
-    server's handlers are called in dozens.
+    All of their runs are done in one thread. Torch keeps buffers and helpers for every thread that it works
+    in, and a server's handlers are called in dozens.
+
+    Attributes:
+        going: runs that have begun and not ended.
     """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "model", self._begin)
-        self._ident = 0
+        self._thread = ThreadPoolExecutor(1, "model")
+        self._ident, self.going = 0, 0
         self._batches: WeakValueDictionary[int, DecodeBatch] = WeakValueDictionary()  # gone with their rows
 
     @staticmethod
@@ -252,28 +269,51 @@ class Together:
         """That of all sessions of a loaded model."""
         return _TOGETHER.get(model.module) or _TOGETHER.setdefault(model.module, Together())
 
-    def batch(self, engine: Engine) -> DecodeBatch:
-        """The batch of an engine's weights; while it lasts, the engine of who came first forwards it."""
+    def batch(self, engine: Engine, prefills: Sequence[Prefill]) -> DecodeBatch:
+        """A batch for rows on an engine's weights: that of the others, forwarded by the engine of who came
+        first, unless its padding would make it much larger than its rows are."""
         found = self._batches.get(id(engine.model.module))
-        if found is None or found.idle:
-            found = self._batches[id(engine.model.module)] = DecodeBatch(engine)
-        return found
+        if found is not None and not found.idle:
+            return found if found.fits(prefills) else DecodeBatch(engine)
+        new = self._batches[id(engine.model.module)] = DecodeBatch(engine)
+        return new
 
     def by_turns(self, work: Generator[T, None, None]) -> Iterator[T]:
         """What ``work`` yields, with nobody else at work between one event and the next."""
+        self.do(partial(self._count, 1))
         try:
-            while (event := self._do(lambda: next(work, _END))) is not _END:
+            following: Callable[[], Any] = partial(next, work, _END)
+            while (event := self.do(following)) is not _END:
                 yield event
         finally:
-            self._do(work.close)
+            # Collected, and not closed, it may be in a thread that has what the model's thread waits for.
+            with suppress(TimeoutError):
+                self.do(partial(self._end, work), CLOSE_SECONDS)
 
-    def _begin(self) -> None:
-        self._ident = threading.get_ident()
+    def do(self, what: Callable[[], T], seconds: float | None = None) -> T:
+        """What ``what`` returns, while nobody else is at work.
 
-    def _do(self, what: Callable[[], Any]) -> Any:
+        Raises:
+            TimeoutError: it had not ended after ``seconds``; it goes on.
+        """
         if threading.get_ident() == self._ident:  # as when work that nobody waits for is collected there
             return what()
-        return self._thread.submit(what).result()
+        try:
+            coming = self._thread.submit(self._noting, what)
+        except RuntimeError:  # the interpreter is ending, and has ended its threads
+            return what()
+        return coming.result(seconds)
+
+    def _noting(self, what: Callable[[], T]) -> T:
+        self._ident = threading.get_ident()
+        return what()
+
+    def _count(self, more: int) -> None:
+        self.going += more
+
+    def _end(self, work: Generator[Any, None, None]) -> None:
+        self._count(-1)
+        work.close()
 
 
 _END = object()

@@ -503,7 +503,7 @@ class Engine:
             keep_logits: keep every step's logits.
             together: with whom else, at whatever place in their answers they are; with nobody when absent.
         """
-        batch = together.batch(self) if together and not self.one_by_one else DecodeBatch(self)
+        batch = together.batch(self, prefills) if together and not self.one_by_one else DecodeBatch(self)
         return (yield from batch.steps(prefills, decoding, context=context, keep_logits=keep_logits))
 
     def stop_ids(self) -> set[int]:

@@ -51,7 +51,8 @@ class Memory:
     def __init__(self, total_bytes: int | None = None, free: Callable[[], int | None] = lambda: None) -> None:
         self.total_bytes, self._free = total_bytes, free
         self._holders: WeakSet[Holder] = WeakSet()
-        self._promised: WeakKeyDictionary[Holder, int] = WeakKeyDictionary()  # to those that run
+        # What those that run may hold and need until they have ended.
+        self._promised: WeakKeyDictionary[Holder, int] = WeakKeyDictionary()
         self._guard = threading.RLock()
         self.emptied = 0  # sessions that had to make room so far
 
@@ -95,7 +96,7 @@ class Memory:
                 if not self._empty_one(asking):
                     self._refuse(asking, needed + passing, over)
             if asking.runs:
-                self._promised[asking] = max(0, needed - asking.held) + passing
+                self._promised[asking] = needed + passing
 
     def empty(self, asking: Holder) -> None:
         """Empty every idle session but the asking one."""
@@ -107,8 +108,7 @@ class Memory:
         """Bytes too many."""
         over = 0
         if self.total_bytes is not None:
-            others = self.held - asking.held
-            others += sum(bytes for holder, bytes in self._promised.items() if holder is not asking)
+            others = sum(max(h.held, self._promised.get(h, 0)) for h in self._holders if h is not asking)
             over = others + max(needed, asking.held) + passing - self.total_bytes
         free = self._free()
         if free is not None:

@@ -6,6 +6,7 @@ import time
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from backend.decoding import Together
 from backend.engine import Engine
 
 TOKENS, STEPS, TRIES = 128, 4, 3
@@ -15,20 +16,27 @@ TOKENS, STEPS, TRIES = 128, 4, 3
 _MEASURED: WeakKeyDictionary[Any, tuple[float, float]] = WeakKeyDictionary()
 
 
-def pace(engine: Engine) -> tuple[float, float]:
-    """Seconds per prompt token and per decoding step, measured at the first call for a model."""
+def pace(engine: Engine, together: Together) -> tuple[float, float]:
+    """Seconds per prompt token and per decoding step, measured at the first call for a model, when no run
+    is at work."""
     module = engine.model.module
     if module not in _MEASURED:
-        tokens = [5 + i % 50 for i in range(TOKENS)]
-        engine.prefill(tokens)
-        prefills, steps = [], []
-        for _ in range(TRIES):  # the best of them: what else the machine does just then is no part of it
-            began = time.perf_counter()
-            cache, _ = engine.prefill(tokens)
-            middle = time.perf_counter()
-            for _ in range(STEPS):
-                engine.forward(engine.ids(tokens[:1]), cache)
-            prefills.append((middle - began) / TOKENS)
-            steps.append((time.perf_counter() - middle) / STEPS)
-        _MEASURED[module] = (min(prefills), min(steps))
+        together.do(lambda: _measure(engine))
     return _MEASURED[module]
+
+
+def _measure(engine: Engine) -> None:
+    if engine.model.module in _MEASURED:  # by who came just before
+        return
+    tokens = [5 + i % 50 for i in range(TOKENS)]
+    engine.prefill(tokens)
+    prefills, steps = [], []
+    for _ in range(TRIES):  # the best of them: what else the machine does just then is no part of it
+        began = time.perf_counter()
+        cache, _ = engine.prefill(tokens)
+        middle = time.perf_counter()
+        for _ in range(STEPS):
+            engine.forward(engine.ids(tokens[:1]), cache)
+        prefills.append((middle - began) / TOKENS)
+        steps.append((time.perf_counter() - middle) / STEPS)
+    _MEASURED[engine.model.module] = (min(prefills), min(steps))

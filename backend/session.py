@@ -15,7 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -68,8 +68,8 @@ SMALLER = (
     "are not those of a batch."
 )
 BESIDE = (
-    "Requests of others were decoded in the same batches, so the times of decoding are not those of this "
-    "request alone. Times to the first token are: nobody else works meanwhile."
+    "Runs of others went on at the same time, so the times of decoding and of the whole run are not those of "
+    "this request alone. Times to the first token are: no other run works meanwhile."
 )
 AGAIN = Progress("Memory ran out. Trying once more in smaller pieces", 0, 1)
 
@@ -177,6 +177,7 @@ class LabSession(Studies):
             going = lanes
             for done, agent in enumerate(request.pipeline.order):
                 _stop_if(cancel)
+                beside = beside or self.together.going > 1
                 name = request.pipeline.agent(agent).name
                 rows = []
                 for lane in going:
@@ -187,7 +188,7 @@ class LabSession(Studies):
                     rows.append(self._prefill(lane, agent, request))
                     contexts[lane.choice.label].append(rows[-1].context)
                 decode_ms = yield from self._decode(rows, request, cancel, done, total)
-                beside = beside or any(row.decoded is not None and row.decoded.beside for row in rows)
+                beside = beside or self.together.going > 1
                 new = outcomes_of(self._at(request, agent), rows, request, decode_ms, prompts, offsets)
                 outcomes += new
                 if request.probe_attention:
@@ -312,7 +313,7 @@ class LabSession(Studies):
             LabError: the request cannot be run.
         """
         values = request.pipeline.check_values(request.values)
-        per_token, per_step = pace(self.engine)
+        per_token, per_step = pace(self.engine, self.together)
         prompt_tokens, longest = 0, 0
         answer = min(request.decoding.max_new_tokens, 48)
         for agent in request.pipeline.order:
@@ -483,7 +484,9 @@ class LabSession(Studies):
                 "fewer new tokens, or serve with a larger --budget-mb.",
                 field="methods",
             )
-        self.memory.make_room(self, min(self.held + kept, self.budget_bytes), most * methods * each * rows)
+        self.memory.make_room(
+            self, min(self.bytes + kept * rows, self.budget_bytes), most * methods * each * rows
+        )
 
     def _tokens(self, request: RunRequest, agent: int, values: Mapping[str, str]) -> int:
         """The most tokens that an agent's prompt can have: its own now, and the answers that it reads."""
@@ -593,18 +596,19 @@ class LabSession(Studies):
             together=self.together,
         )
         shown = [-1] * len(rows)
-        while True:
-            try:
-                ids = next(steps)
-            except StopIteration as end:
-                for row, decoded in zip(rows, end.value, strict=True):
-                    row.decoded = decoded
-                return (time.perf_counter() - began) * 1e3
-            _stop_if(cancel)
-            for index, row in enumerate(rows):
-                if len(ids[index]) != shown[index]:
-                    shown[index] = len(ids[index])
-                    yield TextSoFar(agent, row.lane.choice.label, self.model.tokens.decode(ids[index]))
+        with closing(steps):
+            while True:
+                try:
+                    ids = next(steps)
+                except StopIteration as end:
+                    for row, decoded in zip(rows, end.value, strict=True):
+                        row.decoded = decoded
+                    return (time.perf_counter() - began) * 1e3
+                _stop_if(cancel)
+                for index, row in enumerate(rows):
+                    if len(ids[index]) != shown[index]:
+                        shown[index] = len(ids[index])
+                        yield TextSoFar(agent, row.lane.choice.label, self.model.tokens.decode(ids[index]))
 
     def _settle(
         self,
@@ -719,13 +723,14 @@ def _until(
     cancel: threading.Event | None, steps: Generator[list[list[int]], None, list[Decoded]]
 ) -> Generator[None, None, list[Decoded]]:
     """What decoding ends with, unless it is cancelled at one of its steps; yields at each of them."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        yield
-        _stop_if(cancel)
+    with closing(steps):
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            yield
+            _stop_if(cancel)
 
 
 def _stop_if(cancel: threading.Event | None) -> None:

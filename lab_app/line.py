@@ -77,12 +77,14 @@ class Turns:
                 self._tickets.remove(ticket)
             self._changed.notify_all()
 
-    def expected(self, before: int) -> float | None:
+    def expected(self, before: int, together: bool = False) -> float | None:
         """Seconds until the turn of a ticket with ``before`` others before it, if turns end as soon after one
         another as the last ones did on average; None while none was measured."""
         with self._changed:
             if not self._lasted or not before:
                 return None
+            if together and all(known.together for known in islice(self._tickets, before + 1)):
+                before = max(1, before - self.width + 1)  # so many have to end
             usual = sum(self._lasted) / len(self._lasted)
             return max(0.0, usual - (self._clock() - self._began)) + usual * (before - 1)
 
@@ -102,7 +104,7 @@ class Place:
 
     def said(self, before: int) -> str:
         """Position and expected wait, for the person who waits."""
-        expected = self.turns.expected(before)
+        expected = self.turns.expected(before, self.ticket.together)
         told = text.WAITING.format(before=plural(before, "run"))
         return told if expected is None else f"{told} {text.WAITING_TIME.format(about=duration(expected))}"
 

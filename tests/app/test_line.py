@@ -109,6 +109,11 @@ def test_a_wait_behind_runs_that_go_together_is_expected_from_how_soon_they_end(
     last = Place(turns)
     assert last(0) == 1, "what measures has the model alone"
     assert turns.expected(1) == (10 + 2) / 2
+    last.leave()
+    more = [Place(turns, together=True) for _ in range(2)]
+    assert more[1](0) == 2
+    assert turns.expected(2, together=True) == 6, "one end is enough: two have their turn at once"
+    assert turns.expected(2) == 12
 
 
 def test_waiting_says_only_what_is_new_and_can_be_cancelled() -> None:

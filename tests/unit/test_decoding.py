@@ -16,6 +16,7 @@ from tiny import TOLERANCE, error
 
 from backend.decoding import DecodeBatch, Decoded, Together
 from backend.engine import Engine, Prefill
+from backend.errors import LabError, RunCancelled
 from backend.events import RunDone, TextSoFar
 from backend.kv import KVCache
 from backend.methods.base import Clock, Dense, Plan, Step
@@ -126,7 +127,7 @@ def test_one_pass_serves_all(tiny_model: LoadedModel, prompts: list[Prefill]) ->
     assert engine.passes == [2, 2] + [4] * 8 + [2] * 2
     ids = next(first)
     assert len(ids[0]) == 10, "the newest is told, not each"
-    assert rest(first)[0].beside == one.beside == 2
+    assert len(one.ids) == len(rest(first)[0].ids) == 10
     assert len(engine.passes) == 12
 
 
@@ -145,7 +146,7 @@ def test_a_caller_who_goes_frees_its_rows(tiny_model: LoadedModel, prompts: list
 def test_a_step_that_fails_is_told_to_all_and_the_next_caller_works(
     tiny_model: LoadedModel, prompts: list[Prefill], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for raised, told in ((torch.OutOfMemoryError("x"), MemoryError), (ZeroDivisionError("x"), RuntimeError)):
+    for raised, told in ((torch.OutOfMemoryError("x"), MemoryError), (ZeroDivisionError("x"), LabError)):
         engine = Engine(tiny_model)
         batch = DecodeBatch(engine)
         one, two = batch.steps(prompts[:1], Decoding(6)), batch.steps(prompts[1:3], Decoding(6))
@@ -162,6 +163,43 @@ def test_a_step_that_fails_is_told_to_all_and_the_next_caller_works(
             next(one)
         again = batch.steps(prompts[:2], Decoding(6), keep_logits=True)
         same(rest(again), engine.decode(prompts[:2], Decoding(6), keep_logits=True))
+
+
+def test_rows_that_would_be_padding_are_decoded_apart(
+    tiny_model: LoadedModel, prompts: list[Prefill]
+) -> None:
+    together, engine = Together(), Engine(tiny_model)
+    lengths = [prefill.cache.length for prefill in prompts]
+    short, long = prompts[lengths.index(4)], prompts[lengths.index(30)]
+    batch = together.batch(engine, [short])
+    steps = batch.steps([short], Decoding(6))
+    next(steps)
+    assert together.batch(engine, [short]) is batch
+    assert together.batch(engine, [long]) is batch, "36 of 60 places"
+    assert together.batch(engine, [short] * 9 + [long]) is not batch, "71 of 330 places"
+    steps.close()
+    assert together.batch(engine, [short] * 9 + [long]) is not batch, "the first of a new one"
+
+
+def test_a_row_that_has_ended_is_forwarded_at_the_first_place(
+    tiny_model: LoadedModel, prompts: list[Prefill], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own places end where its context may end; some rotations look at the largest of all."""
+    engine, seen = Engine(tiny_model), []
+    engine.stop_ids = set  # type: ignore[method-assign]
+    real = engine._pass
+
+    def watched(ids: Any, cache: Any, positions: Any, *more: Any) -> Any:
+        seen.append(positions[:, -1].tolist())
+        return real(ids, cache, positions, *more)
+
+    monkeypatch.setattr(engine, "_pass", watched)
+    batch = DecodeBatch(engine)
+    ends, goes = batch.steps(prompts[:1], Decoding(2)), batch.steps(prompts[1:3], Decoding(8))
+    next(ends)
+    rest(goes)
+    length = prompts[0].cache.length
+    assert [positions[0] for positions in seen[:4]] == [length, length + 1, 0, 0]
 
 
 def test_rows_are_gathered_without_common_padding(tiny_model: LoadedModel) -> None:
@@ -208,6 +246,8 @@ def test_visitors_at_once_get_what_they_get_alone(tiny_model: LoadedModel) -> No
                     break
     assert [texts(found[number]) for number in range(3)] == alone
     assert all(BESIDE in record.notes for record in found.values())
+    for run in runs:
+        run.close()
     again = outcome(sessions[0], tiny.QUESTIONS[3])
     assert BESIDE not in again.notes
 
@@ -291,6 +331,29 @@ def test_a_run_that_is_dropped_ends_wherever_it_is_collected(tiny_model: LoadedM
     assert ended == [together._ident] * 2
 
 
+def test_a_cancelled_run_leaves_the_batch_before_anybody_is_told(tiny_model: LoadedModel) -> None:
+    cancel, session = threading.Event(), LabSession(tiny_model)
+    steps, in_thread = [], threading.get_ident()
+    leave = DecodeBatch._leave
+
+    def left(self: DecodeBatch, caller: Any) -> None:
+        steps.append(threading.get_ident())
+        leave(self, caller)
+
+    def cancelled() -> None:
+        for event in session.run(tiny.request(), cancel=cancel):
+            if isinstance(event, TextSoFar):
+                cancel.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DecodeBatch, "_leave", left)
+        with pytest.raises(RunCancelled) as kept:
+            cancelled()
+        assert len(steps) == 1
+        assert steps != [in_thread]
+        assert kept.value.__traceback__ is not None, "the frames are still there, and the rows are not"
+
+
 def test_what_sessions_share_goes_with_the_model() -> None:
     from backend import decoding
 
@@ -299,6 +362,9 @@ def test_what_sessions_share_goes_with_the_model() -> None:
     session = LabSession(model)
     assert len(decoding._TOGETHER) == before + 1
     tiny.run(session, tiny.request())
+    [thread] = session.together._thread._threads
     del session, model
     gc.collect()
     assert len(decoding._TOGETHER) == before
+    thread.join(10)
+    assert not thread.is_alive()
