@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 
 import pytest
@@ -188,3 +190,18 @@ def test_a_log_under_its_budget_drops_past_prompts_first(tiny_model: LoadedModel
     one.log.budget_bytes = one.log.bytes - one.log.prefixes.bytes
     assert one.log.shrink(set()) == []
     assert one.log.prefixes.bytes == 0
+
+
+def test_a_tree_that_is_let_go_gives_its_tensors_back_at_once() -> None:
+    """Without a collection of cycles, which a large process hardly ever makes."""
+    tree = PrefixTree(1 << 20)
+    for ids in ((1, 2, 3, 4), (1, 2, 7), (1, 2, 3, 9), (5,)):
+        tree.insert(KEYS[0], ids, kv(KEYS[0], ids))
+    held = [weakref.ref(node.segment.keys) for node in tree._order if node.segment is not None]
+    assert len(held) == len(tree) > 4
+    gc.disable()
+    try:
+        del tree
+        assert not any(tensor() is not None for tensor in held)
+    finally:
+        gc.enable()
