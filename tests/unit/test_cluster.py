@@ -6,6 +6,7 @@ import builtins
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,8 +67,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
-def test_a_killed_worker_costs_its_problem_in_flight(folder: Path) -> None:
+def test_a_killed_worker_costs_its_problem_in_flight(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="Ray is not installed (pip install 'kv-reuse-lab[ray]')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # workers import this file
     sweep = parse_sweep(SWEEP, folder=folder)
     with Cluster(lambda: Mortal(folder), workers=2) as cluster, SweepStore(folder / "s.sqlite") as store:
         *_, done = run_sweep(sweep, store, cluster, spread=cluster.spread)
