@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from backend.model import LoadedModel
 
 T = TypeVar("T")
-SPARE = 2.0
-CLOSE_SECONDS = 10.0
+SPARE = 2.0  # a batch may be so many times as large as its rows; the rest is padding
+CLOSE_SECONDS = 10.0  # that a run which is closed waits for the end of another's step
 BESIDE_FAILED = (
     "A request that was decoded in one batch with this one has failed, and this one ended with it. Nothing "
     "is wrong with it: run it again."
