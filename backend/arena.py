@@ -13,7 +13,7 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -84,6 +84,15 @@ class Arena:
         self._held.add(rows)
         return rows
 
+    def copy(self) -> tuple[Arena, dict[Rows, Rows]]:
+        """The same on memory of its own, and by the rows held here those there."""
+        new = Arena(tuple(self.buffer.shape[1:]), self.buffer.dtype, self.buffer.device)
+        with torch.inference_mode(False):
+            new.buffer = self.buffer.clone()
+        rows = {held: Rows(new, held.start, held.count) for held in self._held}
+        new._held.update(rows.values())
+        return new, rows
+
     def trim(self) -> None:
         """Give back the rows that nobody holds."""
         if self.capacity > self.held:
@@ -129,6 +138,14 @@ class Arenas:
         if arena is None:
             arena = self._all[key] = Arena(row, dtype, device)
         return arena.take(count, self._spare)
+
+    def copy_from(self, other: Arenas) -> dict[Rows, Rows]:
+        """Copies of another log's arenas; by its rows those here, which have to be held."""
+        found = dict[Rows, Rows]()
+        for key, arena in other._all.items():
+            self._all[key], rows = arena.copy()
+            found |= rows
+        return found
 
     def trim(self) -> None:
         """Give back what nobody holds."""
@@ -179,6 +196,10 @@ class ArenaOffset:
         if self.rows.arena.buffer.device == device:
             return self
         return KVOffset(self.keys.to(device), self.values.to(device))
+
+    def moved(self, rows: Mapping[Rows, Rows]) -> ArenaOffset:
+        """The same in a copy of its arena (:meth:`Arenas.copy_from`)."""
+        return ArenaOffset(rows[self.rows], self.start, self.end)
 
     @torch.inference_mode()
     def write(self, real: KVSegment, base: KVSegment) -> None:

@@ -42,6 +42,7 @@ from backend.pace import pace
 from backend.pool_view import pool_views
 from backend.presets import Example
 from backend.prompts import Agent, called, show
+from backend.ready import Key, Ready, ready_key
 from backend.records import (
     AttentionProbe,
     Decoding,
@@ -121,6 +122,7 @@ class LabSession(Studies):
         self.memory = memory or Memory(free=lambda: free_bytes(model.device))
         self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
+        self.memory.join(Ready.on(model))
         self.together = Together.on(model)
 
     # -- what a caller asks ---------------------------------------------------------------------
@@ -245,16 +247,41 @@ class LabSession(Studies):
         )
 
     def warm_up(
-        self, request: RunRequest, examples: Sequence[Example], *, cancel: threading.Event | None = None
+        self,
+        request: RunRequest,
+        examples: Sequence[Example],
+        *,
+        cancel: threading.Event | None = None,
+        shared: bool = False,
     ) -> Iterator[Event]:
         """Send ``examples`` through, so that the pools of the request's methods fill.
 
         Pinned: only dense runs, all examples as one batch; pools are derived from it. Free: each example runs
         under every method. A cancelled warm-up keeps what was finished.
+
+        ``shared``: templates and examples are public. Then what they leave is kept for all sessions of the
+        model, and taken from there, as a copy, where it is there already (:mod:`backend.ready`).
         """
         self.rate.ask()
-        work = self._survive(lambda small: self._warm(request, examples, cancel, small), AGAIN)
+        work = self._survive(lambda small: self._warm(request, examples, cancel, small, shared), AGAIN)
         yield from self.together.by_turns(work)
+
+    def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+        """Whether a shared warm-up with these examples would find them computed."""
+        return self._shareable(request) and Ready.on(self.model).has(self._ready_key(request, examples))
+
+    def _shareable(self, request: RunRequest) -> bool:
+        """Whether a warm-up of this session is the same in every other: it begins with nothing, and its
+        agents run on the lab's own weights."""
+        stream = self.streams.get(stream_key(request, request.methods[0]))
+        return (
+            request.mode == "pinned"
+            and (stream is None or not (stream.history or stream.forgotten))
+            and not any(request.pipeline.agent(agent).model for agent in request.pipeline.order)
+        )
+
+    def _ready_key(self, request: RunRequest, examples: Sequence[Example]) -> Key:
+        return ready_key(stream_key(request, request.methods[0]), examples)
 
     def _warm(
         self,
@@ -262,8 +289,13 @@ class LabSession(Studies):
         examples: Sequence[Example],
         cancel: threading.Event | None,
         small: bool,
+        shared: bool = False,
     ) -> Generator[Event, None, None]:
         """See :meth:`warm_up`. ``small``: no two requests at once."""
+        shared = shared and self._shareable(request)
+        if shared and self._take_ready(request, examples):
+            yield Progress("They were computed before, for everybody", len(examples), len(examples))
+            return
         bare = replace(request, probe_offsets=False, probe_attention=False, expected=None)
         if request.mode == "free":
             for number, example in enumerate(examples):
@@ -280,6 +312,22 @@ class LabSession(Studies):
             yield said
             for _ in self._warm_batch(bare, part, cancel):
                 yield said  # lets others in between
+        if shared and not small:
+            stream = self.streams[stream_key(request, request.methods[0])]
+            Ready.on(self.model).keep(self._ready_key(request, examples), stream, self.engine)
+
+    def _take_ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+        """Begin with a copy of what the examples left, if it is there and there is room."""
+        key = stream_key(request, request.methods[0])
+        ready = Ready.on(self.model)
+        found = ready.copy(self._ready_key(request, examples), self.id, self.budget_bytes, self.engine)
+        if found is None:
+            return False
+        self.streams.pop(key, None)
+        self.memory.make_room(self, min(self.bytes + found.bytes, self.budget_bytes), 0)
+        self.streams[key] = found
+        self._drop_idle({id(found)})
+        return True
 
     def replay(
         self, request: RunRequest, last: int = 20, *, cancel: threading.Event | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 from weakref import WeakMethod, WeakValueDictionary
@@ -58,6 +58,16 @@ class SeenOffset:
         squares = [torch.stack([x.square().sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in every]
         elements = sum(keys[0].numel() for keys, _ in every)
         return torch.stack(small).sum(dim=0), torch.stack(squares).double().sum(dim=0), elements
+
+    def moved(self, rows: Mapping[Rows, Rows]) -> SeenOffset:
+        """The same in a copy of its log's arenas. What waits outside of them is never written to: both logs
+        may hold it."""
+
+        def move(offset: KVOffset | ArenaOffset) -> KVOffset | ArenaOffset:
+            return offset.moved(rows) if isinstance(offset, ArenaOffset) else offset
+
+        followers = {name: move(offset) for name, offset in self.followers.items()}
+        return SeenOffset(move(self.placeholder), followers, dict(self.starts))
 
     def to(self, device: torch.device) -> SeenOffset:
         """The same on a device."""
@@ -228,6 +238,34 @@ class ObservationLog:
         self.next_number += 1
         self.observations[observation.number] = observation
         return observation
+
+    def copy(self, domain: str, budget_bytes: int) -> ObservationLog:
+        """What was observed, by the same numbers and on memory of its own, for another trust domain. Past
+        prompts stay behind."""
+        new, tensors = ObservationLog(domain, budget_bytes), dict[int, Tensor]()
+        rows = new.arenas.copy_from(self.arenas)
+
+        def copied(segment: KVSegment) -> KVSegment:
+            for tensor in (segment.keys, segment.values):
+                if id(tensor) not in tensors:  # several segments may stand on the same memory
+                    tensors[id(tensor)] = tensor.clone()
+            return replace(segment, keys=tensors[id(segment.keys)], values=tensors[id(segment.values)])
+
+        for number, seen in self.observations.items():
+            new.observations[number] = replace(
+                seen,
+                base=copied(seen.base),
+                led=None if seen.led is None else copied(seen.led),
+                embedded=rows[seen.embedded],
+                arenas=new.arenas,
+                offsets={agent: offset.moved(rows) for agent, offset in seen.offsets.items()},
+            )
+        for mine, theirs in ((new.prefix_bases, self.prefix_bases), (new.lone_bases, self.lone_bases)):
+            mine |= {agent: {n: copied(s) for n, s in bases.items()} for agent, bases in theirs.items()}
+        new.alone = OrderedDict((key, copied(segment)) for key, segment in self.alone.items())
+        new.bases.update({o.ids: o.base for o in new.observations.values() if o.ids in self.bases})
+        new.next_number = self.next_number
+        return new
 
     def offload(self, cold: set[int]) -> None:
         """Let the offsets of ``cold`` observations wait in main memory, and those of all others on the device

@@ -100,11 +100,16 @@ class Fuzzer:
         self.random = random.Random(seed)
         self.seen: Counter[str] = Counter()
         self.failed: list[dict[str, Any]] = []
+        self.slowest: dict[str, float] = {}
 
     def run(self, calls: int) -> None:
-        """Make so many calls."""
+        """Make so many calls, and say on stderr how it goes."""
         kinds = (self.boxes, self.boxes, self.body, self.path, self.upload, self.stranger)
-        for _ in range(calls):
+        began_all = time.monotonic()
+        for done in range(calls):
+            if done % 250 == 0:
+                spent = time.monotonic() - began_all
+                print(f"{done} of {calls} calls, {spent:.0f} s, {len(self.failed)} failed", file=sys.stderr)
             kind = self.random.choice(kinds)
             state, began = self.random.getstate(), time.monotonic()
             try:
@@ -127,6 +132,7 @@ class Fuzzer:
         if status.startswith("5") and status not in ("503", "507"):
             bad.append(f"status {status}")
         self.seen[f"{kind} {status}"] += 1
+        self.slowest[kind] = max(self.slowest.get(kind, 0.0), seconds)
         if bad:
             self.failed.append({"kind": kind, "why": bad, "said": said[:500], "state": state})
 
@@ -287,7 +293,7 @@ def main() -> int:
     )
     report = {
         "calls": asked.calls, "files": asked.files, "seed": asked.seed, "seconds": time.monotonic() - began,
-        "answers": dict(sorted(fuzzer.seen.items())), "failed": failed,
+        "answers": dict(sorted(fuzzer.seen.items())), "slowest_s": fuzzer.slowest, "failed": failed,
     }  # fmt: skip
     if asked.json:
         Path(asked.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

@@ -127,10 +127,12 @@ def told(kind: type[Call], one: Mapping[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A run as it was asked: ``warm`` requests first, then ``request``."""
+    """A run as it was asked: ``warm`` requests first, then ``request``; ``shipped``: the templates are those
+    of a scenario."""
 
     request: RunRequest
     warm: tuple[Example, ...] = ()
+    shipped: bool = False
 
 
 def read_run(given: Mapping[str, Any]) -> Asked:
@@ -160,7 +162,7 @@ def read_run(given: Mapping[str, Any]) -> Asked:
         "free" if call.mode == "free" else "pinned", read_decoding(form), expected=known,
     )  # fmt: skip
     warm = int(read_number(call.warm, "The number of requests to warm up with", 0, WARM_LIMIT, True, "warm"))
-    return Asked(request, warm_set(preset, warm))
+    return Asked(request, warm_set(preset, warm), preset is not None and pipeline == preset.pipeline)
 
 
 def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:

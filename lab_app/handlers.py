@@ -223,8 +223,9 @@ class Handlers:
         warm = self._warm_count(visit, form, request)
         once = visit.engine.estimate(request)
         before = visit.engine.estimate(request, warm).seconds if warm else 0.0
+        ready = bool(warm) and as_shipped(form, request) and visit.engine.ready(request, warm_set(form, warm))
         return {
-            "cost": html.cost(once, warm, before),
+            "cost": html.cost(once, warm, 0.0 if ready else before),
             "pools": html.pools(visit.engine.pools(request), forms.keeps_pools(request.methods)),
         }
 
@@ -319,7 +320,8 @@ class Handlers:
     ) -> Iterator[Update]:
         """Send ``count`` requests of the set to the pools."""
         if count:
-            events = visit.engine.warm_up(request, warm_set(form, count), cancel=cancel)
+            examples, shared = warm_set(form, count), as_shipped(form, request)
+            events = visit.engine.warm_up(request, examples, cancel=cancel, shared=shared)
             yield from progress(events, f"Filling the anchor pools with {plural(count, 'request')}")
 
     def _guarded(
@@ -434,6 +436,11 @@ def warm_set(form: Form, count: int) -> list[Example]:
     if example(preset, 0) is None:
         raise Problems([Problem("warm", text.NO_SET)])
     return preset_requests(preset, count, seed=1)
+
+
+def as_shipped(form: Form, request: RunRequest) -> bool:
+    """Whether the templates are the scenario's own, so that what its set leaves is nobody's secret."""
+    return request.pipeline == forms.find_preset(form.preset).pipeline
 
 
 def statement(form: Form) -> Form:

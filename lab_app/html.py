@@ -205,14 +205,13 @@ def duration(seconds: float) -> str:
 
 
 def cost(once: Any, warm: int, before: float) -> str:
-    """What a run will cost."""
+    """What a run will cost; ``before``: the seconds that ``warm`` requests for the pools take, 0 if they are
+    there already."""
     total = duration(once.seconds + before)
     about = total if total.startswith("under") else f"about {total}"
-    first = (
-        f" Of this, about {duration(before)} send {plural(warm, 'request')} to the pools first."
-        if warm
-        else ""
-    )
+    first = f" The pools come filled: their {plural(warm, 'request')} were computed before." if warm else ""
+    if before:
+        first = f" Of this, about {duration(before)} send {plural(warm, 'request')} to the pools first."
     amount = f"{size(once.bytes)}, {once.tokens:,} tokens to read."
     return f'<p class="kv-cost"><b>{about[0].upper()}{about[1:]}</b>, {amount}{first}</p>'
 

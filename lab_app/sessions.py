@@ -63,9 +63,17 @@ class Engine(Protocol):
         """Events, the last one a finished record; ``ends`` says of an outcome that no agent follows it."""
 
     def warm_up(
-        self, request: RunRequest, examples: Any, *, cancel: threading.Event | None = None
+        self,
+        request: RunRequest,
+        examples: Any,
+        *,
+        cancel: threading.Event | None = None,
+        shared: bool = False,
     ) -> Iterator[Event]:
-        """Fill the pools of the request's methods; progress events only."""
+        """Fill the pools of the request's methods; progress events only. ``shared``: all of it is public."""
+
+    def ready(self, request: RunRequest, examples: Any) -> bool:
+        """Whether a shared warm-up with these examples was computed before."""
 
     def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
         """Progress, then the record of a measurement on the model itself."""

@@ -105,7 +105,7 @@ def prepare(
         yield from engine.run(first, cancel=cancel)
     if step.run.warm:
         examples = preset_requests(step.preset, step.run.warm, seed=WARM_SEED)
-        yield from engine.warm_up(request, examples, cancel=cancel)
+        yield from engine.warm_up(request, examples, cancel=cancel, shared=True)
 
 
 def read_steps(path: Path) -> tuple[Step, ...]:

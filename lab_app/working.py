@@ -59,7 +59,8 @@ def run(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
 
         def work() -> Steps:
             if asked.warm:
-                yield from told(visit.engine.warm_up(asked.request, asked.warm, cancel=cancel))
+                events = visit.engine.warm_up(asked.request, asked.warm, cancel=cancel, shared=asked.shipped)
+                yield from told(events)
             record = None
             for event in paced(visit.engine.run(asked.request, cancel=cancel)):
                 if isinstance(event, RunDone):

@@ -110,9 +110,15 @@ class ZeroSession:
             yield event
 
     def warm_up(
-        self, request: RunRequest, examples: Sequence[Example], *, cancel: threading.Event | None = None
+        self,
+        request: RunRequest,
+        examples: Sequence[Example],
+        *,
+        cancel: threading.Event | None = None,
+        shared: bool = False,
     ) -> Iterator[Event]:
-        """Remember the requests: the next run on the GPU begins with them."""
+        """Remember the requests: the next run on the GPU begins with them. Nothing is ``shared`` here, as
+        every call has a process of its own."""
         self._remember(request, examples)
         yield Progress("The next run begins with them", len(examples), len(examples))
 
@@ -135,6 +141,10 @@ class ZeroSession:
         """Drop everything remembered."""
         self._sent.clear()
         self.local.forget()
+
+    def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+        """Never: see :meth:`warm_up`."""
+        return False
 
     def _events(
         self,

@@ -51,9 +51,12 @@ class FakeEstimate:
 class FakeSession:
     """Streams the texts of :func:`make_record`; ``pause`` seconds lie between its events."""
 
+    filled = False  # whether pools are there before anybody asks
+
     def __init__(self, model: FakeModel, pause: float = 0.0) -> None:
         self.model, self.pause = model, pause
         self.warmed: list[Example] = []
+        self.shared: list[bool] = []  # whether each warm-up was said to be public
         self.requests: list[RunRequest] = []
 
     def run(self, request: RunRequest, *, cancel: threading.Event | None = None) -> Iterator[Event]:
@@ -72,12 +75,21 @@ class FakeSession:
         yield RunDone(replace(record, request=stated))
 
     def warm_up(
-        self, request: RunRequest, examples: Sequence[Example], *, cancel: threading.Event | None = None
+        self,
+        request: RunRequest,
+        examples: Sequence[Example],
+        *,
+        cancel: threading.Event | None = None,
+        shared: bool = False,
     ) -> Iterator[Event]:
+        self.shared.append(shared)
         for number, example in enumerate(examples):
             self._step(cancel)
             self.warmed.append(example)
             yield Progress(f"Request {number + 1}", number, len(examples))
+
+    def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+        return self.filled
 
     def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
         count = len(request.values)

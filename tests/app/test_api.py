@@ -15,6 +15,7 @@ from fake_session import FakeModel, FakeSession
 
 from backend.errors import LabError, RateError
 from backend.limits import Limits
+from backend.presets import load_preset
 from backend.records import RunRecord
 from lab_app import doors
 from lab_app.app import launch
@@ -101,6 +102,15 @@ def test_addresses_are_not_remembered_without_end(lab: Lab) -> None:
     for number in range(ADDRESSES + 10):
         callers._rate(str(number))
     assert len(callers._rates) == ADDRESSES
+
+
+def test_pools_are_shared_for_a_scenario_as_it_stands_and_for_nothing_else(lab: Lab) -> None:
+    callers = Callers(lab)
+    called(lab, callers, preset="math-3", methods=["kvcomm"], warm=2)
+    own = [agent.template for agent in load_preset("math-3").pipeline.agents]
+    called(lab, callers, preset="math-3", methods=["kvcomm"], warm=2, templates={"1": own[0] + " canary"})
+    (visit,) = lab.visits
+    assert visit.engine.shared == [True, False]  # type: ignore[attr-defined]
 
 
 def test_a_session_has_one_call_at_a_time(lab: Lab) -> None:

@@ -133,6 +133,29 @@ def test_run_warms_empty_pools_once(handlers: Handlers, visit: Visit) -> None:
     assert engine.requests[0].expected is not None
 
 
+def test_only_a_scenario_as_shipped_shares_what_its_set_leaves(handlers: Handlers, visit: Visit) -> None:
+    """What the templates are is a visitor's own as soon as a letter of them is changed."""
+    engine: Any = visit.engine
+    last(handlers.run(visit, make_form(visit, warm_count=2)))
+    assert engine.shared == [True]
+    own = templates(t1=make_form().templates[1] + " canary")
+    last(handlers.warm_up(visit, make_form(visit, templates=own)))
+    last(handlers.warm_up(visit, make_form(visit, warm_count=3)))
+    assert engine.shared == [True, False, True]
+
+
+def test_pools_that_come_filled_cost_nothing_before_a_run(
+    handlers: Handlers, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = make_form(visit)
+    own = make_form(visit, templates=templates(t1=form.templates[1] + " canary"))
+    live = handlers.refresh(visit, form)["cost"]
+    assert "20 requests to the pools first" in live
+    monkeypatch.setattr(FakeSession, "filled", True)
+    assert "20 requests were computed before" in handlers.refresh(visit, form)["cost"]
+    assert "20 requests to the pools first" in handlers.refresh(visit, own)["cost"]
+
+
 def test_several_requests_are_run_one_by_one_and_counted(handlers: Handlers, visit: Visit) -> None:
     first = visit.next_example
     updates = list(handlers.run_many(visit, make_form(visit, many_count=3)))

@@ -43,7 +43,7 @@ class Waiting(FakeSession):
             if cancel is not None and cancel.is_set():
                 raise RunCancelled("Stopped.")
 
-    def warm_up(self, request: Any, examples: Any, *, cancel: threading.Event | None = None) -> Any:
+    def warm_up(self, request: Any, examples: Any, **also: Any) -> Any:
         raise examples
 
 

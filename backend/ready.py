@@ -1,0 +1,121 @@
+"""Pools that public texts have filled, kept once for all sessions of a model.
+
+Who opens a lab mostly presses *Run* on a scenario as it stands, and the first thing that happens is that the
+same requests of its set are computed to fill the anchor pools. What they leave is the same for everybody, so
+it is computed for the first who asks, and the others are given copies: logs of their own, in which nobody
+else writes or reads, as if they had computed them.
+
+Only texts that are public belong here, since how fast a pool fills tells whether somebody filled the same one
+before. The caller says so (``shared`` of :meth:`backend.session.LabSession.warm_up`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from backend.alone import Alone
+from backend.engine import Engine
+from backend.model import LoadedModel
+from backend.presets import Example
+from backend.streams import Past, Stream
+
+READY_BYTES = 256 << 20
+Key = tuple[str, tuple[tuple[tuple[str, str], ...], ...]]
+_READY: WeakKeyDictionary[Any, Ready] = WeakKeyDictionary()
+
+
+class Ready:
+    """Streams by what was sent through them, the longest unused given up first.
+
+    For the account of memory (:class:`backend.memory.Holder`) it is a session that never runs: what it keeps
+    is given up when a session needs the room.
+    """
+
+    def __init__(self, budget_bytes: int = READY_BYTES) -> None:
+        self.budget_bytes = budget_bytes
+        self.runs, self.used = 0, time.monotonic()
+        self._streams: OrderedDict[Key, tuple[Stream, int]] = OrderedDict()  # with their bytes: they stay
+        self._guard = threading.Lock()
+
+    @staticmethod
+    def on(model: LoadedModel) -> Ready:
+        """That of all sessions of a loaded model."""
+        return _READY.setdefault(model.module, Ready())
+
+    @property
+    def held(self) -> int:
+        """Bytes."""
+        with self._guard:
+            return self._bytes
+
+    @property
+    def _bytes(self) -> int:
+        return sum(size for _, size in self._streams.values())
+
+    def forget(self) -> None:
+        """Drop everything."""
+        with self._guard:
+            self._streams.clear()
+
+    def has(self, key: Key) -> bool:
+        """Whether the requests of ``key`` were computed before."""
+        return key in self._streams
+
+    def keep(self, key: Key, stream: Stream, engine: Engine) -> None:
+        """Keep a copy of a stream that only a whole warm-up went through."""
+        if key in self._streams or stream.forgotten or stream.log.bytes > self.budget_bytes:
+            return
+        kept = copied(stream, "ready", self.budget_bytes, engine)
+        with self._guard:
+            self._streams[key] = kept, kept.bytes
+            while self._bytes > self.budget_bytes:
+                self._streams.popitem(last=False)
+
+    def copy(self, key: Key, domain: str, budget_bytes: int, engine: Engine) -> Stream | None:
+        """What the requests of ``key`` left, as a stream of a trust domain; None if nobody sent them before,
+        or where it would not fit the budget."""
+        with self._guard:
+            found, size = self._streams.get(key, (None, 0))
+            if found is None or size > budget_bytes:
+                return None
+            self._streams.move_to_end(key)
+            self.used = time.monotonic()
+        return copied(found, domain, budget_bytes, engine)
+
+
+def ready_key(stream: str, examples: Sequence[Example]) -> Key:
+    """What a warm-up is: a stream's key and the texts that went through it, answers included."""
+    return stream, tuple(
+        (*sorted(example.values.items()), ("answer", example.answer or "")) for example in examples
+    )
+
+
+def copied(stream: Stream, domain: str, budget_bytes: int, engine: Engine) -> Stream:
+    """A stream's log and history on memory of their own. Methods find their pools in the history.
+
+    Args:
+        stream: of requests that dense alone answered, on the lab's own weights.
+        domain, budget_bytes: of the new log.
+        engine: of the session that it is for.
+    """
+    log = stream.log.copy(domain, budget_bytes)
+    history = []
+    for past in stream.history:
+        contexts = [
+            replace(
+                context,
+                samples={name: log.observations[o.number] for name, o in context.samples.items()},
+                prefix_bases=log.prefix_bases[context.prompt.agent],
+                lone_bases=log.lone_bases[context.prompt.agent],
+                alone=Alone(engine, log, context.weights, context.alone.before if context.alone else ()),
+            )
+            for context in past.contexts
+        ]
+        history.append(Past(contexts, dict(past.answers), past.expected))
+    return Stream(log, history)

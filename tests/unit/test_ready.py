@@ -1,0 +1,269 @@
+"""Pools filled once for all who open a scenario: the same pools, on memory of one's own, and only of public
+texts."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from backend.arena import Arenas, Rows
+from backend.codec import encode
+from backend.errors import RunCancelled
+from backend.events import Progress
+from backend.memory import Memory
+from backend.methods.registry import method_class, method_names
+from backend.model import LoadedModel
+from backend.presets import Example
+from backend.ready import Ready
+from backend.records import Decoding, RunRecord, RunRequest
+from backend.session import LabSession
+from backend.streams import Stream
+
+EXAMPLES = tuple(Example({"user_question": question}, None) for question in tiny.QUESTIONS[:4])
+
+
+@pytest.fixture(autouse=True)
+def nothing_ready(tiny_model: LoadedModel) -> Iterator[None]:
+    """No test finds what another left."""
+    Ready.on(tiny_model).forget()
+    yield
+    Ready.on(tiny_model).forget()
+
+
+def warm(session: LabSession, asked: RunRequest, shared: bool | int = True, examples: Any = EXAMPLES) -> bool:
+    """Warm up; whether the pools came filled."""
+    events = list(session.warm_up(asked, examples, shared=bool(shared)))
+    assert all(isinstance(event, Progress) for event in events)
+    return len(events) == 1
+
+
+def log_of(session: LabSession) -> Stream:
+    (stream,) = session.streams.values()
+    return stream
+
+
+def tensors(stream: Stream) -> Iterator[Tensor]:
+    """Everything that a warm-up leaves, in a fixed order."""
+    log = stream.log
+    for number in sorted(log.observations):
+        seen = log.observations[number]
+        yield from (seen.base.keys, seen.base.values, seen.descriptor)
+        for agent in sorted(seen.offsets):
+            every = (seen.offsets[agent].placeholder, *seen.offsets[agent].followers.values())
+            yield from (part for offset in every for part in (offset.keys, offset.values))
+    for bases in (log.prefix_bases, log.lone_bases):
+        for agent in sorted(bases):
+            for segment in bases[agent].values():
+                yield from (segment.keys, segment.values)
+
+
+def seen(record: RunRecord) -> tuple[Any, dict[str, bytes]]:
+    """What a run found, but for its times."""
+    arrays: dict[str, Any] = {}
+    outcomes = [replace(outcome, timing=None) for outcome in record.outcomes]  # type: ignore[arg-type]
+    found = encode([outcomes, list(record.offsets), list(record.pools)], arrays)
+    return found, {name: array.tobytes() for name, array in arrays.items()}
+
+
+def test_a_copied_warm_up_is_the_computed_one(tiny_model: LoadedModel) -> None:
+    """Every tensor, every method's pools, and two runs after it."""
+    usable = [name for name in method_names() if not method_class(name).supports(tiny_model.info)]
+    asked = [tiny.request(usable, question=question) for question in tiny.QUESTIONS[4:6]]
+    sessions = [LabSession(tiny_model) for _ in range(3)]
+    assert [warm(s, asked[0], shared) for s, shared in zip(sessions, (0, 1, 1), strict=True)] == [0, 0, 1]
+    computed, copy = log_of(sessions[0]), log_of(sessions[2])
+    pairs = list(zip(tensors(computed), tensors(copy), strict=True))
+    assert len(pairs) > 100
+    assert all(torch.equal(one, other) for one, other in pairs)
+    assert computed.bytes == copy.bytes
+    found = [[seen(tiny.run(session, request)) for request in asked] for session in sessions]
+    assert found[0] == found[1] == found[2]
+
+
+def test_nobody_shares_memory_with_another(tiny_model: LoadedModel) -> None:
+    asked = tiny.request()
+    sessions = [LabSession(tiny_model) for _ in range(3)]
+    assert [warm(session, asked) for session in sessions] == [False, True, True]
+    places = [{t.untyped_storage().data_ptr() for t in tensors(log_of(s)) if t.numel()} for s in sessions]
+    assert sum(map(len, places)) == len(set.union(*places))
+    expected = seen(tiny.run(sessions[1], asked))
+    for tensor in tensors(log_of(sessions[0])):
+        tensor.fill_(torch.nan)
+    late = LabSession(tiny_model)
+    assert warm(late, asked)
+    assert all(tensor.isfinite().all() for tensor in tensors(log_of(late)))
+    assert seen(tiny.run(late, asked)) == seen(tiny.run(sessions[2], asked)) == expected
+
+
+def test_what_a_visitor_adds_stays_theirs(tiny_model: LoadedModel) -> None:
+    asked = tiny.request()
+    first, second = LabSession(tiny_model), LabSession(tiny_model)
+    warm(first, asked)
+    tiny.run(first, tiny.request(question="A secret: Zoe hid 3 rings. How many rings?"))
+    warm(second, asked)
+    stream = log_of(second)
+    assert len(stream.history) == len(EXAMPLES)
+    assert {o.text for o in stream.log.observations.values() if o.placeholder == "user_question"} == set(
+        tiny.QUESTIONS[:4]
+    )
+    assert stream.log.domain == second.id
+    alone = [context.alone for past in stream.history for context in past.contexts]
+    assert all(one is not None and one.log is stream.log and one.engine is second.engine for one in alone)
+    samples = [o for past in stream.history for c in past.contexts for o in c.samples.values()]
+    assert all(stream.log.observations[o.number] is o and o.arenas is stream.log.arenas for o in samples)
+
+
+OTHERS = {
+    "not said to be public": ({}, EXAMPLES, False),
+    "free": ({"mode": "free"}, EXAMPLES, True),
+    "other template": (
+        {"flow": tiny.pipeline(t1="Solve this.\nThe task is: {user_question}\n")},
+        EXAMPLES,
+        True,
+    ),
+    "longer answers": ({"decoding": Decoding(max_new_tokens=7)}, EXAMPLES, True),
+    "fewer requests": ({}, EXAMPLES[:3], True),
+    "another order": ({}, EXAMPLES[::-1], True),
+    "another text": ({}, (*EXAMPLES[:3], Example({"user_question": "What now?"}, None)), True),
+    "another known answer": ({}, (*EXAMPLES[:3], replace(EXAMPLES[3], answer="4")), True),
+}
+
+
+@pytest.mark.parametrize("change", OTHERS)
+def test_only_the_same_public_requests_come_filled(tiny_model: LoadedModel, change: str) -> None:
+    more, examples, shared = OTHERS[change]
+    warm(LabSession(tiny_model), tiny.request())
+    held = Ready.on(tiny_model).held
+    session, asked = LabSession(tiny_model), tiny.request(**more)
+    assert not (shared and session.ready(asked, examples))
+    assert not warm(session, asked, shared, examples)
+    if not shared or more.get("mode") == "free":
+        assert Ready.on(tiny_model).held == held
+
+
+def test_pools_that_hold_something_are_filled_live(tiny_model: LoadedModel) -> None:
+    asked = tiny.request()
+    warm(LabSession(tiny_model), asked)
+    session = LabSession(tiny_model)
+    tiny.run(session, asked)
+    assert not session.ready(asked, EXAMPLES)
+    assert not warm(session, asked)
+    assert len(log_of(session).history) == 1 + len(EXAMPLES)
+
+
+def test_a_cancelled_warm_up_is_not_kept(tiny_model: LoadedModel) -> None:
+    asked, cancel = tiny.request(), threading.Event()
+    stopped = LabSession(tiny_model)
+    events = stopped.warm_up(asked, EXAMPLES, cancel=cancel, shared=True)
+    next(events)
+    next(events)
+    cancel.set()
+    with pytest.raises(RunCancelled):
+        list(events)
+    assert not LabSession(tiny_model).ready(asked, EXAMPLES)
+    assert not warm(LabSession(tiny_model), asked)
+    assert LabSession(tiny_model).ready(asked, EXAMPLES)
+
+
+def test_what_does_not_fit_a_visit_is_computed_and_not_taken(tiny_model: LoadedModel) -> None:
+    asked = tiny.request()
+    warm(LabSession(tiny_model), asked)
+    small = LabSession(tiny_model, budget_bytes=Ready.on(tiny_model).held - 1)
+    assert not warm(small, asked)
+    assert small.bytes <= small.budget_bytes
+
+
+def test_it_counts_in_the_account_and_makes_room(tiny_model: LoadedModel) -> None:
+    asked, ready = tiny.request(), Ready.on(tiny_model)
+    memory = Memory(total_bytes=1 << 30)
+    first = LabSession(tiny_model, memory=memory)
+    warm(first, asked)
+    assert ready.held > 0
+    assert memory.held == first.held + ready.held
+    memory.total_bytes = memory.held + ready.held // 2  # enough for a run, but not beside both
+    tiny.run(LabSession(tiny_model), asked)  # in an account of its own, with room
+    assert ready.held > 0
+    tiny.run(first, asked)
+    assert ready.held == 0
+    assert memory.emptied == 1
+
+
+def test_the_longest_unused_leaves_first(tiny_model: LoadedModel) -> None:
+    asked = [tiny.request(decoding=Decoding(max_new_tokens=count)) for count in (3, 4, 5)]
+    ready = Ready.on(tiny_model)
+    ready.budget_bytes, usual = 1 << 30, ready.budget_bytes
+    try:
+        warm(LabSession(tiny_model), asked[0])
+        one = ready.held
+        warm(LabSession(tiny_model), asked[1])
+        ready.budget_bytes = one * 5 // 2  # two fit, and not three
+        assert warm(LabSession(tiny_model), asked[0])
+        warm(LabSession(tiny_model), asked[2])
+        assert [LabSession(tiny_model).ready(request, EXAMPLES) for request in asked] == [True, False, True]
+        ready.forget()
+        ready.budget_bytes = one // 2
+        warm(LabSession(tiny_model), asked[0])
+        assert ready.held == 0
+    finally:
+        ready.budget_bytes = usual
+
+
+def test_a_copy_that_is_let_go_gives_its_memory_back_at_once(tiny_model: LoadedModel) -> None:
+    asked = tiny.request()
+    warm(LabSession(tiny_model), asked)
+    session = LabSession(tiny_model)
+    assert warm(session, asked)
+    watched = weakref.ref(next(iter(log_of(session).log.observations.values())).base)
+    gc.disable()
+    try:
+        session.forget()
+        assert watched() is None
+    finally:
+        gc.enable()
+
+
+@given(
+    counts=st.lists(st.integers(0, 5), max_size=8),
+    gone=st.sets(st.integers(0, 7)),
+    more=st.lists(st.integers(0, 5), max_size=4),
+)
+def test_copied_arenas_hold_the_same_and_go_their_own_way(
+    counts: list[int], gone: set[int], more: list[int]
+) -> None:
+    """Rows taken, some given up, copied; then both sides take more and trim."""
+
+    def take(arenas: Arenas, count: int, value: float) -> Rows:
+        rows = arenas.take("x", count, (2,), torch.float32, torch.device("cpu"))
+        rows.tensor.fill_(value)
+        return rows
+
+    one, other = Arenas(lambda: 0), Arenas(lambda: 0)
+    held = {number: take(one, count, float(number)) for number, count in enumerate(counts)}
+    for number in gone & held.keys():
+        del held[number]
+    rows = other.copy_from(one)
+    copies = {number: rows[mine] for number, mine in held.items()}
+    rows.clear()
+    for number, count in enumerate(more):
+        held[100 + number] = take(one, count, -1.0)
+        copies[100 + number] = take(other, count, -2.0)
+    other.trim()
+    assert other.slack_bytes == 0
+    for number in range(len(counts)):
+        if number in held:
+            assert (held[number].tensor == number).all()
+            assert (copies[number].tensor == number).all()
+            assert copies[number].count == held[number].count
+    assert all((copies[100 + n].tensor == -2.0).all() for n in range(len(more)))
+    assert all((held[100 + n].tensor == -1.0).all() for n in range(len(more)))
