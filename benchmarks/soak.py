@@ -119,8 +119,9 @@ class Soak:
     def act(self, visitor: Visitor, client: httpx.Client, canary: str, drawn: random.Random) -> None:
         """One thing that a visitor does."""
         visitor.put("kv-value-0", f"Tess has {drawn.randrange(90)} coins. {canary} How many coins has Tess?")
-        visitor.put("kv-warm-first", drawn.random() < 0.1)
-        visitor.put("kv-warm-count", 3)
+        # Half of them fill their pools as the page offers it, a few with another number of requests.
+        visitor.put("kv-warm-first", drawn.random() < 0.5)
+        visitor.put("kv-warm-count", 20 if drawn.random() < 0.9 else 3)
         visitor.put("kv-many-count", 2)
         kind = drawn.choices(("run", "leave", "cancel", "many", "forget"), (12, 2, 2, 1, 1))[0]
         if kind == "leave":  # in the middle of a run, or while waiting for one

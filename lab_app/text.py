@@ -78,7 +78,7 @@ ALL_SEGMENTS = "whole prompt"
 
 EMPTY_VERDICT = "Nothing has been run here yet."
 EMPTY_HELP = (
-    "Press Run on the left: the agents answer the question once with every prompt read in full (dense), and "
+    "Press Run: the agents answer the question once with every prompt read in full (dense), and "
     "once more with each reuse method. The difference appears here."
 )
 ATTENTION = "Record attention"
@@ -160,7 +160,7 @@ LINK_BROKEN = "This link, or what this tab remembered of the bench, cannot be re
 RESUMED = "The bench is as this tab left it. Open the page in a new tab to begin afresh."
 
 NOTHING_RUN = "Nothing to look at yet"
-NOTHING_RUN_HELP = "Press Run on the left. This tab then shows the run."
+NOTHING_RUN_HELP = "Press Run. This tab then shows the run."
 
 METHODS_ELSEWHERE = "Dense always runs beside them. Their options are those set on the Pipeline page."
 CARD_ADD = "Add a {noun}"
@@ -181,7 +181,7 @@ DOCUMENTS_TABLE = "What was done with each document?"
 DOCUMENTS_STRIP = "Where in the prompt?"
 DOCUMENTS_EMPTY = "Nothing has been read here yet."
 DOCUMENTS_EMPTY_HELP = (
-    "Press Run on the left: a reader answers the question once with every document read in full (dense), and "
+    "Press Run: a reader answers the question once with every document read in full (dense), and "
     "once more with each chosen method. Then shuffle the documents or ask something else, and run again: "
     "what was encoded once is known."
 )
@@ -279,7 +279,7 @@ JUDGE_REPAIR_HELP = (
 )
 JUDGE_EMPTY = "No verdict yet."
 JUDGE_EMPTY_HELP = (
-    "Press Run on the left: the judge reads the candidates once in full (dense) and once with each method, "
+    "Press Run: the judge reads the candidates once in full (dense) and once with each method, "
     "in every chosen order. A different selection under the same order is what reuse did."
 )
 JUDGE_QUESTION_2 = "What was it read off?"
@@ -418,7 +418,7 @@ LOOP_NEXT = "Next of the set"
 LOOP_TURNS = "Most turns"
 LOOP_EMPTY = "No episode has been run here yet."
 LOOP_EMPTY_HELP = (
-    "Press Run on the left: the agent answers turn by turn, once with every prompt read in full (dense) and "
+    "Press Run: the agent answers turn by turn, once with every prompt read in full (dense) and "
     "once with each chosen method. The next episodes find in the store what this one left."
 )
 LOOP_EDITED = "Edited since this episode, so the turns below belong to the earlier input."

@@ -46,6 +46,7 @@ class Desk:
     room: str = ""
     member: str = ""
     leads: bool = False
+    running: bool = False  # a step, now or when its turn comes
 
 
 def desk(visit: Visit) -> Desk:
@@ -239,7 +240,7 @@ def look(lab: Lab, visit: Visit) -> Update:
 def go(lab: Lab, visit: Visit, step: int) -> Update:
     """Another step; in a class room the teacher alone leads."""
     mine, room = desk(visit), room_of(lab, visit)
-    if visit.cancel is not None:
+    if mine.running:
         return {"status": html.status(text.RUN_ELSEWHERE, "busy")}
     if room is not None and not mine.leads:
         return shown(lab, visit, words.LED)
@@ -351,17 +352,22 @@ def run(lab: Lab, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS
 
     began, kept = time.monotonic(), recorded(step.key)
     events = running(lab, visit, work, told_error)
-    for update in events:
-        if (
-            not begun
-            and kept is not None
-            and time.monotonic() - began > patience
-            and visit.cancel is not None
-        ):
-            events.close()  # type: ignore[attr-defined]  # leaves the line
-            yield keep(lab, visit, step, kept, was_live=False, note=words.BUSY)
-            return
-        yield {name: value for name, value in update.items() if name != "verdict"}
+    ours = visit.cancel is None  # else the run is refused, as another of the visit goes on
+    mine.running = mine.running or ours
+    try:
+        for update in events:
+            if (
+                not begun
+                and kept is not None
+                and time.monotonic() - began > patience
+                and visit.cancel is not None
+            ):
+                events.close()  # type: ignore[attr-defined]  # leaves the line
+                yield keep(lab, visit, step, kept, was_live=False, note=words.BUSY)
+                return
+            yield {name: value for name, value in update.items() if name != "verdict"}
+    finally:
+        mine.running = mine.running and not ours
     yield {
         "back.visible": mine.step > 0, "next.visible": mine.step + 1 < len(steps()),
         "replay.visible": kept is not None, "run": _run_words(room, True),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -155,7 +154,14 @@ def _mode(record: RunRecord) -> str:
 
 
 def _options(name: str, options: Mapping[str, Any]) -> str:
-    return name + (" " + json.dumps(dict(options), default=str) if options else ", default options")
+    if not options:
+        return f"{name}, default options"
+    shown = {True: "yes", False: "no"}
+    parts = (
+        f"{key} {shown[value] if isinstance(value, bool) else value if value != '' else words.NONE}"
+        for key, value in options.items()
+    )
+    return f"{name}: {', '.join(parts)}"
 
 
 def _list(title: str, items: Iterable[tuple[str, Any]]) -> str:

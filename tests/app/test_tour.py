@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -149,6 +150,26 @@ def test_odd_news_do_no_harm(news: str, lab: Lab, visit: Visit) -> None:
 
 def member(number: int) -> str:
     return f"{number:032x}"
+
+
+def test_its_own_run_holds_the_step_and_another_pages_does_not(lab: Lab, visit: Visit) -> None:
+    forward = tour.moving(lab, 1)
+    visit.cancel = threading.Event()  # another page's run goes on
+    refused = merged(tour.run(lab, visit, {"guess": CHOICES[0]}))
+    assert "still going on" in refused["status"]
+    forward(visit, {})
+    assert tour.desk(visit).step == 1
+    tour.go(lab, visit, 0)
+    visit.cancel = None
+    own = tour.run(lab, visit, {"guess": CHOICES[0]})
+    next(own)
+    assert "still going on" in forward(visit, {})["status"]
+    merged(tour.run(lab, visit, {"guess": CHOICES[0]}))  # a second press changes nothing
+    assert "still going on" in forward(visit, {})["status"]
+    assert tour.desk(visit).step == 0
+    list(own)
+    forward(visit, {})
+    assert tour.desk(visit).step == 1
 
 
 def test_a_class_predicts_and_the_teacher_reveals(lab: Lab, visit: Visit) -> None:
