@@ -125,8 +125,8 @@ def _watched(
     outcomes: list[JudgeOutcome] = []
     notes = dict.fromkeys([lab.note] if lab.note else [])
     for index, order in enumerate(request.orders):
-        said = f"The judge reads the candidates in order {index + 1} of {len(request.orders)}"
-        yield Progress(said, request.warmup + index, total)
+        words = f"The judge reads the candidates in order {index + 1} of {len(request.orders)}"
+        yield Progress(words, request.warmup + index, total)
         _stop_if(cancel)
         found, said = lab.judge(problem, bases, order, request)
         outcomes += found

@@ -119,7 +119,7 @@ class BufferLayer(DynamicLayer):
         return self.length
 
     def rewind(self, length: int) -> None:
-        """Forget what was appended behind ``length``."""
+        """Count the first ``length`` places as filled, and nothing behind them."""
         self.length = length
         self.keys, self.values = self.key_buffer[:, :, :length], self.value_buffer[:, :, :length]
 
@@ -152,7 +152,8 @@ class KVCache:
     @length.setter
     def length(self, tokens: int) -> None:
         """Declare that the first ``tokens`` places are filled (after writing into the buffers)."""
-        self._wrap(tokens)
+        for layer in self.layers:
+            layer.rewind(tokens)
 
     @property
     def capacity(self) -> int:

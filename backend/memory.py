@@ -98,6 +98,16 @@ class Memory:
             if asking.runs:
                 self._promised[asking] = needed + passing
 
+    def spare(self, needed: int) -> bool:
+        """Whether so many bytes more fit, with nobody emptied for them."""
+        with self._guard:
+            if self.total_bytes is not None:
+                promised = sum(max(h.held, self._promised.get(h, 0)) for h in self._holders)
+                if promised + needed > self.total_bytes:
+                    return False
+            free = self._free()
+            return free is None or needed <= free
+
     def empty(self, asking: Holder) -> None:
         """Empty every idle session but the asking one."""
         with self._guard:

@@ -63,26 +63,28 @@ class Ready:
         with self._guard:
             self._streams.clear()
 
-    def has(self, key: Key) -> bool:
-        """Whether the requests of ``key`` were computed before."""
-        return key in self._streams
-
-    def keep(self, key: Key, stream: Stream, engine: Engine) -> None:
-        """Keep a copy of a stream that only a whole warm-up went through."""
-        if key in self._streams or stream.forgotten or stream.log.bytes > self.budget_bytes:
-            return
-        kept = copied(stream, "ready", self.budget_bytes, engine)
+    def size(self, key: Key) -> int | None:
+        """Bytes of what the requests of ``key`` left; None if nobody sent them before."""
         with self._guard:
-            self._streams[key] = kept, kept.bytes
+            return self._streams[key][1] if key in self._streams else None
+
+    def keep(self, key: Key, stream: Stream) -> None:
+        """Keep a copy of a stream that a warm-up and nothing else went through."""
+        if key in self._streams or stream.log.bytes > self.budget_bytes:
+            return
+        kept = copied(stream, "ready", self.budget_bytes, None)
+        size = kept.bytes
+        with self._guard:
+            self._streams[key] = kept, size
+            self.used = time.monotonic()
             while self._bytes > self.budget_bytes:
                 self._streams.popitem(last=False)
 
     def copy(self, key: Key, domain: str, budget_bytes: int, engine: Engine) -> Stream | None:
-        """What the requests of ``key`` left, as a stream of a trust domain; None if nobody sent them before,
-        or where it would not fit the budget."""
+        """What the requests of ``key`` left, as a stream of a trust domain; None if it is not there."""
         with self._guard:
-            found, size = self._streams.get(key, (None, 0))
-            if found is None or size > budget_bytes:
+            found, _ = self._streams.get(key, (None, 0))
+            if found is None:
                 return None
             self._streams.move_to_end(key)
             self.used = time.monotonic()
@@ -96,13 +98,14 @@ def ready_key(stream: str, examples: Sequence[Example]) -> Key:
     )
 
 
-def copied(stream: Stream, domain: str, budget_bytes: int, engine: Engine) -> Stream:
+def copied(stream: Stream, domain: str, budget_bytes: int, engine: Engine | None) -> Stream:
     """A stream's log and history on memory of their own. Methods find their pools in the history.
 
     Args:
         stream: of requests that dense alone answered, on the lab's own weights.
         domain, budget_bytes: of the new log.
-        engine: of the session that it is for.
+        engine: of the session that it is for; None to keep it for nobody yet. What is kept must not hold the
+            model, whose life bounds its own.
     """
     log = stream.log.copy(domain, budget_bytes)
     history = []
@@ -113,7 +116,7 @@ def copied(stream: Stream, domain: str, budget_bytes: int, engine: Engine) -> St
                 samples={name: log.observations[o.number] for name, o in context.samples.items()},
                 prefix_bases=log.prefix_bases[context.prompt.agent],
                 lone_bases=log.lone_bases[context.prompt.agent],
-                alone=Alone(engine, log, context.weights, context.alone.before if context.alone else ()),
+                alone=Alone(engine, log, context.weights) if engine is not None else None,
             )
             for context in past.contexts
         ]

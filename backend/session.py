@@ -31,7 +31,7 @@ from backend.flow import Flow, see_offsets
 from backend.interventions import slots_only
 from backend.limits import ALONE, Limits, Rate
 from backend.measured import Replay
-from backend.memory import Memory, free_bytes, surviving
+from backend.memory import Memory, free_bytes, out_of_memory, release, surviving
 from backend.methods.base import Arrived, Clock, Finished, Options, Prefilled
 from backend.methods.dense import dense_plan
 from backend.methods.guarded import GuardedMethod, check_gate
@@ -63,6 +63,7 @@ from backend.streams import Lane, Past, Row, Stream, flows_of, stream_key
 from backend.studies import Studies
 from backend.tools.registry import get_tool
 
+DENSE = MethodChoice("dense")
 WARM_BATCH = 8  # requests that a pinned warm-up decodes together
 SMALLER = (
     "Memory ran out at first, so the methods decoded one after the other and not as one batch. Their times "
@@ -268,20 +269,23 @@ class LabSession(Studies):
 
     def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
         """Whether a shared warm-up with these examples would find them computed."""
-        return self._shareable(request) and Ready.on(self.model).has(self._ready_key(request, examples))
+        key, _ = self._warm_keys(request, examples)
+        return self._shareable(request) and Ready.on(self.model).size(key) is not None
 
     def _shareable(self, request: RunRequest) -> bool:
-        """Whether a warm-up of this session is the same in every other: it begins with nothing, and its
-        agents run on the lab's own weights."""
-        stream = self.streams.get(stream_key(request, request.methods[0]))
+        """Whether a warm-up of this session is the same in every other: nothing went through it before, and
+        its agents run on the lab's own weights."""
+        stream = self.streams.get(stream_key(request, DENSE))
         return (
             request.mode == "pinned"
             and (stream is None or not (stream.history or stream.forgotten))
             and not any(request.pipeline.agent(agent).model for agent in request.pipeline.order)
         )
 
-    def _ready_key(self, request: RunRequest, examples: Sequence[Example]) -> Key:
-        return ready_key(stream_key(request, request.methods[0]), examples)
+    def _warm_keys(self, request: RunRequest, examples: Sequence[Example]) -> tuple[Key, str]:
+        """By which a pinned warm-up is kept, and the stream that it fills."""
+        stream = stream_key(request, DENSE)
+        return ready_key(stream, examples), stream
 
     def _warm(
         self,
@@ -313,21 +317,42 @@ class LabSession(Studies):
             for _ in self._warm_batch(bare, part, cancel):
                 yield said  # lets others in between
         if shared and not small:
-            stream = self.streams[stream_key(request, request.methods[0])]
-            Ready.on(self.model).keep(self._ready_key(request, examples), stream, self.engine)
+            self._keep_ready(request, examples)
 
     def _take_ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
-        """Begin with a copy of what the examples left, if it is there and there is room."""
-        key = stream_key(request, request.methods[0])
+        """Begin with a copy of what the examples left, if it is there and there is room; else with nothing,
+        for what a cancelled run leaves in a log is not everybody's."""
+        key, stream = self._warm_keys(request, examples)
+        self.streams.pop(stream, None)
         ready = Ready.on(self.model)
-        found = ready.copy(self._ready_key(request, examples), self.id, self.budget_bytes, self.engine)
-        if found is None:
+        size = ready.size(key)
+        if size is None or size > self.budget_bytes:
             return False
-        self.streams.pop(key, None)
-        self.memory.make_room(self, min(self.bytes + found.bytes, self.budget_bytes), 0)
-        self.streams[key] = found
+        try:
+            self.memory.make_room(self, min(self.bytes + size, self.budget_bytes), 0)
+        except BudgetError:
+            return False
+        found = ready.copy(key, self.id, self.budget_bytes, self.engine)
+        if found is None:  # given up to make the room
+            return False
+        self.streams[stream] = found
         self._drop_idle({id(found)})
         return True
+
+    def _keep_ready(self, request: RunRequest, examples: Sequence[Example]) -> None:
+        """Keep a whole warm-up for the others, where that takes nothing from anybody."""
+        key, name = self._warm_keys(request, examples)
+        stream = self.streams.get(name)
+        if stream is None or stream.forgotten or len(stream.history) != len(examples):
+            return
+        if not self.memory.spare(stream.bytes):
+            return
+        try:
+            Ready.on(self.model).keep(key, stream)
+        except Exception as error:  # the warm-up is done, whatever becomes of its copy
+            if not out_of_memory(error):
+                raise
+            release()
 
     def replay(
         self, request: RunRequest, last: int = 20, *, cancel: threading.Event | None = None

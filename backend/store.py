@@ -241,7 +241,7 @@ class ObservationLog:
 
     def copy(self, domain: str, budget_bytes: int) -> ObservationLog:
         """What was observed, by the same numbers and on memory of its own, for another trust domain. Past
-        prompts stay behind."""
+        prompts and texts encoded by themselves stay behind."""
         new, tensors = ObservationLog(domain, budget_bytes), dict[int, Tensor]()
         rows = new.arenas.copy_from(self.arenas)
 
@@ -262,8 +262,9 @@ class ObservationLog:
             )
         for mine, theirs in ((new.prefix_bases, self.prefix_bases), (new.lone_bases, self.lone_bases)):
             mine |= {agent: {n: copied(s) for n, s in bases.items()} for agent, bases in theirs.items()}
-        new.alone = OrderedDict((key, copied(segment)) for key, segment in self.alone.items())
-        new.bases.update({o.ids: o.base for o in new.observations.values() if o.ids in self.bases})
+        for number, seen in self.observations.items():
+            if self.bases.get(seen.ids) is seen.base:  # an answer may have the ids of an outside text
+                new.bases[seen.ids] = new.observations[number].base
         new.next_number = self.next_number
         return new
 

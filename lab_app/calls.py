@@ -17,7 +17,7 @@ from backend.presets import Example, Preset, preset_requests
 from backend.prompts import Agent, Pipeline, check_label, check_text, show
 from backend.records import Decoding, MethodChoice, RunRequest
 from lab_app import text
-from lab_app.form import WARM_LIMIT, Form, find_preset, read_decoding, read_number
+from lab_app.form import WARM_LIMIT, Form, as_shipped, find_preset, read_decoding, read_number
 from lab_app.judge_form import LONGEST, WRITTEN
 
 OWN = "own"  # the name of a pipeline that a caller stated
@@ -127,8 +127,8 @@ def told(kind: type[Call], one: Mapping[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A run as it was asked: ``warm`` requests first, then ``request``; ``shipped``: the templates are those
-    of a scenario."""
+    """A run as it was asked: ``warm`` requests first, then ``request``; ``shipped``: see
+    :func:`lab_app.form.as_shipped`."""
 
     request: RunRequest
     warm: tuple[Example, ...] = ()
@@ -162,7 +162,8 @@ def read_run(given: Mapping[str, Any]) -> Asked:
         "free" if call.mode == "free" else "pinned", read_decoding(form), expected=known,
     )  # fmt: skip
     warm = int(read_number(call.warm, "The number of requests to warm up with", 0, WARM_LIMIT, True, "warm"))
-    return Asked(request, warm_set(preset, warm), preset is not None and pipeline == preset.pipeline)
+    shipped = preset is not None and as_shipped(preset, request, warm)
+    return Asked(request, warm_set(preset, warm), shipped)
 
 
 def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:

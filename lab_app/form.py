@@ -14,7 +14,7 @@ from backend.prompts import MAX_TURNS, QUESTION, Pipeline
 from backend.records import Decoding, MethodChoice, RunRequest
 
 MOST_COLUMNS = 8
-WARM_LIMIT = 200
+WARM_LIMIT, USUAL_WARM = 200, 20  # requests for the pools: at most, and as the page offers it
 MANY_LIMIT = 50
 DECODING: dict[str, tuple[str, float, float, bool]] = {
     "max_new_tokens": ("The longest answer", 1, 4096, True),
@@ -57,7 +57,7 @@ class Form:
     top_p: Any = 1.0
     seed: Any = 0
     warm: bool = True
-    warm_count: Any = 20
+    warm_count: Any = USUAL_WARM
     many_count: Any = 10
     every_profile: tuple[str, ...] = ()
     turns: Any = None  # as the scenario ships
@@ -70,6 +70,13 @@ def find_preset(name: object) -> Preset:
     if name not in preset_names():
         raise PromptError(f"There is no scenario {str(name)[:60]!r}. Choose one of the list.", field="preset")
     return load_preset(str(name))
+
+
+def as_shipped(preset: Preset, request: RunRequest, warm: int) -> bool:
+    """Whether nothing that ``warm`` requests of the scenario's set leave is a visitor's own: templates,
+    decoding and their number are the usual ones."""
+    usual = Decoding(max_new_tokens=preset.pipeline.longest_answer)
+    return (request.pipeline, request.decoding, warm) == (preset.pipeline.unrolled, usual, USUAL_WARM)
 
 
 def read_pipeline(form: Form) -> Pipeline:

@@ -223,7 +223,9 @@ class Handlers:
         warm = self._warm_count(visit, form, request)
         once = visit.engine.estimate(request)
         before = visit.engine.estimate(request, warm).seconds if warm else 0.0
-        ready = bool(warm) and as_shipped(form, request) and visit.engine.ready(request, warm_set(form, warm))
+        preset = forms.find_preset(form.preset)
+        ready = warm and forms.as_shipped(preset, request, warm)
+        ready = ready and visit.engine.ready(request, warm_set(form, warm))
         return {
             "cost": html.cost(once, warm, 0.0 if ready else before),
             "pools": html.pools(visit.engine.pools(request), forms.keeps_pools(request.methods)),
@@ -320,8 +322,8 @@ class Handlers:
     ) -> Iterator[Update]:
         """Send ``count`` requests of the set to the pools."""
         if count:
-            examples, shared = warm_set(form, count), as_shipped(form, request)
-            events = visit.engine.warm_up(request, examples, cancel=cancel, shared=shared)
+            shared = forms.as_shipped(forms.find_preset(form.preset), request, count)
+            events = visit.engine.warm_up(request, warm_set(form, count), cancel=cancel, shared=shared)
             yield from progress(events, f"Filling the anchor pools with {plural(count, 'request')}")
 
     def _guarded(
@@ -438,17 +440,13 @@ def warm_set(form: Form, count: int) -> list[Example]:
     return preset_requests(preset, count, seed=1)
 
 
-def as_shipped(form: Form, request: RunRequest) -> bool:
-    """Whether the templates are the scenario's own, so that what its set leaves is nobody's secret."""
-    return request.pipeline == forms.find_preset(form.preset).pipeline
-
-
 def statement(form: Form) -> Form:
     """The part of the bench that decides a run's result."""
     shown = {name: form.options.get(name, {}) for name in form.methods}
     return dataclasses.replace(
-        form, warm=True, warm_count=20, many_count=10, options=shown, methods=tuple(sorted(form.methods))
-    )
+        form, warm=True, warm_count=forms.USUAL_WARM, many_count=10, options=shown,
+        methods=tuple(sorted(form.methods)),
+    )  # fmt: skip
 
 
 def in_line(lab: Lab, cancel: threading.Event, work: Callable[[], Iterator[Update]]) -> Iterator[Update]:

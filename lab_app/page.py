@@ -13,6 +13,7 @@ from lab_app import html, text
 from lab_app.anchor_cost import first_asked as first_cost
 from lab_app.controls import MethodPanel, error_slot, method_panel
 from lab_app.figure_view import figure_view
+from lab_app.form import USUAL_WARM
 from lab_app.gallery import scenarios
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS
 from lab_app.offset_study import before as before_study
@@ -152,7 +153,7 @@ def build_bench(page: Page, preset: str) -> None:
                         True, label=text.WARM, elem_id="kv-warm-first", elem_classes="kv-option kv-kind-bool"
                     ),
                     warm_count=gr.Number(
-                        20, label="requests", step=1, elem_id="kv-warm-count", min_width=60,
+                        USUAL_WARM, label="requests", step=1, elem_id="kv-warm-count", min_width=60,
                         elem_classes="kv-inline-number",
                     ),
                 )  # fmt: skip

@@ -106,11 +106,19 @@ def test_addresses_are_not_remembered_without_end(lab: Lab) -> None:
 
 def test_pools_are_shared_for_a_scenario_as_it_stands_and_for_nothing_else(lab: Lab) -> None:
     callers = Callers(lab)
-    called(lab, callers, preset="math-3", methods=["kvcomm"], warm=2)
-    own = [agent.template for agent in load_preset("math-3").pipeline.agents]
-    called(lab, callers, preset="math-3", methods=["kvcomm"], warm=2, templates={"1": own[0] + " canary"})
+    asked: dict[str, Any] = {"preset": "math-3", "methods": ["kvcomm"], "warm": 20}
+    own = load_preset("math-3").pipeline.agents[0].template + " canary"
+    changes: list[dict[str, Any]] = [
+        {},
+        {"templates": {"1": own}},
+        {"warm": 19},
+        {"seed": 7},
+        {"methods": []},
+    ]
+    for change in changes:
+        called(lab, callers, **(asked | change))
     (visit,) = lab.visits
-    assert visit.engine.shared == [True, False]  # type: ignore[attr-defined]
+    assert visit.engine.shared == [True, False, False, False, True]  # type: ignore[attr-defined]
 
 
 def test_a_session_has_one_call_at_a_time(lab: Lab) -> None:

@@ -133,22 +133,46 @@ def test_run_warms_empty_pools_once(handlers: Handlers, visit: Visit) -> None:
     assert engine.requests[0].expected is not None
 
 
+def as_offered(visit: Visit, **changes: Any) -> Form:
+    """The bench as the page fills it for a scenario."""
+    usual = {"max_new_tokens": load_preset("math-3").pipeline.longest_answer}
+    return make_form(visit, **(usual | changes))
+
+
 def test_only_a_scenario_as_shipped_shares_what_its_set_leaves(handlers: Handlers, visit: Visit) -> None:
-    """What the templates are is a visitor's own as soon as a letter of them is changed."""
+    """What a warm-up depends on is a visitor's own as soon as anything of it is changed."""
     engine: Any = visit.engine
-    last(handlers.run(visit, make_form(visit, warm_count=2)))
+    last(handlers.run(visit, as_offered(visit)))
     assert engine.shared == [True]
     own = templates(t1=make_form().templates[1] + " canary")
-    last(handlers.warm_up(visit, make_form(visit, templates=own)))
-    last(handlers.warm_up(visit, make_form(visit, warm_count=3)))
-    assert engine.shared == [True, False, True]
+    changes: list[dict[str, Any]] = [
+        {"templates": own}, {"warm_count": 3}, {"seed": 987654}, {"temperature": 0.5}, {"top_p": 0.9},
+        {"max_new_tokens": 7}, {"turns": 2},
+    ]  # fmt: skip
+    for change in changes:
+        last(handlers.warm_up(visit, as_offered(visit, **change)))
+    assert engine.shared == [True] + [False] * len(changes)
+    last(handlers.warm_up(visit, as_offered(visit)))
+    assert engine.shared[-1] is True
+
+
+@pytest.mark.parametrize("name", [n for n in preset_names() if load_preset(n).request_source != "file"])
+def test_every_scenario_is_shared_as_the_page_offers_it(handlers: Handlers, name: str) -> None:
+    """Also those of several turns, of tools and of declared texts."""
+    preset = load_preset(name)
+    _, update = handlers.arrive(name)
+    form = Form(
+        name, dict(preset_requests(preset, 1)[0].values), tuple(a.template for a in preset.pipeline.agents),
+        ", ".join(preset.pipeline.declared), ("kvcomm",), max_new_tokens=update["max_new_tokens"],
+    )  # fmt: skip
+    assert forms.as_shipped(preset, forms.read_request(form), forms.USUAL_WARM)
 
 
 def test_pools_that_come_filled_cost_nothing_before_a_run(
     handlers: Handlers, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    form = make_form(visit)
-    own = make_form(visit, templates=templates(t1=form.templates[1] + " canary"))
+    form = as_offered(visit)
+    own = as_offered(visit, templates=templates(t1=form.templates[1] + " canary"))
     live = handlers.refresh(visit, form)["cost"]
     assert "20 requests to the pools first" in live
     monkeypatch.setattr(FakeSession, "filled", True)

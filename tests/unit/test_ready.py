@@ -20,7 +20,7 @@ from torch import Tensor
 from backend.arena import Arenas, Rows
 from backend.codec import encode
 from backend.errors import RunCancelled
-from backend.events import Progress
+from backend.events import Progress, TextSoFar
 from backend.memory import Memory
 from backend.methods.registry import method_class, method_names
 from backend.model import LoadedModel
@@ -104,6 +104,150 @@ def test_nobody_shares_memory_with_another(tiny_model: LoadedModel) -> None:
     assert warm(late, asked)
     assert all(tensor.isfinite().all() for tensor in tensors(log_of(late)))
     assert seen(tiny.run(late, asked)) == seen(tiny.run(sessions[2], asked)) == expected
+
+
+def test_a_copy_that_is_written_to_reaches_nobody(tiny_model: LoadedModel) -> None:
+    asked = tiny.request()
+    sessions = [LabSession(tiny_model) for _ in range(2)]
+    assert [warm(session, asked) for session in sessions] == [False, True]
+    for tensor in tensors(log_of(sessions[1])):
+        tensor.fill_(torch.nan)
+    late = LabSession(tiny_model)
+    assert warm(late, asked)
+    assert all(tensor.isfinite().all() for tensor in tensors(log_of(late)))
+
+
+@pytest.mark.parametrize("left", ["cancelled run", "look at the pools"])
+def test_what_was_there_before_a_warm_up_is_not_everybodys(tiny_model: LoadedModel, left: str) -> None:
+    """A cancelled run leaves no history, but its texts encoded by themselves stay in the log."""
+    secret = "A secret: Zoe hid 3 rings. How many rings?"
+    asked, first = tiny.request(("dense", "promptcache", "kvcomm"), question=secret), LabSession(tiny_model)
+    if left == "cancelled run":
+        cancel = threading.Event()
+        events = first.run(asked, cancel=cancel)
+        for event in events:
+            if isinstance(event, TextSoFar) and event.agent == 3:
+                cancel.set()
+                break
+        with pytest.raises(RunCancelled):
+            list(events)
+        assert log_of(first).log.alone, "something is there that could get out"
+    else:
+        first.pools(asked)
+    assert not warm(first, asked)
+    late = LabSession(tiny_model)
+    assert warm(late, asked)
+    for session in (first, late):
+        log = log_of(session).log
+        assert not log.alone
+        assert secret not in {seen.text for seen in log.observations.values()}
+        assert min(log.observations) == 1
+
+
+def test_a_warm_up_that_cannot_be_kept_is_done_all_the_same(
+    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Running out of memory for the copy costs nobody anything."""
+
+    def full(*given: Any) -> Any:
+        raise torch.OutOfMemoryError("no memory")
+
+    memory = Memory()
+    idle, session = LabSession(tiny_model, memory=memory), LabSession(tiny_model, memory=memory)
+    tiny.run(idle, tiny.request())
+    held = idle.held
+    with monkeypatch.context() as patched:
+        patched.setattr("backend.ready.copied", full)
+        assert not warm(session, tiny.request())
+    assert len(log_of(session).history) == len(EXAMPLES)
+    assert idle.held == held > 0
+    assert not LabSession(tiny_model).ready(tiny.request(), EXAMPLES)
+
+
+def test_nobody_is_emptied_for_a_copy_that_nobody_asked_for(
+    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, memory = tiny.request(), Memory(total_bytes=1 << 30)
+    idle, session = LabSession(tiny_model, memory=memory), LabSession(tiny_model, memory=memory)
+    tiny.run(idle, asked)
+    told: list[int] = []
+
+    def spare(needed: int) -> bool:
+        told.append(needed)
+        memory.total_bytes = memory.held + needed - 1
+        return Memory.spare(memory, needed)
+
+    monkeypatch.setattr(memory, "spare", spare)
+    warm(session, asked)
+    assert told == [session.bytes]
+    assert idle.held > 0
+    assert Ready.on(tiny_model).held == 0
+    assert len(log_of(session).history) == len(EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "fits"),
+    [
+        (None, None, True),
+        (100, None, True),
+        (99, None, False),
+        (None, 40, True),
+        (None, 39, False),
+        (100, 39, False),
+    ],
+)
+def test_what_fits_beside_all(total: int | None, free: int | None, fits: bool) -> None:
+    class Held:
+        runs, used, held = 0, 0.0, 60
+
+        def forget(self) -> None:
+            raise AssertionError("nobody is emptied")
+
+    memory, one = Memory(total, lambda: free), Held()
+    memory.join(one)
+    assert memory.spare(40) is fits
+
+
+def test_other_weights_and_no_methods(tiny_model: LoadedModel) -> None:
+    warm(LabSession(tiny_model), tiny.request())
+    sibling = LabSession(tiny_model, others={"other": tiny.model(seed=1)})
+    flow = tiny.pipeline()
+    agents = (replace(flow.agents[0], model="other"), *flow.agents[1:])
+    asked = tiny.request(flow=replace(flow, agents=agents))
+    held = Ready.on(tiny_model).held
+    assert not warm(sibling, asked)
+    assert not sibling.ready(asked, EXAMPLES)
+    assert Ready.on(tiny_model).held == held
+    assert warm(LabSession(tiny_model), tiny.request(methods=()))
+
+
+def test_what_is_kept_does_not_keep_its_model() -> None:
+    model = tiny.model(seed=5)
+    warm(LabSession(model), tiny.request())
+    assert Ready.on(model).held > 0
+    watched = weakref.ref(model.module)
+    del model
+    gc.collect()
+    assert watched() is None
+
+
+def test_outside_texts_are_known_in_a_copy_and_answers_are_not(tiny_model: LoadedModel) -> None:
+    """The same question again needs no second base, and an answer's KV never stands in for one."""
+    asked = tiny.request(question=tiny.QUESTIONS[0])
+    first, late = LabSession(tiny_model), LabSession(tiny_model)
+    warm(first, asked)
+    assert warm(late, asked)
+    logs = [log_of(session).log for session in (first, late)]
+    assert set(logs[0].bases) == set(logs[1].bases)
+    assert len(logs[1].bases) == len(EXAMPLES)
+    for log in logs:
+        outside = [o for o in log.observations.values() if o.placeholder == "user_question"]
+        assert all(log.bases[o.ids] is o.base for o in outside)
+    answer = next(o for o in logs[0].observations.values() if o.placeholder != "user_question")
+    question = next(o for o in logs[0].observations.values() if o.placeholder == "user_question")
+    answer.ids = question.ids
+    copy = logs[0].copy("x", 1 << 30)
+    assert torch.equal(copy.bases[question.ids].keys, question.base.keys)
 
 
 def test_what_a_visitor_adds_stays_theirs(tiny_model: LoadedModel) -> None:
