@@ -47,6 +47,8 @@ def reports() -> list[Report]:
 
 def command(report: Report) -> str:
     """What measures it again."""
+    if "shape" not in report:
+        return f"kvlab bench {report['bench']}"
     given = f"kvlab bench {report['bench']} --shape {report['shape']}"
     for name in ("tokens", "anchors"):
         if name in report:
@@ -56,6 +58,12 @@ def command(report: Report) -> str:
 
 def where(report: Report) -> str:
     """Hardware and versions in a few words."""
+    if "made_with" in report:
+        made = report["made_with"]
+        return (
+            f"{made['machine']}, {made['processors']} cores, load {made['load']:.1f}, "
+            f"gradio {made['gradio']}, chromium {made['chromium']}"
+        )
     load = f"load {report['load']}, " if report.get("load") is not None else ""
     return (
         f"{report['hardware']}, {report['threads']} of {report['cores']} cores, {load}{report['dtype']}, "
@@ -170,6 +178,19 @@ def assemble(found: list[Report]) -> Iterator[str]:
     yield from _beside(found, "one_pass", "layer_by_layer")
 
 
+def opening(found: list[Report]) -> Iterator[str]:
+    """The page itself, from the import of the server to the first word of a run."""
+    yield "Fresh processes and fresh browser profiles, medians; without the requests that fill the pools."
+    yield ""
+    rows: list[tuple[object, ...]] = []
+    for r in found:
+        for name, limit in r["targets"].items():
+            got = r[name] if name in r else r["median"][name]
+            met = f"under {limit:,g}: {'met' if got < limit else 'missed'}"
+            rows.append((name.removesuffix("_s").replace("_", " "), f"{got:,}", met))
+    yield from table(("what", "seconds or bytes", "asked"), rows)
+
+
 SECTIONS: dict[str, tuple[str, Callable[[list[Report]], Iterator[str]]]] = {
     "ttft": ("Time to first token", ttft),
     "decode": ("Decoding in a batch", decode),
@@ -177,6 +198,7 @@ SECTIONS: dict[str, tuple[str, Callable[[list[Report]], Iterator[str]]]] = {
     "attention": ("What recording costs", attention),
     "match": ("Matching", match),
     "assemble": ("Assembly", assemble),
+    "page": ("The page", opening),
 }
 
 
