@@ -50,19 +50,18 @@ def rotate_layer(keys: Tensor, positions: Tensor, rule: LayerRotation, out: Tens
         return out.copy_(keys)
     angles = positions.to(torch.float32)[:, None] * rule.inv_freq.to(torch.float32)
     cos, sin = angles.cos(), angles.sin()
-    plain, turned = keys[..., :dims].float(), out[..., :dims]
-    if out.dtype != torch.float32:
-        turned = torch.empty_like(plain)
+    plain = keys[..., :dims].float()
     if rule.interleaved:
         both, first, second = cos.repeat_interleave(2, dim=-1), slice(0, dims, 2), slice(1, dims, 2)
     else:
         both, first, second = torch.cat([cos, cos], dim=-1), slice(0, dims // 2), slice(dims // 2, dims)
     # Three passes over whole heads and no tensor between them: seven times as fast on a CPU as the sum of
     # two products for each half.
-    torch.mul(plain, both, out=turned)
+    straight = out.dtype == torch.float32 and not (torch.is_grad_enabled() and plain.requires_grad)
+    turned = torch.mul(plain, both, out=out[..., :dims]) if straight else plain * both
     turned[..., first].addcmul_(plain[..., second], sin, value=-1)
     turned[..., second].addcmul_(plain[..., first], sin)
-    if out.dtype != torch.float32:
+    if not straight:
         out[..., :dims] = turned
     if dims < keys.shape[-1]:
         out[..., dims:] = keys[..., dims:]

@@ -143,3 +143,14 @@ def test_a_model_may_mix_rules() -> None:
     turned = rotation.rotate(x, positions)
     for layer, name in enumerate(names):
         assert torch.equal(turned[layer], rotate_layer(x[layer], positions, RULES[name]))
+
+
+def test_gradients_turn_back(rule: LayerRotation) -> None:
+    """A rotation's transpose is its inverse, and what is trained through it is what is computed without."""
+    x, wanted = keys().requires_grad_(), keys(seed=1)
+    positions = at(3, 1, 4, 15, 92)
+    turned = rotate_layer(x, positions, rule)
+    with torch.inference_mode():
+        assert torch.equal(turned, rotate_layer(x, positions, rule))
+    (turned * wanted).sum().backward()
+    torch.testing.assert_close(x.grad, rotate_layer(wanted, -positions, rule), atol=2e-6, rtol=0)
