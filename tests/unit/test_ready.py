@@ -296,6 +296,16 @@ def test_only_the_same_public_requests_come_filled(tiny_model: LoadedModel, chan
         assert Ready.on(tiny_model).held == held
 
 
+def test_what_every_method_answers_itself_is_never_shared(tiny_model: LoadedModel) -> None:
+    """Free: each method has a stream of its own, and a copy of dense's would leave the others empty."""
+    asked = tiny.request(mode="free")
+    for _ in range(2):
+        session = LabSession(tiny_model)
+        assert not session.ready(asked, EXAMPLES[:2])
+        assert not warm(session, asked, examples=EXAMPLES[:2])
+    assert Ready.on(tiny_model).held == 0
+
+
 def test_pools_that_hold_something_are_filled_live(tiny_model: LoadedModel) -> None:
     asked = tiny.request()
     warm(LabSession(tiny_model), asked)
