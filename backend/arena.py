@@ -22,7 +22,7 @@ from weakref import WeakSet, WeakValueDictionary
 import torch
 from torch import Tensor
 
-from backend.kv import KVOffset, KVSegment
+from backend.kv import KVOffset, KVSegment, in_large_pages
 
 
 class Rows:
@@ -88,7 +88,7 @@ class Arena:
         """The same on memory of its own, and by the rows held here those there."""
         new = Arena(tuple(self.buffer.shape[1:]), self.buffer.dtype, self.buffer.device)
         with torch.inference_mode(False):
-            new.buffer = self.buffer.clone()
+            new.buffer = in_large_pages(torch.empty_like(self.buffer)).copy_(self.buffer)
         rows = {held: Rows(new, held.start, held.count) for held in self._held}
         new._held.update(rows.values())
         return new, rows
@@ -109,7 +109,7 @@ class Arena:
         """Into a new buffer, without gaps. Both exist until it is done."""
         old, at = self.buffer, 0
         with torch.inference_mode(False):  # else nobody could write to it outside of that mode
-            self.buffer = old.new_empty((capacity, *old.shape[1:]))
+            self.buffer = in_large_pages(old.new_empty((capacity, *old.shape[1:])))
         for rows in sorted(self._held, key=lambda r: r.start):
             self.buffer[at : at + rows.count] = old[rows.start : rows.start + rows.count]
             rows.start, at = at, at + rows.count
@@ -138,6 +138,25 @@ class Arenas:
         if arena is None:
             arena = self._all[key] = Arena(row, dtype, device)
         return arena.take(count, self._spare)
+
+    def take_offsets(
+        self, agent: int, tokens: Mapping[str, int], like: Tensor, dtype: torch.dtype
+    ) -> dict[str, ArenaOffset]:
+        """Room for offsets of so many tokens each, by name, side by side among all that the agent has seen.
+
+        Args:
+            agent: whose context they belong to.
+            tokens: of each.
+            like: keys of them, (layers, kv_heads, tokens, head_dim), for all but their number.
+            dtype: of the rows.
+        """
+        layers, heads, _, dim = like.shape
+        rows = self.take(agent, sum(tokens.values()), (2, layers, heads, dim), dtype, like.device)
+        places, at = dict[str, ArenaOffset](), 0
+        for name, count in tokens.items():
+            places[name] = ArenaOffset(rows, at, at + count)
+            at += count
+        return places
 
     def copy_from(self, other: Arenas) -> dict[Rows, Rows]:
         """Copies of another log's arenas; by its rows those here, which have to be held."""
@@ -210,6 +229,8 @@ class ArenaOffset:
 
     @torch.inference_mode()
     def copy_from(self, offset: KVOffset | ArenaOffset) -> None:
-        """The content of another offset, from whichever device."""
-        self.keys.copy_(offset.keys)
-        self.values.copy_(offset.values)
+        """The content of another offset, from whichever device, in the arena's number format; what is too
+        large for it becomes its largest number."""
+        most = torch.finfo(self.keys.dtype).max
+        for own, other in ((self.keys, offset.keys), (self.values, offset.values)):
+            own.copy_(other if other.dtype == own.dtype else other.clamp(-most, most))

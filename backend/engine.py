@@ -557,7 +557,7 @@ def _mixture(blend: Blend, tokens: int) -> Mixture | None:
             return None
         offsets.append(offset)
     arena = offsets[0].rows.arena
-    if arena.buffer.device != blend.base.keys.device or arena.buffer.dtype != blend.base.keys.dtype:
+    if arena.buffer.device != blend.base.keys.device:
         return None
     # In the order of their places, in which anchors of one length are evenly spaced.
     ordered = sorted(zip(offsets, blend.terms, strict=True), key=lambda pair: pair[0].first_row)

@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
+from backend.heap import want_large_pages
 from backend.rope import Rotation
+
+
+def in_large_pages(tensor: Tensor) -> Tensor:
+    """A fresh tensor, with large pages asked for where it is large and lies in main memory."""
+    if tensor.device.type == "cpu":
+        want_large_pages(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+    return tensor
 
 
 @dataclass(frozen=True)
@@ -135,8 +143,8 @@ class KVCache:
     def __init__(
         self, shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device
     ) -> None:
-        self.keys = torch.empty(shape, dtype=dtype, device=device)
-        self.values = torch.empty(shape, dtype=dtype, device=device)
+        self.keys = in_large_pages(torch.empty(shape, dtype=dtype, device=device))
+        self.values = in_large_pages(torch.empty(shape, dtype=dtype, device=device))
         self.positions: Tensor | None = None
         self.shifts = [0] * shape[1]
         self._wrap(0)
@@ -165,7 +173,8 @@ class KVCache:
             return
         length, old_keys, old_values = self.length, self.keys, self.values
         shape = (*old_keys.shape[:3], tokens, old_keys.shape[4])
-        self.keys, self.values = old_keys.new_empty(shape), old_values.new_empty(shape)
+        self.keys = in_large_pages(old_keys.new_empty(shape))
+        self.values = in_large_pages(old_values.new_empty(shape))
         self.keys[:, :, :, :length] = old_keys[:, :, :, :length]
         self.values[:, :, :, :length] = old_values[:, :, :, :length]
         self._wrap(length)

@@ -1,4 +1,4 @@
-"""Packed forms of stored offsets: one without loss, one with a stated step.
+"""Packed forms of stored offsets: one without loss, one with a stated step, one in half precision.
 
 The paper finds that about half of the offset elements are under 0.1 in size and expects headroom for
 compression (appendix 6.4.5); :data:`SMALL` is that size, and a record states the share on the model at hand.
@@ -7,6 +7,9 @@ compression (appendix 6.4.5); :data:`SMALL` is that size, and a record states th
 alike exponents side by side, and deflated; every bit comes back. *lossy*: each element is rounded to the
 nearest multiple of a step, so it errs by at most half of it (and by the rounding of the tensor's own number
 format), then deflated in the same way; elements under half a step become runs of zero.
+
+*half*: fp16 rows in an arena of their own, which are mixed as they are: half the bytes to read, which is what
+mixing takes its time for. What the model keeps in 16 bits already stays as it is.
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from backend.arena import Arenas
 from backend.kv import Offset
 from backend.store import Observation, SeenOffset
 
-CodecName = Literal["none", "lossless", "lossy"]
+CodecName = Literal["none", "half", "lossless", "lossy"]
+HALF = torch.float16
 LEVEL = 1  # of deflate: higher ones are several times slower and save one more percent
 #: Whole numbers from here on need more bits than an fp32 has: such a step would round nothing.
 MOST_STEPS = 1 << 23
@@ -142,25 +147,44 @@ class Stored:
     one element. Measured on the packed bytes, read back.
     """
 
-    seen: PackedSeen
+    seen: PackedSeen | SeenOffset
     squared_error: NDArray[np.float64]
     largest: float
 
 
-def store(seen: SeenOffset, codec: Codec) -> Stored:
-    """Pack every offset of ``seen`` and read it back to measure the error."""
-    followers = {name: pack(offset, codec) for name, offset in seen.followers.items()}
-    packed = PackedSeen(pack(seen.placeholder, codec), followers)
+def store(seen: SeenOffset, codec: Codec, agent: int, arenas: Arenas) -> Stored:
+    """Pack every offset of ``seen``, which ``agent`` saw, and read it back to measure the error.
+
+    ``arenas``: where offsets in half precision go.
+    """
+    true = [seen.placeholder, *seen.followers.values()]
+    if codec.name == "half":
+        kept: SeenOffset | PackedSeen = _halved(seen, agent, arenas)
+    else:
+        kept = PackedSeen(*_packed(seen, codec))
     error = torch.zeros(2, seen.placeholder.keys.shape[0], dtype=torch.float64)
     largest = 0.0
-    pairs = [(seen.placeholder, packed.placeholder)]
-    pairs += [(seen.followers[name], followers[name]) for name in followers]
-    for true, kept in pairs:
-        for row, (a, b) in enumerate(((true.keys, kept.keys), (true.values, kept.values))):
+    for one, other in zip(true, [kept.placeholder, *kept.followers.values()], strict=True):
+        for row, (a, b) in enumerate(((one.keys, other.keys), (one.values, other.values))):
             difference = (a.double() - b.double()).cpu()
             error[row] += difference.square().sum(dim=(1, 2, 3))
             largest = max(largest, float(difference.abs().max())) if difference.numel() else largest
-    return Stored(packed, error.numpy(), largest)
+    return Stored(kept, error.numpy(), largest)
+
+
+def _packed(seen: SeenOffset, codec: Codec) -> tuple[PackedOffset, dict[str, PackedOffset]]:
+    return pack(seen.placeholder, codec), {name: pack(o, codec) for name, o in seen.followers.items()}
+
+
+def _halved(seen: SeenOffset, agent: int, arenas: Arenas) -> SeenOffset:
+    """A copy in half precision, its parts side by side among all that the agent saw."""
+    own, behind = seen.placeholder, seen.followers
+    offsets = {"": own, **behind}
+    tokens = {name: offset.tokens for name, offset in offsets.items()}
+    places = arenas.take_offsets(agent, tokens, own.keys, HALF)
+    for name, offset in offsets.items():
+        places[name].copy_from(offset)
+    return SeenOffset(places[""], {name: places[name] for name in behind}, seen.starts)
 
 
 class AnchorStore:
@@ -170,17 +194,20 @@ class AnchorStore:
     mixes from that.
     """
 
-    def __init__(self, codec: Codec, kept: dict[tuple[int, int], Stored] | None = None) -> None:
+    def __init__(self, codec: Codec) -> None:
         self.codec = codec
-        self._kept = dict(kept or {})
+        self._kept: dict[tuple[int, int], Stored] = {}
+        self._arenas = Arenas(lambda: 0)
 
     def keep(self, anchor: Observation) -> None:
         """Pack the anchor's offsets that are not packed yet."""
         if self.codec.name == "none":
             return
         for agent, seen in anchor.offsets.items():
+            if self.codec.name == "half" and seen.placeholder.keys.element_size() <= HALF.itemsize:
+                continue
             if (anchor.number, agent) not in self._kept:
-                self._kept[anchor.number, agent] = store(seen, self.codec)
+                self._kept[anchor.number, agent] = store(seen, self.codec, agent, self._arenas)
 
     def stored(self, anchor: Observation, agent: int) -> Stored | None:
         """What is kept of an anchor in an agent's context; None where it is the log's own."""
@@ -196,10 +223,17 @@ class AnchorStore:
         offsets = sum(self.offset(anchor, agent).bytes for agent in anchor.offsets)
         return anchor.bytes - sum(seen.bytes for seen in anchor.offsets.values()) + offsets
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of everything packed."""
+        return sum(kept.seen.bytes for kept in self._kept.values()) + self._arenas.slack_bytes
+
     def drop_all_but(self, numbers: set[int]) -> None:
         """Forget what belongs to no anchor any more."""
         self._kept = {key: kept for key, kept in self._kept.items() if key[0] in numbers}
 
     def copy(self) -> AnchorStore:
-        """A twin that goes on by itself."""
-        return AnchorStore(self.codec, self._kept)
+        """A twin that goes on by itself. What both keep lies where it was."""
+        twin = AnchorStore(self.codec)
+        twin._kept, twin._arenas = dict(self._kept), self._arenas
+        return twin

@@ -119,7 +119,8 @@ class Observation:
     ) -> None:
         """Write what a dense pass of ``agent`` shows: by name, the KV of its own tokens and then of the
         prefix segments behind them in that prompt, each with its base; ``starts`` says where they stood."""
-        places = self._places(agent, {name: base.tokens for name, (_, base) in pairs.items()})
+        like, tokens = self.base.keys, {name: base.tokens for name, (_, base) in pairs.items()}
+        places = self.arenas.take_offsets(agent, tokens, like, like.dtype)
         for name, (real, base) in pairs.items():
             places[name].write(real, base)
         self._seen(agent, places, starts)
@@ -128,21 +129,11 @@ class Observation:
         """Bring an offset that waited elsewhere back beside the base."""
         seen = self.offsets[agent]
         waiting = {"": seen.placeholder, **seen.followers}
-        places = self._places(agent, {name: offset.tokens for name, offset in waiting.items()})
+        like, tokens = self.base.keys, {name: offset.tokens for name, offset in waiting.items()}
+        places = self.arenas.take_offsets(agent, tokens, like, like.dtype)
         for name, offset in waiting.items():
             places[name].copy_from(offset)
         self._seen(agent, places, seen.starts)
-
-    def _places(self, agent: int, tokens: Mapping[str, int]) -> dict[str, ArenaOffset]:
-        """Room for offsets of so many tokens each, side by side among all that the agent has seen."""
-        like = self.base.keys
-        layers, heads, _, dim = like.shape
-        rows = self.arenas.take(agent, sum(tokens.values()), (2, layers, heads, dim), like.dtype, like.device)
-        places, at = dict[str, ArenaOffset](), 0
-        for name, count in tokens.items():
-            places[name] = ArenaOffset(rows, at, at + count)
-            at += count
-        return places
 
     def _seen(self, agent: int, places: dict[str, ArenaOffset], starts: dict[str, int]) -> None:
         own, *behind = places
@@ -293,28 +284,28 @@ class ObservationLog:
         """The KV of the longest beginning that ``ids`` shares with a kept prompt, in pieces."""
         return self.prefixes.longest((self.domain, weights), ids)
 
-    def shrink(self, needed: Iterable[int]) -> list[int]:
+    def shrink(self, needed: Iterable[int], beside: int = 0) -> list[int]:
         """Drop past prompts, then the oldest observations outside ``needed``, then the oldest of all, until
-        the budget holds; returns the numbers dropped."""
-        keep = set(needed)
+        the budget holds, ``beside`` bytes that methods keep included; returns the numbers dropped."""
+        keep, budget = set(needed), max(0, self.budget_bytes - beside)
         dropped: list[int] = []
-        self.trim()
-        over = self.bytes - self.budget_bytes
+        self.trim(beside)
+        over = self.bytes - budget
         if over > 0:
             self.prefixes.shrink(self.prefixes.bytes - over)
         held = self.bytes
-        while held > self.budget_bytes and self.alone:
+        while held > budget and self.alone:
             held -= self.alone.popitem(last=False)[1].bytes
         for number in sorted(self.observations, key=lambda n: (n in keep, n)):
-            if held <= self.budget_bytes:
+            if held <= budget:
                 break
             held -= self.observations.pop(number).bytes
             dropped.append(number)
-        self.trim()
+        self.trim(beside)
         return dropped
 
-    def trim(self) -> None:
+    def trim(self, beside: int = 0) -> None:
         """Over the budget: give back what the arenas hold for nobody. What was dropped is nobody's only when
         the caller has let go of it as well."""
-        if self.bytes > self.budget_bytes:
+        if self.bytes + beside > self.budget_bytes:
             self.arenas.trim()

@@ -75,7 +75,12 @@ class Stream:
     @property
     def bytes(self) -> int:
         """Bytes of the log, and of what methods keep beside it."""
-        return self.log.bytes + sum(slot.method.held_bytes for slot in self.slots.values())
+        return self.log.bytes + self._beside
+
+    @property
+    def _beside(self) -> int:
+        """Bytes of what methods keep beside the log."""
+        return sum(slot.method.held_bytes for slot in self.slots.values())
 
     def needed(self) -> set[int]:
         """Observations that some method's pool holds."""
@@ -88,7 +93,7 @@ class Stream:
             over = self.bytes - self.log.budget_bytes
             if over > 0:
                 slot.method.shrink(max(0, slot.method.held_bytes - over))
-        dropped = set(self.log.shrink(self.needed()))
+        dropped = set(self.log.shrink(self.needed(), self._beside))
         if dropped:
             kept = [
                 (index, request)
@@ -101,7 +106,7 @@ class Stream:
                 slot.method.forget(dropped)
             self.history = [request for _, request in kept]
             self.forgotten += len(gone)
-            self.log.trim()
+            self.log.trim(self._beside)
 
 
 @dataclass

@@ -185,6 +185,7 @@ def codec_view(record: RunRecord, method: str) -> FigureView:
     share = percent(sum(int(v.stored_bytes.sum()) for _, v in seen), int(weight.sum()))
     kept = {
         "none": "offsets are kept as they were computed",
+        "half": f"kept in half precision in {share} of the bytes (largest error {number(largest)})",
         "lossless": f"kept without loss in {share} of the bytes (largest error {number(largest)})",
         "lossy": f"kept rounded in {share} of the bytes; no element errs by more than {number(largest, 3)}",
     }.get(codec, f"kept by {codec}")

@@ -6,7 +6,7 @@ path after the last upstream token: gate of the newest sample, matching, correct
 prompt token's forward, with all eligible anchors and with the two heaviest. Medians of repeats after a
 warm-up. Nothing is synchronised within a timed pass; the parts come from passes of their own. Beside each
 time stands what its bytes need at the copy bandwidth of the same run: the weights read once for the first
-token, and (2A + 4)u for the cache.
+token, and (2A + 4)u for the cache, where offsets in half precision count half.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from backend.bench.common import (
 from backend.engine import Engine, Prefill
 from backend.errors import OptionError
 from backend.flow import see_offsets
-from backend.methods.base import Arrived, Blend, Clock
+from backend.methods.base import Arrived, Blend, Clock, Finished
 from backend.methods.kvcomm import KVCommMethod, KVCommOptions
 from backend.model import load_model
+from backend.offset_codec import HALF
 from backend.records import Span
 from backend.store import Observation, ObservationLog, PromptInContext
 from backend.tokens import TokenizedPrompt
@@ -70,6 +71,8 @@ def bench_ttft(
     log = ObservationLog("bench", 1 << 40)
     options = {"reuse": KVCommOptions(capacity=anchors, gamma=1.0)}
     options["two_heaviest"] = KVCommOptions(capacity=anchors, gamma=1.0, top_k=HEAVIEST)
+    if model.dtype.itemsize > HALF.itemsize:
+        options["half"] = KVCommOptions(capacity=anchors, gamma=1.0, codec="half")
     methods = {name: KVCommMethod(o) for name, o in options.items()}
     room = drawn(model, tokens)
     bases = {name: room.slice(0, len(ids)) for name, ids in fixed.items()}
@@ -108,6 +111,8 @@ def bench_ttft(
         for sample in samples:
             for method in methods.values():
                 method.pool(sample.placeholder).insert(sample)
+    for method in methods.values():
+        method.observe(Finished(), log)  # packs
     del cache
     context, samples = request()
 
@@ -141,9 +146,16 @@ def bench_ttft(
     ms, gb_s = medians(times), copy_gb_s(model.device, repeats)
     corrected = sum(o.tokens for o in samples) + sizes["prefix 1"] + sizes["prefix 2"]
     weight_bytes = sum(p.numel() * p.element_size() for p in model.module.parameters())
+    read: dict[str, float] = {
+        "reuse": anchors,
+        "two_heaviest": min(HEAVIEST, anchors),
+    }  # offsets of each corrected token
+    read["half"] = anchors * HALF.itemsize / model.dtype.itemsize
     least = {
-        name: least_ms(weight_bytes + model.info.kv_bytes_per_token * (mixed * corrected + 2 * tokens), gb_s)
-        for name, mixed in (("reuse", anchors), ("two_heaviest", min(HEAVIEST, anchors)))
+        name: least_ms(
+            weight_bytes + model.info.kv_bytes_per_token * (read[name] * corrected + 2 * tokens), gb_s
+        )
+        for name in methods
     }
     return {
         "bench": "ttft",
@@ -154,6 +166,7 @@ def bench_ttft(
         **{f"{name}_ms": value for name, value in ms.items()},
         **times.ratios("dense", "reuse"),
         **times.ratios("dense", "two_heaviest", "two_heaviest_ratio"),
+        **(times.ratios("dense", "half", "half_ratio") if "half" in methods else {}),
         **{f"{name}_parts_ms": medians(found) for name, found in parts.items()},
         "spread": spreads(times),
         "copy_gb_s": gb_s,

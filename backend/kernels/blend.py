@@ -23,6 +23,8 @@ from backend.rope import Rotation
 # large enough that calls do not count. (1 MiB was a quarter slower; smollm2-135m, 20 anchors, one thread.)
 PIECE_BYTES = 1 << 22
 
+ROW_BYTES = 1 << 13  # of offsets, that a sum takes at a time: a quarter of the fastest cache
+
 
 @dataclass(frozen=True)
 class Mixture:
@@ -83,18 +85,23 @@ def blend(
 
 
 def mixed(mixture: Mixture, at: int, to: int) -> Tensor:
-    """The weighted offsets of tokens ``[at, to)``, (tokens, *row): one contraction for all layers, keys and
-    values."""
-    buffer, weights = mixture.arena.buffer, mixture.weights[:, at:to].to(mixture.arena.buffer.dtype)
+    """The weighted offsets of tokens ``[at, to)``, (tokens, *row), in the arena's dtype: one contraction for
+    all layers, keys and values."""
+    buffer, tokens = mixture.arena.buffer, to - at
+    weights = mixture.weights[:, at:to].to(buffer.dtype).t()
+    places = row_places(mixture.starts, at, to, buffer.device)
     # A sum over weighted rows: reads each once, and is up to ten times as fast as a product of matrices for
-    # each token where few anchors are mixed.
+    # each token where few anchors are mixed. A long row is summed layer by layer, keys and values apart, for
+    # then the sum stays in the fastest cache until it is done (smollm2-135m: 10.7 instead of 7 GB/s).
+    parts = buffer.shape[1] * buffer.shape[2] if mixture.arena.row_bytes > ROW_BYTES else 1
+    anchors = len(mixture.starts)
     found = functional.embedding_bag(
-        row_places(mixture.starts, at, to, buffer.device),
-        buffer.view(len(buffer), -1),
-        per_sample_weights=weights.t().contiguous(),
+        (places[:, None] * parts + torch.arange(parts, device=buffer.device)[:, None]).view(-1, anchors),
+        buffer.view(len(buffer) * parts, -1),
+        per_sample_weights=weights[:, None].expand(-1, parts, -1).reshape(-1, anchors),
         mode="sum",
     )
-    return found.view(to - at, *buffer.shape[1:])
+    return found.view(tokens, *buffer.shape[1:])
 
 
 def row_places(starts: Sequence[int], at: int, to: int, device: torch.device) -> Tensor:

@@ -185,8 +185,9 @@ class KVCommOptions(Options):
     )  # fmt: skip
     codec: str = option(
         "none", "Stored offsets are packed",
-        "Not at all, without loss, or rounded to multiples of a step. Mixing unpacks them again.",
-        choices=("none", "lossless", "lossy"), paper="Section 6.4.5 proposes it", advanced=True,
+        "Not at all; in half precision, mixed as it is, at half the bytes to read; without loss, or rounded "
+        "to multiples of a step, which mixing unpacks again.",
+        choices=("none", "half", "lossless", "lossy"), paper="Section 6.4.5 proposes it", advanced=True,
     )  # fmt: skip
     codec_step: float = option(
         0.1, "Step of the lossy form", "Each element of an offset errs by at most half of it.",
@@ -458,6 +459,10 @@ class KVCommMethod(Method):
     def stored(self, anchor: Observation, agent: int) -> Stored | None:
         return self._store.stored(anchor, agent)
 
+    @property
+    def held_bytes(self) -> int:
+        return self._store.held_bytes
+
     def fork(self) -> Self:
         twin = type(self)(self.options)
         twin._pools = {name: replace(pool, uses=dict(pool.uses)) for name, pool in self._pools.items()}
@@ -470,6 +475,7 @@ class KVCommMethod(Method):
                 del pool.uses[number]
         for number in numbers & self._decisions.keys():
             del self._decisions[number]
+        self._store.drop_all_but(self.needed())
 
 
 def _fallback(context: PromptInContext, reason: str, gate: tuple[GateDecision, ...]) -> Plan:

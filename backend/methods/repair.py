@@ -197,6 +197,10 @@ class RepairMethod(Method):
     def cold(self) -> set[int]:
         return self._base.cold()
 
+    @property
+    def held_bytes(self) -> int:
+        return self._base.held_bytes
+
     def stored(self, anchor: Observation, agent: int) -> Stored | None:
         return self._base.stored(anchor, agent)
 

@@ -110,16 +110,18 @@ class Case:
     anchors=st.integers(0, 4),
     even=st.booleans(),
     piece_bytes=st.sampled_from([1, 1000, 1 << 20]),
+    row_bytes=st.sampled_from([1, 1 << 20]),
     seed=st.integers(0, 99),
 )
 @settings(max_examples=60)
 def test_blending_is_eq_6_and_one_rotation(
-    kind: str, tokens: int, anchors: int, even: bool, piece_bytes: int, seed: int
+    kind: str, tokens: int, anchors: int, even: bool, piece_bytes: int, row_bytes: int, seed: int
 ) -> None:
     """Whatever lies evenly or not, and however much is taken at a time."""
     case = Case(kind, tokens, anchors, even, torch.float32, "cpu", seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("backend.kernels.blend.PIECE_BYTES", piece_bytes)
+        patch.setattr("backend.kernels.blend.ROW_BYTES", row_bytes)
         found = case.run()
     assert case.error(found) <= 1e-5
     assert case.untouched()

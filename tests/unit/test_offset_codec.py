@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.anchors import AnchorPool, PoolRules
+from backend.arena import ArenaOffset, Arenas
 from backend.kv import KVOffset, KVSegment
 from backend.methods.kvcomm import KVCommMethod
 from backend.offset_codec import AnchorStore, Codec, PackedOffset, pack, pack_tensor, store
@@ -100,7 +101,7 @@ def test_small_elements_make_a_small_pack() -> None:
 
 def test_the_error_told_is_the_error_made() -> None:
     seen = SeenOffset(offset(seed=1), {"prefix 1": offset(seed=2)})
-    kept = store(seen, Codec("lossy", 0.5))
+    kept = store(seen, Codec("lossy", 0.5), 1, Arenas(int))
     pairs = [(seen.placeholder, kept.seen.placeholder)]
     pairs.append((seen.followers["prefix 1"], kept.seen.followers["prefix 1"]))
     for row, side in enumerate(("keys", "values")):
@@ -113,7 +114,7 @@ def test_the_error_told_is_the_error_made() -> None:
     )
     assert kept.largest == pytest.approx(largest)
     assert 0 < kept.largest <= 0.25 + 1e-6
-    assert not store(seen, Codec("lossless")).squared_error.any()
+    assert not store(seen, Codec("lossless"), 1, Arenas(int)).squared_error.any()
 
 
 def test_small_elements_are_counted_by_layer() -> None:
@@ -125,6 +126,97 @@ def test_small_elements_are_counted_by_layer() -> None:
     assert elements == 24
     assert small.tolist() == [[3, 0], [24, 0]]
     assert squares[1].tolist() == [0, 24]
+
+
+# -- half precision
+
+
+def half(seen: SeenOffset, arenas: Arenas) -> SeenOffset:
+    found = store(seen, Codec("half"), 3, arenas).seen
+    assert isinstance(found, SeenOffset)
+    return found
+
+
+def test_half_precision_errs_by_its_rounding_and_lies_in_one_arena() -> None:
+    arenas = Arenas(int)
+    seen = SeenOffset(offset(3, 1), {"prefix 1": offset(2, 2)}, {"q": 5, "prefix 1": 8})
+    found = [half(seen, arenas), half(seen, arenas)]
+    assert found[0].starts == seen.starts
+    parts = [part for one in found for part in (one.placeholder, one.followers["prefix 1"])]
+    assert all(isinstance(p, ArenaOffset) for p in parts)
+    assert len({id(p.rows.arena) for p in parts if isinstance(p, ArenaOffset)}) == 1, "one pass mixes them"
+    for part, true in zip(parts, [seen.placeholder, seen.followers["prefix 1"]] * 2, strict=True):
+        for a, b in ((part.keys, true.keys), (part.values, true.values)):
+            assert a.dtype == torch.float16
+            assert torch.equal(a, b.half())
+    assert found[0].bytes == seen.bytes / 2
+
+
+def test_what_half_precision_cannot_hold_becomes_its_largest_number() -> None:
+    large = KVOffset(torch.full(SHAPE, 1e6), torch.full(SHAPE, -1e6))
+    kept = store(SeenOffset(large, {}), Codec("half"), 1, Arenas(int))
+    assert float(kept.seen.placeholder.keys.max()) == 65504
+    assert float(kept.seen.placeholder.values.min()) == -65504
+    assert kept.largest == pytest.approx(1e6 - 65504)
+
+
+def test_what_a_model_keeps_in_16_bits_stays_as_it_is() -> None:
+    log, kept = ObservationLog("test", 1 << 40), AnchorStore(Codec("half"))
+    sample = observation(log, 3, 1)
+    own = sample.offsets[1].placeholder
+    sample.offsets[1] = SeenOffset(KVOffset(own.keys.bfloat16(), own.values.bfloat16()), {})
+    kept.keep(sample)
+    assert kept.stored(sample, 1) is None
+    assert kept.offset(sample, 1) is sample.offsets[1]
+
+
+@pytest.mark.parametrize("codec", ["half", "lossless"])
+def test_what_is_packed_is_counted_until_it_is_dropped(codec: Any) -> None:
+    log, kept = ObservationLog("test", 1 << 40), AnchorStore(Codec(codec))
+    samples = [observation(log, 4, 2) for _ in range(3)]
+    for sample in samples:
+        kept.keep(sample)
+    beside = {s.number: sum(kept.offset(s, agent).bytes for agent in s.offsets) for s in samples}
+    assert kept.held_bytes == sum(beside.values()) > 0
+    twin = kept.copy()
+    twin.drop_all_but({samples[0].number})
+    assert twin.held_bytes >= beside[samples[0].number]
+    assert kept.stored(samples[1], 1) is not None, "a twin's loss is its own"
+    kept.drop_all_but(set())
+    twin.drop_all_but(set())
+    assert kept.held_bytes == twin.held_bytes == 0
+
+
+def test_packed_offsets_count_towards_a_visits_memory(tiny_model: Any) -> None:
+    """A budget that the log alone would keep to: what is packed beside it makes room."""
+    choice = kvcomm("half", codec="half")
+
+    def after(budget: int) -> LabSession:
+        session = LabSession(tiny_model, budget_bytes=budget)
+        for question in tiny.QUESTIONS[:3]:
+            tiny.run(session, tiny.request(["dense", choice], question))
+        return session
+
+    [free] = after(1 << 30).streams.values()
+    assert free.bytes > free.log.bytes
+    budget = (free.log.bytes + free.bytes) // 2
+    [tight] = after(budget).streams.values()
+    assert tight.bytes <= budget
+    assert tight.log.bytes < free.log.bytes
+
+
+def test_half_precision_is_mixed_in_one_pass(record: Any) -> None:
+    """As near to the full one as its rounding; the same gate, the same anchors."""
+    agent = next(a for a in record.agents if record.outcome(a, "plain").state == "reused")
+    plain, found = record.outcome(agent, "plain"), record.outcome(agent, "half")
+    assert found.state == "reused"
+    assert 0 < np.abs(found.value_error - plain.value_error).max() < 1e-3
+    assert np.abs(found.fidelity.kl_tokens - plain.fidelity.kl_tokens).max() < 1e-3
+    views = [v for v in record.pool_views if v.method == "half"]
+    assert views
+    for view in views:
+        assert 0 < view.largest_error < 1e-2
+        assert view.stored_bytes.sum() * 2 == view.offset_bytes.sum()
 
 
 # -- budgets
@@ -145,7 +237,7 @@ def observation(log: ObservationLog, tokens: int, agents: int) -> Observation:
     budget=st.integers(1, 20_000),
     capacity=st.integers(1, 6),
     eviction=st.sampled_from(["published", "shipped", "least used"]),
-    codec=st.sampled_from(["none", "lossless", "lossy"]),
+    codec=st.sampled_from(["none", "half", "lossless", "lossy"]),
 )
 @settings(max_examples=25)
 def test_a_budget_is_never_exceeded(
@@ -199,7 +291,7 @@ def record(tiny_model: Any) -> Any:
     """The last of four requests under every codec, with and without a budget."""
     session = LabSession(tiny_model)
     methods = [
-        "dense", kvcomm("plain"), kvcomm("lossless", codec="lossless"),
+        "dense", kvcomm("plain"), kvcomm("lossless", codec="lossless"), kvcomm("half", codec="half"),
         kvcomm("lossy", codec="lossy", codec_step=0.01), kvcomm("coarse", codec="lossy", codec_step=10.0),
         kvcomm("few", budget_mib=BUDGET_MIB), kvcomm("away", on_device=1),
     ]  # fmt: skip

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import tiny
+import torch
 
 from backend import heap, pace, presets
 from backend.engine import Engine
+from backend.kv import in_large_pages
 from backend.model import LoadedModel
 from backend.presets import PRESET_FOLDER, load_preset
 from backend.session import LabSession
@@ -70,3 +72,20 @@ def test_what_was_freed_goes_back_to_the_system() -> None:
     assert stays > before - 100, "else there is nothing to show"
     assert resident() < before - 150
     assert kept
+
+
+@pytest.mark.parametrize(("megabytes", "wanted"), [(31, False), (64, True)])
+def test_large_pages_are_asked_for_inside_a_large_tensor_only(
+    megabytes: int, wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(heap, "_MADVISE", lambda at, size, _: asked.append((at.value, size.value)))
+    made = in_large_pages(torch.empty(megabytes << 18))
+    assert bool(asked) == wanted
+    for first, size in asked:
+        assert first % heap.HUGE == size % heap.HUGE == 0
+        assert made.data_ptr() <= first
+        assert first + size <= made.data_ptr() + (megabytes << 20)
+        assert size >= (megabytes << 20) - 2 * heap.HUGE
+    monkeypatch.setattr(heap, "_MADVISE", None)  # a system that knows no such call
+    assert in_large_pages(made) is made
