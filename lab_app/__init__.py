@@ -4,5 +4,8 @@ from __future__ import annotations
 
 import os
 
+from lab_app.stubs import leave_out_stubs
+
 # Read by the web framework when it is imported: nothing is reported to anyone.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+leave_out_stubs()

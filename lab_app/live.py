@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -23,11 +24,12 @@ def live(request: RunRequest, events: Iterator[Event]) -> Generator[dict[str, An
     """
     labels = [m.label for m in request.methods]
     texts: dict[tuple[int, str], str] = {}
-    said, done, total, drawn = "Starting", 0, 1, 0.0
+    said, done, total, drawn = "Starting", 0, 1, -math.inf
     for event in events:
         if isinstance(event, RunDone):
             return event.record
         if isinstance(event, TextSoFar):
+            drawn = drawn if texts else -math.inf  # the first word is shown at once
             texts[(event.agent, event.method)] = event.text
         elif isinstance(event, Progress):
             said, done, total = event.text, event.done, event.total

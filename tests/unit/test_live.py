@@ -1,0 +1,45 @@
+"""What a run streams to the page, and what importing the page leaves out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import tiny
+
+from backend.errors import LabError
+from backend.events import Event, Progress, TextSoFar
+from lab_app import live
+
+
+def test_the_first_word_is_shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later ones wait until there is something to see."""
+    monkeypatch.setattr(live, "REDRAW_SECONDS", 1e9)
+    words = ["One", "One two", "One two three"]
+
+    def events() -> Iterator[Event]:
+        yield Progress("dense is reading", 0, 3, 1, "dense")
+        for word in words:
+            yield TextSoFar(1, "dense", word)
+
+    shown = []
+    with pytest.raises(LabError, match="without a result"):
+        for update in live.live(tiny.request(), events()):
+            shown.append(update["comparison"])
+    assert len(shown) == 2, "the columns, the first word, and nothing else was due"
+    assert "One" not in shown[0]
+    assert "One" in shown[1]
+    assert "two" not in shown[1]
+
+
+def test_the_framework_renders_no_typing_stubs() -> None:
+    """A third of what importing the page took; its components are whole."""
+    code = (
+        "import lab_app, inspect, gradio.component_meta as meta, gradio as gr\n"
+        "assert meta.create_or_modify_pyi(1, 2, 3) is None\n"
+        "assert callable(gr.Button.click) and callable(gr.Textbox.submit)\n"
+        "assert inspect.getsource(gr.Button)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
