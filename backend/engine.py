@@ -14,6 +14,7 @@ from torch import Tensor
 from backend.arena import ArenaOffset
 from backend.decoding import DecodeBatch, Decoded, Together
 from backend.errors import BudgetError, ModelError, PromptError
+from backend.first_token import Recordings, recordable
 from backend.kernels.blend import Mixture
 from backend.kernels.blend import blend as fused_blend
 from backend.kv import KVCache, KVSegment
@@ -408,7 +409,7 @@ class Engine:
         """Forward the last prompt token over all others, which lie ``by_place`` or before the soft ones."""
         ids, position = self.ids(prompt.ids[-1:]), layout.positions[-1:]
         if plan.visible is None:
-            return self.forward(ids, cache, positions=position)[0, -1]
+            return self._first_token(ids, cache, position)
         soft = len(layout.soft)
         dark = ~plan.visible[-1].cpu()
         hidden = torch.cat([dark[:-1], torch.zeros(soft, dtype=torch.bool), dark[-1:]])
@@ -418,6 +419,20 @@ class Engine:
             hidden, positions = hidden[order], positions[order]
         sees = torch.ones(1, len(hidden), dtype=torch.bool)
         return self._forward_hiding(ids, cache, sees, hidden[None], positions, plan)
+
+    def _first_token(self, ids: Tensor, cache: KVCache, position: Tensor) -> Tensor:
+        """Forward one token over a cache that holds all others, as a recorded graph where there is one."""
+        if not recordable(self.model, cache):
+            return self.forward(ids, cache, positions=position)[0, -1]
+        cache.reserve(cache.length + 1)
+        recordings = Recordings.on(self.model)
+        found = recordings.run(self.model, ids, cache, position)
+        if found is not None:
+            self.token_layers += self.model.info.layers
+            return found
+        plain = self.forward(ids, cache, positions=position)[0, -1]
+        recordings.learn(self.model, ids, cache, position, plain)
+        return plain
 
     def _place(self, cache: KVCache, tokens: int, position: int, blend: Blend, clock: Clock) -> None:
         """Append the first ``tokens`` of a blended span, from a RoPE position on, to the cache: mix

@@ -27,6 +27,7 @@ from backend.decoding import Decoded, Together
 from backend.engine import Engine
 from backend.errors import BudgetError, ModelError, NotRelocatableError, OptionError, RunCancelled
 from backend.events import AgentDone, Event, Progress, RunDone, TextSoFar
+from backend.first_token import Recordings
 from backend.flow import Flow, see_offsets
 from backend.interventions import slots_only
 from backend.limits import ALONE, Limits, Rate
@@ -124,6 +125,7 @@ class LabSession(Studies):
         self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
         self.memory.join(Ready.on(model))
+        self.memory.join(Recordings.on(model))
         self.together = Together.on(model)
 
     # -- what a caller asks ---------------------------------------------------------------------

@@ -87,29 +87,25 @@ def ttft(found: list[Report]) -> Iterator[str]:
     yield "An agent reads what others have read and written; dense is one plain prefill of the whole prompt."
     yield "Reuse is KVCOMM's whole path: gate, matching, correction, rotation and the first token's forward."
     yield ""
-    head = (
-        "model",
-        "tokens",
-        "anchors mixed",
-        "dense ms",
-        "reuse ms",
-        "ratio",
-        "processor",
-        "asked",
-        "roofline",
-    )
+    head = ("model", "tokens", "threads", "anchors mixed", "offsets", "dense ms", "reuse ms", "ratio",
+            "processor", "asked", "roofline")  # fmt: skip
     rows: list[tuple[object, ...]] = []
     for r in found:
-        for name, mixed in (("reuse", r["anchors"]), ("two_heaviest", 2)):
+        # What was asked for is asked of the paper's method: all anchors, offsets as the model computes them.
+        for name, mixed, kept in (
+            ("reuse", r["anchors"], r["dtype"]),
+            ("half", r["anchors"], "fp16"),
+            ("two_heaviest", 2, r["dtype"]),
+        ):
             if f"{name}_ms" not in r:
                 continue
-            ratio = r["ratio"] if name == "reuse" else r["two_heaviest_ratio"]
-            busy = r.get("processor_ratio" if name == "reuse" else "processor_two_heaviest_ratio", "-")
+            key = "ratio" if name == "reuse" else f"{name}_ratio"
             want = ASKED.get(("ttft", r["shape"], r["tokens"])) if name == "reuse" else None
             share = r.get("roofline_percent", {}).get(name)
             rows.append(
-                (r["shape"], r["tokens"], mixed, f"{r['dense_ms']:.1f}", f"{r[f'{name}_ms']:.1f}", ratio,
-                 busy, asked(want, ratio), f"{share:.0f}%" if share else "-")
+                (r["shape"], r["tokens"], r["threads"], mixed, kept, f"{r['dense_ms']:.1f}",
+                 f"{r[f'{name}_ms']:.1f}", r[key], r.get(f"processor_{key}", "-"), asked(want, r[key]),
+                 f"{share:.0f}%" if share else "-")
             )  # fmt: skip
     yield from table(head, rows)
 
