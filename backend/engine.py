@@ -264,6 +264,8 @@ class Engine:
         if logits is None:
             with clock.part("first_token"):
                 logits = self._last_token(prompt, plan, layout, cache, by_place=not choosing)
+            if plan.visible is None:  # once for a prompt's size, and no part of its time
+                logits = self._recorded(prompt, layout, cache, logits)
             actions[:, -1] = COMPUTED
         if not choosing:
             _prompt_first(cache, layout, held=total)
@@ -422,17 +424,20 @@ class Engine:
 
     def _first_token(self, ids: Tensor, cache: KVCache, position: Tensor) -> Tensor:
         """Forward one token over a cache that holds all others, as a recorded graph where there is one."""
+        if recordable(self.model, cache):
+            cache.reserve(cache.length + 1)
+            found = Recordings.on(self.model).run(self.model, ids, cache, position)
+            if found is not None:
+                self.token_layers += self.model.info.layers
+                return found
+        return self.forward(ids, cache, positions=position)[0, -1]
+
+    def _recorded(self, prompt: TokenizedPrompt, layout: Layout, cache: KVCache, logits: Tensor) -> Tensor:
+        """Record a first token's pass that was made plainly; the logits that hold now."""
         if not recordable(self.model, cache):
-            return self.forward(ids, cache, positions=position)[0, -1]
-        cache.reserve(cache.length + 1)
-        recordings = Recordings.on(self.model)
-        found = recordings.run(self.model, ids, cache, position)
-        if found is not None:
-            self.token_layers += self.model.info.layers
-            return found
-        plain = self.forward(ids, cache, positions=position)[0, -1]
-        recordings.learn(self.model, ids, cache, position, plain)
-        return plain
+            return logits
+        ids, position = self.ids(prompt.ids[-1:]), layout.positions[-1:]
+        return Recordings.on(self.model).learn(self.model, ids, cache, position, logits)
 
     def _place(self, cache: KVCache, tokens: int, position: int, blend: Blend, clock: Clock) -> None:
         """Append the first ``tokens`` of a blended span, from a RoPE position on, to the cache: mix

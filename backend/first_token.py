@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,11 +26,12 @@ from backend.model import LoadedModel
 from backend.passes import masks_of
 
 LEAST = 512  # tokens of the smallest recording
-KEPT = 2  # recordings of a model
+KEPT = 5  # recordings of a model, the first: if one went for another, mixed sizes would record without end
 SHARE = 8  # one part in so many of the device's free memory is the most that one may take
 WARM_UP = 3  # passes before recording: what kernels choose and allocate at first is not recorded
 #: How far the logits of a recording may be from the plain pass's, as a share of their norm.
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+_SIDE: dict[torch.device, Any] = {}
 _BY_MODEL: WeakKeyDictionary[Any, Recordings] = WeakKeyDictionary()
 
 
@@ -83,7 +83,7 @@ class FixedPass:
         return 2 * self.keys.numel() * self.keys.element_size()
 
     def load(self, model: LoadedModel, ids: Tensor, cache: KVCache, position: Tensor) -> None:
-        """Copy a prompt in. Nothing waits for the device.
+        """Copy a prompt in.
 
         Args:
             model: the one that this was made for.
@@ -97,8 +97,9 @@ class FixedPass:
         self.ids.copy_(ids)
         self.position.copy_(position[None], non_blocking=True)
         self.place.fill_(held)
-        positions = torch.cat([cache.positions_of(0, held), position.to(cache.keys.device)])
-        found = masks_of(model, torch.ones(1, held + 1, dtype=torch.bool), positions)
+        # A window counts places, as the plain pass does; RoPE positions may have gaps.
+        places = torch.arange(held + 1, device=cache.keys.device)
+        found = masks_of(model, torch.ones(1, held + 1, dtype=torch.bool, device=cache.keys.device), places)
         for kind, mask in (found if isinstance(found, dict) else {"": found}).items():
             if kind not in self.masks:
                 self.masks[kind] = mask.new_empty((1, 1, 1, self.capacity))
@@ -120,15 +121,16 @@ class FixedPass:
 
     def record(self, model: LoadedModel) -> None:
         """Record the pass over what is loaded."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
+        now, side = torch.cuda.current_stream(), _side_stream(self.keys.device)
+        side.wait_stream(now)
+        # The outer context brings the stream back also where a recording breaks off.
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
                 self.forward(model)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self.logits = self.forward(model)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                self.logits = self.forward(model)
+        now.wait_stream(side)
         self.graph = graph
 
     def run(self, model: LoadedModel) -> Tensor:
@@ -147,7 +149,7 @@ class FixedPass:
 
 
 class Recordings:
-    """A model's recordings by capacity, the longest unused given up first.
+    """A model's recordings by capacity.
 
     For the account of memory (:class:`backend.memory.Holder`) they are a session that never runs.
     """
@@ -155,7 +157,7 @@ class Recordings:
     def __init__(self) -> None:
         self.off = False  # a recording went wrong: no more of them
         self.runs, self.used = 0, time.monotonic()
-        self._by_capacity: OrderedDict[int, FixedPass] = OrderedDict()
+        self._by_capacity: dict[int, FixedPass] = {}
         self._guard = threading.Lock()
 
     @staticmethod
@@ -170,8 +172,9 @@ class Recordings:
             return sum(each.held for each in self._by_capacity.values())
 
     def forget(self) -> None:
-        """Drop all."""
+        """Drop all, and record no more: what has no room would be recorded anew for every run."""
         with self._guard:
+            self.off = True
             self._by_capacity.clear()
 
     def run(self, model: LoadedModel, ids: Tensor, cache: KVCache, position: Tensor) -> Tensor | None:
@@ -181,48 +184,63 @@ class Recordings:
             known = self._by_capacity.get(capacity_for(cache.length + 1))
             if known is None:
                 return None
-            self._by_capacity.move_to_end(known.capacity)
             self.used = time.monotonic()
             known.load(model, ids, cache, position)
             logits = known.run(model)
             known.give(cache)
             return logits
 
-    def learn(self, model: LoadedModel, ids: Tensor, cache: KVCache, position: Tensor, plain: Tensor) -> None:
+    def learn(
+        self, model: LoadedModel, ids: Tensor, cache: KVCache, position: Tensor, plain: Tensor
+    ) -> Tensor:
         """Record the pass that was just made plainly, if there is room and no recording of its size.
 
         Args:
             model: whose pass it was.
             ids: (1, 1), the token.
-            cache: with the token in it; left as it is.
+            cache: with the token in it; then with the token as the recording has it, which whoever comes
+                next will use.
             position: (1,), the token's.
             plain: (vocabulary,), the logits that were found.
+
+        Returns:
+            the recording's logits; ``plain`` where nothing was recorded.
         """
         capacity, held = capacity_for(cache.length), cache.length
         with self._guard:
-            if self.off or capacity in self._by_capacity or not has_room(model, capacity):
-                return
+            full = len(self._by_capacity) >= KEPT
+            if self.off or full or capacity in self._by_capacity or not has_room(model, capacity):
+                return plain
             try:
                 found = FixedPass(model, capacity)
                 cache.length = held - 1
                 found.load(model, ids, cache, position)
                 found.record(model)
-                self.off = not near(found.run(model), plain, model.dtype)
-            except RuntimeError:  # what a family does in its forward cannot be recorded, or memory ran out
+                logits = found.run(model)
+                self.off = not near(logits, plain, model.dtype)
+            except Exception:  # what a family does in its forward cannot be recorded, or memory ran out
                 self.off = True
             finally:
                 cache.length = held
             if self.off:
                 self._by_capacity.clear()
-                return
+                return plain
+            cache.length = held - 1
+            found.give(cache)
             self._by_capacity[capacity] = found
-            while len(self._by_capacity) > KEPT:
-                self._by_capacity.popitem(last=False)
+            return logits
 
 
 def capacity_for(tokens: int) -> int:
     """The power of two, :data:`LEAST` or more, that holds them."""
     return int(max(LEAST, 1 << (tokens - 1).bit_length()))
+
+
+def _side_stream(device: torch.device) -> Any:
+    """The stream that all recordings on a device are made on: each stream has a workspace of its own."""
+    if device not in _SIDE:
+        _SIDE[device] = torch.cuda.Stream(device)
+    return _SIDE[device]
 
 
 def has_room(model: LoadedModel, capacity: int) -> bool:

@@ -152,21 +152,21 @@ class Stored:
     largest: float
 
 
-def store(seen: SeenOffset, codec: Codec, agent: int, arenas: Arenas) -> Stored:
+def store(seen: SeenOffset, codec: Codec, agent: int, arenas: Arenas, like: Tensor) -> Stored:
     """Pack every offset of ``seen``, which ``agent`` saw, and read it back to measure the error.
 
-    ``arenas``: where offsets in half precision go.
+    ``arenas``: where offsets in half precision go; ``like``: keys of the anchor's base, where they are mixed.
     """
     true = [seen.placeholder, *seen.followers.values()]
     if codec.name == "half":
-        kept: SeenOffset | PackedSeen = _halved(seen, agent, arenas)
+        kept: SeenOffset | PackedSeen = _halved(seen, agent, arenas, like)
     else:
         kept = PackedSeen(*_packed(seen, codec))
     error = torch.zeros(2, seen.placeholder.keys.shape[0], dtype=torch.float64)
     largest = 0.0
     for one, other in zip(true, [kept.placeholder, *kept.followers.values()], strict=True):
         for row, (a, b) in enumerate(((one.keys, other.keys), (one.values, other.values))):
-            difference = (a.double() - b.double()).cpu()
+            difference = a.double().cpu() - b.double().cpu()
             error[row] += difference.square().sum(dim=(1, 2, 3))
             largest = max(largest, float(difference.abs().max())) if difference.numel() else largest
     return Stored(kept, error.numpy(), largest)
@@ -176,12 +176,12 @@ def _packed(seen: SeenOffset, codec: Codec) -> tuple[PackedOffset, dict[str, Pac
     return pack(seen.placeholder, codec), {name: pack(o, codec) for name, o in seen.followers.items()}
 
 
-def _halved(seen: SeenOffset, agent: int, arenas: Arenas) -> SeenOffset:
+def _halved(seen: SeenOffset, agent: int, arenas: Arenas, like: Tensor) -> SeenOffset:
     """A copy in half precision, its parts side by side among all that the agent saw."""
     own, behind = seen.placeholder, seen.followers
     offsets = {"": own, **behind}
     tokens = {name: offset.tokens for name, offset in offsets.items()}
-    places = arenas.take_offsets(agent, tokens, own.keys, HALF)
+    places = arenas.take_offsets(agent, tokens, like, HALF)
     for name, offset in offsets.items():
         places[name].copy_from(offset)
     return SeenOffset(places[""], {name: places[name] for name in behind}, seen.starts)
@@ -197,7 +197,7 @@ class AnchorStore:
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
         self._kept: dict[tuple[int, int], Stored] = {}
-        self._arenas = Arenas(lambda: 0)
+        self._arenas = Arenas(lambda: 1 << 62)  # they grow by a half at most
 
     def keep(self, anchor: Observation) -> None:
         """Pack the anchor's offsets that are not packed yet."""
@@ -207,7 +207,9 @@ class AnchorStore:
             if self.codec.name == "half" and seen.placeholder.keys.element_size() <= HALF.itemsize:
                 continue
             if (anchor.number, agent) not in self._kept:
-                self._kept[anchor.number, agent] = store(seen, self.codec, agent, self._arenas)
+                self._kept[anchor.number, agent] = store(
+                    seen, self.codec, agent, self._arenas, anchor.base.keys
+                )
 
     def stored(self, anchor: Observation, agent: int) -> Stored | None:
         """What is kept of an anchor in an agent's context; None where it is the log's own."""
@@ -228,9 +230,16 @@ class AnchorStore:
         """Bytes of everything packed."""
         return sum(kept.seen.bytes for kept in self._kept.values()) + self._arenas.slack_bytes
 
+    def held_of(self, number: int) -> int:
+        """Those that belong to an anchor."""
+        return sum(kept.seen.bytes for (anchor, _), kept in self._kept.items() if anchor == number)
+
     def drop_all_but(self, numbers: set[int]) -> None:
         """Forget what belongs to no anchor any more."""
+        before = len(self._kept)
         self._kept = {key: kept for key, kept in self._kept.items() if key[0] in numbers}
+        if len(self._kept) < before:
+            self._arenas.trim()
 
     def copy(self) -> AnchorStore:
         """A twin that goes on by itself. What both keep lies where it was."""

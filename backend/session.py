@@ -125,7 +125,8 @@ class LabSession(Studies):
         self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
         self.memory.join(Ready.on(model))
-        self.memory.join(Recordings.on(model))
+        for each in (model, *(other.model for other in self.others.values())):
+            self.memory.join(Recordings.on(each))
         self.together = Together.on(model)
 
     # -- what a caller asks ---------------------------------------------------------------------

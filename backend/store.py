@@ -10,7 +10,7 @@ anchor manager and shared KV manager are two views of it.)
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -284,22 +284,30 @@ class ObservationLog:
         """The KV of the longest beginning that ``ids`` shares with a kept prompt, in pieces."""
         return self.prefixes.longest((self.domain, weights), ids)
 
-    def shrink(self, needed: Iterable[int], beside: int = 0) -> list[int]:
+    def shrink(
+        self, needed: Iterable[int], beside: int = 0, beside_of: Callable[[int], int] = lambda _: 0
+    ) -> list[int]:
         """Drop past prompts, then the oldest observations outside ``needed``, then the oldest of all, until
-        the budget holds, ``beside`` bytes that methods keep included; returns the numbers dropped."""
-        keep, budget = set(needed), max(0, self.budget_bytes - beside)
+        the budget holds; returns the numbers dropped.
+
+        Args:
+            needed: numbers of observations that pools hold.
+            beside: bytes that methods keep beside the log; they count.
+            beside_of: those of them that go with an observation.
+        """
+        keep = set(needed)
         dropped: list[int] = []
         self.trim(beside)
-        over = self.bytes - budget
+        over = self.bytes + beside - self.budget_bytes
         if over > 0:
             self.prefixes.shrink(self.prefixes.bytes - over)
-        held = self.bytes
-        while held > budget and self.alone:
+        held = self.bytes + beside
+        while held > self.budget_bytes and self.alone:
             held -= self.alone.popitem(last=False)[1].bytes
         for number in sorted(self.observations, key=lambda n: (n in keep, n)):
-            if held <= budget:
+            if held <= self.budget_bytes:
                 break
-            held -= self.observations.pop(number).bytes
+            held -= self.observations.pop(number).bytes + beside_of(number)
             dropped.append(number)
         self.trim(beside)
         return dropped

@@ -82,18 +82,22 @@ class Stream:
         """Bytes of what methods keep beside the log."""
         return sum(slot.method.held_bytes for slot in self.slots.values())
 
+    def _beside_of(self, number: int) -> int:
+        """Those of them that go with an observation."""
+        return sum(slot.method.held_of(number) for slot in self.slots.values())
+
     def needed(self) -> set[int]:
         """Observations that some method's pool holds."""
         return {n for slot in self.slots.values() for n in slot.method.needed()}
 
     def shrink(self) -> None:
         """Keep log and methods within the log's budget; requests that lost an observation leave the history.
-        What methods keep beside the log goes first: it is found again when it is next read."""
+        What methods can find again when it is next read goes first."""
         for slot in self.slots.values():
             over = self.bytes - self.log.budget_bytes
             if over > 0:
                 slot.method.shrink(max(0, slot.method.held_bytes - over))
-        dropped = set(self.log.shrink(self.needed(), self._beside))
+        dropped = set(self.log.shrink(self.needed(), self._beside, self._beside_of))
         if dropped:
             kept = [
                 (index, request)

@@ -183,6 +183,8 @@ def codec_view(record: RunRecord, method: str) -> FigureView:
     beyond = small[:, 1:].mean() if layers > 1 else small.mean()
     largest = max(v.largest_error for _, v in seen)
     share = percent(sum(int(v.stored_bytes.sum()) for _, v in seen), int(weight.sum()))
+    if codec == "half" and not largest:
+        codec = "none"  # the model's own numbers have 16 bits: nothing was packed
     kept = {
         "none": "offsets are kept as they were computed",
         "half": f"kept in half precision in {share} of the bytes (largest error {number(largest)})",

@@ -436,8 +436,12 @@ class Method(ABC):
         """Bytes of KV that the method keeps itself, beside the log."""
         return 0
 
+    def held_of(self, number: int) -> int:
+        """Those of them that go when an observation is forgotten."""
+        return 0
+
     def shrink(self, budget_bytes: int) -> None:
-        """Give up what was used longest ago until ``held_bytes`` is at most this."""
+        """Give up what can be found again, longest unused first, until ``held_bytes`` is at most this."""
 
     def forget(self, numbers: set[int]) -> None:
         """Observations that left the log for want of memory."""

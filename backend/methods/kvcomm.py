@@ -195,8 +195,8 @@ class KVCommOptions(Options):
     )  # fmt: skip
     on_device: int = option(
         0, "Anchors kept on the device",
-        "Offsets of all but the most used anchors of a placeholder wait in main memory. 0 keeps all on the "
-        "device; where the model runs on a CPU this changes nothing.",
+        "Offsets of all but the most used anchors of a placeholder wait in main memory (copies in half "
+        "precision do not). 0 keeps all on the device; where the model runs on a CPU this changes nothing.",
         minimum=0, maximum=256, paper="Section 6.4.4, Table A.6", advanced=True,
     )  # fmt: skip
 
@@ -462,6 +462,9 @@ class KVCommMethod(Method):
     @property
     def held_bytes(self) -> int:
         return self._store.held_bytes
+
+    def held_of(self, number: int) -> int:
+        return self._store.held_of(number)
 
     def fork(self) -> Self:
         twin = type(self)(self.options)

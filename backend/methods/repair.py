@@ -201,6 +201,9 @@ class RepairMethod(Method):
     def held_bytes(self) -> int:
         return self._base.held_bytes
 
+    def held_of(self, number: int) -> int:
+        return self._base.held_of(number)
+
     def stored(self, anchor: Observation, agent: int) -> Stored | None:
         return self._base.stored(anchor, agent)
 

@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 
 from backend.anchors import AnchorPool, PoolRules
 from backend.arena import ArenaOffset, Arenas
+from backend.engine import _mixture
 from backend.kv import KVOffset, KVSegment
+from backend.methods.base import Blend, Finished, Term
 from backend.methods.kvcomm import KVCommMethod
+from backend.methods.repair import RepairMethod
 from backend.offset_codec import AnchorStore, Codec, PackedOffset, pack, pack_tensor, store
 from backend.records import MethodChoice
 from backend.session import LabSession
 from backend.store import SMALL, Observation, ObservationLog, SeenOffset
+from backend.streams import Slot, Stream
 
 SHAPE = (2, 2, 3, 4)
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
@@ -101,7 +105,7 @@ def test_small_elements_make_a_small_pack() -> None:
 
 def test_the_error_told_is_the_error_made() -> None:
     seen = SeenOffset(offset(seed=1), {"prefix 1": offset(seed=2)})
-    kept = store(seen, Codec("lossy", 0.5), 1, Arenas(int))
+    kept = store(seen, Codec("lossy", 0.5), 1, Arenas(int), seen.placeholder.keys)
     pairs = [(seen.placeholder, kept.seen.placeholder)]
     pairs.append((seen.followers["prefix 1"], kept.seen.followers["prefix 1"]))
     for row, side in enumerate(("keys", "values")):
@@ -114,7 +118,7 @@ def test_the_error_told_is_the_error_made() -> None:
     )
     assert kept.largest == pytest.approx(largest)
     assert 0 < kept.largest <= 0.25 + 1e-6
-    assert not store(seen, Codec("lossless"), 1, Arenas(int)).squared_error.any()
+    assert not store(seen, Codec("lossless"), 1, Arenas(int), seen.placeholder.keys).squared_error.any()
 
 
 def test_small_elements_are_counted_by_layer() -> None:
@@ -132,7 +136,7 @@ def test_small_elements_are_counted_by_layer() -> None:
 
 
 def half(seen: SeenOffset, arenas: Arenas) -> SeenOffset:
-    found = store(seen, Codec("half"), 3, arenas).seen
+    found = store(seen, Codec("half"), 3, arenas, seen.placeholder.keys).seen
     assert isinstance(found, SeenOffset)
     return found
 
@@ -154,7 +158,7 @@ def test_half_precision_errs_by_its_rounding_and_lies_in_one_arena() -> None:
 
 def test_what_half_precision_cannot_hold_becomes_its_largest_number() -> None:
     large = KVOffset(torch.full(SHAPE, 1e6), torch.full(SHAPE, -1e6))
-    kept = store(SeenOffset(large, {}), Codec("half"), 1, Arenas(int))
+    kept = store(SeenOffset(large, {}), Codec("half"), 1, Arenas(int), large.keys)
     assert float(kept.seen.placeholder.keys.max()) == 65504
     assert float(kept.seen.placeholder.values.min()) == -65504
     assert kept.largest == pytest.approx(1e6 - 65504)
@@ -182,30 +186,62 @@ def test_what_is_packed_is_counted_until_it_is_dropped(codec: Any) -> None:
     twin.drop_all_but({samples[0].number})
     assert twin.held_bytes >= beside[samples[0].number]
     assert kept.stored(samples[1], 1) is not None, "a twin's loss is its own"
+    late = observation(log, 2, 1)
+    twin.keep(late)
+    assert kept.stored(late, 1) is None, "and its gain"
+    assert twin.held_of(late.number) == twin.offset(late, 1).bytes
     kept.drop_all_but(set())
     twin.drop_all_but(set())
     assert kept.held_bytes == twin.held_bytes == 0
 
 
-def test_packed_offsets_count_towards_a_visits_memory(tiny_model: Any) -> None:
-    """A budget that the log alone would keep to: what is packed beside it makes room."""
-    choice = kvcomm("half", codec="half")
+def filled(codec: str, budget: int, samples: int = 16) -> tuple[Stream, KVCommMethod]:
+    """A stream in which a method packed what it holds of every observation."""
+    stream, method = Stream(ObservationLog("test", budget)), KVCommMethod(KVCommMethod.Options(codec=codec))
+    stream.slots["it"] = Slot(method)
+    for _ in range(samples):
+        method.pool("q").insert(observation(stream.log, 4, 2))
+    method.observe(Finished(), stream.log)
+    return stream, method
 
-    def after(budget: int) -> LabSession:
-        session = LabSession(tiny_model, budget_bytes=budget)
-        for question in tiny.QUESTIONS[:3]:
-            tiny.run(session, tiny.request(["dense", choice], question))
-        return session
 
-    [free] = after(1 << 30).streams.values()
+@pytest.mark.parametrize("codec", ["half", "lossless"])
+def test_packed_offsets_count_towards_a_visits_memory(codec: str) -> None:
+    """A budget that the log alone would keep to; what goes takes its packed copies with it, and no more goes
+    than has to."""
+    free, _ = filled(codec, 1 << 30)
+    free.shrink()
+    assert len(free.log.observations) == 16
     assert free.bytes > free.log.bytes
-    budget = (free.log.bytes + free.bytes) // 2
-    [tight] = after(budget).streams.values()
-    assert tight.bytes <= budget
-    assert tight.log.bytes < free.log.bytes
+    for share in (0.9, 0.5, 0.2):
+        budget = int(free.bytes * share)
+        tight, method = filled(codec, budget)
+        tight.shrink()
+        left = len(tight.log.observations)
+        assert tight.bytes <= budget
+        assert 16 * share - 2 <= left < 16, "about its share"
+        assert method.held_bytes == sum(method.held_of(n) for n in tight.log.observations)
 
 
-def test_half_precision_is_mixed_in_one_pass(record: Any) -> None:
+def test_a_repair_over_it_counts_the_same() -> None:
+    method = RepairMethod(RepairMethod.Options())
+    _, base = filled("half", 1 << 30, 2)
+    method._base = base
+    assert method.held_bytes == base.held_bytes > 0
+    assert method.held_of(1) == base.held_of(1) > 0
+
+
+def test_half_precision_is_mixed_in_one_pass() -> None:
+    stream, method = filled("half", 1 << 30, 3)
+    anchors = list(stream.log.observations.values())
+    offsets = [method._offset(anchor, 1) for anchor in anchors]
+    terms = tuple(Term(torch.tensor(0.3), o, a.number) for o, a in zip(offsets, anchors, strict=True))
+    mixture = _mixture(Blend(anchors[0].base, terms), 4)
+    assert mixture is not None, "offset by offset it would take several times as long"
+    assert mixture.arena.buffer.dtype == torch.float16
+
+
+def test_half_precision_changes_next_to_nothing(record: Any) -> None:
     """As near to the full one as its rounding; the same gate, the same anchors."""
     agent = next(a for a in record.agents if record.outcome(a, "plain").state == "reused")
     plain, found = record.outcome(agent, "plain"), record.outcome(agent, "half")
