@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from lab_app.stubs import leave_out_stubs
+from lab_app.importing import import_lightly
 
 # Read by the web framework when it is imported: nothing is reported to anyone.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-leave_out_stubs()
+import_lightly()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
@@ -23,7 +24,9 @@ from backend.rope import Rotation
 # large enough that calls do not count. (1 MiB was a quarter slower; smollm2-135m, 20 anchors, one thread.)
 PIECE_BYTES = 1 << 22
 
-ROW_BYTES = 1 << 13  # of offsets, that a sum takes at a time: a quarter of the fastest cache
+# Entries of a row that are summed at a time: the sum stays in registers until it is done, and the rows of all
+# anchors are read side by side. A tenth to a half faster than whole rows.
+SUM_WIDTH = 64
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,9 @@ def mixed(mixture: Mixture, at: int, to: int) -> Tensor:
     weights = mixture.weights[:, at:to].to(buffer.dtype).t()
     places = row_places(mixture.starts, at, to, buffer.device)
     # A sum over weighted rows: reads each once, and is up to ten times as fast as a product of matrices for
-    # each token where few anchors are mixed. A long row is summed layer by layer, keys and values apart, for
-    # then the sum stays in the fastest cache until it is done (smollm2-135m: 10.7 instead of 7 GB/s).
-    parts = buffer.shape[1] * buffer.shape[2] if mixture.arena.row_bytes > ROW_BYTES else 1
+    # each token where few anchors are mixed.
+    entries = prod(buffer.shape[1:])
+    parts = entries // SUM_WIDTH if entries % SUM_WIDTH == 0 else 1
     anchors = len(mixture.starts)
     found = functional.embedding_bag(
         (places[:, None] * parts + torch.arange(parts, device=buffer.device)[:, None]).view(-1, anchors),

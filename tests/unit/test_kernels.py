@@ -118,7 +118,7 @@ class Case:
     anchors=st.integers(0, 4),
     even=st.booleans(),
     piece_bytes=st.sampled_from([1, 1000, 1 << 20]),
-    row_bytes=st.sampled_from([1, 1 << 20]),
+    width=st.sampled_from([1, 4, 7, 1 << 20]),
     kept=st.sampled_from([torch.float32, torch.float16]),
     seed=st.integers(0, 99),
 )
@@ -129,7 +129,7 @@ def test_blending_is_eq_6_and_one_rotation(
     anchors: int,
     even: bool,
     piece_bytes: int,
-    row_bytes: int,
+    width: int,
     kept: torch.dtype,
     seed: int,
 ) -> None:
@@ -137,7 +137,7 @@ def test_blending_is_eq_6_and_one_rotation(
     case = Case(kind, tokens, anchors, even, torch.float32, "cpu", seed, kept)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("backend.kernels.blend.PIECE_BYTES", piece_bytes)
-        patch.setattr("backend.kernels.blend.ROW_BYTES", row_bytes)
+        patch.setattr("backend.kernels.blend.SUM_WIDTH", width)
         found = case.run()
     assert case.error(found) <= (1e-5 if kept == torch.float32 else 8 * torch.finfo(kept).eps)
     assert case.untouched()
