@@ -95,7 +95,13 @@ class DecodeBatch:
         self._stops = engine.stop_ids()
 
     def steps(
-        self, prefills: Sequence[Prefill], decoding: Decoding, *, context: str = "", keep_logits: bool = False
+        self,
+        prefills: Sequence[Prefill],
+        decoding: Decoding,
+        *,
+        context: str = "",
+        keep_logits: bool = False,
+        wait: bool = False,
     ) -> Generator[list[list[int]], None, list[Decoded]]:
         """See :meth:`backend.engine.Engine.decode_steps`. Where other callers have computed several tokens
         since the last was told, the newest is told next."""
@@ -104,6 +110,8 @@ class DecodeBatch:
         caller = _Caller(rows, decoding, context, keep_logits, noise)
         self._coming.append(caller)
         try:
+            if wait:
+                yield [row.ids for row in rows]
             while self._next(caller):
                 yield [row.ids for row in rows]
         finally:

@@ -508,6 +508,7 @@ class Engine:
         context: str = "",
         keep_logits: bool = False,
         together: Together | None = None,
+        wait: bool = False,
     ) -> Generator[list[list[int]], None, list[Decoded]]:
         """Generate from several prefilled prompts as one batch; yields the ids so far after each token. See
         :class:`backend.decoding.DecodeBatch`.
@@ -522,9 +523,12 @@ class Engine:
             context: in words, whose context the answers' KV comes from.
             keep_logits: keep every step's logits.
             together: with whom else, at whatever place in their answers they are; with nobody when absent.
+            wait: yield once before the first token, so that others may join from there on.
         """
         batch = together.batch(self, prefills) if together and not self.one_by_one else DecodeBatch(self)
-        return (yield from batch.steps(prefills, decoding, context=context, keep_logits=keep_logits))
+        return (
+            yield from batch.steps(prefills, decoding, context=context, keep_logits=keep_logits, wait=wait)
+        )
 
     def stop_ids(self) -> set[int]:
         """Tokens that end an answer."""

@@ -42,4 +42,7 @@ class RunDone:
     record: RunRecord
 
 
+#: Told before anything is answered, by a session that waits there for others: see ``LabSession.waits``.
+READ = Progress("Every prompt has been read", 1, 1)
+
 Event = Progress | TextSoFar | AgentDone | RunDone

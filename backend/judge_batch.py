@@ -81,7 +81,7 @@ def run_judging(
         for index in range(len(rows), len(keys)):
             _stop_if(cancel)
             yield Progress(f"Judging problem {index + 1} of {len(keys)}", index, len(keys))
-            row = lab.judged(lab.draw(request, index + 1), request, keys[index])
+            row = lab.judged(lab.draw(request, index + 1), request, keys[index], cancel)
             if path is not None:
                 _append(path, row)
             rows.append(row)

@@ -10,16 +10,20 @@ the same tokens (pinned). Readings of open points:
 * A typed text has no execution cache. It is encoded alone, like any outside text, and so is what agents of
   another size wrote, for their caches do not fit.
 * *Pairwise* asks about every two candidates in the order shown; most wins are selected, ties are a set.
+* Orders know nothing of each other, so their answers are decoded in one batch. Each prompt is read while
+  nothing else is at work, so times to the first token are as they would be alone.
 """
 
 from __future__ import annotations
 
 import random
+import threading
 import time
+from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,7 +31,7 @@ from backend.embedded.tasks.arithmetic import draw_problem
 from backend.embedded.tasks.judging import draw_results
 from backend.engine import Engine
 from backend.errors import ModelError
-from backend.events import Event, RunDone
+from backend.events import READ, Event, RunDone
 from backend.flow import Flow, see_offsets
 from backend.judge_prompts import (
     check_wording,
@@ -44,14 +48,16 @@ from backend.methods.dense import dense_plan
 from backend.model import LoadedModel
 from backend.prompts import Pipeline
 from backend.records import Decoding, MethodChoice, RunRecord, RunRequest
-from backend.session import LabSession
+from backend.session import BESIDE, LabSession
 from backend.siblings import check_sibling
 from backend.store import Observation
 from backend.streams import Past, Row, Stream
 
 BLANK_TRIES = 8  # an agent that writes nothing is asked again with another seed
 NOTHING = "(no answer)"
+MOST_AT_ONCE = 48  # answers in a batch; more gain little
 Bases = tuple[KVSegment | None, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,21 @@ class Given:
     ids: tuple[int, ...]
     base: KVSegment | None
     source: str
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Every method's outcome for a problem in an order, dense first; the runs' notes; the last record."""
+
+    order: Order
+    outcomes: tuple[JudgeOutcome, ...]
+    notes: tuple[str, ...]
+    record: RunRecord
+
+    @property
+    def labelled(self) -> dict[str, None]:
+        """The notes, each with the order's name before it."""
+        return dict.fromkeys(f"{self.order.label}: {note}" for note in self.notes)
 
 
 class GivenFlow(Flow):
@@ -89,19 +110,24 @@ class JudgeSession(LabSession):
     """The judge's session in one order. ``given`` belongs to the next run; ``rows`` to the last one: each
     method's plan, cache and answer, dense first."""
 
+    waits = True
     given: Mapping[str, Given] = {}
     rows: Sequence[Row] = ()
 
-    def judge(self, request: RunRequest, given: Mapping[str, Given]) -> RunRecord:
-        """Run a request over given texts to its end.
+    def asking(
+        self, request: RunRequest, given: Mapping[str, Given], cancel: threading.Event | None = None
+    ) -> Generator[Event, None, RunRecord]:
+        """Run a request over given texts; ends with the record.
 
         Raises:
             LabError: the request cannot be run.
+            RunCancelled: ``cancel`` was set.
         """
         self.given, record = given, None
-        for event in self.run(request):
+        for event in self.run(request, cancel=cancel):
             if isinstance(event, RunDone):
                 record = event.record
+            yield event
         assert record is not None
         return record
 
@@ -259,26 +285,60 @@ class JudgeLab:
         return out
 
     def judge(
-        self, problem: JudgeProblem, bases: Bases, order: Order, request: JudgeRequest
-    ) -> tuple[list[JudgeOutcome], tuple[str, ...]]:
-        """Every method's outcome for a problem in an order, dense first, and the runs' notes."""
+        self,
+        problem: JudgeProblem,
+        bases: Bases,
+        orders: Sequence[Order],
+        request: JudgeRequest,
+        cancel: threading.Event | None = None,
+    ) -> list[Heard]:
+        """Judge a problem in some orders, all at once; see :meth:`groups`.
+
+        Raises:
+            LabError: it cannot be judged.
+            RunCancelled: ``cancel`` was set.
+        """
+        return side_by_side([self._hear(problem, bases, order, request, cancel) for order in orders])
+
+    def groups(self, problem: JudgeProblem, request: JudgeRequest) -> list[tuple[Order, ...]]:
+        """The request's orders, in groups that are judged at once. What a group's prompts take, and their
+        copies in a batch, is at most a quarter of what the pools may hold."""
+        methods = len(with_dense(request.methods))
+        layout = tuple(range(1, len(problem.candidates) + 1))
+        nothing: Bases = (None,) * len(layout)
+        [(_, asked, _), *_] = self.prompts(problem, nothing, layout, request)
+        tokens = self.model.count_tokens(asked.pipeline, asked.pipeline.final, asked.values)
+        each = 2 * methods * (tokens + request.max_new_tokens) * self.model.info.kv_bytes_per_token
+        room = self.budget_bytes * len(request.orders) // 4
+        size = max(1, min(room // each, MOST_AT_ONCE // methods))
+        return [request.orders[at : at + size] for at in range(0, len(request.orders), size)]
+
+    def _hear(
+        self,
+        problem: JudgeProblem,
+        bases: Bases,
+        order: Order,
+        request: JudgeRequest,
+        cancel: threading.Event | None,
+    ) -> Generator[Event, None, Heard]:
+        """Judge a problem in an order."""
         layout = order.layout(problem.number, len(problem.candidates))
         session = self.session(order)
         read: dict[str, list[Reading]] = {}
         notes: dict[str, None] = {}
         for places, asked, given in self.prompts(problem, bases, layout, request):
-            record = session.judge(asked, given)
-            notes |= dict.fromkeys(record.notes)
+            record = yield from session.asking(asked, given, cancel)
+            notes |= dict.fromkeys(note for note in record.notes if note != BESIDE)  # no such time is kept
             for row, outcome in zip(session.rows, record.outcomes, strict=True):
                 assert row.decoded is not None
                 found = reading_of(record, outcome, row.decoded.margins, places, request)
                 read.setdefault(outcome.method, []).append(found)
         [first, *_] = read.values()
-        made = [
+        made = tuple(
             outcome_of(problem, order.label, layout, label, mine, first, request)
             for label, mine in read.items()
-        ]
-        return made, tuple(notes)
+        )
+        return Heard(order, made, tuple(notes), record)
 
     def learn(self, problem: JudgeProblem, bases: Bases, order: Order, request: JudgeRequest) -> None:
         """Let an order's pools see a problem, without judging it."""
@@ -286,18 +346,55 @@ class JudgeLab:
         for _, asked, given in self.prompts(problem, bases, layout, request):
             self.session(order).learn(asked, given)
 
-    def judged(self, problem: JudgeProblem, request: JudgeRequest, key: str = "") -> JudgedProblem:
-        """A problem in all orders: a row."""
+    def judged(
+        self,
+        problem: JudgeProblem,
+        request: JudgeRequest,
+        key: str = "",
+        cancel: threading.Event | None = None,
+    ) -> JudgedProblem:
+        """A problem in all orders: a row.
+
+        Raises:
+            LabError: it cannot be judged.
+            RunCancelled: ``cancel`` was set.
+        """
         began = time.perf_counter()
         problem, bases = self.execute(problem, request)
         outcomes: list[JudgeOutcome] = []
         notes = dict.fromkeys([self.note] if self.note else [])
-        for order in request.orders:
-            found, said = self.judge(problem, bases, order, request)
-            outcomes += found
-            notes |= dict.fromkeys(f"{order.label}: {note}" for note in said)
+        for orders in self.groups(problem, request):
+            for heard in self.judge(problem, bases, orders, request, cancel):
+                outcomes += heard.outcomes
+                notes |= heard.labelled
         wall = (time.perf_counter() - began) * 1e3
         return JudgedProblem(key, problem, tuple(outcomes), wall, tuple(notes))
+
+
+def side_by_side(works: Sequence[Generator[Event, None, T]]) -> list[T]:
+    """What works end with that go on by turns. None answers before all have read: then their answers are one
+    batch from its first token on.
+
+    Raises:
+        LabError: one of them failed; the others are given up.
+    """
+    found: dict[int, T] = {}
+    try:
+        reading = list(enumerate(works))
+        while reading:
+            turns, reading = deque(reading), []
+            while turns:
+                number, work = turns.popleft()
+                try:
+                    event = next(work)
+                except StopIteration as end:
+                    found[number] = end.value
+                else:
+                    (reading if event is READ else turns).append((number, work))
+    finally:
+        for work in works:
+            work.close()
+    return [found[number] for number in range(len(works))]
 
 
 def drawn_problem(request: JudgeRequest, number: int) -> JudgeProblem:

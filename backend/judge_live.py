@@ -15,39 +15,21 @@ from typing import Any
 from backend.errors import RunCancelled
 from backend.events import Progress
 from backend.judge_batch import gathered, run_judging, typed_problem
-from backend.judge_lab import Given, JudgeLab, JudgeSession, check
+from backend.judge_lab import Given, Heard, JudgeLab, check
 from backend.judged import (
     Judged,
     JudgedProblem,
     JudgeOutcome,
     JudgeProblem,
     JudgeRequest,
-    Order,
     OrderDone,
 )
 from backend.model import LoadedModel
-from backend.records import RunRecord, RunRequest
-
-
-class WatchedSession(JudgeSession):
-    """Keeps the last run's record."""
-
-    record: RunRecord | None = None
-
-    def judge(self, request: RunRequest, given: Any) -> RunRecord:
-        """See :meth:`backend.judge_lab.JudgeSession.judge`."""
-        self.record = super().judge(request, given)
-        return self.record
+from backend.records import RunRequest
 
 
 class WatchedLab(JudgeLab):
     """Runs with every probe, and keeps their records: for one problem, not for many."""
-
-    def session(self, order: Order) -> JudgeSession:
-        """The session that keeps an order's pools."""
-        if order.label not in self.sessions:
-            self.sessions[order.label] = WatchedSession(self.model, budget_bytes=self.budget_bytes)
-        return self.sessions[order.label]
 
     def prompts(self, *asked: Any) -> list[tuple[tuple[int, ...], RunRequest, dict[str, Given]]]:
         """See :meth:`backend.judge_lab.JudgeLab.prompts`."""
@@ -122,21 +104,21 @@ def _watched(
     if given.regime == "typed":  # checks the texts, and marks those that give the known answer
         given = typed_problem(given.question, [c.text for c in given.candidates], given.expected)
     problem, bases = lab.execute(given, request)
+    said: list[Heard] = []
     outcomes: list[JudgeOutcome] = []
     notes = dict.fromkeys([lab.note] if lab.note else [])
-    for index, order in enumerate(request.orders):
-        words = f"The judge reads the candidates in order {index + 1} of {len(request.orders)}"
-        yield Progress(words, request.warmup + index, total)
-        _stop_if(cancel)
-        found, said = lab.judge(problem, bases, order, request)
-        outcomes += found
-        notes |= dict.fromkeys(f"{order.label}: {note}" for note in said)
-        wall = (time.perf_counter() - began) * 1e3
-        row = JudgedProblem("", problem, tuple(outcomes), wall, tuple(notes))
-        session = lab.session(order)
-        assert isinstance(session, WatchedSession)
-        assert session.record is not None
-        yield OrderDone(row, order.label, session.record)
+    for orders in lab.groups(problem, request):
+        first, last = 1 + len(said), len(said) + len(orders)
+        which = f"order {first}" if first == last else f"orders {first} to {last}"
+        words = f"The judge reads the candidates in {which} of {len(request.orders)}"
+        yield Progress(words, request.warmup + len(said), total)
+        for heard in lab.judge(problem, bases, orders, request, cancel):
+            said.append(heard)
+            outcomes += heard.outcomes
+            notes |= heard.labelled
+            wall = (time.perf_counter() - began) * 1e3
+            row = JudgedProblem("", problem, tuple(outcomes), wall, tuple(notes))
+            yield OrderDone(row, heard.order.label, heard.record)
     yield row
     yield gathered(lab, request, [row])
 

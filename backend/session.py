@@ -26,7 +26,7 @@ from backend import __version__
 from backend.decoding import Decoded, Together
 from backend.engine import Engine
 from backend.errors import BudgetError, ModelError, NotRelocatableError, OptionError, RunCancelled
-from backend.events import AgentDone, Event, Progress, RunDone, TextSoFar
+from backend.events import READ, AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.first_token import Recordings
 from backend.flow import Flow, see_offsets
 from backend.interventions import slots_only
@@ -101,6 +101,9 @@ class LabSession(Studies):
     Raises:
         ModelError: the caches of some of ``others`` do not fit the model.
     """
+
+    #: Whether a run tells ``READ`` before its first token, so that others may be decoded with it from there.
+    waits = False
 
     def __init__(
         self,
@@ -670,9 +673,13 @@ class LabSession(Studies):
             context=f"agent {called(agent)}'s own context",
             keep_logits=request.mode == "pinned",
             together=self.together,
+            wait=self.waits,
         )
         shown = [-1] * len(rows)
         with closing(steps):
+            if self.waits:
+                next(steps)
+                yield READ
             while True:
                 try:
                     ids = next(steps)

@@ -158,7 +158,9 @@ class ModelRunner:
             yield Progress(f"Judging problem {place + 1} of {shard.size}", place, shard.size)
             unit = unit_of(slots[place], weights)
             known = memo(unit)
-            judged = lab.judged(problem if known is None else decode(JudgeProblem, known, {}), request)
+            if known is not None:
+                problem = decode(JudgeProblem, known, {})
+            judged = lab.judged(problem, request, cancel=cancel)
             found = {(slot.cell.judge_order, slot.method): slot for slot in slots[place]}
             rows = tuple(
                 judge_row(judged.problem, o, found[o.order, o.method], weights, judged.wall_ms)

@@ -22,9 +22,11 @@ from transformers import LlamaForCausalLM
 
 from backend import judge_reading
 from backend.embedded.tasks import Style, make_document
-from backend.errors import LabError, OptionError, PromptError, RecordError, RunCancelled
+from backend.engine import Engine
+from backend.errors import LabError, ModelError, OptionError, PromptError, RecordError, RunCancelled
+from backend.events import READ, RunDone
 from backend.judge_batch import keys_of, read_problems, run_judging, typed_problem
-from backend.judge_lab import JudgeLab
+from backend.judge_lab import MOST_AT_ONCE, JudgeLab, side_by_side
 from backend.judge_metrics import bootstrap, counted, heat, paired, picks, share, table
 from backend.judge_prompts import Verdict, execution_pipeline, judge_pipeline, read_verdict, same_final, truth
 from backend.judge_reading import most_wins, near_tie
@@ -121,13 +123,21 @@ def test_orders_are_read_and_refused() -> None:
         read_orders("all", 5)
 
 
+def alone(
+    model: LoadedModel, problem: JudgeProblem, order: Order, request: JudgeRequest
+) -> tuple[JudgeOutcome, ...]:
+    """Every method's outcome in one order, of texts without caches."""
+    [heard] = JudgeLab(model).judge(problem, (None,) * len(problem.candidates), [order], request)
+    return heard.outcomes
+
+
 def test_a_fixed_order_is_the_problem_written_in_that_order(tiny: LoadedModel) -> None:
     """Dense reads the same tokens either way, and names the same candidate once mapped back."""
     problem, request, readable = typed(), asked(methods=()), 0
     for places in ((3, 1, 2), (2, 3, 1), (2, 1, 3)):
-        [there], _ = JudgeLab(tiny).judge(problem, (None,) * 3, Order("fixed", places=places), request)
+        there = alone(tiny, problem, Order("fixed", places=places), request)[0]
         moved = replace(problem, candidates=tuple(problem.candidates[n - 1] for n in places))
-        [here], _ = JudgeLab(tiny).judge(moved, (None,) * 3, Order(), request)
+        here = alone(tiny, moved, Order(), request)[0]
         assert there.text == here.text
         assert there.slots == here.slots
         if there.slots is not None:
@@ -148,6 +158,131 @@ def test_dense_agrees_with_itself_in_every_order(tiny: LoadedModel) -> None:
     assert {o.layout for o in row.outcomes} == {o.layout(1, 3) for o in request.orders}
 
 
+# -- orders side by side
+
+
+@pytest.mark.parametrize("protocol", ["joint", "pairwise"])
+def test_orders_decoded_at_once_are_what_each_is_alone(
+    tiny: LoadedModel, protocol: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+    forward = Engine.forward
+
+    def counting(self: Engine, ids: torch.Tensor, *args: Any, **more: Any) -> torch.Tensor:
+        rows.append(len(ids))
+        return forward(self, ids, *args, **more)
+
+    orders = read_orders("all", 3)
+    request = asked(regime="typed", protocol=protocol, orders=orders, methods=METHODS)
+    lab, singly = JudgeLab(tiny), JudgeLab(tiny)
+    for number in (1, 2, 3):
+        problem = replace(typed(), number=number)
+        monkeypatch.setattr(Engine, "forward", counting)
+        rows.clear()
+        found = lab.judge(problem, (None,) * 3, orders, request)
+        monkeypatch.setattr(Engine, "forward", forward)
+        batches = rows[rows.index(max(rows)) :]
+        assert batches[0] == len(orders) * 3, "one batch"
+        assert protocol == "pairwise" or batches == sorted(batches, reverse=True), "from the first token on"
+        assert next(n for n in rows if n > 1) == batches[0], "nobody began before"
+        for order, heard in zip(orders, found, strict=True):
+            [other] = singly.judge(problem, (None,) * 3, [order], request)
+            assert heard.order == other.order == order
+            for one, same in zip(heard.outcomes, other.outcomes, strict=True):
+                assert (one.method, one.text, one.slots, one.selected, one.state) == (
+                    same.method, same.text, same.slots, same.selected, same.state
+                )  # fmt: skip
+                assert (one.blocks, one.reused_blocks) == (same.blocks, same.reused_blocks)
+            assert heard.record.request.values == other.record.request.values
+            assert heard.notes == other.notes  # and not that others were at work
+    assert lab.sessions.keys() == {order.label for order in orders}
+
+
+def test_who_has_read_is_in_the_batch_from_the_first_token_on(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is asked for its first token later than the others."""
+    lab, request, works = JudgeLab(tiny), asked(regime="typed", methods=METHODS), []
+    for order in (Order(), Order("shuffle", 1)):
+        [(_, run, texts)] = lab.prompts(typed(), (None,) * 3, order.layout(1, 3), request)
+        works.append(lab.session(order).asking(run, texts))
+    for work in works:
+        while next(work) is not READ:
+            pass
+    rows: list[int] = []
+    forward = Engine.forward
+
+    def counting(self: Engine, ids: torch.Tensor, *args: Any, **more: Any) -> torch.Tensor:
+        rows.append(len(ids))
+        return forward(self, ids, *args, **more)
+
+    monkeypatch.setattr(Engine, "forward", counting)
+    for work in works:
+        assert any(isinstance(event, RunDone) for event in work)
+    assert rows[0] == 2 * (1 + len(METHODS))
+
+
+def test_nobody_answers_before_all_have_read() -> None:
+    told: list[str] = []
+
+    def work(name: str, reads: int) -> Any:
+        for part in range(reads):
+            told.append(f"{name} reads {part}")
+            yield "event"
+        yield READ
+        told.append(f"{name} answers")
+        yield "event"
+        return name
+
+    assert side_by_side([work("a", 1), work("b", 3), work("c", 0)]) == ["a", "b", "c"]
+    assert told.index("a answers") > told.index("b reads 2")
+    assert side_by_side([]) == []
+
+
+def test_when_one_order_fails_the_others_are_given_up(tiny: LoadedModel) -> None:
+    closed: list[str] = []
+
+    def work(name: str, fails: bool) -> Any:
+        try:
+            yield READ
+            if fails:
+                raise ModelError(name)
+            yield "event"
+            yield "event"
+        finally:
+            closed.append(name)
+
+    with pytest.raises(ModelError, match="b"):
+        side_by_side([work("a", False), work("b", True), work("c", False)])
+    assert sorted(closed) == ["a", "b", "c"]
+
+    lab, request = JudgeLab(tiny), asked(regime="typed", orders=read_orders("all", 3))
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(RunCancelled):
+        lab.judge(typed(), (None,) * 3, request.orders, request, stop)
+    assert all(session.together.going == 0 for session in lab.sessions.values())
+    assert len(lab.judge(typed(), (None,) * 3, request.orders, request)) == 6  # and goes on
+
+
+def test_so_many_orders_at_once_as_memory_allows(tiny: LoadedModel) -> None:
+    request = asked(regime="typed", orders=read_orders("all", 4), candidates=4, methods=METHODS)
+    problem = JudgeProblem(1, QUESTIONS[0], tuple(Candidate(f"Text {i}.", "x") for i in range(4)))
+    rows = len(METHODS) + 1
+
+    def sizes(megabytes: float) -> list[int]:
+        lab = JudgeLab(tiny, budget_bytes=int(megabytes * 2**20), orders=24)
+        groups = lab.groups(problem, request)
+        assert tuple(order for group in groups for order in group) == request.orders
+        return [len(group) for group in groups]
+
+    assert sizes(4096) == [MOST_AT_ONCE // rows, 24 - MOST_AT_ONCE // rows]
+    assert sizes(0.001) == [1] * 24
+    few, more = sizes(16)[0], sizes(32)[0]
+    assert 1 < few < more < MOST_AT_ONCE // rows
+    assert abs(more - 2 * few) <= 1
+
+
 # -- execution caches
 
 
@@ -156,7 +291,7 @@ def test_what_decoding_left_is_what_is_reused(tiny: LoadedModel, regime: Any) ->
     request = asked(regime=regime, methods=(MethodChoice("naive"),))
     lab, order = JudgeLab(tiny), Order("fixed", places=(2, 3, 1))
     problem, bases = lab.execute(lab.draw(request, 1), request)
-    lab.judge(problem, bases, order, request)
+    lab.judge(problem, bases, [order], request)
     _, naive = lab.session(order).rows
     for slot, number in enumerate(order.places, 1):
         candidate, base = problem.candidates[number - 1], bases[number - 1]
@@ -198,7 +333,7 @@ def test_typed_texts_are_encoded_alone(tiny: LoadedModel) -> None:
     lab = JudgeLab(tiny)
     problem, bases = lab.execute(typed(), request)
     assert bases == (None,) * 3
-    lab.judge(problem, bases, order, request)
+    lab.judge(problem, bases, [order], request)
     samples = lab.session(order).rows[1].context.samples
     assert {samples[f"candidate_{k}"].base.context for k in (1, 2, 3)} == {"encoded alone"}
 
@@ -301,7 +436,7 @@ def test_pairwise_judges_every_two_slots(tiny: LoadedModel) -> None:
     problem = typed()
     prompts = JudgeLab(tiny).prompts(problem, (None,) * 3, (3, 1, 2), request)
     assert [places for places, _, _ in prompts] == [(3, 1), (3, 2), (1, 2)]
-    dense, naive = JudgeLab(tiny).judge(problem, (None,) * 3, Order(), request)[0]
+    dense, naive = alone(tiny, problem, Order(), request)
     assert (dense.blocks, naive.reused_blocks) == (6, 6)
     assert dense.consistent in (True, None)
 
@@ -323,7 +458,7 @@ def test_most_wins() -> None:
 
 def test_rewriting_is_compared_by_its_answer(tiny: LoadedModel) -> None:
     request = asked(regime="typed", protocol="rewriting", methods=(MethodChoice("naive"),))
-    for found in JudgeLab(tiny).judge(typed(), (None,) * 3, Order(), request)[0]:
+    for found in alone(tiny, typed(), Order(), request):
         assert found.selection_right is None
         assert found.consistent in (None, found.same_answer)
 

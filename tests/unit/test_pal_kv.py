@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.judge_lab import Given, JudgeLab, JudgeSession
+from backend.judge_lab import Given, JudgeLab, JudgeSession, side_by_side
 from backend.judged import Candidate, JudgeProblem, JudgeRequest, Order
 from backend.methods.base import Blend
 from backend.methods.registry import profile_options
 from backend.model import LoadedModel
-from backend.records import CORRECTED, MethodChoice, Outcome, RunRecord
+from backend.records import CORRECTED, MethodChoice, Outcome, RunRecord, RunRequest
 from backend.weights import Weight, of_those
 from tests.tiny import QUESTIONS, TOLERANCE, error, model
 
@@ -56,7 +56,12 @@ def records(tiny: LoadedModel, methods: tuple[MethodChoice, ...], order: Order, 
         asked = problem(number)
         layout = order.layout(number, 3)
         [(_, run, texts)] = lab.prompts(asked, (None,) * 3, layout, request)
-        yield lab.session(order).judge(run, texts), lab.session(order), layout
+        yield heard(lab.session(order), run, texts), lab.session(order), layout
+
+
+def heard(session: JudgeSession, run: RunRequest, texts: dict[str, Given]) -> RunRecord:
+    [record] = side_by_side([session.asking(run, texts)])
+    return record
 
 
 def choices(*names: str, **options: Any) -> tuple[MethodChoice, ...]:
@@ -139,8 +144,8 @@ def test_the_same_request_again_in_the_same_layout_is_dense(tiny: LoadedModel, n
     )
     [(_, run, texts)] = lab.prompts(problem(1), (None,) * 3, order.places, request)
     session = lab.session(order)
-    session.judge(run, texts)
-    record = session.judge(run, texts)
+    heard(session, run, texts)
+    record = heard(session, run, texts)
     assert record.outcome(1, name).state == "reused"
     dense, mine = (row.prefill for row in session.rows)
     assert error(mine.logits, dense.logits) <= TOLERANCE
@@ -174,7 +179,7 @@ def test_template_text_is_read_afresh_where_no_anchor_stood(tiny: LoadedModel) -
     session = lab.session(order)
     for layout in ((1, 2, 3), (2, 1, 3)):
         [(_, run, texts)] = lab.prompts(problem(1), (None,) * 3, layout, request)
-        record = session.judge(run, texts)
+        record = heard(session, run, texts)
     outcome, prompt = record.outcome(1, "kvcomm"), record.prompts[0]
     assert outcome.state == "reused"
     done = {s.name: set(outcome.actions[:, s.start : s.end].flatten().tolist()) for s in prompt.spans}
@@ -200,7 +205,7 @@ def test_only_the_new_text_is_read_afresh(tiny: LoadedModel) -> None:
     second = JudgeProblem(2, second.question, (second.candidates[0], long, second.candidates[2]), "typed")
     for asked in (first, second):
         [(_, run, texts)] = lab.prompts(asked, (None,) * 3, (1, 2, 3), request)
-        record = session.judge(run, texts)
+        record = heard(session, run, texts)
     whole, alone = (record.outcome(1, label) for label in ("whole", "alone"))
     assert (whole.state, alone.state) == ("fallback", "partial")
     prompt = record.prompts[0]
@@ -224,7 +229,7 @@ def test_pal_kv_with_texts_of_one_writer_is_kvcomm(tiny: LoadedModel) -> None:
         asked = JudgeProblem(number, base.question, base.candidates[:2], "typed")
         [(_, run, texts)] = lab.prompts(asked, (None,) * 2, (1, 2), request)
         same = {name: Given(text.ids, text.base, "agent 1") for name, text in texts.items()}
-        record = session.judge(run, same)
+        record = heard(session, run, same)
         a, b = (session.rows[i].prefill for i in (1, 2))
         assert torch.equal(a.logits, b.logits)
         states.append(record.outcome(1, "palkv").state)

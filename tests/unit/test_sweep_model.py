@@ -140,9 +140,9 @@ def test_a_judge_goes_on_with_the_candidates_it_had(
     judged: list[int] = []
     judge = JudgeLab.judged
 
-    def counted(lab: JudgeLab, problem: JudgeProblem, *rest: Any) -> Any:
+    def counted(lab: JudgeLab, problem: JudgeProblem, *rest: Any, **more: Any) -> Any:
         judged.append(problem.number)
-        return judge(lab, problem, *rest)
+        return judge(lab, problem, *rest, **more)
 
     monkeypatch.setattr(JudgeLab, "judged", counted)
     text = "tasks: [{judge: {candidates: 2, answer_tokens: 4, max_new_tokens: 4, temperature: 1}}]"
