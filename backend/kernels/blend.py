@@ -24,8 +24,8 @@ from backend.rope import Rotation
 # large enough that calls do not count. (1 MiB was a quarter slower; smollm2-135m, 20 anchors, one thread.)
 PIECE_BYTES = 1 << 22
 
-# Entries of a row that are summed at a time: the sum stays in registers until it is done, and the rows of all
-# anchors are read side by side. A tenth to a half faster than whole rows.
+# Entries of a row that are summed at a time, so that the sum stays in registers until it is done: up to half
+# as fast again as whole rows.
 SUM_WIDTH = 64
 
 
@@ -90,11 +90,29 @@ def blend(
 def mixed(mixture: Mixture, at: int, to: int) -> Tensor:
     """The weighted offsets of tokens ``[at, to)``, (tokens, *row), in the arena's dtype: one contraction for
     all layers, keys and values."""
+    buffer = mixture.arena.buffer
+    by_anchor = buffer.device.type == "cpu" and buffer.dtype == torch.float32
+    return (_by_anchor if by_anchor else _by_row)(mixture, at, to)
+
+
+def _by_anchor(mixture: Mixture, at: int, to: int) -> Tensor:
+    """Anchor after anchor onto a sum that stays in the processor's cache, so memory is read in long runs: up
+    to twice as fast as by row. Not for halves, which each step would round."""
+    buffer = mixture.arena.buffer
+    found = buffer.new_zeros(to - at, *buffer.shape[1:])
+    total, rows = found.view(to - at, -1), buffer.view(len(buffer), -1)
+    weights = mixture.weights[:, at:to, None].to(buffer.dtype)
+    for start, weight in zip(mixture.starts, weights, strict=True):
+        total.addcmul_(rows[start + at : start + to], weight)
+    return found
+
+
+def _by_row(mixture: Mixture, at: int, to: int) -> Tensor:
+    """Token after token, all anchors' rows at once and in single precision: up to ten times as fast as a
+    product of matrices for each token where few anchors are mixed."""
     buffer, tokens = mixture.arena.buffer, to - at
     weights = mixture.weights[:, at:to].to(buffer.dtype).t()
     places = row_places(mixture.starts, at, to, buffer.device)
-    # A sum over weighted rows: reads each once, and is up to ten times as fast as a product of matrices for
-    # each token where few anchors are mixed.
     entries = prod(buffer.shape[1:])
     parts = entries // SUM_WIDTH if entries % SUM_WIDTH == 0 else 1
     anchors = len(mixture.starts)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from backend.arena import Arena
 from backend.kernels import distances
-from backend.kernels.blend import Mixture, blend
+from backend.kernels.blend import Mixture, blend, mixed
 from backend.kv import KVSegment
 from backend.rope import LayerRotation, Rotation
 
@@ -147,6 +147,19 @@ def test_blending_is_eq_6_and_one_rotation(
 def test_half_precision_errs_by_its_rounding(dtype: torch.dtype) -> None:
     case = Case("halves", 6, 3, True, dtype, "cpu")
     assert case.error(case.run()) <= 8 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_sum_of_halves_over_many_anchors_is_rounded_once(dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(0)
+    arena = Arena((2, 3, 2, 16), dtype, torch.device("cpu"))
+    kept = [arena.take(5, no_limit) for _ in range(64)]
+    for rows in kept:
+        rows.tensor.copy_(1 + torch.randn(rows.tensor.shape, generator=draw))
+    weights = torch.full((64, 5), 1 / 64)  # exact in every dtype
+    found = mixed(Mixture(arena, tuple(rows.start for rows in kept), weights), 1, 5).double()
+    exact = torch.stack([rows.tensor[1:].double() / 64 for rows in kept]).sum(0)
+    assert float((found - exact).abs().max() / exact.abs().max()) <= torch.finfo(dtype).eps
 
 
 def descriptors(tokens: int, lengths: tuple[int, ...], features: int, device: str) -> tuple[Any, list[Any]]:
