@@ -19,6 +19,7 @@ from typing import Any
 
 from backend import __version__
 from backend.errors import LabError
+from backend.machine import processor
 from backend.records import RunRecord
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -106,7 +107,7 @@ def bench_page(repeats: int = 3) -> dict[str, Any]:
         "made_with": {
             "lab": __version__, "gradio": version("gradio"), "plotly": version("plotly"),
             "python": platform.python_version(), "chromium": browser_version,
-            "processors": os.cpu_count(), "machine": platform.machine(), "load": os.getloadavg()[0],
+            "processors": os.cpu_count(), "machine": processor(), "load": os.getloadavg()[0],
         },
     }  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ import torch
 
 from backend.errors import OptionError
 from backend.kv import KVCache, KVSegment
+from backend.machine import processor
 from backend.model import DTYPES, LoadedModel, load_model, pick_device, wrap_model
 from backend.rope import LayerRotation, Rotation
 from backend.session import versions
@@ -222,9 +222,7 @@ def steps_to(most: int, least: int) -> list[int]:
 def conditions(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     """Where and with what it was measured."""
     return {
-        "hardware": torch.cuda.get_device_name()
-        if device.type == "cuda"
-        else platform.processor() or platform.machine(),
+        "hardware": torch.cuda.get_device_name() if device.type == "cuda" else processor(),
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import torch
 from backend.codec import encode
 from backend.errors import OptionError
 from backend.events import Progress
+from backend.machine import processor
 from backend.reproduce import studies, sweeping, timings
 from backend.reproduce.context import Context, Step
 from backend.reproduce.energy import Meter
@@ -190,10 +190,4 @@ def hardware(device: torch.device) -> str:
     """The machine in words: the GPU, or the processor with its cores and torch's threads."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
-    name = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            name = next((x.partition(":")[2].strip() for x in file if x.startswith("model name")), name)
-    except OSError:
-        pass
-    return f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    return f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
