@@ -201,7 +201,7 @@ SECTIONS: dict[str, tuple[str, Callable[[list[Report]], Iterator[str]]]] = {
 def slopes(found: list[Report]) -> Iterator[str]:
     """How the cost grows, where a report fitted a line."""
     rows: list[tuple[object, ...]] = [
-        (r["bench"], r["shape"], line["over"], ", ".join(map(str, line["sizes"])), line["ms_each"],
+        (r["bench"], r["shape"], line["over"], ", ".join(map(str, line["sizes"])), line["ms_each"] + 0.0,
          line["ms_at_0"], line["r2"])
         for r in found
         for line in r.get("slopes", ())
