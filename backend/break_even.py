@@ -178,15 +178,17 @@ def least_share(machine: Machine, case: Case) -> float | None:
 
 
 def least_tokens(machine: Machine, case: Case) -> int | None:
-    """The shortest prompt, its parts in proportion, from which on reuse gains at every length; None if there
-    is none. Dense less reuse is a polynomial of the length, so this is its largest root."""
+    """The shortest prompt, its parts in proportion, from which on reuse gains at every length up to
+    ``LONGEST``; None if there is none. Dense less reuse is a polynomial of the length, so this is its largest root."""
     a, b, c = machine.dense_ms
     shared, outside = case.shared / case.prompt, case.outside / case.prompt
     each = machine.write_ms + machine.encode_ms * outside / case.readers
     each += (machine.match_ms * case.anchors + machine.mix_ms * case.mixed) * shared
     constant, slope = a - machine.first_token_ms - machine.gate_ms, b - each
     if c == 0:
-        if slope < 0 or (slope == 0 and constant <= 0):
+        if slope < 0:  # it gains until it loses
+            return 1 if constant + slope * LONGEST > 0 else None
+        if slope == 0 and constant <= 0:
             return None
         root = -constant / slope if slope else 0.0
     else:

@@ -55,7 +55,6 @@ from backend.streams import Past, Row, Stream
 
 BLANK_TRIES = 8  # an agent that writes nothing is asked again with another seed
 NOTHING = "(no answer)"
-MOST_AT_ONCE = 48  # answers in a batch; more gain little
 Bases = tuple[KVSegment | None, ...]
 T = TypeVar("T")
 
@@ -111,6 +110,7 @@ class JudgeSession(LabSession):
     method's plan, cache and answer, dense first."""
 
     waits = True
+    beside = BESIDE.format(what="Other orders, or runs of others,")
     given: Mapping[str, Given] = {}
     rows: Sequence[Row] = ()
 
@@ -163,8 +163,11 @@ class JudgeLab:
         budget_bytes: what the sessions of all orders may hold together.
         orders: how many there will be.
 
+    ``most_at_once``: answers in a batch; more gain little.
     ``note`` says what becomes of the agents' caches; empty when the judge reuses them as its own.
     """
+
+    most_at_once = 48
 
     def __init__(
         self,
@@ -310,7 +313,7 @@ class JudgeLab:
         tokens = self.model.count_tokens(asked.pipeline, asked.pipeline.final, asked.values)
         each = 2 * methods * (tokens + request.max_new_tokens) * self.model.info.kv_bytes_per_token
         room = self.budget_bytes * len(request.orders) // 4
-        size = max(1, min(room // each, MOST_AT_ONCE // methods))
+        size = max(1, min(room // each, self.most_at_once // methods))
         return [request.orders[at : at + size] for at in range(0, len(request.orders), size)]
 
     def _hear(
@@ -328,7 +331,9 @@ class JudgeLab:
         notes: dict[str, None] = {}
         for places, asked, given in self.prompts(problem, bases, layout, request):
             record = yield from session.asking(asked, given, cancel)
-            notes |= dict.fromkeys(note for note in record.notes if note != BESIDE)  # no such time is kept
+            notes |= dict.fromkeys(
+                note for note in record.notes if note != session.beside
+            )  # no such time is kept
             for row, outcome in zip(session.rows, record.outcomes, strict=True):
                 assert row.decoded is not None
                 found = reading_of(record, outcome, row.decoded.margins, places, request)

@@ -29,7 +29,9 @@ from backend.records import RunRequest
 
 
 class WatchedLab(JudgeLab):
-    """Runs with every probe, and keeps their records: for one problem, not for many."""
+    """Runs with every probe, for one problem and not for many; fewer at once, for somebody waits."""
+
+    most_at_once = 24
 
     def prompts(self, *asked: Any) -> list[tuple[tuple[int, ...], RunRequest, dict[str, Given]]]:
         """See :meth:`backend.judge_lab.JudgeLab.prompts`."""

@@ -71,7 +71,7 @@ SMALLER = (
     "are not those of a batch."
 )
 BESIDE = (
-    "Runs of others went on at the same time, so the times of decoding and of the whole run are not those of "
+    "{what} went on at the same time, so the times of decoding and of the whole run are not those of "
     "this request alone. Times to the first token are: no other run works meanwhile."
 )
 AGAIN = Progress("Memory ran out. Trying once more in smaller pieces", 0, 1)
@@ -104,6 +104,8 @@ class LabSession(Studies):
 
     #: Whether a run tells ``READ`` before its first token, so that others may be decoded with it from there.
     waits = False
+    #: The note of a run that was not alone.
+    beside = BESIDE.format(what="Runs of others")
 
     def __init__(
         self,
@@ -245,7 +247,7 @@ class LabSession(Studies):
                 + weights_notes(request, outcomes, prompts)
                 + unread
                 + ((SMALLER,) if small else ())
-                + ((BESIDE,) if beside else ()),
+                + ((self.beside,) if beside else ()),
                 tools=tuple(tools),
                 pool_views=views,
                 attention=tuple(attention),

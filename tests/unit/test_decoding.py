@@ -23,7 +23,7 @@ from backend.methods.base import Clock, Dense, Plan, Step
 from backend.model import LoadedModel
 from backend.presets import Example
 from backend.records import Decoding
-from backend.session import BESIDE, LabSession
+from backend.session import LabSession
 from backend.tokens import TokenizedPrompt
 
 Steps = Generator[list[list[int]], None, list[Decoded]]
@@ -245,11 +245,11 @@ def test_visitors_at_once_get_what_they_get_alone(tiny_model: LoadedModel) -> No
                 if isinstance(event, TextSoFar | RunDone):
                     break
     assert [texts(found[number]) for number in range(3)] == alone
-    assert all(BESIDE in record.notes for record in found.values())
+    assert all(LabSession.beside in record.notes for record in found.values())
     for run in runs:
         run.close()
     again = outcome(sessions[0], tiny.QUESTIONS[3])
-    assert BESIDE not in again.notes
+    assert LabSession.beside not in again.notes
 
 
 def test_threads_of_runs_and_warm_ups_end_and_mix_nothing(tiny_model: LoadedModel) -> None:

@@ -26,7 +26,7 @@ from backend.engine import Engine
 from backend.errors import LabError, ModelError, OptionError, PromptError, RecordError, RunCancelled
 from backend.events import READ, RunDone
 from backend.judge_batch import keys_of, read_problems, run_judging, typed_problem
-from backend.judge_lab import MOST_AT_ONCE, JudgeLab, side_by_side
+from backend.judge_lab import JudgeLab, side_by_side
 from backend.judge_metrics import bootstrap, counted, heat, paired, picks, share, table
 from backend.judge_prompts import Verdict, execution_pipeline, judge_pipeline, read_verdict, same_final, truth
 from backend.judge_reading import most_wins, near_tie
@@ -276,10 +276,10 @@ def test_so_many_orders_at_once_as_memory_allows(tiny: LoadedModel) -> None:
         assert tuple(order for group in groups for order in group) == request.orders
         return [len(group) for group in groups]
 
-    assert sizes(4096) == [MOST_AT_ONCE // rows, 24 - MOST_AT_ONCE // rows]
+    assert sizes(4096) == [JudgeLab.most_at_once // rows, 24 - JudgeLab.most_at_once // rows]
     assert sizes(0.001) == [1] * 24
     few, more = sizes(16)[0], sizes(32)[0]
-    assert 1 < few < more < MOST_AT_ONCE // rows
+    assert 1 < few < more < JudgeLab.most_at_once // rows
     assert abs(more - 2 * few) <= 1
 
 
