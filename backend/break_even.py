@@ -179,7 +179,8 @@ def least_share(machine: Machine, case: Case) -> float | None:
 
 def least_tokens(machine: Machine, case: Case) -> int | None:
     """The shortest prompt, its parts in proportion, from which on reuse gains at every length up to
-    ``LONGEST``; None if there is none. Dense less reuse is a polynomial of the length, so this is its largest root."""
+    ``LONGEST``; None if there is none. Dense less reuse is a polynomial of the length, of which this is the
+    largest root."""
     a, b, c = machine.dense_ms
     shared, outside = case.shared / case.prompt, case.outside / case.prompt
     each = machine.write_ms + machine.encode_ms * outside / case.readers
