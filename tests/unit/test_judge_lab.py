@@ -252,8 +252,9 @@ def test_when_one_order_fails_the_others_are_given_up(tiny: LoadedModel) -> None
         finally:
             closed.append(name)
 
+    works = [work("a", False), work("b", True), work("c", False)]
     with pytest.raises(ModelError, match="b"):
-        side_by_side([work("a", False), work("b", True), work("c", False)])
+        side_by_side(works)
     assert sorted(closed) == ["a", "b", "c"]
 
     lab, request = JudgeLab(tiny), asked(regime="typed", orders=read_orders("all", 3))
@@ -487,6 +488,21 @@ def plain(rows: Sequence[JudgedProblem]) -> list[Any]:
             )  # fmt: skip
             out.append((row.key, row.problem, same, near))
     return out
+
+
+def test_a_batch_is_cancelled_in_the_middle_of_a_problem(
+    tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, cancel, judge = tmp_path / "rows.jsonl", threading.Event(), JudgeLab.judge
+
+    def interrupted(lab: JudgeLab, *given: Any) -> Any:
+        cancel.set()
+        return judge(lab, *given)
+
+    monkeypatch.setattr(JudgeLab, "judge", interrupted)
+    with pytest.raises(RunCancelled):
+        list(run_judging(JudgeLab(tiny), asked(regime="progressive"), path, cancel))
+    assert not path.exists() or not path.read_text()
 
 
 def test_a_killed_batch_goes_on_where_it_was(tiny: LoadedModel, tmp_path: Path) -> None:

@@ -182,17 +182,34 @@ def test_what_is_packed_is_counted_until_it_is_dropped(codec: Any) -> None:
         kept.keep(sample)
     beside = {s.number: sum(kept.offset(s, agent).bytes for agent in s.offsets) for s in samples}
     assert kept.held_bytes == sum(beside.values()) > 0
+    first = kept.stored(samples[0], 1)
+    kept.keep(samples[0])
+    assert kept.stored(samples[0], 1) is first, "packed once"
     twin = kept.copy()
+    early = observation(log, 2, 1)
+    twin.keep(early)
+    assert kept.stored(early, 1) is None, "a twin's gain is its own"
     twin.drop_all_but({samples[0].number})
     assert twin.held_bytes >= beside[samples[0].number]
-    assert kept.stored(samples[1], 1) is not None, "a twin's loss is its own"
+    assert kept.stored(samples[1], 1) is not None, "and its loss"
     late = observation(log, 2, 1)
     twin.keep(late)
-    assert kept.stored(late, 1) is None, "and its gain"
     assert twin.held_of(late.number) == twin.offset(late, 1).bytes
     kept.drop_all_but(set())
     twin.drop_all_but(set())
     assert kept.held_bytes == twin.held_bytes == 0
+
+
+def test_room_that_nobody_holds_yet_counts() -> None:
+    log, kept = ObservationLog("test", 1 << 40), AnchorStore(Codec("half"))
+    samples = [observation(log, 4, 2) for _ in range(8)]
+    for sample in samples:
+        kept.keep(sample)
+    packed = sum(kept.held_of(sample.number) for sample in samples)
+    spare = kept.held_bytes - packed
+    row = next(iter(kept._arenas._all.values())).row_bytes
+    assert spare == sum(a.capacity * a.row_bytes for a in kept._arenas._all.values()) - packed
+    assert spare >= row
 
 
 def filled(codec: str, budget: int, samples: int = 16) -> tuple[Stream, KVCommMethod]:

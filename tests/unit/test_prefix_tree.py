@@ -205,3 +205,18 @@ def test_a_tree_that_is_let_go_gives_its_tensors_back_at_once() -> None:
         assert not any(tensor() is not None for tensor in held)
     finally:
         gc.enable()
+
+
+def test_past_prompts_go_before_observations_also_for_what_methods_keep_beside(
+    tiny_model: LoadedModel,
+) -> None:
+    one = walk(tiny_model, tiny.pipeline())
+    log, context = one.log, one.contexts[3]
+    log.remember_prompt(context.prompt.ids, one.real(3))
+    kept, prompt = len(log.observations), log.prefixes.bytes
+    assert prompt
+    log.arenas.trim()
+    log.budget_bytes = log.bytes  # full, and a method asks for a little beside
+    assert log.shrink(log.observations, beside=prompt // 2) == []
+    assert len(log.observations) == kept
+    assert 0 <= log.prefixes.bytes <= prompt - prompt // 2

@@ -162,6 +162,24 @@ def test_a_judge_goes_on_with_the_candidates_it_had(
     assert len(more) == 12
 
 
+def test_a_judge_is_cancelled_in_the_middle_of_a_problem(
+    tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancel, judge = threading.Event(), JudgeLab.judge
+
+    def interrupted(lab: JudgeLab, *given: Any) -> Any:
+        cancel.set()
+        return judge(lab, *given)
+
+    monkeypatch.setattr(JudgeLab, "judge", interrupted)
+    text = "tasks: [{judge: {candidates: 2, answer_tokens: 4, max_new_tokens: 4}}]"
+    with SweepStore(tmp_path / "a.sqlite") as store:
+        runner = ModelRunner(lambda _: tiny_model)
+        with pytest.raises(RunCancelled):
+            list(run_sweep(sweep_of(tmp_path, text, "[dense, naive]", 1), store, runner, cancel=cancel))
+        assert not list(store.rows())
+
+
 def test_a_trace_is_replayed_on_what_was_recorded(tmp_path: Path, tiny_model: LoadedModel) -> None:
     lines = []
     for number, (question, said) in enumerate(
