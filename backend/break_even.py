@@ -187,10 +187,8 @@ def least_tokens(machine: Machine, case: Case) -> int | None:
     each += (machine.match_ms * case.anchors + machine.mix_ms * case.mixed) * shared
     constant, slope = a - machine.first_token_ms - machine.gate_ms, b - each
     if c == 0:
-        if slope < 0:  # it gains until it loses
+        if slope < 0 or (slope == 0 and constant <= 0):
             return 1 if constant + slope * LONGEST > 0 else None
-        if slope == 0 and constant <= 0:
-            return None
         root = -constant / slope if slope else 0.0
     else:
         inside = slope * slope - 4 * c * constant
@@ -198,6 +196,8 @@ def least_tokens(machine: Machine, case: Case) -> int | None:
         if inside > 0:  # the larger root, in the form that cancels nothing
             half = math.sqrt(inside)
             root = -2 * constant / (slope + half) if slope > 0 else (half - slope) / (2 * c)
+            if slope < 0 < constant and 2 * constant / (half - slope) > LONGEST:  # it gains until it loses
+                return 1
     return max(1, math.floor(root) + 1) if root < LONGEST else None
 
 

@@ -54,7 +54,7 @@ def run_judging(
 
     Args:
         path: the file of rows; without one nothing is kept.
-        cancel: ends it before the next problem.
+        cancel: ends it, also in the middle of a problem, which is then judged anew the next time.
 
     Raises:
         LabError: the request cannot be run, or the file is damaged.

@@ -43,6 +43,7 @@ from backend.judge_prompts import (
 from backend.judge_reading import Reading, outcome_of, reading_of
 from backend.judged import Candidate, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
 from backend.kv import KVSegment
+from backend.memory import free_bytes
 from backend.methods.base import Clock, Dense, Plan, Step
 from backend.methods.dense import dense_plan
 from backend.model import LoadedModel
@@ -55,6 +56,7 @@ from backend.streams import Past, Row, Stream
 
 BLANK_TRIES = 8  # an agent that writes nothing is asked again with another seed
 NOTHING = "(no answer)"
+LOGIT_BYTES = 4
 Bases = tuple[KVSegment | None, ...]
 T = TypeVar("T")
 
@@ -301,18 +303,26 @@ class JudgeLab:
             LabError: it cannot be judged.
             RunCancelled: ``cancel`` was set.
         """
-        return side_by_side([self._hear(problem, bases, order, request, cancel) for order in orders])
+        for session in self.sessions.values():
+            session.rows = ()  # those of the last problem, whose caches would stand beside this one's
+        many = len(orders) > 1
+        return side_by_side([self._hear(problem, bases, order, request, many, cancel) for order in orders])
 
     def groups(self, problem: JudgeProblem, request: JudgeRequest) -> list[tuple[Order, ...]]:
-        """The request's orders, in groups that are judged at once. What a group's prompts take, and their
-        copies in a batch, is at most a quarter of what the pools may hold."""
+        """The request's orders, in groups that are judged at once. What a group's prompts take, their copies
+        in a batch, and the logits that are kept, is at most a quarter of what the pools may hold, and half
+        of what a device has left."""
         methods = len(with_dense(request.methods))
         layout = tuple(range(1, len(problem.candidates) + 1))
         nothing: Bases = (None,) * len(layout)
-        [(_, asked, _), *_] = self.prompts(problem, nothing, layout, request)
-        tokens = self.model.count_tokens(asked.pipeline, asked.pipeline.final, asked.values)
-        each = 2 * methods * (tokens + request.max_new_tokens) * self.model.info.kv_bytes_per_token
-        room = self.budget_bytes * len(request.orders) // 4
+        info, new = self.model.info, request.max_new_tokens
+        tokens = new + max(
+            self.model.count_tokens(asked.pipeline, asked.pipeline.final, asked.values)
+            for _, asked, _ in self.prompts(problem, nothing, layout, request)
+        )
+        each = 2 * methods * (tokens * info.kv_bytes_per_token + new * info.vocabulary * LOGIT_BYTES)
+        room, free = self.budget_bytes * len(request.orders) // 4, free_bytes(self.model.device)
+        room = room if free is None else min(room, free // 2)
         size = max(1, min(room // each, self.most_at_once // methods))
         return [request.orders[at : at + size] for at in range(0, len(request.orders), size)]
 
@@ -322,9 +332,10 @@ class JudgeLab:
         bases: Bases,
         order: Order,
         request: JudgeRequest,
+        many: bool,
         cancel: threading.Event | None,
     ) -> Generator[Event, None, Heard]:
-        """Judge a problem in an order."""
+        """Judge a problem in an order. ``many``: beside others."""
         layout = order.layout(problem.number, len(problem.candidates))
         session = self.session(order)
         read: dict[str, list[Reading]] = {}
@@ -343,6 +354,8 @@ class JudgeLab:
             outcome_of(problem, order.label, layout, label, mine, first, request)
             for label, mine in read.items()
         )
+        if many and session.beside not in record.notes:  # the others began later, and were done before
+            record = replace(record, notes=(*record.notes, session.beside))
         return Heard(order, made, tuple(notes), record)
 
     def learn(self, problem: JudgeProblem, bases: Bases, order: Order, request: JudgeRequest) -> None:

@@ -24,7 +24,7 @@ from backend.rope import Rotation
 # large enough that calls do not count. (1 MiB was a quarter slower; smollm2-135m, 20 anchors, one thread.)
 PIECE_BYTES = 1 << 22
 
-# Entries of a row that are summed at a time, so that the sum stays in registers until it is done: up to half
+# Entries of a row that a CPU sums at a time, so that the sum stays in registers until it is done: up to half
 # as fast again as whole rows.
 SUM_WIDTH = 64
 
@@ -114,7 +114,8 @@ def _by_row(mixture: Mixture, at: int, to: int) -> Tensor:
     weights = mixture.weights[:, at:to].to(buffer.dtype).t()
     places = row_places(mixture.starts, at, to, buffer.device)
     entries = prod(buffer.shape[1:])
-    parts = entries // SUM_WIDTH if entries % SUM_WIDTH == 0 else 1
+    even = buffer.device.type == "cpu" and entries % SUM_WIDTH == 0
+    parts = entries // SUM_WIDTH if even else 1
     anchors = len(mixture.starts)
     found = functional.embedding_bag(
         (places[:, None] * parts + torch.arange(parts, device=buffer.device)[:, None]).view(-1, anchors),

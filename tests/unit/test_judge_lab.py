@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from transformers import LlamaForCausalLM
 
 from backend import judge_reading
 from backend.embedded.tasks import Style, make_document
-from backend.engine import Engine
+from backend.engine import Engine, Prefill
 from backend.errors import LabError, ModelError, OptionError, PromptError, RecordError, RunCancelled
 from backend.events import READ, RunDone
 from backend.judge_batch import keys_of, read_problems, run_judging, typed_problem
@@ -195,6 +196,9 @@ def test_orders_decoded_at_once_are_what_each_is_alone(
                 assert (one.blocks, one.reused_blocks) == (same.blocks, same.reused_blocks)
             assert heard.record.request.values == other.record.request.values
             assert heard.notes == other.notes  # and not that others were at work
+            session = lab.session(order)
+            assert session.beside in heard.record.notes, "decoding's times are not an order's own"
+            assert session.beside not in other.record.notes
     assert lab.sessions.keys() == {order.label for order in orders}
 
 
@@ -266,7 +270,7 @@ def test_when_one_order_fails_the_others_are_given_up(tiny: LoadedModel) -> None
     assert len(lab.judge(typed(), (None,) * 3, request.orders, request)) == 6  # and goes on
 
 
-def test_so_many_orders_at_once_as_memory_allows(tiny: LoadedModel) -> None:
+def test_so_many_orders_at_once_as_memory_allows(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     request = asked(regime="typed", orders=read_orders("all", 4), candidates=4, methods=METHODS)
     problem = JudgeProblem(1, QUESTIONS[0], tuple(Candidate(f"Text {i}.", "x") for i in range(4)))
     rows = len(METHODS) + 1
@@ -282,6 +286,33 @@ def test_so_many_orders_at_once_as_memory_allows(tiny: LoadedModel) -> None:
     few, more = sizes(16)[0], sizes(32)[0]
     assert 1 < few < more < JudgeLab.most_at_once // rows
     assert abs(more - 2 * few) <= 1
+    monkeypatch.setattr(
+        "backend.judge_lab.free_bytes", lambda device: 4 << 20
+    )  # half of it, as of 8 a quarter
+    assert sizes(32)[0] == sizes(8)[0] < more
+    monkeypatch.setattr("backend.judge_lab.free_bytes", lambda device: 1 << 40)
+    assert sizes(32)[0] == more
+    monkeypatch.setattr("backend.judge_lab.LOGIT_BYTES", 4 << 20)
+    assert sizes(32)[0] == 1
+
+
+def test_the_caches_of_one_problem_are_gone_before_the_next_is_read(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, request = JudgeLab(tiny), asked(regime="typed", orders=read_orders("all", 3), methods=METHODS)
+    alive: WeakSet[Prefill] = WeakSet()
+    execute, most = Engine.execute, []
+
+    def counting(self: Engine, *args: Any, **more: Any) -> Prefill:
+        found = execute(self, *args, **more)
+        alive.add(found)
+        most.append(len(alive))
+        return found
+
+    monkeypatch.setattr(Engine, "execute", counting)
+    for number in (1, 2):
+        lab.judge(replace(typed(), number=number), (None,) * 3, request.orders, request)
+    assert max(most) == 6 * (1 + len(METHODS))
 
 
 # -- execution caches
