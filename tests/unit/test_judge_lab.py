@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -22,12 +22,13 @@ from hypothesis import strategies as st
 from transformers import LlamaForCausalLM
 
 from backend import judge_reading
+from backend.decoding import Together
 from backend.embedded.tasks import Style, make_document
 from backend.engine import Engine, Prefill
 from backend.errors import LabError, ModelError, OptionError, PromptError, RecordError, RunCancelled
 from backend.events import READ, RunDone
 from backend.judge_batch import keys_of, read_problems, run_judging, typed_problem
-from backend.judge_lab import JudgeLab, side_by_side
+from backend.judge_lab import JudgeLab, JudgeSession, side_by_side
 from backend.judge_metrics import bootstrap, counted, heat, paired, picks, share, table
 from backend.judge_prompts import Verdict, execution_pipeline, judge_pipeline, read_verdict, same_final, truth
 from backend.judge_reading import most_wins, near_tie
@@ -226,6 +227,18 @@ def test_who_has_read_is_in_the_batch_from_the_first_token_on(
     assert rows[0] == 2 * (1 + len(METHODS))
 
 
+def test_times_of_orders_together_are_never_told_as_ones_own(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of one that began before the others and ended after them, which saw nobody."""
+    monkeypatch.setattr(Together, "_count", lambda *_: None)
+    lab, request = JudgeLab(tiny), asked(regime="typed", orders=read_orders("all", 3))
+    together = lab.judge(typed(), (None,) * 3, request.orders, request)
+    assert all(heard.record.notes.count(JudgeSession.beside) == 1 for heard in together)
+    [alone] = lab.judge(typed(), (None,) * 3, request.orders[:1], request)
+    assert JudgeSession.beside not in alone.record.notes
+
+
 def test_nobody_answers_before_all_have_read() -> None:
     told: list[str] = []
 
@@ -286,9 +299,7 @@ def test_so_many_orders_at_once_as_memory_allows(tiny: LoadedModel, monkeypatch:
     few, more = sizes(16)[0], sizes(32)[0]
     assert 1 < few < more < JudgeLab.most_at_once // rows
     assert abs(more - 2 * few) <= 1
-    monkeypatch.setattr(
-        "backend.judge_lab.free_bytes", lambda device: 4 << 20
-    )  # half of it, as of 8 a quarter
+    monkeypatch.setattr("backend.judge_lab.free_bytes", lambda device: 4 << 20)  # a half is 8's quarter
     assert sizes(32)[0] == sizes(8)[0] < more
     monkeypatch.setattr("backend.judge_lab.free_bytes", lambda device: 1 << 40)
     assert sizes(32)[0] == more
@@ -300,13 +311,13 @@ def test_the_caches_of_one_problem_are_gone_before_the_next_is_read(
     tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab, request = JudgeLab(tiny), asked(regime="typed", orders=read_orders("all", 3), methods=METHODS)
-    alive: WeakSet[Prefill] = WeakSet()
+    alive: list[ref[Prefill]] = []
     execute, most = Engine.execute, []
 
     def counting(self: Engine, *args: Any, **more: Any) -> Prefill:
         found = execute(self, *args, **more)
-        alive.add(found)
-        most.append(len(alive))
+        alive.append(ref(found))
+        most.append(sum(one() is not None for one in alive))
         return found
 
     monkeypatch.setattr(Engine, "execute", counting)
