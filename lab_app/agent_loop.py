@@ -293,12 +293,10 @@ def build_stage(board: Board) -> None:
 
 def connect(board: Board) -> None:
     """What the widgets do."""
-    board.arrives(lambda visit, given: arrive(board, visit), refresh, *READS)
-    board.on(board["next"].click, following)
-    for name in ("question", "turns"):
-        board.on(board[name].change, refresh, *READS, latest=True)
-    for name in ("methods", "mode"):
-        board.on(board[name].input, refresh, *READS, latest=True)
+    board.arrives(lambda visit, given: arrive(board, visit))
+    changes = [board[name].change for name in ("question", "turns")]
+    board.follows(refresh, *READS, when=[*changes, board["methods"].input, board["mode"].input])
+    board.on(board["next"].click, following, follow=True)
     board.on(board["turn"].input, look, "turn")
     board.stream(board["run"].click, lambda visit, given: run(board.lab, visit, given), *READS)
     board.on(board["cancel"].click, cancelled)

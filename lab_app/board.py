@@ -12,20 +12,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from backend.errors import LabError, RunCancelled
 from lab_app import html, text
-from lab_app.controls import error_slot
+from lab_app.controls import error_slot, unseen
 from lab_app.form import Problem, Problems
 from lab_app.line import waiting
 from lab_app.sessions import Lab, Visit
 from lab_app.updates import whole
-from lab_app.wiring import LATEST, QUIET, Wiring
+from lab_app.wiring import LATEST, QUIET, Wiring, pressing
 
 LOG = logging.getLogger("lab_app")
 OPTIONS = "options"  # the methods' options, as they stand on the pipeline's bench
@@ -55,12 +56,12 @@ class Board:
     def __init__(self, spec: PageSpec, lab: Lab, main: Wiring) -> None:
         self.spec, self.lab, self.main = spec, lab, main
         self.widgets: dict[str, Any] = {}
-        self.opener = gr.Button("", elem_id=f"kv-open-{spec.key}", elem_classes="kv-unseen")
+        self.opener = unseen(f"kv-open-{spec.key}")
         self.column = gr.Column(
             visible=False, elem_id=f"kv-page-{spec.key}", elem_classes="kv-page", min_width=0
         )
+        self.follower = unseen(f"kv-follow-{spec.key}")
         self._arrive: Act = lambda visit, given: {}
-        self._then: tuple[Act, tuple[str, ...]] | None = None
         self._events: list[Callable[[], None]] = []
 
     def __getitem__(self, name: str) -> Any:
@@ -103,32 +104,37 @@ class Board:
 
     # -- events; attached when the page is complete, so that they may change every widget of it ------------
 
-    def arrives(self, act: Act, then: Act | None = None, *names: str) -> None:
-        """What the page shows when a visit first opens it, and what follows from it (reading ``names``)."""
+    def arrives(self, act: Act) -> None:
+        """What the page shows when a visit first opens it, before what follows from it (:meth:`follows`)."""
         self._arrive = act
-        self._then = (then, names) if then is not None else None
 
-    def on(self, event: Any, act: Act, *names: str, latest: bool = False, then: Act | None = None) -> None:
-        """Answer ``event`` once. ``latest``: of several quick ones the last is answered; ``then``: and then
-        this, with what stands in the boxes by then."""
+    def follows(self, act: Act, *names: str, when: Sequence[Any]) -> None:
+        """Say what follows from what stands in the boxes ``names``, after each of the events ``when`` and
+        wherever ``follow`` asks for it."""
+        self.on([*when, self.follower.click], act, *names, latest=True)
+
+    def on(self, event: Any, act: Act, *names: str, latest: bool = False, follow: bool = False) -> None:
+        """Answer ``event``, or each of several events, once. ``latest``: of several quick ones the last is
+        answered; ``follow``: then say what follows."""
         how = LATEST if latest else QUIET
+        listen = partial(gr.on, event) if isinstance(event, list) else event
 
         def attach() -> None:
-            done = event(self._once(act, names), self._inputs(names), self._outputs, **how)
-            if then is not None:
-                done.then(self._once(then, names), self._inputs(names), self._outputs, **LATEST)
+            done = listen(self._once(act, names), self._inputs(names), self._outputs, **how)
+            if follow:
+                done.then(None, js=pressing(self.follower), **QUIET)
 
         self._events.append(attach)
 
-    def stream(self, event: Any, act: Steps, *names: str, then: Act | None = None) -> None:
+    def stream(self, event: Any, act: Steps, *names: str, follow: bool = False) -> None:
         """Answer ``event`` step by step; it stops when the browser goes away."""
 
         def attach() -> None:
             done = event(
                 self._steps(act, names), self._inputs(names), self._outputs, concurrency_limit=None, **QUIET
             )
-            if then is not None:
-                done.then(self._once(then, names), self._inputs(names), self._outputs, **LATEST)
+            if follow:
+                done.then(None, js=pressing(self.follower), **QUIET)
 
         self._events.append(attach)
 
@@ -152,9 +158,7 @@ class Board:
             return {self.column: gr.update(visible=True), **self._guarded(visit_id, self._arrive, {})}
 
         there = self.opener.click(opened, [self.main.page["session"]], [self.column, *self._outputs], **QUIET)
-        if self._then is not None:
-            act, names = self._then
-            there.then(self._once(act, names), self._inputs(names), self._outputs, **LATEST)
+        there.then(None, js=pressing(self.follower), **QUIET)
 
     # -- the framework's side ------------------------------------------------------------------------------
 

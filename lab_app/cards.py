@@ -63,15 +63,13 @@ class Cards:
             )
         board.error("cards")
 
-    def connect(
-        self, board: Board, change: Callable[[str, int], Act], then: Act, names: Sequence[str]
-    ) -> None:
+    def connect(self, board: Board, change: Callable[[str, int], Act], names: Sequence[str]) -> None:
         """Wire the buttons; ``change(what, slot)`` gives the handler of one."""
         for what in MOVES:
             for slot in range(self.most):
-                board.on(board[f"{what}_{slot}"].click, change(what, slot), *names, then=then)
+                board.on(board[f"{what}_{slot}"].click, change(what, slot), *names, follow=True)
         for what in ("add", "shuffle"):
-            board.on(board[what].click, change(what, 0), *names, then=then)
+            board.on(board[what].click, change(what, 0), *names, follow=True)
 
     def head(self, slot: int, note: str = "") -> str:
         """A card's name, and a word about it (HTML)."""

@@ -32,6 +32,11 @@ def error_slot(name: str) -> gr.HTML:
     return gr.HTML("", elem_id=f"kv-error-{name}", elem_classes="kv-error-slot", apply_default_css=False)
 
 
+def unseen(elem_id: str) -> gr.Button:
+    """A button that only scripts press."""
+    return gr.Button("", elem_id=elem_id, elem_classes="kv-unseen")
+
+
 def option_widget(method: str, option: Any) -> Any:
     """One option as a widget of its kind."""
     common: dict[str, Any] = {

@@ -293,13 +293,12 @@ def build_stage(board: Board) -> None:
 
 def connect(board: Board) -> None:
     """What the widgets do."""
-    board.arrives(lambda visit, given: arrive(board, visit), refresh, *READS)
-    board.on(board["preset"].input, choose, "preset")
-    board.on(board["next"].click, following)
-    CARDS.connect(board, changing, refresh, READS)
-    for name in (*CARDS.boxes, "question"):
-        board.on(board[name].change, refresh, *READS, latest=True)
-    board.on(board["methods"].input, refresh, *READS, latest=True)
+    board.arrives(lambda visit, given: arrive(board, visit))
+    changes = [board[name].change for name in (*CARDS.boxes, "question")]
+    board.follows(refresh, *READS, when=[*changes, board["methods"].input])
+    board.on(board["preset"].input, choose, "preset", follow=True)
+    board.on(board["next"].click, following, follow=True)
+    CARDS.connect(board, changing, READS)
     board.stream(board["run"].click, partial(run, board.lab), *READS)
     board.on(board["cancel"].click, cancelled)
     board.to_pipeline(board["closer"].click, closer)

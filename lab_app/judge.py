@@ -489,20 +489,18 @@ def build_stage(board: Board) -> None:
 
 def connect(board: Board) -> None:
     """What the widgets do."""
-    board.arrives(lambda visit, given: arrive(board, visit), refresh, *READS)
-    board.on(board["criterion"].input, following, "criterion")
-    board.on(board["next"].click, following, "criterion")
-    CARDS.connect(board, changing, refresh, READS)
-    for name in READS:
-        if name not in (OPTIONS, "criterion"):
-            widget = board[name]
-            event = widget.change if isinstance(widget, gr.Textbox) else widget.input
-            board.on(event, refresh, *READS, latest=True)
+    board.arrives(lambda visit, given: arrive(board, visit))
+    boxes = [board[name] for name in READS if name not in (OPTIONS, "criterion")]
+    changes = [box.change if isinstance(box, gr.Textbox) else box.input for box in boxes]
+    board.follows(refresh, *READS, when=changes)
+    board.on(board["criterion"].input, following, "criterion", follow=True)
+    board.on(board["next"].click, following, "criterion", follow=True)
+    CARDS.connect(board, changing, READS)
     for name, act in (("run", run), ("write", write)):
-        board.stream(board[name].click, partial(act, board.lab), *READS, then=refresh)
+        board.stream(board[name].click, partial(act, board.lab), *READS, follow=True)
     board.on(board["cancel"].click, cancelled)
-    for name in ("pick_order", "pick_method"):
-        board.on(board[name].input, look, "pick_order", "pick_method", latest=True)
+    looks = ("pick_order", "pick_method")
+    board.on([board[name].input for name in looks], look, *looks, latest=True)
     board.on(board["more"].expand, unfold, "pick_order", "pick_method")
     board.on(board["more"].collapse, fold)
     board.to_pipeline(board["closer"].click, closer)

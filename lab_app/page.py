@@ -11,7 +11,7 @@ import gradio as gr
 from backend.methods.registry import method_class, method_names, option_fields
 from lab_app import html, text
 from lab_app.anchor_cost import first_asked as first_cost
-from lab_app.controls import MethodPanel, error_slot, method_panel
+from lab_app.controls import MethodPanel, error_slot, method_panel, unseen
 from lab_app.figure_view import figure_view
 from lab_app.form import USUAL_WARM
 from lab_app.gallery import scenarios
@@ -81,7 +81,7 @@ def build_page(
 ) -> Page:
     """All widgets, inside the current ``gr.Blocks``; ``navigation`` makes the links to the other pages."""
     page = Page(weights=weights)
-    page.add(session=gr.State(""), topbar=block("topbar", html.topbar(None)))
+    page.add(session=gr.State(""), topbar=block("topbar", html.topbar(None)), follower=unseen("kv-follow"))
     navigation()
     with gr.Row(elem_id="kv-frame"):
         with gr.Column(elem_id="kv-bench", scale=0, min_width=0):

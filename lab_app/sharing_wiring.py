@@ -33,7 +33,7 @@ def every_box(page: Page) -> list[Any]:
     return out
 
 
-def connect_sharing(wiring: Wiring, refresh: dict[str, Any]) -> None:
+def connect_sharing(wiring: Wiring, follow: dict[str, Any]) -> None:
     """Attach the events. What changes the bench says again how it stands."""
     page, sharing, session = wiring.page, wiring.sharing, wiring.page["session"]
 
@@ -46,8 +46,8 @@ def connect_sharing(wiring: Wiring, refresh: dict[str, Any]) -> None:
 
         return wiring.once(placed)
 
-    page["undo"].click(once(sharing.undo), wiring.inputs, wiring.everything, **QUIET).then(**refresh)
-    page["redo"].click(once(sharing.redo), wiring.inputs, wiring.everything, **QUIET).then(**refresh)
+    page["undo"].click(once(sharing.undo), wiring.inputs, wiring.everything, **QUIET).then(**follow)
+    page["redo"].click(once(sharing.redo), wiring.inputs, wiring.everything, **QUIET).then(**follow)
     page["bench_link"].click(once(sharing.link, "bench_shared"), wiring.inputs, wiring.outputs, **QUIET)
     page["share"].click(
         once(lambda visit, form: sharing.share(visit), "run_shared"),
@@ -59,4 +59,4 @@ def connect_sharing(wiring: Wiring, refresh: dict[str, Any]) -> None:
     def opened(visit_id: str, content: Any) -> dict[Any, Any]:
         return wiring.guarded(visit_id, lambda visit: sharing.open_file(visit, content))
 
-    page["upload"].upload(opened, [session, page["upload"]], wiring.everything, **QUIET).then(**refresh)
+    page["upload"].upload(opened, [session, page["upload"]], wiring.everything, **QUIET).then(**follow)

@@ -18,6 +18,7 @@ from lab_app import classroom, html, text, tour_html
 from lab_app import tour_text as words
 from lab_app.board import Act, Board, Given, PageSpec, Update, cancelled, running
 from lab_app.classroom import Room
+from lab_app.controls import unseen
 from lab_app.figure_view import figure_view, payload
 from lab_app.handlers import progress
 from lab_app.live import live
@@ -431,7 +432,7 @@ def build(board: Board) -> None:
         build_teacher(board)
         board.add(
             news=gr.Textbox("", visible=False, label="news"),
-            tell=gr.Button("", elem_id=f"kv-{KEY}-tell", elem_classes="kv-unseen"),
+            tell=unseen(f"kv-{KEY}-tell"),
         )
     connect(board)
 

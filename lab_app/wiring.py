@@ -27,6 +27,16 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 LATEST: dict[str, Any] = QUIET | {"trigger_mode": "always_last"}
 
 
+def pressing(button: gr.Button) -> str:
+    """Script that presses an unseen button when what was answered stands in the boxes.
+
+    What follows from the boxes is one event of the framework, however it comes about: answers of two events
+    can overtake each other, and the older one would stay. A box that was hidden holds its text only some
+    moments after it is shown.
+    """
+    return f"() => {{ setTimeout(() => document.getElementById('{button.elem_id}').click(), 0); }}"
+
+
 def bench_inputs(page: Page) -> list[Any]:
     """The widgets that make a :class:`Form`, in the order of :func:`read_form`."""
     names = [
@@ -131,7 +141,7 @@ class Wiring:
     def connect(self, blocks: gr.Blocks, preset: str) -> None:
         """Attach every event."""
         page, act = self.page, self.handlers
-        refresh = {"fn": self.once(act.refresh), "inputs": self.inputs, "outputs": self.outputs, **LATEST}
+        follow = {"fn": None, "js": pressing(page["follower"]), **QUIET}
         self.prepare(preset)
 
         def arrive(carried: Any, request: gr.Request) -> dict[Any, Any]:
@@ -140,28 +150,28 @@ class Wiring:
         there = blocks.load(arrive, page["carried"], [page["session"], *self.everything], js=CARRY, **QUIET)
         there.then(None, js=BEGIN, **QUIET)
         chosen = self.once(lambda visit, form: act.choose(visit, form.preset))
-        page["preset"].input(chosen, self.inputs, self.outputs, **QUIET).then(**refresh)
+        page["preset"].input(chosen, self.inputs, self.outputs, **QUIET).then(**follow)
         page["pick_effect"].input(self.effect, [page["session"], page["pick_effect"]], self.outputs, **QUIET)
         page["pick_example"].input(
             self.checked, [page["session"], page["pick_example"], *self.bench], self.outputs, **QUIET
-        ).then(**refresh)
+        ).then(**follow)
         for panel in page.panels.values():
             if panel.profile is not None:
                 setter = profile_setter(panel)
                 panel.profile.input(setter, panel.profile, list(panel.options.values()), **QUIET).then(
-                    **refresh
+                    **follow
                 )
         following = self.once(lambda visit, form: act.next_example(visit, form.preset))
-        page["next"].click(following, self.inputs, self.outputs, **QUIET).then(**refresh)
+        page["next"].click(following, self.inputs, self.outputs, **QUIET).then(**follow)
         # a text box reports pasted and dropped text by its change event only
         typed = [
             w.change if isinstance(w, gr.Textbox) else w.input for w in self.bench if w is not page["preset"]
         ]
-        gr.on(typed, **refresh)
+        gr.on([*typed, page["follower"].click], self.once(act.refresh), self.inputs, self.outputs, **LATEST)
         page["run"].click(self.stream(act.run), self.inputs, self.outputs, concurrency_limit=None, **QUIET)
         page["many"].click(
             self.stream(act.run_many), self.inputs, self.outputs, concurrency_limit=None, **QUIET
-        ).then(**refresh)
+        ).then(**follow)
         page["warm_now"].click(
             self.stream(act.warm_up), self.inputs, self.outputs, concurrency_limit=None, **QUIET
         )
@@ -169,7 +179,7 @@ class Wiring:
             self.once(lambda visit, form: act.cancel(visit)), self.inputs, self.outputs, **QUIET
         )
         page["forget"].click(self.once(act.forget), self.inputs, self.outputs, **QUIET)
-        connect_sharing(self, refresh)
+        connect_sharing(self, follow)
         gr.on(
             [p.input for p in self.pickers], self.look, [page["session"], *self.pickers], self.looks, **LATEST
         )
@@ -180,7 +190,7 @@ class Wiring:
             event = box.change if isinstance(box, gr.Textbox) else box.input
             event(self.measure_edited, asked, self.outputs, **LATEST)
         self.connect_study()
-        self.connect_what_if(refresh)
+        self.connect_what_if(follow)
         page["cost_measure"].click(
             self.measure_cost,
             [page["session"], *(page[f"cost_{name}"] for name in anchor_cost.FIELDS)],
@@ -212,14 +222,14 @@ class Wiring:
         for view in figures[:2]:
             view.select(self.study_pick, [session, *picks], figures, **LATEST)
 
-    def connect_what_if(self, refresh: dict[str, Any]) -> None:
+    def connect_what_if(self, follow: dict[str, Any]) -> None:
         """The events of the What if tab; afterwards the bench says again how it stands."""
         page, session = self.page, self.page["session"]
         for name, ablation in (("replay_run", False), ("replay_ablation", True)):
             page[name].click(
                 self.replay(ablation), [session, page["replay_last"], *self.bench], self.outputs,
                 concurrency_limit=None, **QUIET,
-            ).then(**refresh)  # fmt: skip
+            ).then(**follow)  # fmt: skip
         figures = [page["pick_replay"], page["view_replay"], page["status"]]
         page["pick_replay"].input(self.replay_pick, [session, page["pick_replay"]], figures, **LATEST)
         page["view_replay"].select(self.replay_point, session, figures, **LATEST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -419,9 +420,25 @@ def test_a_cancelled_set_keeps_what_was_finished(real: Lab) -> None:
 # -- in a browser
 
 
+HELD, LATE = threading.Event(), threading.Event()
+
+
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    blocks, found = launch(model, "127.0.0.1", 0, block=False, first_run=None, engine=LabSession)
+    says = judge.refresh
+
+    def late(visit: Visit, given: dict[str, Any]) -> dict[str, Any]:
+        """What follows, told late if something is wrong."""
+        update = says(visit, given)
+        if not update["cost"]:
+            HELD.set()
+            LATE.wait(PATIENCE / 1000)
+        return update
+
+    LATE.set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judge, "refresh", late)
+        blocks, found = launch(model, "127.0.0.1", 0, block=False, first_run=None, engine=LabSession)
     yield found
     blocks.close(verbose=False)
 
@@ -439,7 +456,9 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
         page.on("pageerror", lambda e: complaints.append(str(e)))
         page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
         page.goto(address)
-        expect(page.locator(".kv-model")).to_be_visible(timeout=PATIENCE)
+        # the early page has a bar of its own: what is pressed belongs to the one that stays
+        expect(page.locator(".kv-early")).to_have_count(0, timeout=PATIENCE)
+        expect(page.locator("body[data-kv-visit]")).to_be_visible(timeout=PATIENCE)
         page.click('.kv-nav a[data-page="judge"]')
         expect(page.locator("#kv-judge-text-0 textarea")).not_to_have_value("", timeout=PATIENCE)
         # what follows the first paint has answered, or its answer would undo what is typed
@@ -457,6 +476,18 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
         expect(page.locator("#kv-judge-run")).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#kv-view-judge-attention .main-svg").first).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#kv-judge-picks tbody tr")).to_have_count(3)
+        # a message about a candidate comes after the candidate has gone
+        HELD.clear()
+        LATE.clear()
+        page.fill("#kv-judge-text-3 textarea", "")
+        assert HELD.wait(PATIENCE / 1000)
+        page.click("#kv-judge-remove-3")
+        expect(page.locator("#kv-judge-card-3")).to_be_hidden(timeout=PATIENCE)
+        page.wait_for_timeout(500)
+        LATE.set()
+        page.wait_for_timeout(1000)
+        expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts", timeout=PATIENCE)
+        expect(page.locator("#kv-error-judge-text_3 .kv-problem")).to_have_count(0)
         page.get_by_role("radio", name="Independently").check()
         page.click("#kv-judge-write")
         expect(page.locator("#kv-judge-source-help")).to_contain_text(
