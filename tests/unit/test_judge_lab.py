@@ -19,6 +19,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import QUESTIONS, error, llama, model, tokenizer
 from transformers import LlamaForCausalLM
 
 from backend import judge_reading
@@ -48,7 +49,6 @@ from backend.measured import wilson
 from backend.model import LoadedModel, wrap_model
 from backend.presets import load_preset
 from backend.records import Decoding, MethodChoice
-from tests.tiny import QUESTIONS, error, llama, model, tokenizer
 from viz import judge as drawn
 from viz.figure import FigureView, Panel
 

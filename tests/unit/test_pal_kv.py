@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import QUESTIONS, TOLERANCE, error, model
 
 from backend.judge_lab import Given, JudgeLab, JudgeSession, side_by_side
 from backend.judged import Candidate, JudgeProblem, JudgeRequest, Order
@@ -17,7 +18,6 @@ from backend.methods.registry import profile_options
 from backend.model import LoadedModel
 from backend.records import CORRECTED, MethodChoice, Outcome, RunRecord, RunRequest
 from backend.weights import Weight, of_those
-from tests.tiny import QUESTIONS, TOLERANCE, error, model
 
 TEXTS = (
     "35 - 34 = 1. The answer is 1",

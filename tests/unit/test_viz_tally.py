@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from fake_record import make_record
 
 from backend.records import COMPUTED
-from tests.fake_record import make_record
 from viz.tally import count, tally_html
 
 
