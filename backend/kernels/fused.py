@@ -22,6 +22,28 @@ FEATURES = 256  # of a descriptor, that one program reads at a time
 
 
 @triton.jit
+def _load_pairs(at, one, other, inside, run, interleaved: tl.constexpr):
+    """Both halves of each pair, fp32. Neighbours are read as the run that they are, and then taken apart:
+    single halves lie too far from each other for wide loads."""
+    if interleaved:
+        both = tl.load(at + tl.arange(0, 2 * one.shape[0])[None], mask=run, other=0.0).to(tl.float32)
+        return tl.split(tl.reshape(both, (run.shape[0], one.shape[0], 2)))
+    else:
+        first = tl.load(at + one[None], mask=inside, other=0.0).to(tl.float32)
+        return first, tl.load(at + other[None], mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _store_pairs(at, one, other, inside, run, first, second, interleaved: tl.constexpr):
+    if interleaved:
+        both = tl.reshape(tl.join(first, second), (run.shape[0], 2 * one.shape[0]))
+        tl.store(at + tl.arange(0, 2 * one.shape[0])[None], both, mask=run)
+    else:
+        tl.store(at + one[None], first, mask=inside)
+        tl.store(at + other[None], second, mask=inside)
+
+
+@triton.jit
 def _blend(
     base_keys,
     base_values,
@@ -63,28 +85,28 @@ def _blend(
         turned = p < rotated // 2
         one = tl.where(turned, p, p + rotated // 2)
         other = one + tl.where(turned, rotated // 2, (dim - rotated) // 2)
+    run = (t < tokens)[:, None] & (tl.arange(0, 2 * pairs) < dim)[None]
     base = layer * base_layer + head * base_head + t[:, None] * base_token
-    key_one = tl.load(base_keys + base + one[None], mask=inside, other=0.0).to(tl.float32)
-    key_other = tl.load(base_keys + base + other[None], mask=inside, other=0.0).to(tl.float32)
-    value_one = tl.load(base_values + base + one[None], mask=inside, other=0.0).to(tl.float32)
-    value_other = tl.load(base_values + base + other[None], mask=inside, other=0.0).to(tl.float32)
+    key_one, key_other = _load_pairs(base_keys + base, one, other, inside, run, interleaved)
+    value_one, value_other = _load_pairs(base_values + base, one, other, inside, run, interleaved)
     for anchor in range(anchors):
         weight = tl.load(weights + anchor * tokens + t, mask=t < tokens, other=0.0)[:, None]
         at = rows + (tl.load(starts + anchor) + t)[:, None] * row + place.to(tl.int64) * dim
-        key_one += weight * tl.load(at + one[None], mask=inside, other=0.0)
-        key_other += weight * tl.load(at + other[None], mask=inside, other=0.0)
-        at += row // 2
-        value_one += weight * tl.load(at + one[None], mask=inside, other=0.0)
-        value_other += weight * tl.load(at + other[None], mask=inside, other=0.0)
+        first, second = _load_pairs(at, one, other, inside, run, interleaved)
+        key_one += weight * first
+        key_other += weight * second
+        first, second = _load_pairs(at + row // 2, one, other, inside, run, interleaved)
+        value_one += weight * first
+        value_other += weight * second
     rule = tl.load(rules + layer)
     angle = (rule * tokens + t)[:, None] * (dim // 2) + p[None]
     cosine = tl.load(cosines + angle, mask=inside, other=1.0)
     sine = tl.load(sines + angle, mask=inside, other=0.0)
     out = layer * out_layer + head * out_head + t[:, None] * out_token
-    tl.store(keys + out + one[None], key_one * cosine - key_other * sine, mask=inside)
-    tl.store(keys + out + other[None], key_other * cosine + key_one * sine, mask=inside)
-    tl.store(values + out + one[None], value_one, mask=inside)
-    tl.store(values + out + other[None], value_other, mask=inside)
+    first = key_one * cosine - key_other * sine
+    second = key_other * cosine + key_one * sine
+    _store_pairs(keys + out, one, other, inside, run, first, second, interleaved)
+    _store_pairs(values + out, one, other, inside, run, value_one, value_other, interleaved)
 
 
 @triton.jit
