@@ -209,18 +209,20 @@ class DecodeBatch:
             return
         assert self._logits is not None
         top = self._logits.topk(2, dim=-1)
-        gaps, picked = (top.values[:, 0] - top.values[:, 1]).tolist(), top.indices[:, 0]
+        picked = top.indices[:, 0]
         for caller in dict.fromkeys(caller for _, caller, _ in going):
             mine = [place for place, known, _ in going if known is caller]
             if caller.decoding.temperature > 0:
                 picked[mine] = sample(self._logits[mine], caller.decoding, caller.noise)
             caller.picked += 1
-        tokens, alone = picked.tolist(), len({id(caller) for _, caller, _ in going}) == 1
+        alone = len({id(caller) for _, caller, _ in going}) == 1
+        # Both in one answer of the device: each costs a wait. Ids are small enough for exact floats.
+        gaps, tokens = torch.stack([top.values[:, 0] - top.values[:, 1], picked.float()]).tolist()
         for place, caller, row in going:
             if caller.keep_logits:  # a view keeps the logits of all
                 row.kept.append(self._logits[place] if alone else self._logits[place].clone())
             row.margins.append(gaps[place])
-            row.token = tokens[place]
+            row.token = int(tokens[place])
             if row.token in self._stops:
                 row.stopped = True
                 self._end(place, caller, row)

@@ -105,18 +105,15 @@ class Engine:
         start = cache.length
         cache.reserve(start + new)
         if positions is None:
-            moved = torch.tensor(cache.shifts, device=ids.device)[:, None]
+            moved = torch.tensor(cache.shifts).to(ids.device, non_blocking=True)[:, None]
             positions = torch.arange(start, start + new, device=ids.device) + moved
         else:
             positions = positions.to(ids.device, non_blocking=True)[None]
         mask = None
         if padding is not None and any(padding):
-            shift = torch.tensor(padding, device=ids.device)[:, None]
+            shift = torch.tensor(padding).to(ids.device, non_blocking=True)[:, None]
             mask = (torch.arange(start + new, device=ids.device)[None] >= shift).long()
             positions = (positions - shift).clamp_min(0)
-        elif new > 1 or start == 0:
-            # Without a mask, positions that do not start at 0 would be read as packed sequences.
-            mask = torch.ones(rows, start + new, dtype=torch.long, device=ids.device)
         return self._pass(ids, cache, positions, mask, keep)
 
     @torch.inference_mode()

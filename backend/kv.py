@@ -180,10 +180,10 @@ class KVCache:
         self._wrap(length)
 
     def positions_of(self, start: int, end: int, row: int = 0) -> Tensor:
-        """RoPE positions of places ``[start, end)`` of a row without padding, (places,)."""
+        """RoPE positions of places ``[start, end)`` of a row without padding, (places,), on the CPU."""
         known = self.positions if self.positions is not None else torch.empty(0, dtype=torch.long)
         later = torch.arange(len(known), max(end, len(known))) + self.shifts[row]
-        return torch.cat([known, later])[start:end].to(self.keys.device)
+        return torch.cat([known, later])[start:end]
 
     def copy(self) -> KVCache:
         """The same content in buffers of its own."""
@@ -216,7 +216,8 @@ class KVCache:
         """A position-free copy of places ``[start, end)`` of a row, whose positions are :meth:`positions_of`
         them less ``padding``."""
         positions = self.positions_of(start, end, row) - padding
-        keys = rotation.rotate(self.keys[:, row, :, start:end], -positions)
+        back = -positions.to(self.keys.device, non_blocking=True)
+        keys = rotation.rotate(self.keys[:, row, :, start:end], back)
         first = int(positions[0]) if end > start else start - padding
         return KVSegment(keys, self.values[:, row, :, start:end].clone(), first, exact, context)
 

@@ -62,7 +62,7 @@ class LoadedModel:
     def embed(self, ids: tuple[int, ...]) -> Tensor:
         """Input embeddings (the papers' h at layer 1), (tokens, hidden), fp32."""
         table: Tensor = self.module.get_input_embeddings().weight.detach()
-        return table[torch.tensor(ids, dtype=torch.long, device=table.device)].float()
+        return table[torch.tensor(ids, dtype=torch.long).to(table.device, non_blocking=True)].float()
 
     def count_tokens(self, pipeline: Pipeline, agent: int, values: Mapping[str, str]) -> int:
         """Tokens of an agent's prompt; placeholders without a value count as empty."""

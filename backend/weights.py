@@ -178,8 +178,10 @@ def weigh(
     """
     sequence = weights(of_sequences(scores, weighing), weighing)
     kept = heaviest(sequence, weighing.top_k)
-    anchors, scores = [anchors[i] for i in kept], scores[kept]
-    sequence = sequence[kept] / sequence[kept].sum()
+    if len(kept) < len(anchors):
+        places = torch.tensor(kept).to(scores.device, non_blocking=True)  # a list would wait for the device
+        anchors, scores, sequence = [anchors[i] for i in kept], scores[places], sequence[places]
+    sequence = sequence / sequence.sum()
     if weighing.per == "separate":
         own, behind = _separate(sample, anchors, weighing, turn)
     elif weighing.per == "sequence":

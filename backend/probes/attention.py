@@ -167,7 +167,7 @@ def attention_rows(
     layers, held = engine.model.info.layers, cache.length
     places = held + len(ids)
     causal = torch.ones(len(ids), places, dtype=torch.bool).tril(held)
-    every = cache.positions_of(0, places).cpu()
+    every = cache.positions_of(0, places)
     if positions is not None:
         every[held:] = positions
     looks: AbstractContextManager[None] = nullcontext()
@@ -250,7 +250,7 @@ def attention_probes(
         else:
             at_layers = (shown, plan.visible_layers)
     last = cache.positions_of(total - 1, total)
-    positions = torch.cat([last, cache.positions_of(held, held + len(ids) - 1)]).cpu()
+    positions = torch.cat([last, cache.positions_of(held, held + len(ids) - 1)])
     found = attention_rows(
         engine, cache, ids, rows, member, sees=sees, positions=positions, at_layers=at_layers
     )

@@ -28,7 +28,7 @@ def cache_error(
     """
     keys = cache.keys[:, 0, :, :tokens]
     if cache.positions is not None:
-        moved = torch.arange(tokens, device=keys.device) - cache.positions_of(0, tokens)
+        moved = torch.arange(tokens, device=keys.device) - cache.positions_of(0, tokens).to(keys.device)
         keys = rotation.rotate(keys, moved)
     out = []
     for mine, theirs in ((keys, dense.keys), (cache.values[:, 0, :, :tokens], dense.values)):
