@@ -1,0 +1,138 @@
+"""Run the lab's engine on a device that is not the CPU, and print what came out beside the CPU's, as JSON.
+
+A process of its own: once torch knows the device, every later test would be run beside it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import far
+import numpy as np
+import tiny
+import torch
+
+sys.path.append(str(Path(__file__).parent / "unit"))
+from test_certificates import FAMILIES, loaded
+from test_first_token import UNRECORDED, ids, split
+
+from backend.engine import Engine
+from backend.first_token import FixedPass
+from backend.methods.registry import method_class, method_names
+from backend.model import LoadedModel, wrap_model
+from backend.records import Decoding, MethodChoice, RunRecord
+from backend.session import LabSession
+
+KVCOMM = (
+    *(MethodChoice("kvcomm", dict(p.options), name) for name, p in method_class("kvcomm").profiles.items()),
+    MethodChoice("kvcomm", {"top_k": 2, "codec": "half"}, "two, half"),
+    MethodChoice("kvcomm", {"codec": "lossless"}, "packed"),
+)
+WRITES = Decoding(max_new_tokens=6)
+
+
+def moved(model: LoadedModel) -> LoadedModel:
+    """The model on the far device."""
+    module = copy.deepcopy(model.module).to(far.begin())
+    return wrap_model(module, tiny.tokenizer(), name=model.info.name)
+
+
+@contextmanager
+def waits(into: dict[str, Any], name: str) -> Iterator[None]:
+    """Put what waited meanwhile into ``into``."""
+    before = Counter(far.counted)
+    yield
+    now = Counter(far.counted)
+    now.subtract(before)
+    into[name] = {what: count for what, count in now.items() if count and what != "sent"}
+
+
+def apart(here: RunRecord, there: RunRecord) -> dict[str, float]:
+    """By column: how far the far device's caches and texts are from the CPU's."""
+    out: dict[str, float] = {}
+    for a, b in zip(here.outcomes, there.outcomes, strict=True):
+        same = a.texts == b.texts and np.array_equal(a.actions, b.actions) and a.state == b.state
+        gaps = [0.0 if same else np.inf]
+        for one, other in ((a.key_error, b.key_error), (a.value_error, b.value_error)):
+            if one is not None:
+                gaps.append(float(np.abs(one - other).max()))
+        out[a.method] = max(out.get(a.method, 0.0), *gaps)
+    return out
+
+
+def columns(near: LoadedModel, there: LoadedModel, choices: Sequence[Any], mode: str) -> dict[str, float]:
+    """Several questions through both devices; the last one's records are compared."""
+    here, far_off = LabSession(near), LabSession(there)
+    found: dict[str, float] = {}
+    for question in tiny.QUESTIONS[:4]:
+        asked = tiny.request(("dense", *choices), question, mode=mode, decoding=WRITES, probe_attention=True)
+        found = apart(tiny.run(here, asked), tiny.run(far_off, asked))
+    return found
+
+
+def offloaded(near: LoadedModel, there: LoadedModel) -> dict[str, Any]:
+    """Offsets of all anchors but one wait in main memory, and come back when they are mixed."""
+    here, far_off = LabSession(near), LabSession(there)
+    for question in tiny.QUESTIONS[:4]:
+        asked = tiny.request(("dense", MethodChoice("kvcomm", {"on_device": 1})), question, decoding=WRITES)
+        before, found = tiny.run(here, asked), tiny.run(far_off, asked)
+    return {
+        "apart": apart(before, found),
+        "mixed": sum(len(o.mixes) for o in found.outcomes),
+        "away": [len(view.away) for view in (*before.pool_views, *found.pool_views)],
+    }
+
+
+def path_to_the_first_token(there: LoadedModel) -> dict[str, Any]:
+    """What waits for the device between a request and its first token, with the pools full."""
+    out: dict[str, Any] = {}
+    session = LabSession(there)
+    for question in tiny.QUESTIONS[:4]:
+        tiny.run(session, tiny.request(("dense", "kvcomm"), question))
+    plain: Callable[..., Any] = LabSession._prefill
+
+    def counted(self: LabSession, lane: Any, agent: int, *rest: Any) -> Any:
+        with waits(out, f"{lane.choice.label} {agent}"):
+            return plain(self, lane, agent, *rest)
+
+    LabSession._prefill = counted
+    try:
+        tiny.run(session, tiny.request(("dense", "kvcomm"), tiny.QUESTIONS[5]))
+    finally:
+        LabSession._prefill = plain
+    return out
+
+
+def main() -> None:
+    near = tiny.model()
+    there = moved(near)
+    out: dict[str, Any] = {"device": there.info.device, "relocatable": there.info.certificate.relocatable}
+    names = [name for name in method_names() if name != "dense"]
+    out["pinned"] = columns(near, there, names[: len(names) // 2], "pinned")
+    out["pinned"] |= columns(near, there, names[len(names) // 2 :], "pinned")
+    out["pinned"] |= columns(near, there, KVCOMM, "pinned")
+    out["free"] = columns(near, there, ("naive", "kvcomm", "cacheblend", "repair"), "free")
+    out["offloaded"] = offloaded(near, there)
+    out["waits"] = path_to_the_first_token(there)
+    out["recorded"] = {}
+    for name in (name for name in FAMILIES if name not in (*UNRECORDED, "gpt_oss")):
+        family = moved(loaded(name))
+        cache, last, position = split(Engine(family), ids(41))
+        fixed = FixedPass(family, 64)
+        fixed.load(family, last, cache, position)
+        before = sum(far.counted.values())
+        fixed.forward(family)
+        out["recorded"][name] = sum(far.counted.values()) - before
+    print(json.dumps(out))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

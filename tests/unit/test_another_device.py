@@ -1,0 +1,75 @@
+"""On another device the engine gives what it gives on the CPU, and waits for it nowhere that counts.
+
+``tests/on_far.py`` runs it on a device that stands in for a GPU (``tests/far.py``): its tensors and the CPU's
+must not meet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_certificates import FAMILIES
+from test_first_token import UNRECORDED
+
+from backend.methods.registry import method_class, method_names
+
+pytest.importorskip("torch.utils.backend_registration")
+TESTS = Path(__file__).parents[1]
+NEAR = 1e-6
+#: The last one sorts tokens by experts with an operation that the CPU, on which "far" computes, does not have.
+LEFT_OUT = (*UNRECORDED, "gpt_oss")
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    if not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"):
+        pytest.skip("this torch cannot be given a device written in Python")
+    run = subprocess.run(
+        [sys.executable, str(TESTS / "on_far.py")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-3000:]
+    told: dict[str, Any] = json.loads(run.stdout)
+    return told
+
+
+def test_it_is_another_device(found: dict[str, Any]) -> None:
+    assert found["device"] == "far"
+    assert found["relocatable"]
+
+
+@pytest.mark.parametrize("column", [*method_names(), *method_class("kvcomm").profiles, "two, half", "packed"])
+def test_every_method_gives_what_it_gives_on_a_cpu(found: dict[str, Any], column: str) -> None:
+    """The same texts, actions and states, and caches that are as far from dense."""
+    assert found["pinned"][column] <= NEAR
+    assert found["free"].get(column, 0.0) <= NEAR
+
+
+def test_offsets_wait_in_main_memory_and_come_back(found: dict[str, Any]) -> None:
+    told = found["offloaded"]
+    assert max(told["apart"].values()) <= NEAR
+    assert told["mixed"] > 0
+    assert sorted(told["away"])[-1] == 2, "two of the question's anchors"
+    assert told["away"][: len(told["away"]) // 2] == [0, 0, 0], "on a CPU there is nowhere to go"
+
+
+def test_nothing_waits_for_the_device_up_to_the_first_token(found: dict[str, Any]) -> None:
+    """Matching, mixing, rotating, assembling, and the passes of what is computed."""
+    assert len(found["waits"]) == 6
+    assert not any(found["waits"].values()), found["waits"]
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f not in LEFT_OUT])
+def test_a_recorded_pass_asks_the_device_nothing_and_sends_nothing(
+    found: dict[str, Any], family: str
+) -> None:
+    """A CUDA graph cannot hold either."""
+    assert found["recorded"][family] == 0
