@@ -101,7 +101,7 @@ class Engine:
         Returns:
             Logits (rows, kept, vocabulary), fp32.
         """
-        rows, new = ids.shape[:2]
+        new = ids.shape[1]
         start = cache.length
         cache.reserve(start + new)
         if positions is None:

@@ -23,7 +23,7 @@ from backend.methods.registry import method_class, method_names
 pytest.importorskip("torch.utils.backend_registration")
 TESTS = Path(__file__).parents[1]
 NEAR = 1e-6
-#: The last one sorts tokens by experts with an operation that the CPU, on which "far" computes, does not have.
+#: The last one sorts by experts, with an operation that the CPU, on which "far" computes, does not have.
 LEFT_OUT = (*UNRECORDED, "gpt_oss")
 
 
