@@ -327,14 +327,14 @@ class Engine:
         if len(forwarded) > 1:
             runs = [run for run in runs if isinstance(run[0].action, Blend)]
             runs.append([piece for run in forwarded for piece in run])
-        held: list[int] = []  # the places that the cache holds, in its order
+        held: list[int] = []  # the places that are filled, in the cache's order
         for run in runs:
             end = run[-1].end
             if isinstance(run[0].action, Blend):
                 piece, end = run[0], min(end, layout.total - 1)
                 if end > piece.start:
                     first = int(layout.positions[piece.start])
-                    self._place(cache, end - piece.start, first, run[0].action, clock)
+                    self._place(cache, len(held), end - piece.start, first, run[0].action, clock)
                     actions[:, piece.start : end] = CORRECTED if run[0].action.terms else REUSED
                     held += range(starts[id(piece)], starts[id(piece)] + end - piece.start)
                 continue
@@ -345,6 +345,9 @@ class Engine:
             new = new[: len(new) - (last and hold_last)]
             if not new:
                 continue
+            cache.length = len(
+                held
+            )  # said here and at the end, not span by span: each layer takes views anew
             with clock.part("prefill"):
                 found = self._forward_run(prompt, plan, layout, cache, run, held, new)
             held += new
@@ -352,6 +355,7 @@ class Engine:
                 actions[:, piece.start : min(piece.end, end)] = COMPUTED
             if last and not hold_last:
                 logits = found
+        cache.length = len(held)
         if len(forwarded) > 1:
             cache.reorder(torch.tensor(held).argsort())
         return logits
@@ -436,13 +440,14 @@ class Engine:
         ids, position = self.ids(prompt.ids[-1:]), layout.positions[-1:]
         return Recordings.on(self.model).learn(self.model, ids, cache, position, logits)
 
-    def _place(self, cache: KVCache, tokens: int, position: int, blend: Blend, clock: Clock) -> None:
-        """Append the first ``tokens`` of a blended span, from a RoPE position on, to the cache: mix
-        position-free, rotate once, straight into place.
+    def _place(
+        self, cache: KVCache, start: int, tokens: int, position: int, blend: Blend, clock: Clock
+    ) -> None:
+        """Write the first ``tokens`` of a blended span, from a RoPE position on, into the cache from place
+        ``start`` on: mix position-free, rotate once, straight into place. The cache is not told.
 
         Keys blended ``in_place`` (as shipped) are rotated first and mixed after.
         """
-        start = cache.length
         end = start + tokens
         base, rotation = blend.base, self.model.rotation
         keys, values = base.keys[:, :, :tokens], base.values[:, :, :tokens]
@@ -454,7 +459,6 @@ class Engine:
             # One pass: what is corrected is rotated with it.
             with clock.part("correct" if blend.terms else "rotate"):
                 fused_blend(base, mixture, positions, rotation, room_keys, room_values)
-            cache.length = end
             return
         with clock.part("correct"):
             room_values.copy_(values)
@@ -476,7 +480,6 @@ class Engine:
         if blend.terms and blend.in_place:
             with clock.part("correct"):
                 mix(room_keys[at:], [self._key_offset(t, tokens, positions)[at:] for t in terms], weights)
-        cache.length = end
 
     def _key_offset(self, term: Term, tokens: int, positions: Tensor | None = None) -> Tensor:
         """A term's key offset, (layers, kv_heads, tokens, head_dim), turned by its shift, and to
@@ -582,8 +585,10 @@ def _mixture(blend: Blend, tokens: int) -> Mixture | None:
         return None
     # In the order of their places, in which anchors of one length are evenly spaced.
     ordered = sorted(zip(offsets, blend.terms, strict=True), key=lambda pair: pair[0].first_row)
-    each = [t.weight[:tokens] if t.weight.ndim else t.weight.expand(tokens) for _, t in ordered]
-    weights = torch.stack(each).to(arena.buffer.device)
+    if len({t.weight.shape for _, t in ordered}) > 1:
+        return None
+    every = torch.stack([t.weight for _, t in ordered]).to(arena.buffer.device)
+    weights = every[:, :tokens] if every.ndim > 1 else every[:, None].expand(-1, tokens)
     return Mixture(arena, tuple(offset.first_row for offset, _ in ordered), weights)
 
 
