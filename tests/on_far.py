@@ -121,6 +121,9 @@ def main() -> None:
     out["free"] = columns(near, there, ("naive", "kvcomm", "cacheblend", "repair"), "free")
     out["offloaded"] = offloaded(near, there)
     out["waits"] = path_to_the_first_token(there)
+    far.counted.clear()
+    wrote = tiny.run(LabSession(there), tiny.request(("dense",), probe_offsets=False))
+    out["told"] = [far.counted["tolist"], sum(len(o.token_ids) for o in wrote.outcomes), len(wrote.agents)]
     out["recorded"] = {}
     for name in (name for name in FAMILIES if name not in (*UNRECORDED, "gpt_oss")):
         family = moved(loaded(name))

@@ -67,6 +67,11 @@ def test_nothing_waits_for_the_device_up_to_the_first_token(found: dict[str, Any
     assert not any(found["waits"].values()), found["waits"]
 
 
+def test_a_written_token_waits_once(found: dict[str, Any]) -> None:
+    asked, written, agents = found["told"]
+    assert 0 < asked <= written + agents, "and once for the token that ends an answer"
+
+
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f not in LEFT_OUT])
 def test_a_recorded_pass_asks_the_device_nothing_and_sends_nothing(
     found: dict[str, Any], family: str
