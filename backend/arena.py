@@ -42,6 +42,15 @@ class Rows:
     def bytes(self) -> int:
         return self.count * self.arena.row_bytes
 
+    def in_main_memory(self) -> Rows:
+        """A copy that waits in main memory, in one piece. From CUDA it is pinned, and only asked for: who
+        reads it waits for the device first."""
+        cuda = self.tensor.device.type == "cuda"
+        with torch.inference_mode(False):
+            buffer = torch.empty(self.tensor.shape, dtype=self.tensor.dtype, pin_memory=cuda)
+        buffer.copy_(self.tensor, non_blocking=cuda)
+        return Arena.over(buffer)
+
 
 class Arena:
     """A contiguous buffer (capacity, *row) that grows by a half when no gap is large enough."""
@@ -49,6 +58,15 @@ class Arena:
     def __init__(self, row: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self.buffer = torch.empty((0, *row), dtype=dtype, device=device)
         self._held: WeakSet[Rows] = WeakSet()
+
+    @staticmethod
+    def over(buffer: Tensor) -> Rows:
+        """All rows of an arena of their own, over a buffer (rows, *row)."""
+        arena = Arena((), buffer.dtype, buffer.device)
+        arena.buffer = buffer
+        rows = Rows(arena, 0, len(buffer))
+        arena._held.add(rows)
+        return rows
 
     @property
     def capacity(self) -> int:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.arena import ArenaOffset
+from backend.bring import brought
 from backend.decoding import DecodeBatch, Decoded, Together
 from backend.errors import BudgetError, ModelError, PromptError
 from backend.first_token import Recordings, recordable
@@ -328,14 +329,15 @@ class Engine:
             runs = [run for run in runs if isinstance(run[0].action, Blend)]
             runs.append([piece for run in forwarded for piece in run])
         held: list[int] = []  # the places that are filled, in the cache's order
+        blends = brought(run[0].action for run in runs if isinstance(run[0].action, Blend))
         for run in runs:
             end = run[-1].end
             if isinstance(run[0].action, Blend):
-                piece, end = run[0], min(end, layout.total - 1)
+                piece, end, blend = run[0], min(end, layout.total - 1), next(blends)
                 if end > piece.start:
                     first = int(layout.positions[piece.start])
-                    self._place(cache, len(held), end - piece.start, first, run[0].action, clock)
-                    actions[:, piece.start : end] = CORRECTED if run[0].action.terms else REUSED
+                    self._place(cache, len(held), end - piece.start, first, blend, clock)
+                    actions[:, piece.start : end] = CORRECTED if blend.terms else REUSED
                     held += range(starts[id(piece)], starts[id(piece)] + end - piece.start)
                 continue
             last = end == layout.total

@@ -64,15 +64,25 @@ class SeenOffset:
         may hold it."""
 
         def move(offset: KVOffset | ArenaOffset) -> KVOffset | ArenaOffset:
-            return offset.moved(rows) if isinstance(offset, ArenaOffset) else offset
+            return offset.moved(rows) if isinstance(offset, ArenaOffset) and offset.rows in rows else offset
 
         followers = {name: move(offset) for name, offset in self.followers.items()}
         return SeenOffset(move(self.placeholder), followers, dict(self.starts))
 
-    def to(self, device: torch.device) -> SeenOffset:
-        """The same on a device."""
-        followers = {name: offset.to(device) for name, offset in self.followers.items()}
-        return SeenOffset(self.placeholder.to(device), followers, self.starts)
+    @property
+    def rows(self) -> Rows | None:
+        """The rows in which all of it lies; None where it was not seen in a run."""
+        every = (self.placeholder, *self.followers.values())
+        found = {offset.rows if isinstance(offset, ArenaOffset) else None for offset in every}
+        return found.pop() if len(found) == 1 else None
+
+    def in_main_memory(self) -> SeenOffset:
+        """The same in main memory, see :meth:`backend.arena.Rows.in_main_memory`."""
+        if self.rows is not None:
+            return self.moved({self.rows: self.rows.in_main_memory()})
+        main = torch.device("cpu")
+        followers = {name: offset.to(main) for name, offset in self.followers.items()}
+        return SeenOffset(self.placeholder.to(main), followers, self.starts)
 
 
 @dataclass
@@ -128,6 +138,12 @@ class Observation:
     def fetch(self, agent: int) -> None:
         """Bring an offset that waited elsewhere back beside the base."""
         seen = self.offsets[agent]
+        if (rows := seen.rows) is not None:
+            shape, dtype, home = tuple(rows.tensor.shape[1:]), rows.tensor.dtype, self.base.keys.device
+            there = self.arenas.take(agent, rows.count, shape, dtype, home)
+            there.tensor.copy_(rows.tensor, non_blocking=True)
+            self.offsets[agent] = seen.moved({rows: there})
+            return
         waiting = {"": seen.placeholder, **seen.followers}
         like, tokens = self.base.keys, {name: offset.tokens for name, offset in waiting.items()}
         places = self.arenas.take_offsets(agent, tokens, like, like.dtype)
@@ -261,7 +277,8 @@ class ObservationLog:
 
     def offload(self, cold: set[int]) -> None:
         """Let the offsets of ``cold`` observations wait in main memory, and those of all others on the device
-        of their base KV. On a CPU both are one place, so nothing moves."""
+        of their base KV. On a CPU both are one place, so nothing moves. Waits for the device, once."""
+        left: set[torch.device] = set()
         for observation in self.observations.values():
             home = observation.base.keys.device
             if home.type == "cpu":
@@ -273,7 +290,11 @@ class ObservationLog:
                 if place == home:
                     observation.fetch(agent)
                 else:
-                    observation.offsets[agent] = seen.to(place)
+                    observation.offsets[agent] = seen.in_main_memory()
+                    left.add(home)
+        for home in left:
+            if home.type == "cuda":
+                torch.cuda.current_stream(home).synchronize()
 
     def remember_prompt(self, ids: tuple[int, ...], segment: KVSegment, weights: str = "") -> None:
         """Keep a densely prefilled prompt, from its first token on, for exact-prefix reuse on the same

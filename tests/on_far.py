@@ -23,8 +23,12 @@ sys.path.append(str(Path(__file__).parent / "unit"))
 from test_certificates import FAMILIES, loaded
 from test_first_token import UNRECORDED, ids, split
 
+from backend.arena import Arena, ArenaOffset
+from backend.bring import brought
 from backend.engine import Engine
 from backend.first_token import FixedPass
+from backend.kv import KVSegment
+from backend.methods.base import Blend, Term
 from backend.methods.registry import method_class, method_names
 from backend.model import LoadedModel, wrap_model
 from backend.records import Decoding, MethodChoice, RunRecord
@@ -90,6 +94,31 @@ def offloaded(near: LoadedModel, there: LoadedModel) -> dict[str, Any]:
     }
 
 
+def on_their_way() -> dict[str, Any]:
+    """Blends whose offsets wait in main memory, asked for one after the other."""
+    told, offsets = list[str](), list[Any]()
+    base = KVSegment(*(torch.zeros(3, 2, 4, 8, device=far.NAME) for _ in range(2)), 0, True, "")
+
+    def blends() -> Iterator[Blend]:
+        for number in range(3):
+            rows = [Arena.over(torch.randn(4, 2, 3, 2, 8, device=far.NAME)) for _ in range(2)]
+            rows[0] = rows[0].in_main_memory()
+            offsets.append([ArenaOffset(r, 1, 4) for r in rows])
+            terms = [Term(torch.ones(()), offset, n) for n, offset in enumerate(offsets[-1])]
+            told.append(f"asked {number}")
+            yield Blend(base, tuple(terms))
+
+    same = True
+    for number, blend in enumerate(brought(blends())):
+        told.append(f"there {number}")
+        for term, was in zip(blend.terms, offsets[number], strict=True):
+            same &= term.offset.rows.arena is blend.terms[0].offset.rows.arena
+            same &= term.offset.keys.device.type == far.NAME
+            same &= torch.equal(term.offset.keys.cpu(), was.keys.cpu())
+            same &= torch.equal(term.offset.values.cpu(), was.values.cpu())
+    return {"told": told, "same": same}
+
+
 def path_to_the_first_token(there: LoadedModel) -> dict[str, Any]:
     """What waits for the device between a request and its first token, with the pools full."""
     out: dict[str, Any] = {}
@@ -120,6 +149,7 @@ def main() -> None:
     out["pinned"] |= columns(near, there, KVCOMM, "pinned")
     out["free"] = columns(near, there, ("naive", "kvcomm", "cacheblend", "repair"), "free")
     out["offloaded"] = offloaded(near, there)
+    out["on their way"] = on_their_way()
     out["waits"] = path_to_the_first_token(there)
     far.counted.clear()
     wrote = tiny.run(LabSession(there), tiny.request(("dense",), probe_offsets=False))

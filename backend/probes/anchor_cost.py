@@ -136,7 +136,9 @@ def _mix(model: LoadedModel, sample: Observation, anchors: list[Observation]) ->
 
 def _fetch(anchors: list[Observation], device: torch.device) -> None:
     for anchor in anchors:
-        anchor.offsets[1].to(device)
+        rows = anchor.offsets[1].rows
+        assert rows is not None, "it was seen in a run"
+        rows.tensor.to(device, non_blocking=True)
 
 
 @torch.inference_mode()

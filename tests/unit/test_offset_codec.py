@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from backend.anchors import AnchorPool, PoolRules
 from backend.arena import ArenaOffset, Arenas
+from backend.bring import brought
 from backend.engine import _mixture
 from backend.kv import KVOffset, KVSegment
 from backend.methods.base import Blend, Finished, Term
@@ -435,5 +436,14 @@ def test_cold_offsets_wait_in_main_memory() -> None:
     log.offload({1})
     places = [o.offsets[1].placeholder.keys.device.type for o in log.observations.values()]
     assert places == ["cpu", "cuda"]
+    away, near = (o.offsets[1].placeholder for o in log.observations.values())
+    assert isinstance(away, ArenaOffset)
+    assert away.rows.tensor.is_pinned()
+    base = log.observations[1].base
+    terms = tuple(Term(torch.ones((), device="cuda"), offset, n) for n, offset in enumerate((away, near)))
+    for blend in brought([Blend(base, terms)] * 3):
+        for term in blend.terms:
+            assert torch.equal(term.offset.values, terms[term.anchor].offset.values.cuda())
+        assert len({term.offset.rows.arena for term in blend.terms}) == 1
     log.offload(set())
     assert log.observations[1].offsets[1].followers["prefix 1"].values.device.type == "cuda"
