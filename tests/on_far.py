@@ -18,10 +18,12 @@ import far
 import numpy as np
 import tiny
 import torch
+from torch import Tensor
 
 sys.path.append(str(Path(__file__).parent / "unit"))
 from test_certificates import FAMILIES, loaded
 from test_first_token import UNRECORDED, ids, split
+from test_offset_codec import observation
 
 from backend.arena import Arena, ArenaOffset
 from backend.bring import brought
@@ -33,6 +35,7 @@ from backend.methods.registry import method_class, method_names
 from backend.model import LoadedModel, wrap_model
 from backend.records import Decoding, MethodChoice, RunRecord
 from backend.session import LabSession
+from backend.store import ObservationLog
 
 KVCOMM = (
     *(MethodChoice("kvcomm", dict(p.options), name) for name, p in method_class("kvcomm").profiles.items()),
@@ -94,6 +97,26 @@ def offloaded(near: LoadedModel, there: LoadedModel) -> dict[str, Any]:
     }
 
 
+def there_and_back() -> dict[str, Any]:
+    """Two observations whose offsets leave the device and come back, in turn."""
+    log = ObservationLog("test", 1 << 40)
+    made = [observation(log, 3, 1) for _ in range(2)]
+
+    def held() -> list[Tensor]:
+        seen = [o.offsets[1] for o in made]
+        every = [offset for s in seen for offset in (s.placeholder, *s.followers.values())]
+        return [x.cpu().clone() for offset in every for x in (offset.keys, offset.values)]
+
+    before, places, same = held(), list[list[str]](), True
+    for each in made:
+        each.base = KVSegment(each.base.keys.to(far.NAME), each.base.values.to(far.NAME), 0, True, "")
+    for cold in (set[int](), {1}, {1, 2}, {2}, set[int]()):
+        log.offload(cold)
+        places.append([o.offsets[1].placeholder.keys.device.type for o in made])
+        same &= all(torch.equal(a, b) for a, b in zip(before, held(), strict=True))
+    return {"places": places, "same": same}
+
+
 def on_their_way() -> dict[str, Any]:
     """Blends whose offsets wait in main memory, asked for one after the other."""
     told, offsets = list[str](), list[Any]()
@@ -149,6 +172,7 @@ def main() -> None:
     out["pinned"] |= columns(near, there, KVCOMM, "pinned")
     out["free"] = columns(near, there, ("naive", "kvcomm", "cacheblend", "repair"), "free")
     out["offloaded"] = offloaded(near, there)
+    out["there and back"] = there_and_back()
     out["on their way"] = on_their_way()
     out["waits"] = path_to_the_first_token(there)
     far.counted.clear()

@@ -61,6 +61,12 @@ def test_offsets_wait_in_main_memory_and_come_back(found: dict[str, Any]) -> Non
     assert told["away"][: len(told["away"]) // 2] == [0, 0, 0], "on a CPU there is nowhere to go"
 
 
+def test_offsets_come_back_as_they_left(found: dict[str, Any]) -> None:
+    told, main = found["there and back"], "cpu"
+    assert told["places"] == [["far", "far"], [main, "far"], [main, main], ["far", main], ["far", "far"]]
+    assert told["same"]
+
+
 def test_the_next_spans_offsets_are_on_their_way_while_one_is_blended(found: dict[str, Any]) -> None:
     told = found["on their way"]
     assert told["told"] == ["asked 0", "asked 1", "there 0", "asked 2", "there 1", "there 2"]

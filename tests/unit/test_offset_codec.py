@@ -433,6 +433,7 @@ def test_cold_offsets_wait_in_main_memory() -> None:
     for _ in range(2):
         made = observation(log, 3, 1)
         made.base = KVSegment(made.base.keys.cuda(), made.base.values.cuda(), 0, True, "")
+    log.offload(set())
     log.offload({1})
     places = [o.offsets[1].placeholder.keys.device.type for o in log.observations.values()]
     assert places == ["cpu", "cuda"]
