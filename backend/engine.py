@@ -347,9 +347,8 @@ class Engine:
             new = new[: len(new) - (last and hold_last)]
             if not new:
                 continue
-            cache.length = len(
-                held
-            )  # said here and at the end, not span by span: each layer takes views anew
+            # Said here and at the end, not span by span: each layer takes its views anew.
+            cache.length = len(held)
             with clock.part("prefill"):
                 found = self._forward_run(prompt, plan, layout, cache, run, held, new)
             held += new
