@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
 
 from backend.arena import Arena, ArenaOffset
 from backend.methods.base import Blend, Term
-
-_STREAMS: dict[torch.device, Any] = {}
 
 
 def brought(blends: Iterable[Blend]) -> Iterator[Blend]:
@@ -66,10 +65,7 @@ def _arrived(blend: Blend, done: Any) -> Blend:
     return blend
 
 
+@cache
 def _stream(device: torch.device) -> Any:
     """The stream on which offsets come to a device; None where there are no streams."""
-    if device.type != "cuda":
-        return None
-    if device not in _STREAMS:
-        _STREAMS[device] = torch.cuda.Stream(device)
-    return _STREAMS[device]
+    return torch.cuda.Stream(device) if device.type == "cuda" else None

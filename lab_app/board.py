@@ -122,7 +122,7 @@ class Board:
         def attach() -> None:
             done = listen(self._once(act, names), self._inputs(names), self._outputs, **how)
             if follow:
-                done.then(None, js=pressing(self.follower), **QUIET)
+                done.then(**pressing(self.follower))
 
         self._events.append(attach)
 
@@ -134,7 +134,7 @@ class Board:
                 self._steps(act, names), self._inputs(names), self._outputs, concurrency_limit=None, **QUIET
             )
             if follow:
-                done.then(None, js=pressing(self.follower), **QUIET)
+                done.then(**pressing(self.follower))
 
         self._events.append(attach)
 
@@ -158,7 +158,7 @@ class Board:
             return {self.column: gr.update(visible=True), **self._guarded(visit_id, self._arrive, {})}
 
         there = self.opener.click(opened, [self.main.page["session"]], [self.column, *self._outputs], **QUIET)
-        there.then(None, js=pressing(self.follower), **QUIET)
+        there.then(**pressing(self.follower))
 
     # -- the framework's side ------------------------------------------------------------------------------
 

@@ -27,14 +27,15 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 LATEST: dict[str, Any] = QUIET | {"trigger_mode": "always_last"}
 
 
-def pressing(button: gr.Button) -> str:
-    """Script that presses an unseen button when what was answered stands in the boxes.
+def pressing(button: gr.Button) -> dict[str, Any]:
+    """What comes after an answer: a script that presses an unseen button when it stands in the boxes.
 
     What follows from the boxes is one event of the framework, however it comes about: answers of two events
     can overtake each other, and the older one would stay. A box that was hidden holds its text only some
     moments after it is shown.
     """
-    return f"() => {{ setTimeout(() => document.getElementById('{button.elem_id}').click(), 0); }}"
+    script = f"() => {{ setTimeout(() => document.getElementById('{button.elem_id}').click(), 0); }}"
+    return {"fn": None, "js": script, **QUIET}
 
 
 def bench_inputs(page: Page) -> list[Any]:
@@ -141,7 +142,7 @@ class Wiring:
     def connect(self, blocks: gr.Blocks, preset: str) -> None:
         """Attach every event."""
         page, act = self.page, self.handlers
-        follow = {"fn": None, "js": pressing(page["follower"]), **QUIET}
+        follow = pressing(page["follower"])
         self.prepare(preset)
 
         def arrive(carried: Any, request: gr.Request) -> dict[Any, Any]:

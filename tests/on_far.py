@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 sys.path.append(str(Path(__file__).parent / "unit"))
+from test_another_device import LEFT_OUT
 from test_certificates import FAMILIES, loaded
-from test_first_token import UNRECORDED, ids, split
+from test_first_token import ids, split
 from test_offset_codec import observation
 
 from backend.arena import Arena, ArenaOffset
@@ -179,7 +180,7 @@ def main() -> None:
     wrote = tiny.run(LabSession(there), tiny.request(("dense",), probe_offsets=False))
     out["told"] = [far.counted["tolist"], sum(len(o.token_ids) for o in wrote.outcomes), len(wrote.agents)]
     out["recorded"] = {}
-    for name in (name for name in FAMILIES if name not in (*UNRECORDED, "gpt_oss")):
+    for name in (name for name in FAMILIES if name not in LEFT_OUT):
         family = moved(loaded(name))
         cache, last, position = split(Engine(family), ids(41))
         fixed = FixedPass(family, 64)
