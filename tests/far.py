@@ -22,8 +22,11 @@ BRINGS = COPIES | {"aten::index", "aten::index_put", "aten::index_put_", "aten::
 #: What gives the CPU a number, or sizes a result by what stands in a tensor.
 WAITS = frozenset(
     f"aten::{name}"
-    for name in ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2")
-)
+    for name in (
+        "_local_scalar_dense", "item", "is_nonzero", "equal", "allclose", "nonzero", "argwhere",
+        "masked_select", "_unique2", "unique_consecutive",
+    )
+)  # fmt: skip
 #: How often the CPU waited for the device, by operation; what it sent there without a wait is "sent".
 counted: Counter[str] = Counter()
 _libraries: list[torch.library.Library] = []
