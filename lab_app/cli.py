@@ -314,7 +314,8 @@ def bench(args: argparse.Namespace) -> int:
         "ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble, "decode": bench_decode,
         "memory": bench_memory, "attention": bench_attention,
     }[args.what]  # fmt: skip
-    print(json.dumps(measure(args.shape, args.tokens, args.anchors, args.repeats, args.device), indent=1))
+    given = (args.shape, args.tokens, args.anchors, args.repeats, args.device, args.dtype)
+    print(json.dumps(measure(*given), indent=1))
     return 0
 
 
@@ -455,6 +456,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--anchors", type=int, default=20)
     sub.add_argument("--repeats", type=int, default=7)
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    sub.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), help="bf16 on CUDA, fp32 elsewhere")
 
     add_training(add)
     return main_parser

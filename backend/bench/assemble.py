@@ -78,7 +78,7 @@ class Pool:
 
 @torch.inference_mode()
 def bench_assemble(
-    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None
+    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None, dtype: str | None = None
 ) -> dict[str, Any]:
     """Measure; see the module's docstring.
 
@@ -87,9 +87,10 @@ def bench_assemble(
         tokens: of the span.
         anchors: that are mixed, of equal length.
         repeats: timed repetitions of each side.
+        device: and ``dtype``: as for :func:`backend.model.load_model`.
     """
     check(tokens, anchors, repeats)
-    kind = cache_shape(shape, device)
+    kind = cache_shape(shape, device, dtype)
     pool = Pool(kind, tokens, anchors)
     separate = [pool._segment() for _ in range(anchors)]
     weights = [torch.full((tokens,), 1 / anchors, device=kind.device)] * anchors

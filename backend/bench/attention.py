@@ -33,7 +33,7 @@ SIDES = {
 
 
 def bench_attention(
-    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None
+    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None, dtype: str | None = None
 ) -> dict[str, Any]:
     """Measure; see the module's docstring.
 
@@ -42,6 +42,7 @@ def bench_attention(
         tokens: plays no part; the preset's prompts are what they are.
         anchors: size of the pools.
         repeats: timed repetitions of each side.
+        device: and ``dtype``: as for :func:`backend.model.load_model`.
 
     Raises:
         OptionError: a size is out of range, or ``shape`` names no model.
@@ -53,7 +54,7 @@ def bench_attention(
             "'embedded', a model's folder or a hub id.",
             field="bench.shape",
         )
-    model = load_model(shape, device=device)
+    model = load_model(shape, device=device, dtype=dtype)
     preset = load_preset(PRESET)
     examples = preset_requests(preset, WARM_UP_REQUESTS + 1)
     reuse = MethodChoice("kvcomm", {"capacity": anchors, "gamma": 1.0})

@@ -49,17 +49,28 @@ def _known(shape: str) -> dict[str, int]:
     return SHAPES[shape]
 
 
+def _dtype(name: str | None, device: str) -> torch.dtype:
+    return DTYPES[name or ("bf16" if device == "cuda" else "fp32")]
+
+
 def random_model(shape: str, device: str | None, dtype: str | None = None) -> LoadedModel:
     """A randomly initialised model of a known shape: its times are those of the real one."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     known, where = _known(shape), pick_device(device)
     torch.manual_seed(0)
-    kind = DTYPES[dtype or ("bf16" if where == "cuda" else "fp32")]
+    kind = _dtype(dtype, where)
     config = LlamaConfig(**known, tie_word_embeddings=shape != "llama-8b", attn_implementation="sdpa")
     with torch.device(where):
         module = LlamaForCausalLM(config).to(kind).eval()
     return wrap_model(module, NoText(), name=f"random {shape}")
+
+
+def model_of(shape: str, device: str | None, dtype: str | None = None) -> LoadedModel:
+    """A known shape with random weights, or a model by its name or folder."""
+    if shape in SHAPES:
+        return random_model(shape, device, dtype)
+    return load_model(shape, device=device, dtype=dtype)
 
 
 def drawn_cache(model: LoadedModel, tokens: int, rows: int = 1) -> KVCache:
@@ -95,10 +106,10 @@ class CacheShape:
         return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
 
 
-def cache_shape(shape: str, device: str | None) -> CacheShape:
+def cache_shape(shape: str, device: str | None, dtype: str | None = None) -> CacheShape:
     """Of a known shape, or of a model by its name or folder."""
     if shape not in SHAPES:
-        model = load_model(shape, device=device)
+        model = load_model(shape, device=device, dtype=dtype)
         info, hidden = model.info, model.module.get_input_embeddings().weight.shape[1]
         return CacheShape(
             info.layers,
@@ -113,8 +124,8 @@ def cache_shape(shape: str, device: str | None) -> CacheShape:
     dim = known["hidden_size"] // known["num_attention_heads"]
     turning = LayerRotation(10_000.0 ** (-torch.arange(0, dim, 2, device=where) / dim))
     layers, heads = known["num_hidden_layers"], known["num_key_value_heads"]
-    dtype = torch.bfloat16 if where.type == "cuda" else torch.float32
-    return CacheShape(layers, heads, dim, known["hidden_size"], Rotation((turning,) * layers), dtype, where)
+    kind = _dtype(dtype, where.type)
+    return CacheShape(layers, heads, dim, known["hidden_size"], Rotation((turning,) * layers), kind, where)
 
 
 def check(tokens: int, anchors: int, repeats: int) -> None:

@@ -15,21 +15,20 @@ import numpy as np
 import torch
 
 from backend.bench.common import (
-    SHAPES,
     check,
     conditions,
     copy_gb_s,
     drawn_cache,
     least_ms,
     medians,
-    random_model,
+    model_of,
     slope,
     spreads,
     timed,
 )
 from backend.engine import Engine, Prefill
 from backend.methods.base import Plan
-from backend.model import LoadedModel, load_model
+from backend.model import LoadedModel
 from backend.records import Decoding
 
 ROWS = 16
@@ -59,7 +58,7 @@ def rows_of(model: LoadedModel, tokens: int, rows: int) -> list[Prefill]:
 
 @torch.inference_mode()
 def bench_decode(
-    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None
+    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None, dtype: str | None = None
 ) -> dict[str, Any]:
     """Measure; see the module's docstring.
 
@@ -68,9 +67,10 @@ def bench_decode(
         tokens: of the longest row's prompt.
         anchors: plays no part.
         repeats: timed repetitions of each side.
+        device: and ``dtype``: as for :func:`backend.model.load_model`.
     """
     check(tokens, anchors, repeats)
-    model = random_model(shape, device) if shape in SHAPES else load_model(shape, device=device)
+    model = model_of(shape, device, dtype)
     engine, decoding = Endless(model), Decoding(STEPS)
     rows = rows_of(model, tokens, ROWS)
 

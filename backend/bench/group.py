@@ -10,25 +10,18 @@ on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from backend.bench.common import SHAPES, medians, random_model, timed
-from backend.engine import Engine, Prefill
+from backend.bench.reading import Reading
 from backend.errors import BudgetError, OptionError
 from backend.events import Progress
-from backend.flow import see_offsets
-from backend.methods.base import Arrived, Blend, Clock
-from backend.methods.kvcomm import KVCommMethod, KVCommOptions
+from backend.methods.base import Clock
 from backend.model import LoadedModel, load_model, pick_device
-from backend.records import Span
-from backend.store import Observation, ObservationLog, PromptInContext
-from backend.tokens import TokenizedPrompt
 
-HEAVIEST = 2
 GPU_ONLY = ("llama-8b",)  # 16 GB of weights, and minutes for a prompt on a CPU
 LIMITS = {"agents": (1, 8), "prefix": (16, 8192), "question": (8, 8192), "answer": (8, 8192)}
 
@@ -114,96 +107,37 @@ def group_times(
         )
     for agent in range(1, agents + 1):
         yield Progress(f"Agent {agent} of {agents}: {prefix} prefix, {answer} answer", agent - 1, agents)
-        yield _Bench(model, agent, prefix, question, answer, anchors).measure(repeats)
+        yield _measured(model, agent, prefix, question, answer, anchors, repeats)
 
 
-class _Bench:
+def _measured(
+    model: LoadedModel, agent: int, prefix: int, question: int, answer: int, anchors: int, repeats: int
+) -> AgentTimes:
     """One agent with full pools."""
+    texts = {"user_question": question} | {f"agent_{i}_current": answer for i in range(1, agent)}
+    first, rest = prefix // 2, prefix - prefix // 2
+    share = [rest // agent] * agent
+    share[-1] += rest - sum(share)
+    reading = Reading(model, agent, (first, *share), texts, anchors)
 
-    def __init__(
-        self, model: LoadedModel, agent: int, prefix: int, question: int, answer: int, anchors: int
-    ) -> None:
-        self.model, self.engine, self.agent = model, Engine(model), agent
-        self.generator = torch.Generator().manual_seed(agent)
-        self.log = ObservationLog("bench", 1 << 62)
-        texts = [("user_question", question), *((f"agent_{i}_current", answer) for i in range(1, agent))]
-        first, rest = prefix // 2, prefix - prefix // 2
-        share = [rest // len(texts)] * len(texts)
-        share[-1] += rest - sum(share)
-        self.texts = texts
-        self.fixed = {f"prefix {i}": self.draw(n) for i, n in enumerate((first, *share))}
-        self.bases = {name: self.engine.encode(ids, (), "alone") for name, ids in self.fixed.items()}
-        options = {"reuse": KVCommOptions(capacity=anchors, gamma=1.0)}
-        options["two_heaviest"] = KVCommOptions(capacity=anchors, gamma=1.0, top_k=HEAVIEST)
-        self.methods = {name: KVCommMethod(o) for name, o in options.items()}
-        for _ in range(anchors):
-            context, samples = self.request()
-            cache, _ = self.engine.prefill(context.prompt.ids)
-            see_offsets(context, cache, self.engine)
-            for sample in samples:
-                for method in self.methods.values():
-                    method.pool(sample.placeholder).insert(sample)
-        self.context, self.samples = self.request()
-        for method in self.methods.values():
-            for sample in self.samples:
-                method.observe(Arrived(sample), self.log)
+    def encode() -> None:
+        if agent == 1:  # nobody has encoded the user's input before
+            reading.engine.encode(reading.newest.ids, (1,), "alone")
 
-    def draw(self, count: int) -> tuple[int, ...]:
-        high = self.model.info.vocabulary - 1
-        return tuple(torch.randint(5, high, (count,), generator=self.generator).tolist())
+    def reuse(name: str) -> None:
+        encode()
+        reading.reuse(name, Clock())
 
-    def request(self) -> tuple[PromptInContext, list[Observation]]:
-        """A prompt of new texts, with their bases."""
-        spans: list[Span] = []
-        ids: list[int] = []
-        samples: dict[str, Observation] = {}
+    sides: dict[str, Callable[[], object]] = {"dense": reading.dense}
+    sides |= {name: (lambda name=name: reuse(name)) for name in reading.methods}  # type: ignore[misc]
+    ms = medians(timed(sides, repeats, model.device))
+    parts = reading.parts("reuse", repeats)
+    base = medians(timed({"base": encode}, repeats, model.device))["base"] if agent == 1 else 0.0
 
-        def add(name: str, part: tuple[int, ...], text: bool) -> None:
-            spans.append(Span("placeholder" if text else "prefix", name, len(ids), len(ids) + len(part)))
-            ids.extend(part)
+    def of(*names: str) -> float:
+        return float(sum(parts.get(name, 0.0) for name in names))
 
-        add("prefix 0", self.fixed["prefix 0"], False)
-        for number, (name, size) in enumerate(self.texts, 1):
-            part = self.draw(size)
-            add(name, part, True)
-            base = self.engine.encode(part, (1,), "alone")
-            samples[name] = self.log.add(name, part, "", base, self.model.embed(part))
-            add(f"prefix {number}", self.fixed[f"prefix {number}"], False)
-        prompt = TokenizedPrompt(self.agent, tuple(ids), tuple(spans))
-        return PromptInContext(prompt, samples, self.bases), list(samples.values())
-
-    def reuse(self, name: str, clock: Clock) -> Prefill:
-        """The path after the last upstream token."""
-        method = self.methods[name]
-        if self.agent == 1:
-            with clock.part("base"):
-                self.engine.encode(self.samples[0].ids, (1,), "alone")
-        with clock.part("gate"):
-            method.observe(Arrived(self.samples[-1]), self.log)
-        plan = method.plan(self.context, self.log, clock)
-        if not all(isinstance(step.action, Blend) for step in plan.steps):
-            raise OptionError(
-                f"The gate refused reuse, so there is nothing to time: {plan.reason}", field="group"
-            )
-        return self.engine.execute(self.context.prompt, plan, clock)
-
-    def measure(self, repeats: int) -> AgentTimes:
-        ids = self.context.prompt.ids
-        sides: dict[str, Callable[[], object]] = {"dense": lambda: self.engine.prefill(ids)}
-        sides |= {name: (lambda name=name: self.reuse(name, Clock())) for name in self.methods}  # type: ignore[misc]
-        ms = medians(timed(sides, repeats, self.model.device))
-        found: dict[str, list[float]] = {}
-        for _ in range(repeats):
-            clock = self.engine.clock()
-            self.reuse("reuse", clock)
-            for part, value in clock.parts.items():
-                found.setdefault(part, []).append(value)
-        parts: Mapping[str, Any] = medians(found)
-
-        def of(*names: str) -> float:
-            return float(sum(parts.get(name, 0.0) for name in names))
-
-        return AgentTimes(
-            self.agent, len(ids), ms["dense"], ms["reuse"], ms["two_heaviest"],
-            of("match", "correct", "rotate"), of("first_token"), of("gate", "base"),
-        )  # fmt: skip
+    return AgentTimes(
+        agent, len(reading.context.prompt.ids), ms["dense"], ms["reuse"], ms["two_heaviest"],
+        of("match", "correct", "rotate"), of("first_token"), of("gate") + base,
+    )  # fmt: skip

@@ -64,7 +64,7 @@ def _matching(sample: Observation, anchors: list[Observation]) -> Callable[[], o
 
 @torch.inference_mode()
 def bench_match(
-    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None
+    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None, dtype: str | None = None
 ) -> dict[str, Any]:
     """Measure; see the module's docstring.
 
@@ -73,9 +73,11 @@ def bench_match(
         tokens: of the text and of every anchor.
         anchors: in the pool, all eligible.
         repeats: timed repetitions of each side.
+        device: as for :func:`backend.model.load_model`.
+        dtype: of the KV; descriptors are always fp32.
     """
     check(tokens, anchors, repeats)
-    kind = cache_shape(shape, device)
+    kind = cache_shape(shape, device, dtype)
     sample, pool = _pool(kind, tokens, anchors, KV_CHANNELS[0])
     weighing = PoolRules().weighing
 

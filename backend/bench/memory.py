@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from backend.bench.common import (
-    SHAPES,
     check,
     conditions,
     copy_gb_s,
@@ -23,7 +22,7 @@ from backend.bench.common import (
     drawn_cache,
     least_ms,
     medians,
-    random_model,
+    model_of,
     spreads,
     synchronise,
     timed,
@@ -31,7 +30,7 @@ from backend.bench.common import (
 from backend.engine import Engine
 from backend.errors import OptionError
 from backend.kv import KVCache
-from backend.model import LoadedModel, load_model
+from backend.model import LoadedModel
 from backend.store import ObservationLog
 
 READER = 1
@@ -78,7 +77,7 @@ def _parts(tokens: int) -> tuple[int, int]:
 
 @torch.inference_mode()
 def bench_memory(
-    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None
+    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None, dtype: str | None = None
 ) -> dict[str, Any]:
     """Measure; see the module's docstring.
 
@@ -87,12 +86,13 @@ def bench_memory(
         tokens: of the cache, and of each anchor with the prefix segment behind it.
         anchors: in the pool.
         repeats: timed repetitions.
+        device: and ``dtype``: as for :func:`backend.model.load_model`.
 
     Raises:
         OptionError: a size is out of range, or the device keeps no account.
     """
     check(tokens, anchors, repeats)
-    model = random_model(shape, device) if shape in SHAPES else load_model(shape, device=device)
+    model = model_of(shape, device, dtype)
     if model.device.type == "mps":
         raise OptionError(
             "The device 'mps' keeps no account of its memory; allowed are cpu and cuda. Choose one of them.",

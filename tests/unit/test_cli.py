@@ -402,6 +402,20 @@ def test_bench(kvlab: Any, folder: Path) -> None:
         assert_one_line(kvlab("bench", "ttft", "--shape", folder, *flags), "allowed are")
 
 
+@pytest.mark.parametrize("what", ["ttft", "assemble", "decode", "memory"])
+def test_bench_in_another_precision(
+    what: str, kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every side computes in what was asked for, and the report says so."""
+    monkeypatch.setattr("backend.bench.common.COPY_BYTES", {"cpu": 1 << 20})
+    flags = ("--tokens", 64, "--anchors", 4, "--repeats", 1, "--device", "cpu", "--dtype", "bf16")
+    code, out, _ = kvlab("bench", what, "--shape", folder, *flags)
+    assert code == 0
+    report = json.loads(out)
+    assert report["dtype"] == "bf16"
+    assert "half_ms" not in report, "offsets are in half precision already"
+
+
 def test_bench_of_matching_and_assembly(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides, what the bytes alone would take, how the cost grows, and under which conditions."""
     monkeypatch.setattr("backend.bench.common.COPY_BYTES", {"cpu": 1 << 20})

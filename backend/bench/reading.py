@@ -1,0 +1,133 @@
+"""One agent that reads what others have read and written, before pools that are full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from backend.bench.common import drawn, drawn_cache, medians
+from backend.engine import Engine
+from backend.errors import OptionError
+from backend.flow import see_offsets
+from backend.methods.base import Arrived, Blend, Clock, Finished
+from backend.methods.kvcomm import KVCommMethod, KVCommOptions
+from backend.model import LoadedModel
+from backend.records import Span
+from backend.store import Observation, ObservationLog, PromptInContext
+from backend.tokens import TokenizedPrompt
+
+HEAVIEST = 2
+MIXED = {"reuse": 0, "two_heaviest": HEAVIEST}  # by side; 0 mixes all
+
+
+class Reading:
+    """An agent's prompt before full pools, all of whose anchors are eligible.
+
+    Template text and shared texts take turns, template text first and last. Tokens and KV are drawn at
+    random: times do not depend on them.
+
+    Attributes:
+        context: the prompt that is measured; ``newest`` its last text, which has just arrived.
+        methods: KVCOMM by the name of its side: ``reuse`` mixes all anchors, ``two_heaviest`` two.
+        corrected: tokens to which offsets are added.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        agent: int,
+        prefixes: Sequence[int],
+        texts: Mapping[str, int],
+        anchors: int,
+        more: Mapping[str, KVCommOptions] | None = None,
+    ) -> None:
+        """
+        Args:
+            agent: who reads.
+            prefixes: tokens of each piece of template text, one more than there are texts.
+            texts: tokens of each shared text, by its placeholder.
+            anchors: pool size V.
+            more: options of further sides; all anchors have to be eligible under them.
+        """
+        self.model, self.engine, self.agent, self.texts = model, Engine(model), agent, texts
+        self.generator = torch.Generator().manual_seed(agent)
+        self.fixed = {f"prefix {i}": self.draw(size) for i, size in enumerate(prefixes)}
+        self.corrected = sum(prefixes[1:]) + sum(texts.values())
+        self.log = ObservationLog("bench", 1 << 62)
+        options = {name: KVCommOptions(capacity=anchors, gamma=1.0, top_k=top) for name, top in MIXED.items()}
+        options |= more or {}
+        self.methods = {name: KVCommMethod(o) for name, o in options.items()}
+        total = sum(prefixes) + sum(texts.values())
+        self.room = drawn(model, total)
+        self.bases = {name: self.room.slice(0, len(ids)) for name, ids in self.fixed.items()}
+        cache = drawn_cache(model, total)
+        for _ in range(anchors):
+            context = self.request()
+            see_offsets(context, cache, self.engine)
+            for sample in context.samples.values():
+                for method in self.methods.values():
+                    method.pool(sample.placeholder).insert(sample)
+        for method in self.methods.values():
+            method.observe(Finished(), self.log)  # packs
+        del cache
+        self.context = self.request()
+        self.newest = list(self.context.samples.values())[-1]
+        for method in self.methods.values():
+            for sample in self.context.samples.values():
+                method.observe(Arrived(sample), self.log)
+
+    def draw(self, count: int) -> tuple[int, ...]:
+        """Tokens."""
+        high = self.model.info.vocabulary - 1
+        return tuple(torch.randint(5, high, (count,), generator=self.generator).tolist())
+
+    def request(self) -> PromptInContext:
+        """A prompt with new texts between the same template texts."""
+        spans: list[Span] = []
+        ids: list[int] = []
+        samples: dict[str, Observation] = {}
+
+        def add(kind: Literal["prefix", "placeholder"], name: str, part: tuple[int, ...]) -> None:
+            spans.append(Span(kind, name, len(ids), len(ids) + len(part)))
+            ids.extend(part)
+
+        add("prefix", "prefix 0", self.fixed["prefix 0"])
+        for number, (name, size) in enumerate(self.texts.items(), 1):
+            part = self.draw(size)
+            add("placeholder", name, part)
+            samples[name] = self.log.add(name, part, "", self.room.slice(0, size), self.model.embed(part))
+            add("prefix", f"prefix {number}", self.fixed[f"prefix {number}"])
+        return PromptInContext(TokenizedPrompt(self.agent, tuple(ids), tuple(spans)), samples, self.bases)
+
+    def dense(self) -> Tensor:
+        """One plain prefill: the last token's logits (vocabulary,)."""
+        return self.engine.prefill(self.context.prompt.ids)[1]
+
+    def reuse(self, name: str, clock: Clock) -> Tensor:
+        """KVCOMM's path after the last upstream token: the last prompt token's logits (vocabulary,).
+
+        Raises:
+            OptionError: the gate refused, so nothing of it was timed.
+        """
+        method = self.methods[name]
+        with clock.part("gate"):
+            method.observe(Arrived(self.newest), self.log)
+        plan = method.plan(self.context, self.log, clock)
+        if not all(isinstance(step.action, Blend) for step in plan.steps):
+            raise OptionError(
+                f"The gate refused reuse, so there is nothing to time: {plan.reason}", field="bench"
+            )
+        return self.engine.execute(self.context.prompt, plan, clock).logits
+
+    def parts(self, name: str, repeats: int) -> dict[str, float]:
+        """Medians of the path's parts, in milliseconds, from passes of their own."""
+        found: dict[str, list[float]] = {}
+        for _ in range(repeats):
+            clock = self.engine.clock()
+            self.reuse(name, clock)
+            for part, value in clock.parts.items():
+                found.setdefault(part, []).append(value)
+        return medians(found)
