@@ -47,6 +47,11 @@ def reports() -> list[Report]:
 
 def command(report: Report) -> str:
     """What measures it again."""
+    if report["bench"] == "peers":
+        return (
+            f"python benchmarks/peers --shape {report['shape']} --tokens {report['tokens']} "
+            f"--anchors {report['anchors']} --repeats {report['repeats']} --python ..."
+        )
     if "shape" not in report:
         return f"kvlab bench {report['bench']}"
     given = f"kvlab bench {report['bench']} --shape {report['shape']}"
@@ -174,6 +179,47 @@ def assemble(found: list[Report]) -> Iterator[str]:
     yield from _beside(found, "one_pass", "layer_by_layer")
 
 
+CASES = {
+    "whole": "nothing kept",
+    "front": "the template text before the first text kept",
+    "moved": "texts moved to their places, uncorrected",
+    "again": "the same prompt again",
+    "kvcomm": "KVCOMM, all anchors mixed",
+    "kvcomm, two heaviest": "KVCOMM, two heaviest",
+}
+
+
+PEERS = """\
+One agent's prompt on the same weights in several engines, each in a process of its own, turn by turn on one
+core (`benchmarks/peers`). *Kept*: tokens that were not read again. *Ratio*: beside the quickest dense pass of
+any engine in that precision, and in any. *Agrees*: how often the first token was that of this lab's dense
+pass in single precision (texts moved: of its own moved texts in single precision); engines that agree in
+single precision ran the same model and moved the same keys."""
+NO_PEERS = """\
+vLLM and llama.cpp have no correction. Beside KVCOMM stands what they do have: an exact prefix cache, and in
+llama.cpp the moving of keys on which its server's `--cache-reuse` rests. Not measured, and why: the package
+of **SGLang** (0.5.23) is for CUDA alone (FlashInfer, FlashAttention 4, NVSHMEM). **LMCache** (0.5.6) installs
+beside vLLM, but its blending (CacheBlend) stands on vLLM's FlashAttention and refuses any other, so it does
+not run on a CPU. The code of **KVCOMM** and of **KVLink** is published as no package."""
+
+
+def peers(found: list[Report]) -> Iterator[str]:
+    yield PEERS
+    for r in found:
+        dense = [(row["dtype"], row["ms"]) for row in r["rows"] if row["case"] == "whole"]
+        best = min(ms for _, ms in dense)
+        rows: list[tuple[object, ...]] = [
+            (row["dtype"], CASES[row["case"]], row["engine"], row["kept"], f"{row['ms']:.0f}", row["ratio"],
+             f"{best / row['ms']:.2f}", row["agrees"] or "-")
+            for row in sorted(r["rows"], key=lambda row: row["dtype"] != "fp32")
+        ]  # fmt: skip
+        named = ", ".join(f"{name} {said['version']}" for name, said in r["peers"].items())
+        yield from ("", f"{r['shape']}, {r['tokens']:,} tokens, {r['anchors']} anchors; {named}:", "")
+        head = ("precision", "what", "engine", "kept", "ms", "ratio", "to the best of any", "agrees")
+        yield from table(head, rows)
+    yield from ("", NO_PEERS)
+
+
 def opening(found: list[Report]) -> Iterator[str]:
     """The page itself, from the import of the server to the first word of a run."""
     yield "Fresh processes and fresh browser profiles, medians; without the requests that fill the pools."
@@ -194,6 +240,7 @@ SECTIONS: dict[str, tuple[str, Callable[[list[Report]], Iterator[str]]]] = {
     "attention": ("What recording costs", attention),
     "match": ("Matching", match),
     "assemble": ("Assembly", assemble),
+    "peers": ("Beside other engines", peers),
     "page": ("The page", opening),
 }
 

@@ -252,8 +252,15 @@
         parts["kv-plot"].style.minHeight = view.empty ? "0" : view.height + "px";
         parts.tools.hidden = view.empty;
       }
-      const mine = host.kvDrawing = {};
-      afterFrame(() => { if (host.kvDrawing === mine) next.forEach((c) => c.kvParts && c.isConnected && draw(c)); });
+      // One a frame: the first is on the page while the others are drawn.
+      const mine = host.kvDrawing = {}, left = next.filter((c) => c.kvParts);
+      const step = () => {
+        if (host.kvDrawing !== mine || !left.length) return;
+        const found = left.shift();
+        if (found.isConnected) draw(found);
+        afterFrame(step);
+      };
+      afterFrame(step);
     };
     const draw = (found) => {
       paint(found, props.value.themes);
