@@ -62,7 +62,7 @@ class Alone:
                 found = self.log.alone[key] = self.engine.encode(key[1], (), ALONE)
             self.spent[key] = clock.parts["base"] - before
         elif key in self.spent and key not in self._charged:
-            clock.parts["base"] = clock.parts.get("base", 0.0) + self.spent[key]
+            clock.add("base", self.spent[key])
         self._charged.add(key)
         return replace(found, context=f"{ALONE}, {EARLIER}") if key in self.before else found
 

@@ -609,11 +609,10 @@ class LabSession(Studies):
     def _arrive(self, samples: Sequence[Observation], members: Sequence[Lane]) -> None:
         """Let each method see the samples that just became complete."""
         for lane in members:
-            clock = self.engine.clock()
-            with clock.part("gate"):
+            lane.clock = lane.clock or self.engine.clock()
+            with lane.clock.part("gate"):
                 for sample in samples:
                     lane.method.observe(Arrived(sample), lane.stream.log)
-            lane.gate_ms += clock.parts["gate"]
 
     def _use_tool(self, agent: Agent, text: str, members: Sequence[Lane]) -> ToolUse | None:
         """Call an agent's tool, if it has one, with its answer."""
@@ -627,12 +626,13 @@ class LabSession(Studies):
         context = lane.flow.context(agent)
         engine = self._at(request, agent)
         engine.check_room(len(context.prompt.ids), self._limit(request, agent), agent)
-        clock = engine.clock()
-        if lane.choice.name not in ("dense", "prefix"):
+        charged = lane.choice.name not in ("dense", "prefix")  # whose texts are neither judged nor encoded
+        clock = (lane.clock if charged else None) or engine.clock()
+        lane.clock = None
+        if charged:
             spent = lane.flow.led_ms if lane.options.wants_lead_in else lane.flow.base_ms
             spent = spent if lane.method.needs_bases else {}
-            clock.parts["base"] = sum(spent.get(n, 0.0) for n in context.samples)
-            clock.parts["gate"], lane.gate_ms = lane.gate_ms, 0.0
+            clock.add("base", sum(spent.get(n, 0.0) for n in context.samples))
             with clock.part("base"):
                 context = lane.method.layout(context)
         plan = lane.method.plan(context, lane.stream.log, clock)

@@ -123,7 +123,7 @@ class Lane:
     flow: Flow
     slot: Slot
     method: Method  # a fork of the slot's, which it replaces when the request is finished
-    gate_ms: float = 0.0
+    clock: Clock | None = None  # of the next prompt: what has been spent on it so far
 
 
 @dataclass

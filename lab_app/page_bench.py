@@ -46,8 +46,8 @@ WATCH = """() => {
   window.kvClicked = performance.now();
   document.querySelector('#kv-run').click();
 }"""
-#: Open a tab for the first time, and say after how many seconds its first figure was painted, and all of them.
-#: A figure counts once the frame after its drawing has come.
+#: Open a tab for the first time, and say after how many seconds its first figure was painted, and all of
+#: them. A figure counts once the frame after its drawing has come.
 OPEN = """(key) => new Promise((done) => {
   const view = `#kv-view-${key} `;
   const began = performance.now(), seconds = () => (performance.now() - began) / 1000;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -509,18 +509,6 @@ def test_what_copies_cannot_hide_at_some_layers() -> None:
     visible = torch.ones(total, total, dtype=torch.bool)
     with pytest.raises(ModelError, match="some layers"):
         one.execute(3, replace(plan, visible=visible, visible_layers=(0, 1)))
-
-
-def test_parts_within_parts_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    times: Sequence[float] = iter((0.0, 1.0, 3.0, 3.5, 4.0, 10.0))  # type: ignore[assignment]
-    monkeypatch.setattr("backend.methods.base.time.perf_counter", lambda: next(times))  # type: ignore[call-overload]
-    clock = Clock()
-    with clock.part("outer"):
-        with clock.part("inner"):
-            pass
-        with clock.part("inner"):
-            pass
-    assert clock.parts == {"inner": 2500.0, "outer": 7500.0}
 
 
 def test_the_engine_counts_layers(tiny_model: LoadedModel) -> None:

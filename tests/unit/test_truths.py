@@ -72,6 +72,32 @@ def test_chunked_prefill_is_one_shot_prefill(walked: Walk, pieces: int) -> None:
     assert caches(cache, walked.dense[3].cache, len(ids)) <= TOLERANCE
 
 
+@pytest.mark.parametrize("piece", [1, 3, 5, 1000])
+@pytest.mark.parametrize("agent", [1, 3])
+def test_what_stands_behind_a_beginning_may_be_read_in_pieces(
+    walked: Walk, agent: int, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No piece sees what comes after it, and none is left out; an empty cache is filled in one pass."""
+    monkeypatch.setattr("backend.engine.PIECE", piece)
+    passes = list[tuple[int, int]]()
+    forward = Engine.forward
+
+    def counted(engine: Engine, ids: Any, cache: KVCache, **more: Any) -> Any:
+        passes.append((cache.length, ids.shape[1]))
+        return forward(engine, ids, cache, **more)
+
+    monkeypatch.setattr(Engine, "forward", counted)
+    dense, total = walked.dense[agent], len(walked.contexts[agent].prompt.ids)
+    beginning = dense.cache.segment(0, 4, walked.engine.model.rotation, exact=True, context="kept")
+    steps = (Step(0, 4, Blend(beginning, exact=True)), Step(4, total, Dense("the rest")))
+    found = walked.execute(agent, Plan(steps, "partial", "test"))
+    assert passes == [(at, min(piece, total - at)) for at in range(4, total, piece)]
+    assert_same(found, dense, total)
+    passes.clear()
+    assert_same(walked.execute(agent, Plan((Step(0, total, Dense("all")),), "dense", "test")), dense, total)
+    assert passes == [(0, total)]
+
+
 @pytest.mark.parametrize("agent", [1, 2, 3])
 @pytest.mark.parametrize("other", [QUESTIONS[0], QUESTIONS[0] + " Really?", QUESTIONS[1]])
 def test_prefix_cache_is_dense(walked: Walk, agent: int, other: str) -> None:
