@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backend.engine import Engine
 from backend.errors import ModelError
@@ -27,6 +27,11 @@ from backend.measured import (
 )
 from backend.model import LoadedModel
 from backend.prompts import show
+from backend.records import RunRequest
+from backend.swept import Count, Swept
+
+if TYPE_CHECKING:
+    from backend.sweeps.desk import SweepDesk
 
 
 class Studies:
@@ -141,6 +146,22 @@ class Studies:
 
         yield from self._study(lambda: judge(self.model, request, self.budget_bytes, cancel))
 
+    def sweep_desk(self) -> SweepDesk:
+        """Where this session's visitor asks for sweeps; see :class:`backend.sweeps.desk.SweepDesk`."""
+        from backend.sweeps.desk import SweepDesk
+
+        return SweepDesk(self.model, self.estimate)
+
+    def sweep(
+        self, desk: SweepDesk, text: str, lines: str, *, cancel: threading.Event | None = None
+    ) -> Generator[Count | Swept]:
+        """Run a sweep at its desk; ends with all its lines.
+
+        Raises:
+            LabError: see :meth:`backend.sweeps.desk.SweepDesk.run`.
+        """
+        yield from self._study(lambda: desk.run(text, lines, cancel=cancel))
+
     def _study(self, work: Callable[[], Iterator[Any]]) -> Generator[Any, None, None]:
         """A measurement: one request of the visitor, and told when memory runs out."""
 
@@ -149,6 +170,10 @@ class Studies:
 
         self.rate.ask()
         yield from self._survive(attempt)
+
+    def estimate(self, request: RunRequest, count: int = 1) -> Any:
+        """What ``count`` runs take; the session's own."""
+        raise NotImplementedError
 
     def _survive(
         self, attempt: Callable[[bool], Generator[Any, None, None]], again: Any = None

@@ -245,9 +245,26 @@ def running(
     work: Callable[[threading.Event], Iterator[Update]],
     told: Callable[[LabError], Update],
 ) -> Iterator[Update]:
-    """Do ``work`` as the visit's one run: wait for the model, let Cancel stop it, tell what went wrong.
+    """Do ``work`` as the visit's one run, in its turn: it begins when the model is free, and keeps it."""
 
-    The page has the widgets ``run``, ``cancel`` and ``status``. ``work`` begins when the model is free.
+    def in_turn(cancel: threading.Event) -> Iterator[Update]:
+        with lab.in_line() as place:
+            for said in waiting(place, cancel):
+                yield {"status": html.status(said, "busy")}
+            yield from work(cancel)
+
+    yield from doing(visit, in_turn, told)
+
+
+def doing(
+    visit: Visit,
+    work: Callable[[threading.Event], Iterator[Update]],
+    told: Callable[[LabError], Update],
+    stopped: str = text.CANCELLED,
+) -> Iterator[Update]:
+    """Do ``work`` as the visit's one run: let Cancel stop it, tell what went wrong. It asks for its turns.
+
+    The page has the widgets ``run``, ``cancel`` and ``status``.
     """
     if visit.cancel is not None:
         yield {"status": html.status(text.RUN_ELSEWHERE, "busy")}
@@ -255,12 +272,9 @@ def running(
     cancel = visit.cancel = threading.Event()
     try:
         yield {"run.visible": False, "cancel.visible": True, "status": html.status("Starting", "running")}
-        with lab.in_line() as place:
-            for said in waiting(place, cancel):
-                yield {"status": html.status(said, "busy")}
-            yield from work(cancel)
+        yield from work(cancel)
     except RunCancelled:
-        yield {"status": html.status(text.CANCELLED, "note")}
+        yield {"status": html.status(stopped, "note")}
     except LabError as error:
         yield {"status": ""} | told(error)
     except Exception as error:

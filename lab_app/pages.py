@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gradio as gr
 
-from lab_app import agent_loop, documents, judge, text, tour
+from lab_app import agent_loop, documents, judge, sweep_page, text, tour
 from lab_app.board import Board, PageSpec
 from lab_app.sessions import Lab
 from lab_app.wiring import Wiring
 from viz.words import escape
 
-PAGES: tuple[PageSpec, ...] = (tour.PAGE, documents.PAGE, agent_loop.PAGE, judge.PAGE)
+PAGES: tuple[PageSpec, ...] = (tour.PAGE, documents.PAGE, agent_loop.PAGE, judge.PAGE, sweep_page.PAGE)
 FIRST = "pipeline"
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -40,6 +40,7 @@ from backend.presets import Example
 from backend.prompts import Pipeline
 from backend.records import ModelInfo, Outcome, PoolState, RunRecord, RunRequest
 from backend.sharing.store import SharedRuns
+from backend.swept import Count, Swept
 from lab_app import text
 from lab_app.classroom import Rooms
 from lab_app.history import History
@@ -107,6 +108,14 @@ class Engine(Protocol):
         self, request: JudgeRequest, *, cancel: threading.Event | None = None
     ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
         """Progress and what is finished, then the record of all judged problems."""
+
+    def sweep_desk(self) -> Any:
+        """Where sweeps are asked for: ``.plan``, ``.saved``, ``.edited``."""
+
+    def sweep(
+        self, desk: Any, text: str, lines: str, *, cancel: threading.Event | None = None
+    ) -> Generator[Count | Swept]:
+        """Counts and what was found so far, then all of it."""
 
     def estimate(self, request: RunRequest, count: int = 1) -> Any:
         """``.seconds``, ``.bytes`` and ``.tokens`` of ``count`` runs."""

@@ -16,9 +16,8 @@ from lab_app.loading import add_loading, loading
 
 if TYPE_CHECKING:
     from backend.judged import Share
-    from backend.sweeps.run import Count
     from backend.sweeps.spec import Sweep
-    from backend.sweeps.stats import SweepLine
+    from backend.swept import Count, SweepLine
 
 
 def add_sweep(add: Any) -> None:
@@ -47,11 +46,12 @@ def sweep(args: argparse.Namespace) -> int:
     from backend.model import load_model
     from backend.session import versions
     from backend.sweeps.export import export
-    from backend.sweeps.run import Count, run_sweep
+    from backend.sweeps.run import run_sweep
     from backend.sweeps.runner import ModelRunner
     from backend.sweeps.spec import read_sweep
     from backend.sweeps.stats import summarise
     from backend.sweeps.store import SweepStore
+    from backend.swept import Count
 
     asked = read_sweep(Path(args.file))
     out = Path(args.out or f"{asked.name}.sqlite")

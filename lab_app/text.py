@@ -427,3 +427,40 @@ LOOP_FRAGMENTS = "Where did the prompt of turn {turn} come from?"
 LOOP_SO_FAR = "Over the episodes so far"
 LOOP_SO_FAR_HELP = "{count} with these methods in this visit. Other methods begin the count again."
 LOOP_CLOSER_HELP = "All tabs and the saved record of this episode are there."
+
+SWEEP = "Sweeps"
+SWEEP_TITLE = "A comparison over many problems"
+SWEEP_HELP = (
+    "A grid as text: every value that is a list is an axis. Each method answers the same problems. Rows are "
+    "kept as they come, so a stopped, changed or longer sweep computes only what is missing."
+)
+SWEEP_START = "Start from"
+SWEEP_TAKE = "Take the pipeline’s last run"
+SWEEP_TEXT = "Sweep (YAML)"
+SWEEP_LINES_TITLE = "A file beside it"
+SWEEP_LINES = "Lines"
+SWEEP_LINES_HELP = (
+    "Problems, or the prompts that agents of another system were sent (a trace), one JSON object a line. The "
+    "text above names them: <code>data: lines.jsonl</code> with a <code>format</code>, or "
+    "<code>trace: lines.jsonl</code>."
+)
+SWEEP_PLAN = "<b>{rows}</b> in {cells}"
+SWEEP_THERE = ", {there:,} of them computed already"
+SWEEP_SECONDS = "; {lasts} here."
+SWEEP_UNFORESEEN = "; a judge’s time is not foreseen."
+SWEEP_ALL_THERE = "; nothing is missing."
+SWEEP_EMPTY = "No sweep has been run here yet."
+SWEEP_EMPTY_HELP = (
+    "Press Run: figures and tests appear while rows come in. Stop it whenever you like; Run goes on."
+)
+SWEEP_EDITED = "Edited since this sweep, so the figures below belong to the earlier text."
+SWEEP_STOPPED = "Stopped. What is finished is kept: press Run to go on."
+SWEEP_NO_RUN = "There is no run on the pipeline’s page. Run something there, or start from an example."
+SWEEP_TAKEN = (
+    "Taken from the pipeline’s page: its scenario with the prompts as edited, its methods and options."
+)
+SWEEP_FILES = "These rows as a file"
+SWEEP_FILES_HELP = (
+    "SQLite holds all that this visit computed: <code>kvlab sweep FILE.yaml --out FILE.sqlite</code> goes on "
+    "with it. The server holds them as long as this visit."
+)

@@ -11,9 +11,10 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 import viz.theme
+from backend.errors import LabError
 from backend.judged import Judged
 from backend.measured import AnchorCost, BlendStudy, DocumentStudy, OffsetStudy, ProximityRecord, Replay
-from lab_app import pages
+from lab_app import pages, sweep_page
 from lab_app.sessions import Lab
 from lab_app.sharing_web import sharing_routes
 
@@ -84,6 +85,15 @@ def routes(lab: Lab) -> list[Route]:
     def judged(request: Request) -> Response:
         return measured("judged", lab.judged(request.path_params["token"]))
 
+    def swept(request: Request) -> Response:
+        kind = request.path_params["kind"]
+        try:
+            found = sweep_page.saved(lab, request.path_params["token"], kind)
+        except LabError as error:
+            return PlainTextResponse(str(error), status_code=404)
+        headers = {"Content-Disposition": f'attachment; filename="sweep.{kind}"', "Cache-Control": "no-store"}
+        return Response(found, media_type="application/octet-stream", headers=headers)
+
     def room(request: Request) -> Response:
         found = lab.rooms.state(request.path_params["room"])
         if found is None:
@@ -123,6 +133,7 @@ def routes(lab: Lab) -> list[Route]:
         Route("/lab/replay/{token}", replay),
         Route("/lab/judged/{token}", judged),
         Route("/lab/measured/{kind}/{token}", kept),
+        Route("/lab/sweep/{token}/{kind}", swept),
         *sharing_routes(lab),
         Route("/lab/room/{room}", room),
     ]

@@ -19,12 +19,12 @@ from backend.probes.document_study import adapted_arms
 from backend.reproduce.context import Context, Step
 from backend.reproduce.spec import Found, SweepPlan, Value
 from backend.session import versions
-from backend.sweeps.grid import Cell
-from backend.sweeps.run import Count, run_sweep
+from backend.sweeps.run import run_sweep
 from backend.sweeps.runner import ModelRunner
 from backend.sweeps.spec import parse_sweep
-from backend.sweeps.stats import SweepLine, summarise
+from backend.sweeps.stats import summarise
 from backend.sweeps.store import SweepStore
+from backend.swept import Cell, Count, SweepLine
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".csv", ".parquet")
 TRIES = 50

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from backend.sweeps.datasets import parquet_module
-from backend.sweeps.grid import Cell
 from backend.sweeps.rows import COLUMNS, Row
+from backend.swept import Cell
 
 ExportFormat = Literal["csv", "parquet"]
 EXPORTS: tuple[ExportFormat, ...] = ("csv", "parquet")

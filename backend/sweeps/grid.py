@@ -26,30 +26,12 @@ from backend.judged import JudgeProblem, JudgeRequest, Order
 from backend.limits import Limits
 from backend.methods.registry import make_options
 from backend.prompts import Pipeline, show
-from backend.records import Decoding, MethodChoice, Mode
+from backend.records import Decoding, MethodChoice
 from backend.sweeps.problems import Request, arranged, judge_problems, pipeline_requests
 from backend.sweeps.spec import JudgeTask, PipelineTask, Sweep
+from backend.swept import Cell
 
 ROW_VERSION = 1  # raised when a row of the same request would hold something else
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A point of the grid without the method. ``judge_order`` is empty where there is no judge's order."""
-
-    task: str
-    model: str
-    mode: Mode
-    request_order: str
-    seed: int
-    judge_order: str = ""
-
-    def label(self, among: Sequence[Cell]) -> str:
-        """Its name: the task, and what differs among the cells."""
-        names = ("model", "mode", "request_order", "seed", "judge_order")
-        varied = [n for n in names if len({getattr(cell, n) for cell in among}) > 1]
-        said = [f"seed {self.seed}" if n == "seed" else str(getattr(self, n)) for n in varied]
-        return ", ".join([self.task, *filter(None, said)])
 
 
 @dataclass(frozen=True)

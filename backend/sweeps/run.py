@@ -10,11 +10,12 @@ from itertools import groupby
 from typing import Any
 
 from backend.events import Progress
-from backend.sweeps.grid import Cell, Shard, Slot, shards_of, slots_of
+from backend.sweeps.grid import Shard, Slot, shards_of, slots_of
 from backend.sweeps.rows import Finished, Row
 from backend.sweeps.runner import Memo, Runner
 from backend.sweeps.spec import Sweep
 from backend.sweeps.store import SweepStore
+from backend.swept import Cell, Count
 
 Spread = Callable[
     [Sequence[Shard], Collection[str], Memo, threading.Event | None], Iterator[Progress | Finished]
@@ -22,25 +23,12 @@ Spread = Callable[
 
 
 @dataclass(frozen=True)
-class Count:
-    """How far a sweep is. ``seconds_left`` is None until a row of this process is done."""
-
-    done: int
-    total: int
-    seconds_left: float | None
-    text: str = ""
-
-    def __str__(self) -> str:
-        left = "" if self.seconds_left is None else f", {clock_time(self.seconds_left)} left"
-        return f"{self.done:,} of {self.total:,} rows{left}" + (f"; {self.text}" if self.text else "")
-
-
-@dataclass(frozen=True)
 class SweepDone:
-    """A sweep's rows with their places in the grid, in the order of the grid."""
+    """A sweep's rows with their places in the grid, in the order of the grid; ``complete``: all of them."""
 
     rows: tuple[tuple[Cell, str, Row], ...]
     cells: tuple[Cell, ...]
+    complete: bool = True
 
 
 def run_sweep(
@@ -52,6 +40,7 @@ def run_sweep(
     facts: dict[str, Any] | None = None,
     clock: Callable[[], float] = time.monotonic,
     spread: Spread | None = None,
+    look_seconds: float | None = None,
 ) -> Iterator[Count | SweepDone]:
     """Run what is missing, and write each problem's rows as it is done; ends with all rows.
 
@@ -61,6 +50,7 @@ def run_sweep(
         facts: of this process, kept in the file: versions, the machine.
         spread: runs several shards at once (:class:`backend.sweeps.cluster.Cluster`); else one after the
             other.
+        look_seconds: give the rows so far about so often too.
 
     Raises:
         LabError: the sweep cannot be run, or the file cannot be written.
@@ -78,6 +68,13 @@ def run_sweep(
         return Count(len(mine), total, left, text)
 
     placed: dict[str, Slot] = {}
+
+    def rows_so_far() -> SweepDone:
+        found = {row.key: row for row in store.rows(mine)}
+        rows = tuple((s.cell, s.method, found[key]) for key, s in placed.items() if key in found)
+        return SweepDone(rows, tuple(dict.fromkeys(cell for cell, _, _ in rows)), len(mine) == total)
+
+    looked = clock()
     for _, group in groupby(shards, lambda shard: shard.cell.model):  # one model is loaded at a time
         waiting = []
         for shard in group:
@@ -96,11 +93,12 @@ def run_sweep(
                 mine |= new
                 fresh += len(new)
                 yield count()
+                if look_seconds is not None and clock() - looked >= look_seconds and len(mine) < total:
+                    yield rows_so_far()
+                    looked = clock()
             else:
                 yield count(event.text)
-    found = {row.key: row for row in store.rows(placed)}
-    rows = tuple((s.cell, s.method, found[key]) for key, s in placed.items())
-    yield SweepDone(rows, tuple(dict.fromkeys(cell for cell, _, _ in rows)))
+    yield rows_so_far()
 
 
 def in_turn(runner: Runner) -> Spread:
@@ -113,10 +111,3 @@ def in_turn(runner: Runner) -> Spread:
             yield from runner.run(shard, done, memo, cancel)
 
     return spread
-
-
-def clock_time(seconds: float) -> str:
-    """``1:02:03``, or ``02:03`` under an hour."""
-    whole = max(0, round(seconds))
-    hours, rest = divmod(whole, 3600)
-    return (f"{hours}:" if hours else "") + f"{rest // 60:02d}:{rest % 60:02d}"

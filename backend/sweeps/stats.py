@@ -14,52 +14,14 @@ import math
 import statistics
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from scipy import stats
 
 from backend.judge_metrics import NOTHING, bootstrap, share
 from backend.judged import Share
-from backend.sweeps.grid import Cell
 from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone
-
-
-@dataclass(frozen=True)
-class SweepLine:
-    """One method in one cell.
-
-    Attributes:
-        accuracy: answers right; ``selection`` a judge's selections right; ``as_dense`` answers (a judge's:
-            selections, JCR) equal to dense's.
-        score: mean token F1 of questions over texts, else the accuracy with a t interval.
-        agents, blocks, tokens: the three reuse rates.
-        only_dense, only_mine: problems where just one of the two is right; ``mcnemar`` their exact p.
-        ttft_ms, ttft_ratio: medians; the ratio is dense's time over this one's, problem by problem.
-        wilcoxon: p of the paired times. The ``*_holm`` are corrected over the summary; None for dense.
-    """
-
-    cell: Cell
-    label: str
-    method: str
-    problems: int
-    accuracy: Share
-    selection: Share
-    as_dense: Share
-    score: Share
-    agents: Share
-    blocks: Share
-    tokens: Share
-    kl_first: Share
-    near_ties: int
-    ttft_ms: float
-    ttft_ratio: float
-    only_dense: int = 0
-    only_mine: int = 0
-    mcnemar: float | None = None
-    mcnemar_holm: float | None = None
-    wilcoxon: float | None = None
-    wilcoxon_holm: float | None = None
+from backend.swept import Cell, SweepLine
 
 
 def summarise(done: SweepDone) -> tuple[SweepLine, ...]:

@@ -49,7 +49,10 @@ class SweepStore:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self.connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
+            # One user at a time, but not always on one thread: a page's steps come from a pool of them.
+            self.connection = sqlite3.connect(
+                self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
+            )
         except sqlite3.OperationalError as error:
             raise self._failed("opened", error) from None
         try:

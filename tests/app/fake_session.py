@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -25,6 +25,7 @@ from backend.measured import (
 from backend.presets import Example
 from backend.prompts import Pipeline
 from backend.records import ModelInfo, PoolState, RunRecord, RunRequest
+from backend.swept import Count, SweepPlan, Swept
 
 
 class FakeModel:
@@ -46,6 +47,13 @@ class FakeEstimate:
     seconds: float
     bytes: int
     tokens: int
+
+
+class FakeDesk:
+    """Plans any text; its sweeps end at once with nothing."""
+
+    def plan(self, text: str, lines: str) -> SweepPlan:
+        return SweepPlan("fake", "fake", 1, 2, 0, 1.0)
 
 
 class FakeSession:
@@ -134,6 +142,17 @@ class FakeSession:
             yield Progress(f"Behind prefix {step + 1} of 2", step, 2)
         texts = (" the", "<script>alert(1)</script>", "\n", "\ufffd")
         yield make_proximity(request.pairs, request=request, texts=texts)
+
+    def sweep_desk(self) -> FakeDesk:
+        return FakeDesk()
+
+    def sweep(
+        self, desk: FakeDesk, text: str, lines: str, *, cancel: threading.Event | None = None
+    ) -> Generator[Count | Swept]:
+        if text == "broken":
+            raise ValueError("the engine broke")
+        yield Count(0, 2, None, "Reading")
+        yield Swept("fake", "fake", (), 0, True)
 
     def estimate(self, request: RunRequest, count: int = 1) -> FakeEstimate:
         return FakeEstimate(2.0 * count, 40_000_000, 1234)

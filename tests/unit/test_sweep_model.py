@@ -22,11 +22,12 @@ from backend.records import MethodChoice, RunRecord, RunRequest
 from backend.sweeps.grid import shards_of
 from backend.sweeps.problems import Request
 from backend.sweeps.rows import Row
-from backend.sweeps.run import Count, SweepDone, run_sweep
+from backend.sweeps.run import SweepDone, run_sweep
 from backend.sweeps.runner import ModelRunner, pipeline_rows
 from backend.sweeps.spec import Sweep, parse_sweep
 from backend.sweeps.store import SweepStore
 from backend.sweeps.traces import TraceSession, read_trace
+from backend.swept import Count
 from lab_app.cli import main
 
 ROOT = Path(__file__).parents[2]

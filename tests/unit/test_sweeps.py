@@ -26,10 +26,11 @@ from backend.sweeps.export import export
 from backend.sweeps.grid import Shard, Slot, shards_of, slots_of
 from backend.sweeps.problems import arranged
 from backend.sweeps.rows import COLUMNS, Finished
-from backend.sweeps.run import Count, SweepDone, clock_time, run_sweep
+from backend.sweeps.run import SweepDone, run_sweep
 from backend.sweeps.spec import JudgeTask, Sweep, parse_sweep, read_sweep
-from backend.sweeps.stats import SweepLine, holm, mcnemar, mean, summarise, wilcoxon
+from backend.sweeps.stats import holm, mcnemar, mean, summarise, wilcoxon
 from backend.sweeps.store import SweepStore
+from backend.swept import Count, SweepLine, clock_time
 
 ROOT = Path(__file__).parents[2]
 SMALL = "name: small\ntasks: [math-2]\nmethods: [dense, naive]\nproblems: 5\n"

@@ -1,0 +1,323 @@
+"""The Sweeps page without a browser: text, size, rows that stay, figures, files, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from fake_session import FakeModel, FakeSession
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from backend.errors import LabError, OptionError
+from backend.presets import load_preset, preset_requests
+from backend.records import Decoding, MethodChoice, RunRequest
+from backend.session import LabSession
+from backend.sweeps.desk import LINES, SweepDesk
+from backend.sweeps.spec import parse_sweep
+from backend.swept import Count, Swept
+from lab_app import pages, sweep_page
+from lab_app.line import waiting as waits
+from lab_app.sessions import Lab, Visit
+from lab_app.web import routes
+from viz.sweep import MOST_CELLS, views
+
+TEXT = """
+name: small
+tasks: [math-2]
+methods: [dense, naive, {name: kvcomm, gamma: 0.9}]
+request_orders: [given, ascending]
+problems: 3
+warmup: 1
+max_new_tokens: 4
+"""
+TRACE = "\n".join(
+    json.dumps({"request": str(n), "agent": agent, "question": q, "prompt": prompt, "response": said})
+    for n, q in enumerate(["How many?", "What for?"])
+    for agent, prompt, said in (
+        ("Solver", f"Solve this: {q} Think.", f"step {n}"),
+        ("Judge", f"Question: {q} Answer: step {n} Right?", "yes"),
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Lab:
+    return Lab(tiny.model, LabSession)
+
+
+@pytest.fixture
+def visit(lab: Lab) -> Visit:
+    return lab.open()
+
+
+def given(text: str = TEXT, lines: str = "") -> dict[str, Any]:
+    return {"text": text, "lines": lines}
+
+
+def merged(updates: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for update in updates:
+        out |= update
+    return out
+
+
+def swept(visit: Visit, text: str = TEXT, lines: str = "") -> Swept:
+    *_, last = visit.engine.sweep(sweep_page.desk(visit).rows, text, lines)
+    assert isinstance(last, Swept)
+    return last
+
+
+def test_the_page_is_registered() -> None:
+    assert sweep_page.PAGE in pages.PAGES
+    assert "#kv-page-sweep" in pages.stylesheet()
+
+
+@pytest.mark.parametrize("title", list(sweep_page.examples()))
+def test_every_example_can_be_run_here(title: str, visit: Visit) -> None:
+    text = sweep_page.start(visit, {"start": title})["text"]
+    update = sweep_page.refresh(visit, given(text))
+    assert not any(update["errors"].values())
+    assert "rows</b> in" in update["cost"]
+
+
+def test_a_sweep_runs_shows_and_goes_on(lab: Lab, visit: Visit) -> None:
+    before = sweep_page.refresh(visit, given())["cost"]
+    assert "<b>18 rows</b> in 2 cells; " in before
+    updates = list(sweep_page.run(lab, visit, given()))
+    done = [u["status"] for u in updates if "of 18 rows" in u.get("status", "")]
+    assert done, "progress is told"
+    last = merged(updates)
+    assert (last["run.visible"], last["cancel.visible"], last["status"]) == (True, False, "")
+    assert [v["key"] for v in last["figures"]["views"]] == [
+        "sweep_right", "sweep_as_dense", "sweep_tokens", "sweep_ttft", "sweep_table",
+    ]  # fmt: skip
+    table = last["figures"]["views"][-1]["html"]
+    assert table.count("<tr>") == 1 + 2 + 6, "a head, two cells, six lines"
+    assert "lab/sweep/" in last["files"]
+    assert "18 of them computed already; nothing is missing" in sweep_page.refresh(visit, given())["cost"]
+    longer = given(TEXT.replace("problems: 3", "problems: 4").replace(", ascending", ""))
+    assert "12 rows</b> in 1 cell, 9 of them" in sweep_page.refresh(visit, longer)["cost"]
+    assert "earlier text" in sweep_page.refresh(visit, longer)["status"]
+    events = list(visit.engine.sweep(sweep_page.desk(visit).rows, *longer.values()))
+    counts = [event.done for event in events if isinstance(event, Count)]
+    assert (counts[0], counts[-1]) == (9, 12), "it goes on"
+
+
+def test_another_visit_has_rows_of_its_own(lab: Lab, visit: Visit) -> None:
+    swept(visit)
+    assert "computed already" not in sweep_page.refresh(lab.open(), given())["cost"]
+
+
+def test_a_stopped_sweep_keeps_its_rows(lab: Lab, visit: Visit) -> None:
+    steps = sweep_page.run(lab, visit, given())
+    for update in steps:
+        if "3 of 18 rows" in update.get("status", ""):
+            assert visit.cancel is not None
+            visit.cancel.set()
+    assert "Stopped" in update.get("status", "") or visit.cancel is None
+    there = sweep_page.desk(visit).rows.plan(*given().values()).there
+    assert 3 <= there < 18
+
+
+def test_between_two_problems_others_have_the_model(lab: Lab, visit: Visit) -> None:
+    got = threading.Event()
+    waiting: list[threading.Thread] = []
+
+    def other() -> None:
+        with lab.in_line() as place:
+            for _ in waits(place, threading.Event()):
+                pass
+            got.set()
+
+    for update in sweep_page.run(lab, visit, given()):
+        if "0 of 18 rows" in update.get("status", "") and not waiting:
+            waiting.append(threading.Thread(target=other, daemon=True))
+            waiting[0].start()
+        if "6 of 18 rows" in update.get("status", ""):
+            waiting[0].join(20)
+            assert got.is_set(), "it had its turn before the sweep was over"
+            break
+    else:
+        raise AssertionError("the sweep was over")
+
+
+def test_a_browser_that_goes_stops_it(lab: Lab, visit: Visit) -> None:
+    steps = sweep_page.run(lab, visit, given())
+    for update in steps:
+        if "3 of 18 rows" in update.get("status", ""):
+            break
+    steps.close()  # type: ignore[attr-defined]
+    assert visit.cancel is None
+    assert len(lab.turns) == 0
+    assert swept(visit).complete, "and it can go on"
+
+
+REFUSED = {
+    "no yaml": ("a: [", "text", "not valid YAML"),
+    "nothing": ("", "text", "keys"),
+    "unknown method": (TEXT.replace("naive", "magic"), "text", "magic"),
+    "a bad value": (TEXT.replace("0.9", "7"), "text", "allowed"),
+    "a file above": (TEXT.replace("math-2", "../../secret.yaml"), "text", "reads bench.yaml alone"),
+    "a path": (TEXT.replace("math-2", "/etc/passwd"), "text", "reads bench.yaml alone"),
+    "a file as data": (
+        TEXT.replace("[math-2]", "[{pipeline: math-2, data: /etc/passwd, format: gsm8k}]"),
+        "text", "reads lines.jsonl alone",
+    ),
+    "a trace elsewhere": (TEXT.replace("[math-2]", "[{trace: ../x.jsonl}]"), "text", "lines.jsonl alone"),
+    "the hub": (
+        TEXT.replace("[math-2]", "[{pipeline: math-2, data: {hub: openai/gsm8k}, format: gsm8k}]"),
+        "text", "fetches nothing",
+    ),
+    "a judge's file": (
+        TEXT.replace("[math-2]", "[{judge: {regime: parallel}, data: /etc/passwd, format: gsm8k}]"),
+        "text", "lines.jsonl alone",
+    ),
+    "another model": (TEXT + "models: [gpt2]\n", "text", "gpt2"),
+    "a judge's other model": (
+        TEXT.replace("[math-2]", "[{judge: {regime: parallel, agents: gpt2}}]"), "text", "gpt2",
+    ),
+    "too many rows": (TEXT.replace("problems: 3", "problems: 9000"), "text", "takes up to"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_page_does_not_take_is_told_before_anything_is_opened(
+    name: str, lab: Lab, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, slot, said = REFUSED[name]
+    opened: list[Path] = []
+    real = Path.open
+    monkeypatch.setattr(Path, "open", lambda self, *a, **k: opened.append(self) or real(self, *a, **k))
+    for update in (sweep_page.refresh(visit, given(text)), merged(sweep_page.run(lab, visit, given(text)))):
+        assert said in update["errors"][slot]
+        assert "text" not in update, "typed text must stay"
+    assert not [p for p in opened if "passwd" in str(p) or "secret" in str(p)]
+    assert visit.cancel is None
+
+
+def test_lines_are_problems_or_a_trace(visit: Visit) -> None:
+    problems = "\n".join(
+        json.dumps({"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"}) for n in range(4)
+    )
+    text = TEXT.replace("[math-2]", f"[{{pipeline: math-2, data: {LINES}, format: gsm8k}}]")
+    assert swept(visit, text, problems).rows == 18
+    text = TEXT.replace("[math-2]", f"[{{trace: {LINES}}}]").replace("problems: 3", "problems: 1")
+    assert swept(visit, text, TRACE).rows == 6
+    with pytest.raises(LabError, match=LINES):
+        swept(visit, text, "")
+    with pytest.raises(OptionError, match="up to 16"):
+        sweep_page.desk(visit).rows.plan(text, "x" * (17 << 20))
+
+
+def test_the_last_run_becomes_a_sweep(lab: Lab, visit: Visit) -> None:
+    assert "no run" in sweep_page.take(visit, {})["status"]
+    pipeline = load_preset("math-2").pipeline
+    values = dict(preset_requests(load_preset("math-2"), 1)[0].values)
+    methods = (MethodChoice("dense"), MethodChoice("kvcomm", {"gamma": 0.7, "capacity": 20}))
+    request = RunRequest(pipeline, values, methods, "pinned", Decoding(4))
+    *_, done = visit.engine.run(request)
+    visit.keep(done.record)  # type: ignore[union-attr]
+    text = sweep_page.take(visit, {})["text"]
+    read = parse_sweep(text)
+    assert [m.name for m in read.methods] == ["dense", "kvcomm"]
+    assert read.methods[1].options["gamma"] == 0.7
+    assert "math-2" in text
+
+    agents = tuple(replace(a, template=a.template + " Be brief.") for a in pipeline.agents)
+    *_, done = visit.engine.run(replace(request, pipeline=replace(pipeline, agents=agents)))
+    visit.keep(done.record)  # type: ignore[union-attr]
+    text = sweep_page.take(visit, {})["text"]
+    assert "bench.yaml" in text
+    kept = load_preset(sweep_page.desk(visit).rows.folder / "bench.yaml")
+    assert kept.pipeline.agents == agents
+    short = text.replace("problems: 20", "problems: 1").replace("warmup: 10", "max_new_tokens: 3")
+    assert swept(visit, short).rows == 2
+
+
+def test_rows_are_saved_as_files_by_whoever_has_the_token(lab: Lab, visit: Visit, tmp_path: Path) -> None:
+    client = TestClient(Starlette(routes=routes(lab)))
+    mine = sweep_page.desk(visit)
+    assert client.get(f"/lab/sweep/{mine.token}/csv").status_code == 404, "nothing has been run"
+    merged(sweep_page.run(lab, visit, given()))
+    found = client.get(f"/lab/sweep/{mine.token}/csv")
+    assert found.status_code == 200
+    assert "sweep.csv" in found.headers["content-disposition"]
+    rows = list(csv.DictReader(io.StringIO(found.text)))
+    assert len(rows) == 18
+    assert {row["method"] for row in rows} == {"dense", "naive", "kvcomm:gamma=0.9"}
+    (tmp_path / "rows.sqlite").write_bytes(client.get(f"/lab/sweep/{mine.token}/sqlite").content)
+    with sqlite3.connect(tmp_path / "rows.sqlite") as connection:
+        assert connection.execute("SELECT count(*) FROM rows").fetchone() == (18,)
+    assert client.get(f"/lab/sweep/{mine.token}/yaml").text == TEXT
+    for wrong in (f"{mine.token}/exe", "x/csv", "é/csv", f"{mine.token}/..%2frows.sqlite"):
+        assert client.get(f"/lab/sweep/{wrong}").status_code == 404
+
+
+def test_a_desk_leaves_nothing_behind(visit: Visit) -> None:
+    desk = SweepDesk(tiny.model(), lambda request, count: None)
+    folder = desk.folder
+    assert folder.exists()
+    del desk
+    assert not folder.exists()
+
+
+def test_figures_say_what_the_lines_do(visit: Visit) -> None:
+    found = swept(visit)
+    right, as_dense, cached, sooner, _ = views(found)
+    for view in (right, as_dense, cached, sooner):
+        assert len(view.rows) == 6  # type: ignore[union-attr]
+    lines = {(line.label, line.method): line for line in found.lines}
+    for label, method, of, value, *_ in cached.rows:  # type: ignore[union-attr]
+        assert (of, value) == (3, round(lines[label, method].tokens.value, 4))
+    names = " ".join(cached.figure.layout.yaxis.ticktext)  # type: ignore[union-attr]
+    assert "<b>math-2, given</b>" in names
+    assert "Position-only" in names
+    many = replace(
+        found,
+        lines=tuple(
+            replace(line, cell=replace(line.cell, seed=seed))
+            for seed in range(30)
+            for line in found.lines[:3]
+        ),
+    )
+    drawn = views(many)[0]
+    assert f"first {MOST_CELLS} of 30 cells" in drawn.finding  # type: ignore[union-attr]
+    assert len(drawn.rows) == 90, "the table behind it has all"  # type: ignore[union-attr]
+
+
+def test_clear_differences_are_named(visit: Visit) -> None:
+    found = swept(visit)
+    worse = tuple(
+        replace(line, mcnemar=0.001, mcnemar_holm=0.004, only_dense=9, only_mine=1)
+        if line.method == "naive"
+        else line
+        for line in found.lines
+    )
+    said = views(replace(found, lines=worse))[0].finding  # type: ignore[union-attr]
+    assert "2 of 4 tests" in said
+    assert "Position-only in math-2, given lost 9" in said
+
+
+def test_hostile_names_are_shown_as_text(visit: Visit) -> None:
+    text = TEXT.replace("[math-2]", "[{pipeline: math-2, label: '<img src=x onerror=alert(1)>'}]")
+    for view in views(swept(visit, text)):
+        shown = view.html if hasattr(view, "html") else view.json()
+        assert "<img" not in shown
+
+
+def test_a_session_that_fails_is_told() -> None:
+    lab = Lab(FakeModel, FakeSession)
+    other = lab.open()
+    last = merged(sweep_page.run(lab, other, given("broken")))
+    assert "ValueError" in last["status"]
+    assert (last["run.visible"], other.cancel) == (True, None)
+    assert merged(sweep_page.run(lab, other, given()))["status"] == ""

@@ -1,0 +1,242 @@
+"""A sweep's lines: every method in every cell, with intervals and tests against dense."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from backend.judged import Share
+from backend.swept import SweepLine, Swept
+from viz.figure import FigureView, Panel, figure
+from viz.theme import MethodStyle, method_styles
+from viz.words import clip, escape, number, percent, plot_text, plural
+
+MOST_CELLS = 24  # in a figure; the table and the files have all of them
+SURE = 0.05
+LABEL = 44  # characters of a cell's name in a figure
+
+
+def views(swept: Swept) -> tuple[FigureView | Panel, ...]:
+    """Right answers, answers as dense, what came from a cache, the first token, and the table."""
+    return (
+        right(swept),
+        as_dense(swept),
+        cached(swept),
+        sooner(swept),
+        Panel("sweep_table", TABLE, table_html(swept)),
+    )
+
+
+TABLE = "Every method in every cell"
+
+
+def styles(swept: Swept) -> dict[str, MethodStyle]:
+    """A look for each method's label; options and a name of its own do not change the kind."""
+    labels = list(dict.fromkeys(line.method for line in swept.lines))
+    return method_styles(labels, {label: label.split(":")[0] for label in labels})
+
+
+def _named(swept: Swept, line: SweepLine) -> str:
+    return f"{styles(swept)[line.method].name} in {clip(line.label)}"
+
+
+def right(swept: Swept) -> FigureView:
+    """Accuracy with Wilson's interval."""
+    sure = [x for x in swept.lines if x.mcnemar_holm is not None and x.mcnemar_holm < SURE]
+    tests = sum(x.mcnemar is not None for x in swept.lines)
+    if not tests:
+        finding = "Nothing here has a known answer, or only dense has run."
+    elif not sure:
+        finding = f"In {plural(tests, 'test')} no difference from dense is clear; few problems say little."
+    else:
+        worst = max(sure, key=lambda x: abs(x.only_dense - x.only_mine))
+        finding = (
+            f"{len(sure)} of {plural(tests, 'test')} against dense are clear. Most: {_named(swept, worst)} "
+            f"lost {worst.only_dense} that dense had right, and won {worst.only_mine}."
+        )
+    how = (
+        "Points: share of problems answered right; bars: 95% (Wilson). Clear: McNemar’s exact test on the "
+        "problems where just one of the two is right, p under 0.05 after Holm’s correction for all tests "
+        "of this sweep."
+    )
+    return _dots(
+        swept, "sweep_right", "Does accuracy hold?", how, finding, "answered right", lambda x: x.accuracy
+    )
+
+
+def as_dense(swept: Swept) -> FigureView:
+    """How often the answer is dense's."""
+    others = [x for x in swept.lines if x.as_dense.of and x.wilcoxon is not None]
+    finding = "Only dense has run."
+    if others:
+        low = min(others, key=lambda x: x.as_dense.value)
+        finding = (
+            f"Furthest from dense: {_named(swept, low)}, "
+            f"{percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'answer')} as dense’s."
+        )
+    how = (
+        "Share of problems whose answer (a judge’s: selection) is dense’s; bars: 95% (Wilson). Accuracy can "
+        "hold while answers change."
+    )
+    return _dots(
+        swept, "sweep_as_dense", "Is it the same answer?", how, finding, "answer as dense’s",
+        lambda x: x.as_dense,
+    )  # fmt: skip
+
+
+def cached(swept: Swept) -> FigureView:
+    """Prompt tokens that were not computed."""
+    most = max((x for x in swept.lines if x.tokens.of), key=lambda x: x.tokens.value, default=None)
+    finding = "No prompt has been read yet."
+    if most is not None:
+        finding = f"Most: {_named(swept, most)}, {percent(most.tokens.value, 1)} of its tokens."
+    how = "Share of all agents’ prompt tokens that came from a cache; bars: 95% (bootstrap over problems)."
+    return _dots(
+        swept, "sweep_tokens", "How much came from a cache?", how, finding, "prompt tokens from a cache",
+        lambda x: x.tokens,
+    )  # fmt: skip
+
+
+def sooner(swept: Swept) -> FigureView:
+    """Time to the last agent's first token, as dense's over the method's."""
+    others = [x for x in swept.lines if x.wilcoxon is not None]
+    finding = "Only dense has run."
+    if others:
+        best = max(others, key=lambda x: x.ttft_ratio)
+        finding = f"Soonest: {_named(swept, best)}, {number(best.ttft_ratio)} times as soon as dense."
+    how = (
+        "Dense’s time to the last agent’s first token over the method’s, problem by problem; the median. "
+        "1: no gain. Rows that ran while others used this machine have other times than on a quiet one."
+    )
+    found = _dots(
+        swept, "sweep_ttft", "Does it pay?", how, finding, "times as soon as dense",
+        lambda x: Share(x.ttft_ratio, math.nan, math.nan, x.problems), share=False,
+    )  # fmt: skip
+    found.figure.add_vline(x=1, line={"color": "#8b95a1", "width": 1, "dash": "dot"})
+    return found
+
+
+def _dots(
+    swept: Swept,
+    key: str,
+    title: str,
+    how: str,
+    finding: str,
+    axis: str,
+    value: Callable[[SweepLine], Share],
+    share: bool = True,
+) -> FigureView:
+    """One row for each method, cell under cell, each under its name where there are several."""
+    looks = styles(swept)
+    cells = [list(group) for _, group in groupby(swept.lines, key=lambda line: line.cell)]
+    shown = cells[:MOST_CELLS]
+    places: list[tuple[float, str]] = []
+    points: dict[str, list[tuple[float, SweepLine, Share]]] = {}
+    at = 0.0
+    for lines in shown:
+        if len(cells) > 1:
+            places.append((at, f"<b>{plot_text(clip(lines[0].label, LABEL))}</b>"))
+            at += 1
+        for line in lines:
+            places.append((at, plot_text(clip(looks[line.method].name, LABEL))))
+            points.setdefault(line.method, []).append((at, line, value(line)))
+            at += 1
+        at += 0.4
+    drawing = figure(int(70 + 22 * at), margin={"l": 8, "r": 20, "t": 8})
+    for method, found in points.items():
+        known = [(y, line, s) for y, line, s in found if s.of and math.isfinite(s.value)]
+        if not known:
+            continue
+        look = looks[method]
+        bars: dict[str, Any] = {}
+        if share:
+            bars["error_x"] = {
+                "type": "data", "symmetric": False, "thickness": 1.4, "width": 4, "color": look.colour,
+                "array": [s.high - s.value for _, _, s in known],
+                "arrayminus": [s.value - s.low for _, _, s in known],
+            }  # fmt: skip
+        drawing.add_scatter(
+            x=[s.value for _, _, s in known],
+            y=[y for y, _, _ in known],
+            mode="markers",
+            name=plot_text(look.name),
+            marker={"color": look.colour, "symbol": look.symbol, "size": 9},
+            customdata=[[plot_text(line.label), s.of] for _, line, s in known],
+            hovertemplate=f"{plot_text(look.name)}<br>%{{customdata[0]}}<br>"
+            f"%{{x:{'.1%' if share else '.2f'}}}, %{{customdata[1]}} problems<extra></extra>",
+            showlegend=False,
+            **bars,
+        )
+    drawing.update_layout(
+        yaxis={
+            "tickmode": "array", "tickvals": [y for y, _ in places], "ticktext": [said for _, said in places],
+            "range": [at - 0.3, -0.7], "showgrid": False, "ticks": "", "showline": False,
+        },
+        xaxis={"title": {"text": axis}}
+        | ({"range": [-0.02, 1.02], "tickformat": ".0%"} if share else {"rangemode": "tozero"}),
+    )  # fmt: skip
+    if len(cells) > MOST_CELLS:
+        finding += f" The first {MOST_CELLS} of {len(cells)} cells are drawn."
+    rows = tuple(
+        (
+            x.label,
+            x.method,
+            s.of,
+            *(round(v, 4) if math.isfinite(v) else None for v in (s.value, s.low, s.high)),
+        )
+        for x in swept.lines
+        for s in [value(x)]
+    )
+    columns = ("cell", "method", "problems", axis, "95% from", "95% to")
+    return FigureView(key, title, how, finding, drawing, columns, rows)
+
+
+def _share(share: Share) -> str:
+    if not share.of or not math.isfinite(share.value):
+        return "-"
+    said = f"{share.value:.1%}"
+    return (
+        said if not math.isfinite(share.low) else f"{said} <small>{share.low:.0%} to {share.high:.0%}</small>"
+    )
+
+
+def _p(value: float | None, corrected: float | None) -> str:
+    """As measured, and under it after the correction."""
+    if value is None or corrected is None:
+        return "-"
+    one, other = ("&lt;0.001" if p < 0.001 else f"{p:.3f}" for p in (value, corrected))
+    return f"{one} <small>Holm {other}</small>"
+
+
+def table_html(swept: Swept) -> str:
+    """All lines as a table."""
+    looks = styles(swept)
+    head = (
+        "method", "problems", "right", "as dense", "tokens from a cache", "first token, ms", "dense’s / it",
+        "lost / won", "McNemar p", "times p",
+    )  # fmt: skip
+    body = ""
+    many = len({line.cell for line in swept.lines}) > 1
+    for _, group in groupby(swept.lines, key=lambda line: line.cell):
+        lines: Sequence[SweepLine] = list(group)
+        if many:
+            body += f'<tr><th scope="rowgroup" colspan="{len(head)}">{escape(lines[0].label)}</th></tr>'
+        for x in lines:
+            parted = "-" if x.mcnemar is None else f"{x.only_dense} / {x.only_mine}"
+            cells = (
+                str(x.problems), _share(x.accuracy), _share(x.as_dense), _share(x.tokens), f"{x.ttft_ms:.1f}",
+                f"{x.ttft_ratio:.2f}×", parted,
+                _p(x.mcnemar, x.mcnemar_holm), _p(x.wilcoxon, x.wilcoxon_holm),
+            )  # fmt: skip
+            body += f'<tr><th scope="row">{escape(looks[x.method].name)}</th>'
+            body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    heads = "".join(f"<th>{name}</th>" for name in head)
+    return (
+        f'<div class="kv-table-wrap" tabindex="0"><table class="kv-table"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+        '<p class="kv-how">Lost / won: problems that just dense, or just the method, has right; McNemar’s '
+        "exact test on them. Times: the last agent’s, medians; Wilcoxon’s signed ranks, problem by problem. "
+        "Under each p: after Holm’s correction for all tests of its kind.</p>"
+    )
