@@ -2,13 +2,14 @@
 
 ::
 
-    spec      a sweep file, checked        datasets  published problems from local files
+    spec      a sweep file, checked        datasets  published problems from files or the hub
     problems  what a task sends            traces    prompts of another system, replayed
     grid      shards, keys of rows         scoring   right or wrong, as the papers count it
     runner    shards on a model            rows      the columns
     run       the loop: progress, resuming store     the SQLite file
     stats     intervals and paired tests   export    CSV and Parquet
-    cluster   shards at once, on Ray
+    cluster   shards at once, on Ray       hub       data sets' files from the hub
+    desk      a sweep that a page asks for
 
 In Python::
 

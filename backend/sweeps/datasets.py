@@ -1,4 +1,4 @@
-"""Published problems from local files: a question, the values of a pipeline, the known answers, the scorer.
+"""Published problems from files or the hub: a question, a pipeline's values, the known answers, the scorer.
 
 Files are JSON lines (also gzipped), a JSON list, CSV or Parquet, as the data sets' owners or hubs give them.
 
@@ -32,9 +32,14 @@ from typing import Any
 from backend.errors import OptionError, PromptError
 from backend.presets import MAX_REQUEST_FILE_BYTES
 from backend.prompts import QUESTION, Pipeline, check_text, show
+from backend.sweeps.hub import HubData
 
 LETTERS = "ABCD"
 NO_DOCUMENT = "(no document)"
+NO_PASSAGES = (
+    "google-research-datasets/nq_open has questions alone; files with passages are those of "
+    "github.com/nelson-liu/lost-in-the-middle, such as nq-open-10_total_documents_gold_at_0.jsonl.gz"
+)
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,8 @@ def _hotpotqa(row: Mapping[str, Any]) -> Problem:
 
 
 def _nq(row: Mapping[str, Any]) -> Problem:
+    if not row.get("ctxs"):
+        raise ValueError(f"it has no passages (ctxs). {NO_PASSAGES}")
     answers = _first(row, "answers", "answer")
     golds = (answers,) if isinstance(answers, str) else tuple(map(_text, answers))
     documents = tuple(f"{_text(c['title'])}\n{_text(c['text']).strip()}" for c in row["ctxs"])
@@ -133,17 +140,26 @@ FORMATS: dict[str, Format] = {
         _nq, "contains", '{"question": "...", "answers": ["..."], "ctxs": [{"title": "...", "text": "..."}]}'
     ),
 }
+#: Where the hub has them; NQ with passages is on no hub that is known.
+ON_HUB: dict[str, HubData] = {
+    "gsm8k": HubData("openai/gsm8k", "main", "test"),
+    "mmlu": HubData("cais/mmlu", "all", "test"),
+    "humaneval": HubData("openai/openai_humaneval", split="test"),
+    "math500": HubData("HuggingFaceH4/MATH-500", split="test"),
+    "aime": HubData("HuggingFaceH4/aime_2024", split="train"),
+    "hotpotqa": HubData("hotpotqa/hotpot_qa", "distractor", "validation"),
+}
 
 
-def read_problems(path: Path, format: str) -> list[Problem]:
-    """All problems of a file.
+def read_problems(path: Path | HubData, format: str) -> list[Problem]:
+    """All problems of a file, or of a split that was fetched from the hub.
 
     Raises:
-        PromptError: the file cannot be read, or with the place of the first row that is none of the format.
+        PromptError: a file cannot be read, or with the place of the first row that is none of the format.
     """
     known = FORMATS[format]
     found = []
-    for where, row in read_rows(path):
+    for where, row in read_rows(path) if isinstance(path, Path) else _fetched_rows(path):
         try:
             problem = known.read(row)
             empty = (
@@ -218,6 +234,15 @@ def read_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             if line.strip():
                 where = f"{path.name}, line {number}"
                 yield _row(_json(line, where), where)
+
+
+def _fetched_rows(data: HubData) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        for path in data.paths:
+            for where, row in read_rows(path):
+                yield f"{data.name}, {where}", row
+    except PromptError as error:
+        raise PromptError(f"{data.name}: {error}", field="data") from None
 
 
 def _content(path: Path) -> str:

@@ -74,7 +74,7 @@ def run_sweep(
         rows = tuple((s.cell, s.method, found[key]) for key, s in placed.items() if key in found)
         return SweepDone(rows, tuple(dict.fromkeys(cell for cell, _, _ in rows)), len(mine) == total)
 
-    looked = clock()
+    looked = began
     for _, group in groupby(shards, lambda shard: shard.cell.model):  # one model is loaded at a time
         waiting = []
         for shard in group:

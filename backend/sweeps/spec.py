@@ -9,6 +9,7 @@
       - pipeline: gsm8k-paper
         data: gsm8k_test.jsonl           # beside the sweep file; format says how to read it
         format: gsm8k
+      - {pipeline: gsm8k-paper-5, data: hub, format: gsm8k}  # the same from the hub
       - judge: {regime: [parallel, progressive], orders: "identity,shuffle:0"}
       - trace: prompts.jsonl             # prompts that agents of another system were sent
     methods: [dense, naive, {name: kvcomm, gamma: [0.1, 0.5], capacity: 20}]
@@ -23,7 +24,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -37,7 +38,8 @@ from backend.presets import MAX_PRESET_BYTES, MAX_REQUESTS, load_preset, parse_y
 from backend.prompts import show
 from backend.records import Decoding, MethodChoice, Mode
 from backend.sweeps.checks import axis, keys, one_of, within
-from backend.sweeps.datasets import FORMATS
+from backend.sweeps.datasets import FORMATS, NO_PASSAGES, ON_HUB
+from backend.sweeps.hub import HubData, fetch
 
 MAX_CELLS = 10_000
 MAX_SEED = 2**31 - 1
@@ -47,9 +49,9 @@ _ORDER = re.compile(r"given|ascending|descending|random(:[0-9]{1,9})?")
 
 @dataclass(frozen=True)
 class Data:
-    """A local file of problems. ``draw``: the first ones, or others for every seed."""
+    """Problems of a local file or of the hub. ``draw``: the first ones, or others for every seed."""
 
-    path: Path
+    path: Path | HubData
     format: str
     draw: Draw = "first"
 
@@ -89,7 +91,7 @@ class Sweep:
         problems: measured ones of each cell; ``warmup`` further ones before them only fill the pools.
         measure_cache: also measure how far off each method's cache is (pinned; costs time, not TTFT).
         budget_mb: what a cell's pools may hold.
-        source: the file's text.
+        source: the file's text, and below it what was read from the hub, with its commit.
     """
 
     name: str
@@ -116,12 +118,13 @@ _TOP: dict[str, tuple[type, ...]] = {
     "budget_mb": (int,),
 }  # fmt: skip
 _PIPELINE: dict[str, tuple[type, ...]] = {
-    "pipeline": (str, list), "label": (str,), "agents": (int, list), "data": (str,), "format": (str,),
+    "pipeline": (str, list), "label": (str,), "agents": (int, list), "data": (str, dict), "format": (str,),
     "draw": (str,), "turns": (int, list), "trace": (str,),
 }  # fmt: skip
 _JUDGE: dict[str, tuple[type, ...]] = {
-    "judge": (dict,), "label": (str,), "data": (str,), "format": (str,), "draw": (str,),
+    "judge": (dict,), "label": (str,), "data": (str, dict), "format": (str,), "draw": (str,),
 }  # fmt: skip
+_HUB: dict[str, tuple[type, ...]] = {"hub": (str,), "config": (str,), "split": (str,), "revision": (str,)}
 _JUDGE_AXES: dict[str, tuple[type, ...]] = {
     "regime": (str, list), "criterion": (str, list), "protocol": (str, list), "candidates": (int, list),
     "steps": (int, list), "wording": (str,), "orders": (str,), "agents": (str,), "temperature": (int, float),
@@ -130,7 +133,7 @@ _JUDGE_AXES: dict[str, tuple[type, ...]] = {
 
 
 def read_sweep(path: Path) -> Sweep:
-    """Read a sweep file; data files are looked for beside it.
+    """Read a sweep file; data files are looked for beside it, and data sets of the hub are fetched.
 
     Raises:
         LabError: the file cannot be read, or what it says cannot be run.
@@ -140,7 +143,7 @@ def read_sweep(path: Path) -> Sweep:
 
 
 def parse_sweep(text: str, file: str = "sweep", folder: Path = Path()) -> Sweep:
-    """Read a sweep from YAML.
+    """Read a sweep from YAML, and fetch what it names of the hub.
 
     Args:
         file: its name, for messages.
@@ -225,7 +228,7 @@ def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
         raise OptionError(
             f"The grid has {cells:,} cells; up to {MAX_CELLS:,} are allowed. Shorten an axis.", field=None
         )
-    return found
+    return _fetched(found)
 
 
 # -- tasks
@@ -329,7 +332,6 @@ def _data(table: Mapping[str, Any], where: str, field: str, folder: Path) -> Dat
                     f"{where} has {key}, but no data. Name the file, or remove it.", field=f"{field}.{key}"
                 )
         return None
-    path = folder / Path(table["data"]).expanduser()
     if "format" not in table:
         raise OptionError(
             f"{where} has data, but no format; there are {', '.join(FORMATS)}. Name one.",
@@ -338,7 +340,42 @@ def _data(table: Mapping[str, Any], where: str, field: str, folder: Path) -> Dat
     one_of(table["format"], f"{field}.format", tuple(FORMATS))
     draw = table.get("draw", "first")
     one_of(draw, f"{field}.draw", ("first", "random"))
-    return Data(path, table["format"], draw)
+    place = _place(table["data"], table["format"], f"{where}, data", f"{field}.data", folder)
+    return Data(place, table["format"], draw)
+
+
+def _place(given: str | dict[str, Any], format: str, where: str, field: str, folder: Path) -> Path | HubData:
+    """``FILE``, ``hub`` (the format's own data set), ``hub:ID``, or a table with ``hub`` and more."""
+    if isinstance(given, dict):
+        table = keys(given, where, field, _HUB, ("hub",))
+        return HubData(table["hub"], table.get("config"), table.get("split"), table.get("revision"))
+    if given.startswith("hub:"):
+        return HubData(given.removeprefix("hub:").strip())
+    if given != "hub":
+        return folder / Path(given).expanduser()
+    if format not in ON_HUB:
+        raise OptionError(
+            f"{where} is 'hub', but for {format} no data set of the hub is known: {NO_PASSAGES}. Name such a "
+            "file, or hub:ID of a data set that has them.",
+            field=field,
+        )
+    return ON_HUB[format]
+
+
+def _fetched(sweep: Sweep) -> Sweep:
+    """The sweep with its data sets of the hub in the hub's cache; ``source`` tells their commits."""
+    read: dict[Data, HubData] = {}
+    for data in (task.data for task in sweep.tasks):
+        if data and isinstance(data.path, HubData) and data not in read:
+            read[data] = fetch(data.path, ON_HUB.get(data.format))
+    if not read:
+        return sweep
+    tasks = tuple(
+        replace(task, data=replace(task.data, path=read[task.data])) if task.data in read else task
+        for task in sweep.tasks
+    )
+    notes = dict.fromkeys(f"# read from the hub: {data.written}\n" for data in read.values())
+    return replace(sweep, tasks=tasks, source="".join([sweep.source.rstrip("\n"), "\n", *notes]))
 
 
 # -- methods

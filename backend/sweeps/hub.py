@@ -1,0 +1,221 @@
+"""Data sets of the hub: which files hold a split, brought into the hub's cache.
+
+Configurations and splits are those that a data set's card (``README.md``) names. Where it names none, files
+do: ``main/test-00000-of-00002.parquet`` is of the split *test* in *main*, ``test.jsonl`` in *default*. What
+was fetched before is read again without a network.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from backend.errors import PromptError
+from backend.prompts import show
+from backend.redaction import redact
+
+CARD = "README.md"
+SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv")  # of several in a split, the first is read
+LISTED = 12  # splits in a message
+_SHARD = re.compile(r"-[0-9]{5}-of-([0-9]{5})(-[0-9a-f]+)?$")
+
+Splits = Mapping[tuple[str, str], Sequence[str]]  # a configuration and a split: its files
+
+
+@dataclass(frozen=True)
+class HubData:
+    """A split of a data set on the hub.
+
+    Attributes:
+        config, split: if None, the format's usual one, or the only one that there is.
+        revision: a branch, a tag or a commit, if None the newest; once fetched, the commit.
+        paths: its files, once fetched.
+    """
+
+    id: str
+    config: str | None = None
+    split: str | None = None
+    revision: str | None = None
+    paths: tuple[Path, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For labels and messages: ``openai/gsm8k main/test``."""
+        return " ".join(filter(None, (self.id, "/".join(filter(None, (self.config, self.split))))))
+
+    @property
+    def written(self) -> str:
+        """As a sweep file names it."""
+        facts = {"hub": self.id, "config": self.config, "split": self.split, "revision": self.revision}
+        given = {key: value for key, value in facts.items() if value is not None}
+        return yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=math.inf).strip()
+
+
+def fetch(asked: HubData, usual: HubData | None = None) -> HubData:
+    """Bring a split into the hub's cache.
+
+    Args:
+        usual: its configuration and split are taken where ``asked`` leaves them open, if they are there.
+
+    Raises:
+        PromptError: it is not there or cannot be reached, or it is open which split is meant.
+    """
+    import huggingface_hub as hub
+    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # public all the same
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()  # a log file wants no bar
+    try:
+        folder = Path(
+            hub.snapshot_download(asked.id, repo_type="dataset", revision=asked.revision, allow_patterns=CARD)
+        )
+        commit = folder.name
+        unreached: Exception | None = None
+        try:
+            listed = hub.dataset_info(asked.id, revision=commit).siblings or []
+            names = [file.rfilename for file in listed]
+        except Exception as error:  # what is in the cache can be read all the same
+            names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+            unreached = error
+        splits = splits_of(names, _card(folder))
+        if unreached and not splits:
+            raise unreached
+        there_are = "the hub cannot be reached, and its cache has" if unreached else "there are"
+        config, split = _choice(asked, usual, splits, there_are)
+        found = replace(asked, config=config, split=split, revision=commit)
+        files = splits[config, split]
+        parts = max((int(m[1]) for name in files if (m := _SHARD.search(_stem(name)))), default=1)
+        if len(files) < parts:
+            raise PromptError(
+                f"Of {found.name}, {there_are} {len(files)} of {parts} files. Fetch the others where there "
+                "is a network, or give a local file.",
+                field="data",
+            )
+        paths = [hub.hf_hub_download(asked.id, n, repo_type="dataset", revision=commit) for n in files]
+    except PromptError:
+        raise
+    except Exception as error:  # of the many kinds that a network has
+        raise _failed(asked, error) from None
+    return replace(found, paths=tuple(map(Path, paths)))
+
+
+def splits_of(names: Sequence[str], card: object = None) -> Splits:
+    """A data set's splits with those of its files that can be read, in the order of their names.
+
+    Args:
+        names: of all its files.
+        card: what stands above its card's text, as data.
+    """
+    readable = sorted(
+        name for name in names if name.endswith(SUFFIXES) and not _stem(name).startswith("dataset_info")
+    )
+    found: dict[tuple[str, str], list[str]] = {}
+    for config, split, patterns in _told(card):
+        mine = [name for name in readable if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        found.setdefault((config, split), []).extend(mine)
+    if not any(found.values()):
+        found = {}
+        for name in readable:
+            found.setdefault(_named(name), []).append(name)
+    return {place: _one_kind(files) for place, files in found.items() if files}
+
+
+def _told(card: object) -> Iterator[tuple[str, str, list[str]]]:
+    """Configuration, split and patterns of file names, as a card has them."""
+    for config in _list(card.get("configs") if isinstance(card, dict) else None):
+        if isinstance(config, dict):
+            for entry in _list(config.get("data_files")):
+                row = entry if isinstance(entry, dict) else {"path": entry}
+                patterns = [str(pattern) for pattern in _list(row.get("path"))]
+                yield str(config.get("config_name", "default")), str(row.get("split", "train")), patterns
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _named(name: str) -> tuple[str, str]:
+    """Configuration and split by a file's name."""
+    folders, split = name.split("/")[:-1], _SHARD.sub("", _stem(name))
+    if split.isdecimal() and folders:  # main/test/0000.parquet, as the hub converts
+        split = folders.pop()
+    return folders[-1] if folders and folders[-1] != "data" else "default", split
+
+
+def _stem(name: str) -> str:
+    file = name.rpartition("/")[2]
+    return next(file.removesuffix(suffix) for suffix in (*SUFFIXES, "") if file.endswith(suffix))
+
+
+def _one_kind(names: list[str]) -> list[str]:
+    kinds = ([name for name in names if name.endswith(suffix)] for suffix in SUFFIXES)
+    return next(kind for kind in kinds if kind)
+
+
+def _card(folder: Path) -> object:
+    from huggingface_hub import metadata_load
+
+    try:
+        return metadata_load(folder / CARD)
+    except (OSError, ValueError, yaml.YAMLError):  # then the names say it
+        return None
+
+
+def _choice(asked: HubData, usual: HubData | None, splits: Splits, there_are: str) -> tuple[str, str]:
+    if not splits:
+        raise PromptError(
+            f"The data set {show(asked.id)} holds no Parquet, JSON lines, JSON or CSV file. Try revision: "
+            "refs/convert/parquet, where the hub keeps what it converts, or give a local file.",
+            field="data",
+        )
+    left = [p for p in splits if asked.config in (None, p[0]) and asked.split in (None, p[1])]
+    for place, name in enumerate((usual.config, usual.split) if usual else ()):
+        left = [p for p in left if p[place] == name] or left
+    if len(left) == 1:
+        return left[0]
+    named = (("split", asked.split), ("config", asked.config))
+    wanted = " of ".join(f"{kind} {show(name)}" for kind, name in named if name is not None)
+    listed = [f"{config}/{split}" for config, split in left or splits]
+    more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
+    raise PromptError(
+        f"The data set {show(asked.id)} has {'several splits' if left else f'no {wanted}'}; {there_are} "
+        f"{', '.join(listed[:LISTED])}{more} (config/split). Name one of them by config and split.",
+        field="data",
+    )
+
+
+def _failed(asked: HubData, error: Exception) -> PromptError:
+    from huggingface_hub import errors
+
+    what = f"The data set {show(asked.id)}"
+    if isinstance(error, errors.HFValidationError):
+        said = f"{what} has no name that the hub could have. Write it as in openai/gsm8k."
+    elif isinstance(error, errors.GatedRepoError):
+        said = (
+            f"{what} is gated. Accept its terms at https://huggingface.co/datasets/{asked.id} and log in "
+            "(hf auth login), or give a local file."
+        )
+    elif isinstance(error, errors.RepositoryNotFoundError):
+        said = (
+            f"{what} is not on the hub, or it is private. Check the id; for a private one log in "
+            "(hf auth login)."
+        )
+    elif isinstance(error, errors.RevisionNotFoundError):
+        said = f"{what} has no revision {show(asked.revision)}. Give a branch, a tag or a commit, or none."
+    else:
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        detail = redact(" ".join(str(cause).split()))[:200]
+        said = (
+            f"{what} cannot be loaded from the hub ({type(cause).__name__}: {detail}), and is not in its "
+            "cache. Check the network; without one, fetch it elsewhere into the cache (hf download "
+            f"{asked.id} --repo-type dataset), or give a local file."
+        )
+    return PromptError(said, field="data")
