@@ -150,7 +150,7 @@ class Studies:
         """Where this session's visitor asks for sweeps; see :class:`backend.sweeps.desk.SweepDesk`."""
         from backend.sweeps.desk import SweepDesk
 
-        return SweepDesk(self.model, self.estimate)
+        return SweepDesk(self.model, self.estimate, self.budget_bytes)
 
     def sweep(
         self, desk: SweepDesk, text: str, lines: str, *, cancel: threading.Event | None = None

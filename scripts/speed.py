@@ -55,10 +55,12 @@ def command(report: Report) -> str:
     if "shape" not in report:
         return f"kvlab bench {report['bench']}"
     given = f"kvlab bench {report['bench']} --shape {report['shape']}"
-    for name in ("tokens", "anchors"):
+    for name in ("tokens", "anchors", "repeats"):
         if name in report:
             given += f" --{name} {report[name]}"
-    return f"{given} --repeats {report['repeats']}"
+    if report["dtype"] != "fp32":
+        given += f" --dtype {report['dtype']}"
+    return "OMP_NUM_THREADS=1 " * (report["threads"] == 1 < report["cores"]) + given
 
 
 def where(report: Report) -> str:

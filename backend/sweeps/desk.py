@@ -51,10 +51,13 @@ class SweepDesk:
     Args:
         model: on which they run.
         estimate: foresees ``.seconds`` of so many runs of a request.
+        budget_bytes: what a cell's pools may hold, whatever the text asks for.
     """
 
-    def __init__(self, model: LoadedModel, estimate: Callable[[RunRequest, int], Any]) -> None:
-        self.model, self.estimate = model, estimate
+    def __init__(
+        self, model: LoadedModel, estimate: Callable[[RunRequest, int], Any], budget_bytes: int
+    ) -> None:
+        self.model, self.estimate, self.budget_bytes = model, estimate, budget_bytes
         self.folder = Path(tempfile.mkdtemp(prefix="kvlab-sweep-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.done: SweepDone | None = None
@@ -168,7 +171,8 @@ class SweepDesk:
                 "shorten an axis, or run it with kvlab sweep.",
                 field="problems",
             )
-        return replace(sweep, models=(mine,))
+        budget = min(sweep.budget_mb, max(1, self.budget_bytes >> 20))
+        return replace(sweep, models=(mine,), budget_mb=budget)
 
     def _runner(self) -> ModelRunner:
         return ModelRunner(lambda _: self.model)

@@ -266,8 +266,19 @@ def test_rows_are_saved_as_files_by_whoever_has_the_token(lab: Lab, visit: Visit
         assert client.get(f"/lab/sweep/{wrong}").status_code == 404
 
 
+def test_pools_hold_no_more_than_the_visitor_may(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets: list[int] = []
+    monkeypatch.setattr(
+        "backend.sweeps.desk.run_sweep", lambda sweep, *a, **k: iter([budgets.append(sweep.budget_mb)])
+    )
+    desk = SweepDesk(tiny.model(), visit.engine.estimate, 64 << 20)
+    for asked in ("", "budget_mb: 100000\n", "budget_mb: 7\n"):
+        list(desk.run(TEXT + asked, ""))
+    assert budgets == [64, 64, 7]
+
+
 def test_a_desk_leaves_nothing_behind(visit: Visit) -> None:
-    desk = SweepDesk(tiny.model(), lambda request, count: None)
+    desk = SweepDesk(tiny.model(), lambda request, count: None, 1 << 20)
     folder = desk.folder
     assert folder.exists()
     del desk
