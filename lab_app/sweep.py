@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from backend.judged import Share
     from backend.sweeps.spec import Sweep
     from backend.swept import Count, SweepLine
+
+LOG_SECONDS = 30.0
 
 
 def add_sweep(add: Any) -> None:
@@ -83,9 +87,10 @@ def sweep(args: argparse.Namespace) -> int:
             )
             spread = single.spread
         store = open_now.enter_context(SweepStore(out))
+        tell = Told()
         for event in run_sweep(asked, store, single or runner(), facts=facts, spread=spread):
             if isinstance(event, Count):
-                show_count(event)
+                tell(event)
             else:
                 done = event
     show_end()
@@ -103,14 +108,22 @@ def sweep(args: argparse.Namespace) -> int:
     return 0
 
 
-def show_count(count: Count) -> None:
-    """How far it is, on one line of a terminal."""
-    if sys.stderr.isatty():
-        print(f"\r{str(count)[:100]:<100}", end="", file=sys.stderr, flush=True)
+class Told:
+    """How far it is: one line of a terminal, again and again; in a log a line every :data:`LOG_SECONDS`."""
+
+    def __init__(self) -> None:
+        self.last = -math.inf
+
+    def __call__(self, count: Count) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{str(count)[:100]:<100}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - self.last >= LOG_SECONDS:
+            self.last = time.monotonic()
+            print(count, file=sys.stderr, flush=True)
 
 
 def show_end() -> None:
-    """Leave the line of :func:`show_count`."""
+    """Leave the line of :class:`Told`."""
     if sys.stderr.isatty():
         print(file=sys.stderr)
 

@@ -127,8 +127,9 @@ _JUDGE: dict[str, tuple[type, ...]] = {
 _HUB: dict[str, tuple[type, ...]] = {"hub": (str,), "config": (str,), "split": (str,), "revision": (str,)}
 _JUDGE_AXES: dict[str, tuple[type, ...]] = {
     "regime": (str, list), "criterion": (str, list), "protocol": (str, list), "candidates": (int, list),
-    "steps": (int, list), "wording": (str,), "orders": (str,), "agents": (str,), "temperature": (int, float),
-    "top_p": (int, float), "answer_tokens": (int,), "max_new_tokens": (int,), "candidates_only": (bool,),
+    "steps": (int, list), "wording": (str,), "orders": (str, list), "agents": (str,),
+    "temperature": (int, float), "top_p": (int, float), "answer_tokens": (int,),
+    "max_new_tokens": (int,), "candidates_only": (bool,),
 }  # fmt: skip
 
 
@@ -292,12 +293,13 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
         float(within(given.get("top_p", 1.0), f"{inner}.top_p", 0.01, 1)),
     )
     tokens = int(within(given.get("max_new_tokens", 160), f"{inner}.max_new_tokens", 1, 4096))
+    orders = ",".join(axis(given, "orders", str, ("identity", "shuffle:0"), inner))
     found: list[Task] = []
     for values in product(*axes.values()):
         chosen: dict[str, Any] = dict(zip(axes, values, strict=True))
         request = JudgeRequest(
             **chosen,
-            orders=read_orders(given.get("orders", "identity,shuffle:0"), chosen["candidates"]),
+            orders=read_orders(orders, chosen["candidates"]),
             sampling=sampling,
             max_new_tokens=tokens,
             wording=given.get("wording", "embedded"),

@@ -230,7 +230,9 @@ def test_the_command(
     file.write_text("name: s\ntasks: [tiny.yaml]\nmethods: [naive]\nproblems: 2\n", encoding="utf-8")
     for _ in range(2):  # the second time there is nothing left to do
         assert main(["sweep", str(file), "--out", str(out), "--export", "csv"]) == 0
-        said = capsys.readouterr().out
+        said, told = capsys.readouterr()
+        assert " of 4 rows" in told.splitlines()[0], "a log says how far it is"
+        assert len(told.splitlines()) < 4, "but not at every row"
         assert said.splitlines()[0].split()[:3] == ["cell", "method", "n"]
         assert said.splitlines()[1].split()[:3] == ["tiny.yaml", "dense", "2"]
         assert "4 rows in" in said

@@ -371,6 +371,12 @@ def test_a_judges_axes_are_tasks_and_its_orders_are_cells() -> None:
     slots = list(slots_of(shards))
     assert len(slots) == 4 * 3 * 2 * 2
     assert {s.cell.judge_order for s in slots} == {"identity", "shuffle 1"}
+    listed = "[{judge: {regime: parallel, orders: ORDERS}}]\nmethods: [dense]\nproblems: 2\n"
+    one, other = (
+        parse_sweep("name: x\ntasks: " + listed.replace("ORDERS", given)).tasks
+        for given in ("'identity,shuffle:1'", "[identity, 'shuffle:1']")
+    )
+    assert one == other
 
 
 @pytest.mark.parametrize(
