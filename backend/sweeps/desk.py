@@ -42,7 +42,7 @@ ROWS = "rows.sqlite"
 MOST_ROWS = 20_000
 MOST_LINES_BYTES = 16 << 20
 LOOK_SECONDS = 2.0
-KINDS = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "sqlite": "application/vnd.sqlite3"}
+KINDS = ("csv", "parquet", "sqlite")
 
 
 class SweepDesk:
