@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import torch
 
-from backend.bench.common import SHAPES, medians, random_model, timed
+from backend.bench.common import medians, model_of, timed
 from backend.bench.reading import Reading
 from backend.errors import BudgetError, OptionError
 from backend.events import Progress
 from backend.methods.base import Clock
-from backend.model import LoadedModel, load_model, pick_device
+from backend.model import LoadedModel, pick_device
 
 GPU_ONLY = ("llama-8b",)  # 16 GB of weights, and minutes for a prompt on a CPU
 LIMITS = {"agents": (1, 8), "prefix": (16, 8192), "question": (8, 8192), "answer": (8, 8192)}
@@ -33,15 +33,13 @@ def shape_or_model(name: str, device: str | None) -> LoadedModel:
         OptionError: the shape is too large for a CPU.
         ModelError: see :func:`backend.model.load_model`.
     """
-    if name not in SHAPES:
-        return load_model(name, device=device)
     if name in GPU_ONLY and pick_device(device) != "cuda":
         raise OptionError(
             f"The shape {name} needs a GPU with 24 GB or more, and there is none here. Name a smaller one "
             "with --model smollm2-135m, or run at embedded scale.",
             field="model",
         )
-    return random_model(name, device)
+    return model_of(name, device)
 
 
 @dataclass(frozen=True)
