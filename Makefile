@@ -36,8 +36,8 @@ lab: $(VENV)/.lab-stamp
 
 test: lint
 	@scripts/install-chromium.sh
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not browser" $(ARGS); $(SOME)
-	$(BIN)/python -m pytest -m browser $(ARGS); $(SOME)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not browser and not alone" $(ARGS); $(SOME)
+	$(BIN)/python -m pytest -m "browser or alone" $(ARGS); $(SOME)
 
 # ARGS may choose tests of one kind only: that the other run found none is no failure.
 SOME := found=$$?; [ $$found = 5 ] || exit $$found

@@ -65,10 +65,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
 def test_a_killed_worker_costs_its_problem_in_flight(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed (pip install 'kv-reuse-lab[ray]')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # workers import this file
     sweep = parse_sweep(SWEEP, folder=folder)
     with Cluster(lambda: Mortal(folder), workers=2) as cluster, SweepStore(folder / "s.sqlite") as store:
