@@ -16,7 +16,7 @@ from torch import Tensor
 from backend.errors import ModelError
 from backend.kv import KVCache
 from backend.links import Links, apply_links, find_links
-from backend.placing import dtype_of, home_of, placing, whole_state
+from backend.placing import dtype_of, home_of, placing, plain_parts, whole_state
 from backend.prompts import Pipeline
 from backend.records import Certificate, LayerCertificate, ModelInfo
 from backend.redaction import redact
@@ -114,7 +114,7 @@ def load_model(
     Raises:
         ModelError: it cannot be found, reached, read or run; the message says what to do.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     if not sys.stderr.isatty():
@@ -146,8 +146,12 @@ def load_model(
             )
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        if not placed and getattr(config, "quantization_config", None):
+            placed = {"device_map": {"": where}}  # rounded weights do not all go elsewhere once they are read
         module = AutoModelForCausalLM.from_pretrained(
             source,
+            config=config,
             dtype=DTYPES[kind],  # attention: sdpa where the architecture has it, else eager
             use_safetensors=True,
             trust_remote_code=False,
@@ -267,8 +271,9 @@ def weights_hash(module: Any) -> str:
     stride = 1 if total <= HASH_WHOLE_FILES_UP_TO else total // HASH_WHOLE_FILES_UP_TO + 1
     for key, tensor in whole_state(module).items():
         digest.update(key.encode())
-        sample = tensor.detach().flatten()[::stride].contiguous().cpu()
-        digest.update(sample.view(torch.uint8).numpy().tobytes())
+        for part in plain_parts(tensor.detach()):
+            sample = part.flatten()[::stride].contiguous().cpu()
+            digest.update(sample.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

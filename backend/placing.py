@@ -7,7 +7,7 @@ transformers loads them; keys and values stay in the dtype of what is not rounde
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -126,3 +126,13 @@ def whole_state(module: Any) -> Mapping[str, Tensor]:
         # In the module's own order, and with the weights that have two names under both.
         state = {key: found.get(key, tensor) for key, tensor in state.items()}
     return state
+
+
+def plain_parts(tensor: Tensor) -> Iterator[Tensor]:
+    """What a weight is stored as: itself, or of a quantised one (torchao's) its numbers and their scales."""
+    taken_apart = getattr(tensor, "__tensor_flatten__", None)
+    if taken_apart is None:
+        yield tensor
+    else:
+        for name in taken_apart()[0]:
+            yield from plain_parts(getattr(tensor, name))

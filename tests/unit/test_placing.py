@@ -15,6 +15,7 @@ from backend.errors import ModelError
 from backend.kv import BufferLayer
 from backend.model import load_model, wrap_model
 from backend.placing import dtype_of, placing
+from backend.session import LabSession
 
 
 @pytest.fixture
@@ -114,3 +115,28 @@ def test_bits_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ModelError, match="needs a CUDA device"):
         placing(None, "cpu", None, "4bit", "")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_weights_published_in_8_bits_run_as_they_are(tmp_path: Path) -> None:
+    """Quantised by torchao and saved, as checkpoints of the hub are; loaded, certified, and reused from."""
+    from torchao.quantization import Int8WeightOnlyConfig
+    from transformers import AutoModelForCausalLM, TorchAoConfig
+
+    for name, how in (("whole", None), ("rounded", TorchAoConfig(Int8WeightOnlyConfig()))):
+        tiny.model().module.save_pretrained(tmp_path / "source")
+        made = AutoModelForCausalLM.from_pretrained(
+            tmp_path / "source", dtype=torch.float32, quantization_config=how, device_map={"": "cpu"}
+        )
+        made.save_pretrained(tmp_path / name)
+        tiny.tokenizer().save_pretrained(tmp_path / name)
+    whole, rounded = (load_model(str(tmp_path / name), device="cpu") for name in ("whole", "rounded"))
+    assert (rounded.info.dtype, rounded.info.kv_bytes_per_token) == ("fp32", whole.info.kv_bytes_per_token)
+    assert rounded.info.certificate.relocatable
+    assert len({whole.info.weights_hash, rounded.info.weights_hash, tiny.model().info.weights_hash}) == 2
+    far = (logits(rounded) - logits(whole)).abs().max() / logits(whole).abs().max()
+    assert 0 < far < 0.1, "rounded, and not much"
+    session = LabSession(rounded)
+    for question in tiny.QUESTIONS[:2]:
+        record = tiny.run(session, tiny.request(("dense", "naive", "kvcomm"), question))
+    assert record.outcome(2, "naive").state == "reused"
