@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from backend.engine import Engine
 from backend.errors import ModelError
 from backend.kv import BufferLayer
 from backend.model import load_model, wrap_model
-from backend.placing import dtype_of, placing
+from backend.placing import dtype_of, placing, plain_parts
 from backend.session import LabSession
 
 
@@ -117,26 +119,49 @@ def test_bits_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         placing(None, "cpu", None, "4bit", "")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-def test_weights_published_in_8_bits_run_as_they_are(tmp_path: Path) -> None:
-    """Quantised by torchao and saved, as checkpoints of the hub are; loaded, certified, and reused from."""
-    from torchao.quantization import Int8WeightOnlyConfig
-    from transformers import AutoModelForCausalLM, TorchAoConfig
+def as_fp8(folder: Path) -> None:
+    """A checkpoint's linear layers in 8-bit floats with a scale for each block, as Qwen and DeepSeek publish
+    theirs."""
+    whole, found = load_file(folder / "model.safetensors"), {}
+    for name, weight in whole.items():
+        found[name] = weight
+        if name.endswith("proj.weight"):  # all of the tiny model's are one block
+            scale = weight.abs().max() / torch.finfo(torch.float8_e4m3fn).max
+            found[name] = (weight / scale).to(torch.float8_e4m3fn)
+            blocks = [-(-side // 128) for side in weight.shape]
+            found[f"{name}_scale_inv"] = scale.expand(blocks).contiguous()
+    save_file(found, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    said = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}
+    config["quantization_config"] = said | {"activation_scheme": "dynamic"}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
-    for name, how in (("whole", None), ("rounded", TorchAoConfig(Int8WeightOnlyConfig()))):
-        tiny.model().module.save_pretrained(tmp_path / "source")
-        made = AutoModelForCausalLM.from_pretrained(
-            tmp_path / "source", dtype=torch.float32, quantization_config=how, device_map={"": "cpu"}
-        )
-        made.save_pretrained(tmp_path / name)
-        tiny.tokenizer().save_pretrained(tmp_path / name)
-    whole, rounded = (load_model(str(tmp_path / name), device="cpu") for name in ("whole", "rounded"))
-    assert (rounded.info.dtype, rounded.info.kv_bytes_per_token) == ("fp32", whole.info.kv_bytes_per_token)
+
+def test_weights_that_were_published_in_fp8_run(folder: Path) -> None:
+    """Loaded, certified, and reused from; a device that does not compute in 8 bits widens them."""
+    whole = load_model(str(folder), device="cpu")
+    as_fp8(folder)
+    rounded = load_model(str(folder), device="cpu")
     assert rounded.info.certificate.relocatable
-    assert len({whole.info.weights_hash, rounded.info.weights_hash, tiny.model().info.weights_hash}) == 2
+    assert rounded.info.parameters == whole.info.parameters
+    assert rounded.info.weights_hash != whole.info.weights_hash
     far = (logits(rounded) - logits(whole)).abs().max() / logits(whole).abs().max()
-    assert 0 < far < 0.1, "rounded, and not much"
-    session = LabSession(rounded)
-    for question in tiny.QUESTIONS[:2]:
-        record = tiny.run(session, tiny.request(("dense", "naive", "kvcomm"), question))
+    assert 0 < far < 0.3, "rounded, and still the model"
+    record = tiny.run(LabSession(rounded), tiny.request(("dense", "naive", "kvcomm")))
     assert record.outcome(2, "naive").state == "reused"
+
+
+def test_rounded_weights_are_hashed_by_what_they_are_stored_as() -> None:
+    """torchao's tensors hold numbers and scales, and cannot be viewed as bytes themselves."""
+
+    class Apart:
+        def __init__(self, **parts: Any) -> None:
+            vars(self).update(parts)
+
+        def __tensor_flatten__(self) -> tuple[list[str], None]:
+            return list(vars(self)), None
+
+    numbers, scale, zero = torch.ones(2, dtype=torch.int8), torch.ones(1), torch.zeros(1)
+    rounded: Any = Apart(numbers=numbers, scales=Apart(scale=scale, zero=zero))
+    assert [id(x) for x in plain_parts(rounded)] == [id(numbers), id(scale), id(zero)]
+    assert [id(x) for x in plain_parts(scale)] == [id(scale)]
