@@ -456,5 +456,5 @@ def question_points(model: LoadedModel, questions: Sequence[str]) -> Any:
     """(questions, components) mean token embeddings in principal coordinates; None without any question."""
     from backend.pool_view import principal_coordinates
 
-    means = [model.embed(model.tokens.encode(q)).mean(dim=0) for q in questions]
+    means = [model.embed(model.tokens.encode(q)).float().mean(dim=0) for q in questions]
     return principal_coordinates(torch.stack(means)) if means else None

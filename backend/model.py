@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from backend.errors import ModelError
+from backend.kernels.distances import kept_in
 from backend.kv import KVCache
 from backend.links import Links, apply_links, find_links
 from backend.placing import dtype_of, home_of, placing, plain_parts, whole_state
@@ -60,9 +61,10 @@ class LoadedModel:
         return KVCache(shape, self.dtype, self.device)
 
     def embed(self, ids: tuple[int, ...]) -> Tensor:
-        """Input embeddings (the papers' h at layer 1), (tokens, hidden), fp32."""
+        """Input embeddings (the papers' h at layer 1), (tokens, hidden), as descriptors are kept."""
         table: Tensor = self.module.get_input_embeddings().weight.detach()
-        return table[torch.tensor(ids, dtype=torch.long).to(table.device, non_blocking=True)].float()
+        found = table[torch.tensor(ids, dtype=torch.long).to(table.device, non_blocking=True)]
+        return found.to(kept_in(table.dtype, table.device))
 
     def count_tokens(self, pipeline: Pipeline, agent: int, values: Mapping[str, str]) -> int:
         """Tokens of an agent's prompt; placeholders without a value count as empty."""

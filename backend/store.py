@@ -121,8 +121,8 @@ class Observation:
 
     @property
     def descriptor(self) -> Tensor:
-        """What it is compared by: (tokens, hidden) input embeddings, fp32, a view."""
-        return self.embedded.tensor
+        """What it is compared by: (tokens, hidden) input embeddings, fp32; a view where they are kept so."""
+        return self.embedded.tensor.float()
 
     def see(
         self, agent: int, pairs: Mapping[str, tuple[KVSegment, KVSegment]], starts: dict[str, int]

@@ -26,6 +26,7 @@ from backend.bench.common import (
     timed,
 )
 from backend.kernels import triton_on
+from backend.kernels.distances import kept_in
 from backend.kv import KVSegment
 from backend.store import Observation, ObservationLog
 from backend.weights import squared_distances, weigh
@@ -42,8 +43,9 @@ def _pool(
     kv = torch.zeros(1, 1, tokens, channels, dtype=shape.dtype, device=shape.device)
     base = KVSegment(kv, kv, 0, True, "nothing")
     made = []
+    kept = kept_in(shape.dtype, shape.device)
     for _ in range(anchors + 1):
-        described = torch.randn(tokens, shape.hidden, device=shape.device)
+        described = torch.randn(tokens, shape.hidden, device=shape.device).to(kept)
         made.append(log.add("text", tuple(range(tokens)), "", base, described))
         made[-1].see(READER, {"text": (base, base)}, {"text": 0})
     return made[0], made[1:]
@@ -74,7 +76,7 @@ def bench_match(
         anchors: in the pool, all eligible.
         repeats: timed repetitions of each side.
         device: as for :func:`backend.model.load_model`.
-        dtype: of the KV; descriptors are always fp32.
+        dtype: of the model; on a CPU descriptors are fp32 all the same.
     """
     check(tokens, anchors, repeats)
     kind = cache_shape(shape, device, dtype)
@@ -119,5 +121,5 @@ def bench_match(
         "roofline_percent": round(100 * least_ms(read, gb_s) / ms["match"], 1),
         "slopes": slopes,
         "spread": spreads(times),
-        **conditions(kind.device, sample.descriptor.dtype),
+        **conditions(kind.device, sample.embedded.tensor.dtype),
     }

@@ -101,7 +101,7 @@ def bench_memory(
     engine = Engine(model)
     ids = [5 + i % 50 for i in range(tokens)]
     each = model.info.kv_bytes_per_token
-    hidden = model.module.get_input_embeddings().weight.shape[1]
+    described = model.embed((0,))
     own, _ = _parts(tokens)
     row = drawn_cache(model, tokens)
     sides: dict[str, tuple[int, Callable[[], object]]] = {
@@ -109,7 +109,7 @@ def bench_memory(
         "batch": (ROWS * 2 * tokens * each, lambda: KVCache.batch([row] * ROWS, tokens)),
         # The base of one text and of what stands behind it is shared by all anchors here, so it counts once.
         "pool": (
-            anchors * (tokens * each + own * hidden * 4) + own * each,
+            anchors * (tokens * each + own * described.numel() * described.element_size()) + own * each,
             lambda: pool(model, tokens, anchors),
         ),
     }

@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from backend.bench.common import check, conditions, copy_gb_s, least_ms, medians, model_of, spreads, timed
 from backend.bench.reading import HEAVIEST, Reading
+from backend.engine import Engine
 from backend.methods.base import Clock
 from backend.methods.kvcomm import KVCommOptions
 from backend.model import LoadedModel
@@ -53,6 +56,9 @@ def bench_ttft(
     reading = reading_of(model, tokens, anchors)
     methods = reading.methods
     sides: dict[str, Callable[[], object]] = {"dense": reading.dense}
+    if model.device.type == "cpu" and model.dtype == torch.float32:
+        bf16 = Engine(model_of(shape, device, "bf16"))
+        sides["dense_bf16"] = lambda: bf16.prefill(reading.context.prompt.ids)
     sides |= {name: (lambda name=name: reading.reuse(name, Clock())) for name in methods}  # type: ignore[misc]
     times = timed(sides, repeats, model.device)
     ms, gb_s = medians(times), copy_gb_s(model.device, repeats)
@@ -78,6 +84,7 @@ def bench_ttft(
         **times.ratios("dense", "reuse"),
         **times.ratios("dense", "two_heaviest", "two_heaviest_ratio"),
         **(times.ratios("dense", "half", "half_ratio") if "half" in methods else {}),
+        **(times.ratios("dense_bf16", "reuse", "bf16_ratio") if "dense_bf16" in sides else {}),
         **{f"{name}_parts_ms": reading.parts(name, repeats) for name in methods},
         "spread": spreads(times),
         "copy_gb_s": gb_s,

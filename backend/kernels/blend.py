@@ -99,12 +99,12 @@ def _by_anchor(mixture: Mixture, at: int, to: int) -> Tensor:
     """Anchor after anchor onto a sum that stays in the processor's cache, so memory is read in long runs: up
     to twice as fast as by row. Not for halves, which each step would round."""
     buffer = mixture.arena.buffer
-    found = buffer.new_zeros(to - at, *buffer.shape[1:])
-    total, rows = found.view(to - at, -1), buffer.view(len(buffer), -1)
+    rows = [buffer[start + at : start + to].flatten(1) for start in mixture.starts]
     weights = mixture.weights[:, at:to, None].to(buffer.dtype)
-    for start, weight in zip(mixture.starts, weights, strict=True):
-        total.addcmul_(rows[start + at : start + to], weight)
-    return found
+    total = rows[0] * weights[0]
+    for row, weight in zip(rows[1:], weights[1:], strict=True):
+        total.addcmul_(row, weight)
+    return total.view(to - at, *buffer.shape[1:])
 
 
 def _by_row(mixture: Mixture, at: int, to: int) -> Tensor:

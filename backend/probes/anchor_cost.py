@@ -110,7 +110,8 @@ def _draw(model: LoadedModel, log: ObservationLog, tokens: int, agents: int) -> 
         return torch.randn((layers, heads, tokens, dim), dtype=cache.keys.dtype, device=model.device)
 
     ids = tuple(range(tokens))
-    described = model.embed((0,)).expand(tokens, -1) + torch.randn(tokens, 1, device=model.device)
+    one_token = model.embed((0,))
+    described = (one_token + torch.randn(tokens, 1, device=model.device)).to(one_token.dtype)
     made = log.add("cost", ids, "", KVSegment(one(), one(), 0, True, "drawn"), described)
     for agent in range(1, agents + 1):
         made.see(agent, {"cost": (KVSegment(one(), one(), 0, True, "drawn"), made.base)}, {"cost": 0})

@@ -398,6 +398,7 @@ def test_bench(kvlab: Any, folder: Path) -> None:
     assert report["ratio"] > 0
     assert {"gate", "match", "correct", "rotate", "first_token"} <= set(report["reuse_parts_ms"])
     assert report["two_heaviest_ratio"] > 0
+    assert report["bf16_ratio"] == pytest.approx(report["dense_bf16_ms"] / report["reuse_ms"], abs=0.006)
     for flags in (["--tokens", 8], ["--anchors", 0], ["--repeats", 0]):
         assert_one_line(kvlab("bench", "ttft", "--shape", folder, *flags), "allowed are")
 
@@ -413,7 +414,7 @@ def test_bench_in_another_precision(
     assert code == 0
     report = json.loads(out)
     assert report["dtype"] == "bf16"
-    assert "half_ms" not in report, "offsets are in half precision already"
+    assert not {"half_ms", "dense_bf16_ms"} & set(report), "all of it is in half precision already"
 
 
 def test_bench_of_matching_and_assembly(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

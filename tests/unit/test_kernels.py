@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,9 @@ from backend.arena import Arena
 from backend.kernels import distances
 from backend.kernels.blend import Mixture, blend, mixed
 from backend.kv import KVSegment
+from backend.model import wrap_model
 from backend.rope import LayerRotation, Rotation
+from backend.store import ObservationLog
 
 HALVES = LayerRotation(torch.tensor([1.0, 0.3, 0.1, 0.01]))
 FREE = LayerRotation(torch.empty(0))
@@ -162,8 +165,10 @@ def test_a_sum_of_halves_over_many_anchors_is_rounded_once(dtype: torch.dtype) -
     assert float((found - exact).abs().max() / exact.abs().max()) <= torch.finfo(dtype).eps
 
 
-def descriptors(tokens: int, lengths: tuple[int, ...], features: int, device: str) -> tuple[Any, list[Any]]:
-    arena = Arena((features,), torch.float32, torch.device(device))
+def descriptors(
+    tokens: int, lengths: tuple[int, ...], features: int, device: str, dtype: torch.dtype = torch.float32
+) -> tuple[Any, list[Any]]:
+    arena = Arena((features,), dtype, torch.device(device))
     draw = torch.Generator().manual_seed(0)
     mine, *theirs = (arena.take(n, no_limit) for n in (tokens, *lengths))
     for rows in (mine, *theirs):
@@ -185,6 +190,21 @@ def test_distances_are_sums_of_squares(piece_bytes: int, monkeypatch: pytest.Mon
         found = distances.squared_distances(mine, anchors)
         assert torch.allclose(found.double(), distances_by_hand(mine, anchors), rtol=1e-5)
     assert (found[0] == 0).all(), "a text is no distance from itself"
+
+
+@pytest.mark.parametrize("widened", [False, True])
+def test_descriptors_are_kept_as_the_embeddings_are(widened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel widens them, in the model's 16 bits; elsewhere in fp32. They say the same."""
+    monkeypatch.setattr(distances, "triton_on", lambda device: widened)
+    model = wrap_model(tiny.llama().to(torch.bfloat16), tiny.tokenizer(), name="narrow")
+    table = model.module.get_input_embeddings().weight.detach()
+    kept = model.embed((3, 1, 4))
+    assert kept.dtype == (torch.bfloat16 if widened else torch.float32)
+    kv = KVSegment(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2), 0, True, "nothing")
+    sample = ObservationLog("d", 1 << 20).add("text", (3, 1, 4), "", kv, kept)
+    assert sample.embedded.bytes == 3 * table.shape[1] * (2 if widened else 4)
+    assert torch.equal(sample.descriptor, table[[3, 1, 4]].float())
+    assert sample.descriptor.dtype == torch.float32
 
 
 def test_what_lies_evenly_is_taken_together() -> None:
@@ -217,11 +237,13 @@ def compare(device: str) -> None:
                 # Its sums are fp32 in any case.
                 assert kernel <= (1e-5 if dtype == full else limit), (kind, tokens, kept, kernel)
                 assert case.untouched(), (kind, tokens)
-    mine, theirs = descriptors(19, (19, 25), 300, device)
-    found = fused.squared_distances(
-        mine.arena.buffer, mine.start, mine.count, [rows.start for rows in theirs]
-    )
-    assert torch.allclose(found.double(), distances_by_hand(mine, theirs), rtol=1e-5)
+    for dtype in (full, half, *([] if device == "cpu" else [torch.bfloat16])):
+        mine, theirs = descriptors(19, (19, 25), 300, device, dtype)
+        found = fused.squared_distances(
+            mine.arena.buffer, mine.start, mine.count, [rows.start for rows in theirs]
+        )
+        # Narrow numbers are widened before the difference, so the sums are as exact.
+        assert torch.allclose(found.double(), distances_by_hand(mine, theirs), rtol=1e-5)
     odd = Case("halves", 3, 1, True, torch.float32, device)
     odd.rotation = Rotation((HALVES, NEIGHBOURS, HALVES))
     assert not fused.blend(odd.base, odd.mixture, odd.positions, odd.rotation, *odd.places())
