@@ -3,7 +3,8 @@
     python benchmarks/soak.py --visitors 100 --minutes 10 --json soak.json
 
 Visitors come in bursts and waves. Each writes a text that nobody else has into its question, runs it, looks
-at what comes, downloads its record, and sometimes cancels, uploads a record or closes its tab in the middle.
+at what comes, downloads its record, and sometimes cancels, uploads a record, closes its tab in the middle,
+asks the judge, or runs a sweep over problems of its own and downloads the rows.
 Every byte that a visitor gets, and in the end the server's log, is searched for the texts of the others.
 
 A failure is an answer 500, an error that the lab did not expect, a hang, or a text in the wrong place. A
@@ -37,6 +38,17 @@ from visitor import Answer, Page, RefusedError, Visitor
 from backend.session import versions
 
 CANARY = re.compile(r"canary[0-9a-f]{16}")
+SWEEP = """
+name: {canary}
+tasks: [{{pipeline: math-2, data: lines.jsonl, format: gsm8k}}]
+methods: [dense, naive]
+problems: 2
+"""
+LINES = """{{"question": "{canary} has 3 coins and finds 4. How many coins are there?", "answer": "#### 7"}}
+{{"question": "{canary} has 5 coins and loses 2. How many coins are there?", "answer": "#### 3"}}
+"""
+ROWS_OF_SWEEP = 4
+ROWS = re.compile(r"lab/sweep/[A-Za-z0-9_-]{20,}/(?:csv|yaml)")
 RECORD = re.compile(r"lab/record/([A-Za-z0-9_-]{20,})")
 WAIT = re.compile(r"Others have the model: [^<\"]*")
 ERROR = re.compile(r"data-state=\\*\"error\\*\" role=\\*\"alert\\*\"><p>([^<]*)")
@@ -123,7 +135,9 @@ class Soak:
         visitor.put("kv-warm-first", drawn.random() < 0.5)
         visitor.put("kv-warm-count", 20 if drawn.random() < 0.9 else 3)
         visitor.put("kv-many-count", 2)
-        kind = drawn.choices(("run", "leave", "cancel", "many", "forget"), (12, 2, 2, 1, 1))[0]
+        kind = drawn.choices(
+            ("run", "leave", "cancel", "many", "forget", "sweep", "judge"), (12, 2, 2, 1, 1, 2, 1)
+        )[0]
         if kind == "leave":  # in the middle of a run, or while waiting for one
             visitor.do(
                 "kv-run", until=lambda message: "process_generating" in message and drawn.random() < 0.3
@@ -135,7 +149,12 @@ class Soak:
             return
         if kind == "cancel":
             threading.Timer(drawn.random() * 3, self.cancel, (visitor,)).start()
-        button = "kv-many" if kind == "many" else "kv-run"
+        if kind == "sweep":
+            visitor.put("kv-sweep-yaml", SWEEP.format(canary=canary))
+            visitor.put("kv-sweep-jsonl", LINES.format(canary=canary))
+        if kind == "judge":
+            visitor.take("kv-judge-next")
+        button = {"many": "kv-many", "sweep": "kv-sweep-run", "judge": "kv-judge-run"}.get(kind, "kv-run")
         told: list[float] = []
 
         def watch(message: str) -> bool:
@@ -154,6 +173,13 @@ class Soak:
             self.waits.append(told[1] - told[0])
             self.note("told waits")
         self.lasted.append(answer.seconds)
+        for place in dict.fromkeys(ROWS.findall(answer.text)):
+            got = client.get(f"/{place}")
+            if got.status_code == 200:
+                self.leak(got.text, canary, "rows")
+                if not place.endswith("yaml") and got.text.count("\n") != 1 + ROWS_OF_SWEEP:
+                    self.fail(f"rows: {got.text.count(chr(10)) - 1} in the file of a sweep")
+                self.note("files of a sweep")
         for token in dict.fromkeys(RECORD.findall(answer.text)):
             got = client.get(f"/lab/record/{token}")
             if got.status_code == 200:

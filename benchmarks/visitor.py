@@ -80,10 +80,13 @@ class Visitor:
         """Open the page: its heartbeat begins, and what stands in the boxes is taken over."""
         request = self.client.build_request("GET", f"/gradio_api/heartbeat/{self.tab}", timeout=PATIENCE)
         self._streams.append(self.client.send(request, stream=True))
-        answer = self.do(None, "load")
-        for number, value in zip(
-            self.page.events[self.page.event(None, "load")]["outputs"], answer.output["data"], strict=True
-        ):
+        return self.take(None, "load")
+
+    def take(self, elem_id: str | None, kind: str = "click") -> Answer:
+        """Set off an event, and let what comes of it stand in the boxes."""
+        answer = self.do(elem_id, kind)
+        written = self.page.events[self.page.event(elem_id, kind)]["outputs"]
+        for number, value in zip(written, (answer.output or {}).get("data", ()), strict=False):
             if isinstance(value, dict) and value.get("__type__") == "update":
                 if "value" in value:
                     self.values[number] = value["value"]
