@@ -23,6 +23,7 @@ from lab_app.client_config import ClientConfig
 from lab_app.doors import Doors, check_frame_ancestors
 from lab_app.early import early_page
 from lab_app.endpoints import build_endpoints
+from lab_app.first_click import fill_in_background
 from lab_app.gallery import read_gallery
 from lab_app.handlers import Handlers
 from lab_app.index_cache import KeptIndex
@@ -183,7 +184,7 @@ def serve(
     engine(loaded)  # refuses other weights that do not fit now, not at the first visit
     return launch(
         lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others),
-        limits=limits, frame_ancestors=frame_ancestors, data=data, mcp=mcp,
+        limits=limits, frame_ancestors=frame_ancestors, data=data, mcp=mcp, fill_pools=True,
     )  # fmt: skip
 
 
@@ -202,8 +203,12 @@ def launch(
     frame_ancestors: Sequence[str] = (),
     data: Path | None = None,
     mcp: bool = False,
+    fill_pools: bool = False,
 ) -> tuple[gr.Blocks, str]:
     """Serve the page for a model.
+
+    Args:
+        fill_pools: once it stands, compute what the first click on the scenario would wait for.
 
     Raises:
         OptionError: ``mcp`` is asked for and its package is not installed.
@@ -260,6 +265,8 @@ def launch(
             **more,
         },
     )
+    if fill_pools:
+        fill_in_background(lab, preset)
     if block:
         LOG.info("serving at %s", address)
         until_asked_to_stop(lab, operations, lambda: blocks.close(verbose=False))

@@ -1,0 +1,57 @@
+"""What the first click would wait for is there before it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import tiny
+
+from backend.presets import load_preset, preset_requests
+from backend.records import Decoding, MethodChoice, RunRequest
+from backend.session import LabSession
+from lab_app import first_click
+from lab_app.first_click import fill_first_pools, fill_in_background
+from lab_app.form import USUAL_WARM
+from lab_app.sessions import Lab
+
+PRESET = "math-2"
+
+
+@pytest.fixture
+def lab() -> Lab:
+    model = tiny.model()
+    return Lab(lambda: model, LabSession)  # type: ignore[arg-type]
+
+
+def asked() -> RunRequest:
+    """As the page sends it, with whichever methods."""
+    pipeline = load_preset(PRESET).pipeline
+    values = dict(preset_requests(load_preset(PRESET), 1, seed=7)[0].values)
+    chosen = (MethodChoice("dense"), MethodChoice("kvcomm"))
+    return RunRequest(pipeline.unrolled, values, chosen, "pinned", Decoding(pipeline.longest_answer))
+
+
+def test_the_first_visitor_finds_full_pools(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = preset_requests(load_preset(PRESET), USUAL_WARM, seed=1)
+    assert not lab.engine().ready(asked(), examples)
+    monkeypatch.setattr(first_click, "MOST_SECONDS", 1e9)
+    fill_in_background(lab, PRESET).join(60)
+    assert lab.engine().ready(asked(), examples)
+    assert lab.turns.wait(lab.turns.join(), 0) == 0, "nobody is left in line"
+
+
+def test_where_it_lasts_nobody_waits_for_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_click, "MOST_SECONDS", 0.0)
+    fill_first_pools(lab, PRESET)
+    assert not lab.engine().ready(asked(), preset_requests(load_preset(PRESET), USUAL_WARM, seed=1))
+
+
+@pytest.mark.parametrize("preset", ["no-such", "gsm8k-paper"])
+def test_what_cannot_be_filled_harms_nobody(preset: str, lab: Lab, caplog: Any) -> None:
+    with caplog.at_level(logging.INFO):
+        fill_first_pools(lab, preset)
+    assert [r.levelname for r in caplog.records] == ["INFO"]
+    assert "stay empty" in caplog.text
+    assert lab.turns.wait(lab.turns.join(), 0) == 0
