@@ -15,7 +15,7 @@ from backend.sweeps.rows import Finished, Row
 from backend.sweeps.runner import Memo, Runner
 from backend.sweeps.spec import Sweep
 from backend.sweeps.store import SweepStore
-from backend.swept import Cell, Count
+from backend.swept import Baseline, Cell, Count
 
 Spread = Callable[
     [Sequence[Shard], Collection[str], Memo, threading.Event | None], Iterator[Progress | Finished]
@@ -24,11 +24,15 @@ Spread = Callable[
 
 @dataclass(frozen=True)
 class SweepDone:
-    """A sweep's rows with their places in the grid, in the order of the grid; ``complete``: all of them."""
+    """A sweep's rows with their places in the grid, in the order of the grid; ``complete``: all of them.
+
+    ``against``: what its lines are compared with.
+    """
 
     rows: tuple[tuple[Cell, str, Row], ...]
     cells: tuple[Cell, ...]
     complete: bool = True
+    against: tuple[Baseline, ...] = ()
 
 
 def run_sweep(
@@ -72,7 +76,8 @@ def run_sweep(
     def rows_so_far() -> SweepDone:
         found = {row.key: row for row in store.rows(mine)}
         rows = tuple((s.cell, s.method, found[key]) for key, s in placed.items() if key in found)
-        return SweepDone(rows, tuple(dict.fromkeys(cell for cell, _, _ in rows)), len(mine) == total)
+        cells = tuple(dict.fromkeys(cell for cell, _, _ in rows))
+        return SweepDone(rows, cells, len(mine) == total, sweep.against)
 
     looked = began
     for _, group in groupby(shards, lambda shard: shard.cell.model):  # one model is loaded at a time

@@ -2,16 +2,17 @@
 
 The rows of a problem are written in one transaction, in write-ahead mode and flushed to the disk, so a killed
 process loses the problem in flight and no more. The key is the table's primary key, and what is there is
-never written
-again: two processes on one file cost each other time, never a second row. Triggers refuse changes and
-deletions.
+never written again: two processes on one file cost each other time, never a second row. Triggers refuse
+changes and deletions. A file of format 1 lacks columns that format 2 has; it gets them when it is opened,
+empty in its rows.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,10 +21,11 @@ from typing import Any, Self
 from backend.errors import RecordError
 from backend.sweeps.rows import COLUMNS, Finished, Row, sql_type
 
-FORMAT = 1
+FORMAT = 2
 APPLICATION = 0x4B565357  # "KVSW" in the file's head: it is ours
 WAIT_SECONDS = 60.0  # for another process's transaction
 
+_NEW = {1: ("max_new_tokens", "temperature")}  # columns that came after a format
 _COLUMNS = ", ".join(f"{name} {sql_type(name)}" for name in COLUMNS)
 _TABLES = (
     f"CREATE TABLE rows ({_COLUMNS}, PRIMARY KEY (key)) WITHOUT ROWID",
@@ -73,7 +75,7 @@ class SweepStore:
         )
         if tables and application != APPLICATION:
             raise self._refusal()
-        if tables and format != FORMAT:
+        if tables and format != FORMAT and format not in _NEW:
             raise RecordError(
                 f"{self.path.name} has format {format}; this version reads format {FORMAT}. Choose another "
                 "file with --out.",
@@ -83,20 +85,36 @@ class SweepStore:
         ask("PRAGMA synchronous=FULL")
         if not tables:
             self._create()
+        elif format != FORMAT:
+            self._renew()
 
     def _create(self) -> None:
         """Make the tables, unless another process has just done it."""
-        ask = self.connection.execute
-        ask("BEGIN IMMEDIATE")
-        try:
+        with self._alone() as ask:
             if not ask("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 for statement in _TABLES:
                     ask(statement)
                 ask(f"PRAGMA application_id={APPLICATION}")
                 ask(f"PRAGMA user_version={FORMAT}")
+
+    def _renew(self) -> None:
+        """Give an older file the columns of this format, unless another process has just done it."""
+        with self._alone() as ask:
+            for column in _NEW.get(ask("PRAGMA user_version").fetchone()[0], ()):
+                ask(f"ALTER TABLE rows ADD COLUMN {column} {sql_type(column)}")
+            ask(f"PRAGMA user_version={FORMAT}")
+
+    @contextmanager
+    def _alone(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        """A transaction that no other process can begin beside."""
+        ask = self.connection.execute
+        ask("BEGIN IMMEDIATE")
+        try:
+            yield ask
             ask("COMMIT")
         except BaseException:
-            ask("ROLLBACK")
+            if self.connection.in_transaction:
+                ask("ROLLBACK")
             raise
 
     def _failed(self, verb: str, error: sqlite3.Error) -> RecordError:
@@ -137,26 +155,23 @@ class SweepStore:
         Returns:
             How many were new.
         """
-        marks = ", ".join("?" * len(COLUMNS))
-        ask = self.connection.execute
-        ask("BEGIN IMMEDIATE")
+        names, marks = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
         try:
-            before = self.connection.total_changes
-            for row in done.rows:
-                ask(f"INSERT INTO rows VALUES ({marks}) ON CONFLICT (key) DO NOTHING", row.values)
-            new = self.connection.total_changes - before
-            if done.memo_text is not None:
-                ask(
-                    "INSERT INTO memos VALUES (?, ?) ON CONFLICT (unit) DO NOTHING",
-                    (done.unit, done.memo_text),
-                )
-            ask("COMMIT")
-        except BaseException as error:
-            if self.connection.in_transaction:
-                ask("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError):  # a full disk, a file that is locked for too long
-                raise self._failed("written", error) from None
-            raise
+            with self._alone() as ask:
+                before = self.connection.total_changes
+                for row in done.rows:
+                    ask(
+                        f"INSERT INTO rows ({names}) VALUES ({marks}) ON CONFLICT (key) DO NOTHING",
+                        row.values,
+                    )
+                new = self.connection.total_changes - before
+                if done.memo_text is not None:
+                    ask(
+                        "INSERT INTO memos VALUES (?, ?) ON CONFLICT (unit) DO NOTHING",
+                        (done.unit, done.memo_text),
+                    )
+        except sqlite3.OperationalError as error:  # a full disk, a file that is locked for too long
+            raise self._failed("written", error) from None
         return new
 
     def memo(self, unit: str) -> Any:

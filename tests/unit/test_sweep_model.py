@@ -233,12 +233,19 @@ def test_the_command(
         said, told = capsys.readouterr()
         assert " of 4 rows" in told.splitlines()[0], "a log says how far it is"
         assert len(told.splitlines()) < 4, "but not at every row"
-        assert said.splitlines()[0].split()[:3] == ["cell", "method", "n"]
-        assert said.splitlines()[1].split()[:3] == ["tiny.yaml", "dense", "2"]
+        found = [shown.split() for shown in said.splitlines()]
+        assert found[0][:3] == ["method", "n", "right"]
+        assert [shown[:2] for shown in found[1:4]] == [["tiny.yaml"], ["dense", "2"], ["naive", "2"]]
+        assert found[4] == []
+        assert found[5][:4] == ["method", "blocks", "reused", "%"]
+        assert [shown[:1] for shown in found[6:9]] == [["tiny.yaml"], ["dense"], ["naive"]]
         assert "4 rows in" in said
     report = json.loads((folder / "s.json").read_text(encoding="utf-8"))
     assert [x["method"] for x in report["lines"]] == ["dense", "naive"]
-    assert report["lines"][1]["mcnemar"] is not None
+    [test] = report["comparisons"]
+    assert (test["method"], test["other"], test["pairs"]) == ("naive", "dense", 2)
+    assert test["mcnemar"] is not None
+    assert test["ttft_ratio"]["low"] is None, "two problems have no interval"
     assert (folder / "s.csv").read_text(encoding="utf-8").count("tiny.yaml") == 4
 
 
