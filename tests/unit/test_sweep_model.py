@@ -163,6 +163,13 @@ def test_a_judge_goes_on_with_the_candidates_it_had(
     assert len(more) == 12
 
 
+def test_rows_say_how_they_were_decoded(folder: Path, tiny_model: LoadedModel) -> None:
+    judge = "{candidates: 2, answer_tokens: 4, max_new_tokens: [3, 4], orders: identity}"
+    text = f"tasks: [tiny.yaml, {{judge: {judge}}}]\ntemperature: [0, 0.5]"
+    rows = finish(sweep_of(folder, text, "[dense]", 1), folder / "a.sqlite", tiny_model)
+    assert [(r.max_new_tokens, r.temperature) for r in rows] == [(4, 0), (4, 0.5), (3, 1), (4, 1)]
+
+
 def test_a_judge_is_cancelled_in_the_middle_of_a_problem(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
