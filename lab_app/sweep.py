@@ -36,6 +36,10 @@ def add_sweep(add: Any) -> None:
     sub.add_argument(
         "--export", choices=("csv", "parquet"), help="also write the rows as one table beside it"
     )
+    sub.add_argument(
+        "--show", action="store_true",
+        help="only print and export the rows that are there; no model is loaded, nor noticed if it changed",
+    )  # fmt: skip
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     add_loading(sub)
     sub.add_argument(
@@ -51,7 +55,7 @@ def sweep(args: argparse.Namespace) -> int:
     from backend.session import versions
     from backend.sweeps.compare import compare
     from backend.sweeps.export import export
-    from backend.sweeps.run import run_sweep
+    from backend.sweeps.run import Recorded, run_sweep
     from backend.sweeps.runner import ModelRunner
     from backend.sweeps.spec import read_sweep
     from backend.sweeps.stats import summarise
@@ -72,6 +76,13 @@ def sweep(args: argparse.Namespace) -> int:
     if args.workers is not None and args.ray is None:
         raise OptionError("--workers is for --ray, which is not there. Add it.", field="workers")
     facts = {"versions": versions(), "platform": sys.platform, "device": args.device}
+    if args.show and args.ray is not None:
+        raise OptionError("--show runs nothing, so --ray has nothing to do. Leave one out.", field="show")
+    if args.show and not out.is_file():
+        raise OptionError(
+            f"--show prints what is in a file, and there is no {out}. Name one with --out, or leave it out.",
+            field="show",
+        )
     given = loading(args)
 
     def runner() -> ModelRunner:
@@ -89,7 +100,8 @@ def sweep(args: argparse.Namespace) -> int:
             spread = single.spread
         store = open_now.enter_context(SweepStore(out))
         tell = Told()
-        for event in run_sweep(asked, store, single or runner(), facts=facts, spread=spread):
+        doer = Recorded(store) if args.show else single or runner()
+        for event in run_sweep(asked, store, doer, facts=facts, spread=spread):
             if isinstance(event, Count):
                 tell(event)
             else:

@@ -71,6 +71,12 @@ class Shard:
         return len(self.sent) - self.warmup
 
     @property
+    def models(self) -> str:
+        """Names of what computes it: the model, and where a judge's agents have another one, that."""
+        agents = self.judge.agents if self.judge else ""
+        return f"{self.cell.model} with agents of {agents}" if agents else self.cell.model
+
+    @property
     def sent(self) -> tuple[Request | JudgeProblem, ...]:
         """Requests or problems, warm-up first."""
         return (*self.requests, *self.problems)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from backend.errors import OptionError
 from backend.events import Progress
 from backend.sweeps.grid import Shard, Slot, shards_of, slots_of
 from backend.sweeps.rows import Finished, Row
@@ -84,6 +85,7 @@ def run_sweep(
         waiting = []
         for shard in group:
             weights = runner.weights(shard)
+            store.note_weights(shard.models, weights)
             wanted = {s.key(weights): s for slots in shard.slots for s in slots}
             placed |= {key: s for key, s in wanted.items() if key not in placed}
             mine |= wanted.keys() & keys
@@ -104,6 +106,35 @@ def run_sweep(
             else:
                 yield count(event.text)
     yield rows_so_far()
+
+
+class Recorded:
+    """Runs nothing: the rows of a file as they are, under the weights with which it was last run. No model is
+    loaded, so a model that changed since is not noticed."""
+
+    def __init__(self, store: SweepStore) -> None:
+        self.store = store
+
+    def weights(self, shard: Shard) -> str:
+        """See :class:`backend.sweeps.runner.Runner`.
+
+        Raises:
+            OptionError: the file never ran this model.
+        """
+        found = self.store.weights(shard.models)
+        if found is None:
+            raise OptionError(
+                f"{self.store.path.name} does not say which weights {shard.models} has: it was not run on "
+                "that, or by an earlier version alone. Run the sweep without --show.",
+                field="show",
+            )
+        return found
+
+    def run(
+        self, shard: Shard, done: Collection[str], memo: Memo, cancel: threading.Event | None
+    ) -> Iterator[Progress | Finished]:
+        """Nothing."""
+        return iter(())
 
 
 def in_turn(runner: Runner) -> Spread:

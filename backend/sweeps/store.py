@@ -3,8 +3,8 @@
 The rows of a problem are written in one transaction, in write-ahead mode and flushed to the disk, so a killed
 process loses the problem in flight and no more. The key is the table's primary key, and what is there is
 never written again: two processes on one file cost each other time, never a second row. Triggers refuse
-changes and deletions. A file of format 1 lacks columns that format 2 has; it gets them when it is opened,
-empty in its rows.
+changes and deletions. A file of format 1 lacks columns and a table that format 2 has; it gets them when it is
+opened, empty in its rows.
 """
 
 from __future__ import annotations
@@ -25,18 +25,27 @@ FORMAT = 2
 APPLICATION = 0x4B565357  # "KVSW" in the file's head: it is ours
 WAIT_SECONDS = 60.0  # for another process's transaction
 
+
+def _final(*tables: str) -> list[str]:
+    """What refuses changes."""
+    return [
+        f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
+        "BEGIN SELECT RAISE(ABORT, 'rows of a sweep are final'); END"
+        for table in tables
+        for verb in ("UPDATE", "DELETE")
+    ]
+
+
 _NEW = {1: ("max_new_tokens", "temperature")}  # columns that came after a format
 _COLUMNS = ", ".join(f"{name} {sql_type(name)}" for name in COLUMNS)
+_WEIGHTS = "CREATE TABLE weights (at INTEGER PRIMARY KEY, model TEXT NOT NULL, identity TEXT NOT NULL)"
 _TABLES = (
     f"CREATE TABLE rows ({_COLUMNS}, PRIMARY KEY (key)) WITHOUT ROWID",
     "CREATE TABLE memos (unit TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE runs (began TEXT NOT NULL, name TEXT NOT NULL, sweep TEXT NOT NULL, facts TEXT NOT NULL)",
-    *(
-        f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
-        "BEGIN SELECT RAISE(ABORT, 'rows of a sweep are final'); END"
-        for table in ("rows", "memos", "runs")
-        for verb in ("UPDATE", "DELETE")
-    ),
+    *_final("rows", "memos", "runs"),
+    _WEIGHTS,
+    *_final("weights"),
 )
 
 
@@ -100,8 +109,10 @@ class SweepStore:
     def _renew(self) -> None:
         """Give an older file the columns of this format, unless another process has just done it."""
         with self._alone() as ask:
-            for column in _NEW.get(ask("PRAGMA user_version").fetchone()[0], ()):
-                ask(f"ALTER TABLE rows ADD COLUMN {column} {sql_type(column)}")
+            columns = _NEW.get(ask("PRAGMA user_version").fetchone()[0], ())
+            statements = [f"ALTER TABLE rows ADD COLUMN {name} {sql_type(name)}" for name in columns]
+            for statement in [*statements, _WEIGHTS, *_final("weights")] if columns else ():
+                ask(statement)
             ask(f"PRAGMA user_version={FORMAT}")
 
     @contextmanager
@@ -144,6 +155,16 @@ class SweepStore:
         """Note that a process began: the sweep's text, versions, the machine."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.connection.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", (now, name, sweep, json.dumps(facts)))
+
+    def note_weights(self, model: str, identity: str) -> None:
+        """Note what computes a model's rows from now on; said again, nothing is written."""
+        if self.weights(model) != identity:
+            self.connection.execute("INSERT INTO weights (model, identity) VALUES (?, ?)", (model, identity))
+
+    def weights(self, model: str) -> str | None:
+        """What computed a model's rows when this file was last run; None where it never was."""
+        ask = "SELECT identity FROM weights WHERE model = ? ORDER BY at DESC LIMIT 1"
+        return next((identity for (identity,) in self._read(ask, (model,))), None)
 
     def keys(self) -> set[str]:
         """Keys of all rows."""

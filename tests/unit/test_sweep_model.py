@@ -253,7 +253,12 @@ def test_the_command(
     assert (test["method"], test["other"], test["pairs"]) == ("naive", "dense", 2)
     assert test["mcnemar"] is not None
     assert test["ttft_ratio"]["low"] is None, "two problems have no interval"
-    assert (folder / "s.csv").read_text(encoding="utf-8").count("tiny.yaml") == 4
+    table = (folder / "s.csv").read_text(encoding="utf-8")
+    assert table.count("tiny.yaml") == 4
+    (folder / "s.csv").unlink()
+    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    assert main(["sweep", str(file), "--out", str(out), "--export", "csv", "--show"]) == 0
+    assert (folder / "s.csv").read_text(encoding="utf-8") == table
 
 
 def test_stopping_from_the_keyboard_keeps_what_was_finished(
@@ -282,6 +287,8 @@ def test_stopping_from_the_keyboard_keeps_what_was_finished(
         (["none.yaml"], "none.yaml cannot be read"),
         (["s.yaml", "--out", "x.csv"], "--out is 'x.csv', which names no SQLite file"),
         (["s.yaml", "--out", "text.sqlite"], "text.sqlite is no file of a sweep"),
+        (["s.yaml", "--show"], "there is no s.sqlite"),
+        (["s.yaml", "--show", "--ray"], "--show runs nothing"),
         (["bad.yaml"], "bad.yaml: problems is 0; 1 to 10,000"),
     ],
 )

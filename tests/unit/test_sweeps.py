@@ -27,7 +27,7 @@ from backend.sweeps.export import export
 from backend.sweeps.grid import Shard, Slot, shards_of, slots_of
 from backend.sweeps.problems import arranged
 from backend.sweeps.rows import COLUMNS, Finished
-from backend.sweeps.run import SweepDone, run_sweep
+from backend.sweeps.run import Recorded, SweepDone, run_sweep
 from backend.sweeps.spec import JudgeTask, Sweep, parse_sweep, read_sweep
 from backend.sweeps.stats import mean, median, summarise
 from backend.sweeps.store import SweepStore
@@ -241,12 +241,14 @@ def test_a_file_of_the_first_version_goes_on(tmp_path: Path) -> None:
         ask = store.connection.execute
         for column in ("max_new_tokens", "temperature"):
             ask(f"ALTER TABLE rows DROP COLUMN {column}")
+        ask("DROP TABLE weights")
         ask("PRAGMA user_version=1")
     runner = FakeRunner()
     runner.started = begun.append
     for _ in range(2):  # when it is opened again, it is of this version
         with SweepStore(path) as store:
             rows = [found for _, _, found in finish(sweep, store, runner).rows]
+            assert store.weights("embedded") == "fake"
     assert begun == [3, 4, 5]
     assert [found.max_new_tokens for found in rows] == [None] * 4 + [96] * 6
     assert [found.temperature for found in rows] == [None] * 4 + [0.0] * 6
@@ -272,6 +274,22 @@ def test_only_what_is_missing_runs_and_the_time_left_is_from_this_process(tmp_pa
         assert str(counts[1]) == "6 of 10 rows, 00:20 left"
         assert finish(sweep, store, runner).rows == events[-1].rows
         assert begun == [1, 2, 3, 4, 5]
+
+
+def test_what_is_there_is_shown_without_a_model(tmp_path: Path) -> None:
+    sweep = parse_sweep(SMALL)
+    with SweepStore(tmp_path / "a.sqlite") as store:
+        with pytest.raises(OptionError, match="does not say which weights embedded has"):
+            list(run_sweep(sweep, store, Recorded(store)))
+        finish(replace(sweep, problems=2), store, FakeRunner("old"))
+        some = finish(replace(sweep, problems=2), store)
+        *_, shown = run_sweep(sweep, store, Recorded(store))
+        assert isinstance(shown, SweepDone)
+        assert shown.rows == some.rows, "of the weights that came last"
+        assert (some.complete, shown.complete) == (True, False)
+        assert store.connection.execute("SELECT identity FROM weights").fetchall() == [("old",), ("fake",)]
+        with pytest.raises(sqlite3.DatabaseError, match="final"):
+            store.connection.execute("DELETE FROM weights")
 
 
 def test_times_for_people() -> None:
