@@ -7,9 +7,9 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from lab_app.loading import add_loading, loading
 if TYPE_CHECKING:
     from backend.judged import Share
     from backend.sweeps.spec import Sweep
-    from backend.swept import Count, SweepLine
+    from backend.swept import Comparison, Count, SweepLine, Swept
 
 LOG_SECONDS = 30.0
 
@@ -36,6 +36,10 @@ def add_sweep(add: Any) -> None:
     sub.add_argument(
         "--export", choices=("csv", "parquet"), help="also write the rows as one table beside it"
     )
+    sub.add_argument(
+        "--show", action="store_true",
+        help="only print and export the rows that are there; no model is loaded, nor noticed if it changed",
+    )  # fmt: skip
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     add_loading(sub)
     sub.add_argument(
@@ -49,13 +53,14 @@ def sweep(args: argparse.Namespace) -> int:
     """Handler of the command."""
     from backend.model import load_model
     from backend.session import versions
+    from backend.sweeps.compare import compare
     from backend.sweeps.export import export
-    from backend.sweeps.run import run_sweep
+    from backend.sweeps.run import Recorded, run_sweep
     from backend.sweeps.runner import ModelRunner
     from backend.sweeps.spec import read_sweep
     from backend.sweeps.stats import summarise
     from backend.sweeps.store import SweepStore
-    from backend.swept import Count
+    from backend.swept import Count, Swept
 
     asked = read_sweep(Path(args.file))
     out = Path(args.out or f"{asked.name}.sqlite")
@@ -71,6 +76,13 @@ def sweep(args: argparse.Namespace) -> int:
     if args.workers is not None and args.ray is None:
         raise OptionError("--workers is for --ray, which is not there. Add it.", field="workers")
     facts = {"versions": versions(), "platform": sys.platform, "device": args.device}
+    if args.show and args.ray is not None:
+        raise OptionError("--show runs nothing, so --ray has nothing to do. Leave one out.", field="show")
+    if args.show and not out.is_file():
+        raise OptionError(
+            f"--show prints what is in a file, and there is no {out}. Name one with --out, or leave it out.",
+            field="show",
+        )
     given = loading(args)
 
     def runner() -> ModelRunner:
@@ -88,17 +100,18 @@ def sweep(args: argparse.Namespace) -> int:
             spread = single.spread
         store = open_now.enter_context(SweepStore(out))
         tell = Told()
-        for event in run_sweep(asked, store, single or runner(), facts=facts, spread=spread):
+        doer = Recorded(store) if args.show else single or runner()
+        for event in run_sweep(asked, store, doer, facts=facts, spread=spread):
             if isinstance(event, Count):
                 tell(event)
             else:
                 done = event
     show_end()
-    lines = summarise(done)
-    for row in table(lines):
+    swept = Swept(asked.name, asked.title, summarise(done), len(done.rows), done.complete, compare(done))
+    for row in tables(swept):
         print(row)
     summary = out.with_suffix(".json")
-    write_summary(asked, lines, facts, summary)
+    write_summary(asked, swept, facts, summary)
     written = [f"{len(done.rows):,} rows in {out}", f"summary in {summary}"]
     if args.export:
         place = out.with_suffix(f".{args.export}")
@@ -128,42 +141,115 @@ def show_end() -> None:
         print(file=sys.stderr)
 
 
-def table(lines: Sequence[SweepLine]) -> Iterator[str]:
-    """The summary for people, in columns: shares with 95% intervals; each p as measured and after Holm's
-    correction."""
-    rows: list[tuple[str, ...]] = [
-        ("cell", "method", "n", "right", "as dense", "blocks", "tokens", "KL first", "TTFT ms", "ratio",
-         "lost/won", "McNemar p", "Holm", "times p", "Holm"),
-    ]  # fmt: skip
-    for x in lines:
-        kl = "-" if not x.kl_first.of else f"{x.kl_first.value:.4f}"
-        parted = "-" if x.mcnemar is None else f"{x.only_dense}/{x.only_mine}"
-        tests = (x.mcnemar, x.mcnemar_holm, x.wilcoxon, x.wilcoxon_holm)
-        rows.append(
-            (
-                x.label, x.method, str(x.problems), shown(x.accuracy), shown(x.as_dense),
-                shown(x.blocks, False), shown(x.tokens, False), kl, f"{x.ttft_ms:.1f}", f"{x.ttft_ratio:.2f}",
-                parted, *("-" if p is None else f"{p:.3f}" for p in tests),
-            )
+def tables(swept: Swept) -> Iterator[str]:
+    """The summary for people: what the lines answer, what they cost, and where more than dense is compared
+    with, that. Intervals are 95%; each p stands as measured and after Holm's correction."""
+    yield from answers(swept)
+    yield ""
+    yield from costs(swept)
+    if swept.against_others:
+        yield ""
+        yield from others(swept)
+    yield from swept.compared.left_out
+
+
+def answers(swept: Swept) -> Iterator[str]:
+    """Right or wrong, against dense."""
+    head = ("n", "right %", "as dense %", "KL first", "lost/won", "McNemar p", "Holm")
+
+    def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
+        return (
+            str(x.problems), shown(x.accuracy, ".1f", 100), shown(x.as_dense, ".1f", 100),
+            shown(x.kl_first, ".2g"), *right_or_wrong(test),
         )  # fmt: skip
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+
+    yield from by_cell(swept, head, cells)
+
+
+def costs(swept: Swept) -> Iterator[str]:
+    """What came from a cache, and the time to the first token, against dense's."""
+    head = ("blocks reused %", "tokens reused %", "TTFT ms", "dense's / it", "times p", "Holm")
+
+    def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
+        return (
+            shown(x.blocks, ".1f", 100), shown(x.tokens, ".1f", 100), shown(x.ttft_ms, ".1f"),
+            shown(x.ttft_ratio, ".2f"), *times(test),
+        )  # fmt: skip
+
+    yield from by_cell(swept, head, cells)
+
+
+def others(swept: Swept) -> Iterator[str]:
+    """Comparisons with other lines than dense's, baseline by baseline."""
+    rows: list[tuple[str, ...]] = []
+    for against, tests in groupby(swept.against_others, key=lambda x: x.against):
+        rows.append((f"against {against}",))
+        rows += [
+            (
+                f"  {x.label}", x.method, str(x.pairs), *right_or_wrong(x), shown(x.ttft_ratio, ".2f"),
+                *times(x),
+            )
+            for x in tests
+        ]  # fmt: skip
+    head = ("", "method", "n", "lost/won", "McNemar p", "Holm", "its / this one's", "times p", "Holm")
+    yield from aligned([head, *rows], left=2)
+
+
+def by_cell(
+    swept: Swept, head: tuple[str, ...], cells: Callable[[SweepLine, Comparison | None], tuple[str, ...]]
+) -> Iterator[str]:
+    """A row for each method under its cell's name, which would make the rows too long."""
+    against = swept.against_dense
+    rows: list[tuple[str, ...]] = [("method", *head)]
+    for _, lines in groupby(swept.lines, key=lambda x: x.cell):
+        for place, x in enumerate(lines):
+            rows += [(x.label,)] * (place == 0)
+            rows.append((f"  {x.method}", *cells(x, against.get((x.cell, x.method)))))
+    yield from aligned(rows, left=1)
+
+
+def aligned(rows: Sequence[tuple[str, ...]], left: int) -> Iterator[str]:
+    """Columns as wide as they need; a row of one cell is a heading and asks for no width."""
+    full = [row for row in rows if len(row) > 1]
+    widths = [max(len(row[i]) for row in full) for i in range(len(full[0]))]
     for row in rows:
-        cells = zip(row, widths, strict=True)
-        yield "  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(cells)).rstrip()
+        cells = zip(row, widths, strict=False)
+        said = (c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(cells))
+        yield "  ".join(said).rstrip()
 
 
-def shown(share: Share, interval: bool = True) -> str:
-    """A share as percent, with its interval; ``-`` where nothing was counted."""
+def right_or_wrong(test: Comparison | None) -> tuple[str, str, str]:
+    """Problems lost and won, p, and p after the correction."""
+    if test is None or test.mcnemar is None:
+        return "-", "-", "-"
+    return f"{test.only_other}/{test.only_mine}", shown_p(test.mcnemar), shown_p(test.mcnemar_holm)
+
+
+def times(test: Comparison | None) -> tuple[str, str]:
+    """p of the times, and after the correction."""
+    return ("-", "-") if test is None else (shown_p(test.wilcoxon), shown_p(test.wilcoxon_holm))
+
+
+def shown(share: Share, form: str, unit: float = 1) -> str:
+    """A figure with its interval, where there is one; ``-`` where nothing was counted."""
     if not share.of:
         return "-"
-    return f"{share.value:.1%}" + (f" [{share.low:.1%}, {share.high:.1%}]" if interval else "")
+    ends = f" [{share.low * unit:{form}}, {share.high * unit:{form}}]"
+    return f"{share.value * unit:{form}}" + (ends if math.isfinite(share.high - share.low) else "")
 
 
-def write_summary(asked: Sweep, lines: Sequence[SweepLine], facts: dict[str, Any], path: Path) -> None:
+def shown_p(p: float | None) -> str:
+    """Three places."""
+    return "-" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def write_summary(asked: Sweep, swept: Swept, facts: dict[str, Any], path: Path) -> None:
     """The summary as JSON, which knows neither NaN nor infinity."""
     from backend.codec import encode
 
     report = {"name": asked.name, "title": asked.title, **facts, "sweep": asked.source}
-    report["lines"] = [encode(replace(line), {}) for line in lines]
+    report["lines"] = encode(swept.lines, {})
+    report["comparisons"] = encode(swept.compared.tests, {})
+    report["left_out"] = list(swept.compared.left_out)
     plain = json.loads(json.dumps(report), parse_constant=lambda _: None)
     path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

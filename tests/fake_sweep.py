@@ -39,7 +39,8 @@ def row(slot: Slot, weights: str = "fake", **changes: Any) -> Row:
     facts: dict[str, Any] = {
         "key": slot.key(weights), "task": cell.task, "model": cell.model, "mode": cell.mode,
         "request_order": cell.request_order, "seed": cell.seed, "judge_order": cell.judge_order,
-        "problem": slot.problem, "method": slot.method, "request": f"problem {slot.problem}", "expected": "1",
+        "max_new_tokens": 96, "temperature": 0.0, "problem": slot.problem, "method": slot.method,
+        "request": f"problem {slot.problem}", "expected": "1",
         "answer": "1", "correct": True, "score": 1.0, "as_dense": True, "selection_right": None,
         "state": "reused", "agents": 3, "agents_reused": 2, "blocks": 4, "blocks_reused": 3,
         "prompt_tokens": 100, "reused_tokens": 60, "ttft_ms": 2.0, "total_ttft_ms": 5.0,

@@ -1,14 +1,13 @@
-"""A sweep's lines: every method in every cell, with intervals and tests against dense."""
+"""A sweep's lines: every method in every cell, with intervals, and how they compare with dense and others."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
 
 from backend.judged import Share
-from backend.swept import SweepLine, Swept
+from backend.swept import Comparison, SweepLine, Swept
 from viz.figure import FigureView, Panel, figure
 from viz.theme import MethodStyle, method_styles
 from viz.words import clip, escape, number, percent, plot_text, plural
@@ -19,17 +18,21 @@ LABEL = 44  # characters of a cell's name in a figure
 
 
 def views(swept: Swept) -> tuple[FigureView | Panel, ...]:
-    """Right answers, answers as dense, what came from a cache, the first token, and the table."""
-    return (
+    """Right answers, answers as dense, what came from a cache, the first token, the table, and where
+    something other than dense is compared with, that too."""
+    found = (
         right(swept),
         as_dense(swept),
         cached(swept),
         sooner(swept),
         Panel("sweep_table", TABLE, table_html(swept)),
     )
+    between = others_html(swept)
+    return (*found, Panel("sweep_between", BETWEEN, between)) if between else found
 
 
 TABLE = "Every method in every cell"
+BETWEEN = "Against each other"
 
 
 def styles(swept: Swept) -> dict[str, MethodStyle]:
@@ -38,23 +41,25 @@ def styles(swept: Swept) -> dict[str, MethodStyle]:
     return method_styles(labels, {label: label.split(":")[0] for label in labels})
 
 
-def _named(swept: Swept, line: SweepLine) -> str:
+def _named(swept: Swept, line: SweepLine | Comparison) -> str:
     return f"{styles(swept)[line.method].name} in {clip(line.label)}"
 
 
 def right(swept: Swept) -> FigureView:
     """Accuracy with Wilson's interval."""
-    sure = [x for x in swept.lines if x.mcnemar_holm is not None and x.mcnemar_holm < SURE]
-    tests = sum(x.mcnemar is not None for x in swept.lines)
+    tests = [x for x in swept.against_dense.values() if x.mcnemar is not None]
+    sure = _clear(tests)
     if not tests:
-        finding = "Nothing here has a known answer, or only dense has run."
+        finding = "Nothing here has a known answer, or nothing is compared with dense."
     elif not sure:
-        finding = f"In {plural(tests, 'test')} no difference from dense is clear; few problems say little."
-    else:
-        worst = max(sure, key=lambda x: abs(x.only_dense - x.only_mine))
         finding = (
-            f"{len(sure)} of {plural(tests, 'test')} against dense are clear. Most: {_named(swept, worst)} "
-            f"lost {worst.only_dense} that dense had right, and won {worst.only_mine}."
+            f"In {plural(len(tests), 'test')} no difference from dense is clear; few problems say little."
+        )
+    else:
+        worst = sure[0]
+        finding = (
+            f"{len(sure)} of {plural(len(tests), 'test')} against dense are clear. Most: "
+            f"{_named(swept, worst)} lost {worst.only_other} that dense had right, and won {worst.only_mine}."
         )
     how = (
         "Points: share of problems answered right; bars: 95% (Wilson). Clear: McNemar’s exact test on the "
@@ -66,9 +71,15 @@ def right(swept: Swept) -> FigureView:
     )
 
 
+def _clear(tests: Sequence[Comparison]) -> list[Comparison]:
+    """Those that differ in what is right, the largest difference first."""
+    sure = [x for x in tests if x.mcnemar_holm is not None and x.mcnemar_holm < SURE]
+    return sorted(sure, key=lambda x: -abs(x.only_other - x.only_mine))
+
+
 def as_dense(swept: Swept) -> FigureView:
     """How often the answer is dense's."""
-    others = [x for x in swept.lines if x.as_dense.of and x.wilcoxon is not None]
+    others = [x for x in swept.lines if x.as_dense.of and x.method != swept.dense]
     finding = "Only dense has run."
     if others:
         low = min(others, key=lambda x: x.as_dense.value)
@@ -101,18 +112,21 @@ def cached(swept: Swept) -> FigureView:
 
 def sooner(swept: Swept) -> FigureView:
     """Time to the last agent's first token, as dense's over the method's."""
-    others = [x for x in swept.lines if x.wilcoxon is not None]
+    others = [x for x in swept.lines if x.ttft_ratio.of and x.method != swept.dense]
     finding = "Only dense has run."
     if others:
-        best = max(others, key=lambda x: x.ttft_ratio)
-        finding = f"Soonest: {_named(swept, best)}, {number(best.ttft_ratio)} times as soon as dense."
+        best = max(others, key=lambda x: x.ttft_ratio.value)
+        finding = f"Soonest: {_named(swept, best)}, {number(best.ttft_ratio.value)} times as soon as dense"
+        low, high = best.ttft_ratio.low, best.ttft_ratio.high
+        finding += f" (95%: {number(low)} to {number(high)})." if math.isfinite(low) else "."
     how = (
         "Dense’s time to the last agent’s first token over the method’s, problem by problem; the median. "
-        "1: no gain. Rows that ran while others used this machine have other times than on a quiet one."
+        "1: no gain. Bars: 95% (order statistics, from six problems on). Rows that ran while others used "
+        "this machine have other times than on a quiet one."
     )
     found = _dots(
         swept, "sweep_ttft", "Does it pay?", how, finding, "times as soon as dense",
-        lambda x: Share(x.ttft_ratio, math.nan, math.nan, x.problems), share=False,
+        lambda x: x.ttft_ratio, share=False,
     )  # fmt: skip
     found.figure.add_vline(x=1, line={"color": "#8b95a1", "width": 1, "dash": "dot"})
     return found
@@ -150,13 +164,7 @@ def _dots(
         if not known:
             continue
         look = looks[method]
-        bars: dict[str, Any] = {}
-        if share:
-            bars["error_x"] = {
-                "type": "data", "symmetric": False, "thickness": 1.4, "width": 4, "color": look.colour,
-                "array": [s.high - s.value for _, _, s in known],
-                "arrayminus": [s.value - s.low for _, _, s in known],
-            }  # fmt: skip
+        ends = [(s.low, s.high) if math.isfinite(s.high - s.low) else (s.value, s.value) for _, _, s in known]
         drawing.add_scatter(
             x=[s.value for _, _, s in known],
             y=[y for y, _, _ in known],
@@ -167,8 +175,12 @@ def _dots(
             hovertemplate=f"{plot_text(look.name)}<br>%{{customdata[0]}}<br>"
             f"%{{x:{'.1%' if share else '.2f'}}}, %{{customdata[1]}} problems<extra></extra>",
             showlegend=False,
-            **bars,
-        )
+            error_x={
+                "type": "data", "symmetric": False, "thickness": 1.4, "width": 4, "color": look.colour,
+                "array": [high - s.value for (_, _, s), (_, high) in zip(known, ends, strict=True)],
+                "arrayminus": [s.value - low for (_, _, s), (low, _) in zip(known, ends, strict=True)],
+            },
+        )  # fmt: skip
     drawing.update_layout(
         yaxis={
             "tickmode": "array", "tickvals": [y for y, _ in places], "ticktext": [said for _, said in places],
@@ -202,6 +214,16 @@ def _share(share: Share) -> str:
     )
 
 
+def _middle(share: Share, places: int, unit: str = "") -> str:
+    """A median, with its interval if there is one."""
+    if not share.of:
+        return "-"
+    said = f"{share.value:.{places}f}{unit}"
+    if math.isfinite(share.high - share.low):
+        said += f" <small>{share.low:.{places}f} to {share.high:.{places}f}</small>"
+    return said
+
+
 def _p(value: float | None, corrected: float | None) -> str:
     """As measured, and under it after the correction."""
     if value is None or corrected is None:
@@ -219,24 +241,72 @@ def table_html(swept: Swept) -> str:
     )  # fmt: skip
     body = ""
     many = len({line.cell for line in swept.lines}) > 1
+    against = swept.against_dense
     for _, group in groupby(swept.lines, key=lambda line: line.cell):
         lines: Sequence[SweepLine] = list(group)
         if many:
             body += f'<tr><th scope="rowgroup" colspan="{len(head)}">{escape(lines[0].label)}</th></tr>'
         for x in lines:
-            parted = "-" if x.mcnemar is None else f"{x.only_dense} / {x.only_mine}"
             cells = (
-                str(x.problems), _share(x.accuracy), _share(x.as_dense), _share(x.tokens), f"{x.ttft_ms:.1f}",
-                f"{x.ttft_ratio:.2f}×", parted,
-                _p(x.mcnemar, x.mcnemar_holm), _p(x.wilcoxon, x.wilcoxon_holm),
+                str(x.problems), _share(x.accuracy), _share(x.as_dense), _share(x.tokens),
+                _middle(x.ttft_ms, 1), _middle(x.ttft_ratio, 2, "×"),
+                *_parted(against.get((x.cell, x.method))),
             )  # fmt: skip
             body += f'<tr><th scope="row">{escape(looks[x.method].name)}</th>'
             body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    return _table(head, body) + (
+        '<p class="kv-how">Lost / won: problems that just dense, or just the method, has right; McNemar’s '
+        "exact test on them. Times: the last agent’s, medians; Wilcoxon’s signed ranks, problem by problem. "
+        "Under each p: after Holm’s correction for all tests of its kind.</p>"
+    )
+
+
+def others_html(swept: Swept) -> str:
+    """Comparisons with what is not dense, baseline by baseline, what cannot be compared; empty without."""
+    tests = swept.against_others
+    if not tests and not swept.compared.left_out:
+        return ""
+    looks, sure = styles(swept), _clear(tests)
+    judged = sum(x.mcnemar is not None for x in tests)
+    finding = f"In {plural(judged, 'test')} no difference in what is right is clear."
+    if sure:
+        most = sure[0]
+        finding = (
+            f"{len(sure)} of {plural(judged, 'test')} are clear. Most: {_named(swept, most)} lost "
+            f"{most.only_other} that {most.against} had right, and won {most.only_mine}."
+        )
+    body = ""
+    for against, group in groupby(tests, key=lambda x: x.against):
+        body += f'<tr><th scope="rowgroup" colspan="7">against {escape(against)}</th></tr>'
+        for x in group:
+            cells = (
+                escape(looks[x.method].name), str(x.pairs), *_parted(x)[:2], _middle(x.ttft_ratio, 2, "×"),
+                _parted(x)[2],
+            )  # fmt: skip
+            body += f'<tr><th scope="row">{escape(x.label)}</th>'
+            body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    head = ("cell", "method", "pairs", "lost / won", "McNemar p", "its time / this one’s", "times p")
+    said = f'<p class="kv-finding">{escape(finding)}</p>' + _table(head, body) if tests else ""
+    return (
+        said
+        + "".join(f'<p class="kv-help">{escape(why)}</p>' for why in swept.compared.left_out)
+        + '<p class="kv-how">Each line beside the one that is the same in everything but what is named, '
+        "problem by problem. Lost / won: problems that just the other, or just this one, has right. Times of "
+        "two cells were taken one after the other: what else the machine did then is in them.</p>"
+    )
+
+
+def _parted(test: Comparison | None) -> tuple[str, str, str]:
+    """Lost and won, and the two tests."""
+    if test is None:
+        return "-", "-", "-"
+    parted = "-" if test.mcnemar is None else f"{test.only_other} / {test.only_mine}"
+    return parted, _p(test.mcnemar, test.mcnemar_holm), _p(test.wilcoxon, test.wilcoxon_holm)
+
+
+def _table(head: Sequence[str], body: str) -> str:
     heads = "".join(f"<th>{name}</th>" for name in head)
     return (
         f'<div class="kv-table-wrap" tabindex="0"><table class="kv-table"><thead><tr>{heads}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
-        '<p class="kv-how">Lost / won: problems that just dense, or just the method, has right; McNemar’s '
-        "exact test on them. Times: the last agent’s, medians; Wilcoxon’s signed ranks, problem by problem. "
-        "Under each p: after Holm’s correction for all tests of its kind.</p>"
     )

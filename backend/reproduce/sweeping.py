@@ -96,8 +96,8 @@ def _found(line: SweepLine, dense: SweepLine, renamed: Mapping[str, str]) -> Fou
         {
             **shares,
             "dense_accuracy": value_of(dense.accuracy),
-            "ttft_ms": Value(line.ttft_ms, of=line.problems),
-            "ttft_ratio": Value(line.ttft_ratio, of=line.problems),
+            "ttft_ms": value_of(line.ttft_ms),
+            "ttft_ratio": value_of(line.ttft_ratio),
         },
     )
 

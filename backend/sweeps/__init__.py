@@ -7,13 +7,15 @@
     grid      shards, keys of rows         scoring   right or wrong, as the papers count it
     runner    shards on a model            rows      the columns
     run       the loop: progress, resuming store     the SQLite file
-    stats     intervals and paired tests   export    CSV and Parquet
+    stats     lines with intervals         compare   lines against lines: paired tests
+    choices   methods of a sweep file      against   what lines are compared with
     cluster   shards at once, on Ray       hub       data sets' files from the hub
-    desk      a sweep that a page asks for
+    desk      a sweep that a page asks for export    CSV and Parquet
 
 In Python::
 
     from backend.model import load_model
+    from backend.sweeps.compare import compare
     from backend.sweeps.run import SweepDone, run_sweep
     from backend.sweeps.runner import ModelRunner
     from backend.sweeps.spec import read_sweep

@@ -42,13 +42,14 @@ def keys(
 def axis(
     table: Mapping[str, Any], key: str, kind: type, usual: tuple[Any, ...], field: str = ""
 ) -> tuple[Any, ...]:
-    """One value or a list of them, each of one type and given once."""
+    """One value or a list of them, each of one type and given once; whole numbers do as numbers."""
     if key not in table:
         return usual
     values = table[key] if isinstance(table[key], list) else [table[key]]
     inner = f"{field}.{key}" if field else key
+    kinds = (int, float) if kind is float else (kind,)
     for value in values:
-        if type(value) is not kind or values.count(value) > 1:
+        if type(value) not in kinds or values.count(value) > 1:
             twice = " twice" if values.count(value) > 1 else ""
             raise OptionError(
                 f"{inner} has {show(value)}{twice}; allowed are different values, each {_KINDS[kind]}. "
@@ -58,6 +59,21 @@ def axis(
     if not values:
         raise OptionError(f"{inner} is an empty list. Give a value.", field=inner)
     return tuple(values)
+
+
+def numbers(
+    table: Mapping[str, Any],
+    key: str,
+    kind: type,
+    usual: tuple[Any, ...],
+    limits: tuple[float, float],
+    field: str = "",
+) -> tuple[Any, ...]:
+    """An axis of numbers, each in its range."""
+    found = axis(table, key, kind, usual, field)
+    for value in found if key in table else ():
+        within(value, f"{field}.{key}" if field else key, *limits)
+    return tuple(value if value is None else kind(value) for value in found)
 
 
 def one_of(value: object, field: str, known: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ that is loaded.
 
 from __future__ import annotations
 
-import math
 import shutil
 import sqlite3
 import tempfile
@@ -26,6 +25,7 @@ from backend.presets import MAX_PRESET_BYTES, PRESET_FOLDER, load_preset, parse_
 from backend.prompts import Pipeline, show
 from backend.records import RunRequest
 from backend.session import versions
+from backend.sweeps.compare import compare
 from backend.sweeps.export import export
 from backend.sweeps.grid import Shard, shards_of, slots_of
 from backend.sweeps.run import SweepDone, run_sweep
@@ -102,7 +102,10 @@ class SweepDesk:
             ):
                 if isinstance(event, SweepDone):
                     self.done = event
-                    yield Swept(sweep.name, sweep.title, summarise(event), len(event.rows), event.complete)
+                    yield Swept(
+                        sweep.name, sweep.title, summarise(event), len(event.rows), event.complete,
+                        compare(event),
+                    )  # fmt: skip
                 else:
                     yield event
 
@@ -162,9 +165,7 @@ class SweepDesk:
                 "run on that. Leave models out, or run it with kvlab sweep.",
                 field="models",
             )
-        orders = sum(len(t.request.orders) if isinstance(t, JudgeTask) else 1 for t in sweep.tasks)
-        axes = (sweep.modes, sweep.request_orders, sweep.seeds, sweep.methods)
-        rows = orders * sweep.problems * math.prod(map(len, axes))
+        rows = sweep.lines * sweep.problems
         if rows > MOST_ROWS:
             raise OptionError(
                 f"The sweep has {rows:,} rows; a page takes up to {MOST_ROWS:,}. Ask for fewer problems or "

@@ -1,9 +1,9 @@
 """A sweep taken apart: shards that run by themselves, and the identity of every row.
 
-A *cell* is a point of the grid without the method: task, model, mode, request order, seed and (of a judge)
-the order of candidates. Pools fill as requests come, so the problems of a cell belong together and run in
-turn; a *shard* is what shares one walk through them: the methods of a cell, and all orders of a judge. Shards
-depend on nothing outside them, so they can run anywhere.
+A *cell* is a point of the grid without the method: task, model, mode, request order, longest answer,
+temperature, seed and (of a judge) the order of candidates. Pools fill as requests come, so the problems of a
+cell belong together and run in turn; a *shard* is what shares one walk through them: the methods of a cell,
+and all orders of a judge. Shards depend on nothing outside them, so they can run anywhere.
 
 A row's key is a hash of all that decides it: this version of rows, the weights, the pipeline with its
 decoding, the method with all its options, the order, the seed, and the texts of its request and of those
@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from backend.codec import encode
@@ -68,6 +69,12 @@ class Shard:
     def size(self) -> int:
         """Measured problems."""
         return len(self.sent) - self.warmup
+
+    @property
+    def models(self) -> str:
+        """Names of what computes it: the model, and where a judge's agents have another one, that."""
+        agents = self.judge.agents if self.judge else ""
+        return f"{self.cell.model} with agents of {agents}" if agents else self.cell.model
 
     @property
     def sent(self) -> tuple[Request | JudgeProblem, ...]:
@@ -155,41 +162,50 @@ def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Sha
     found = []
     if isinstance(task, JudgeTask):
         problems = judge_problems(task, sweep.problems, sweep.warmup, seed)
-        judge = replace(task.request, sampling=replace(task.request.sampling, seed=seed), seed=seed)
-        bare = Decoding(judge.max_new_tokens)
-        for model in sweep.models:
-            for order in sweep.request_orders:
-                warm, rest = problems[: sweep.warmup], problems[sweep.warmup :]
-                sent = (*warm, *arranged(rest, [len(p.question) for p in rest], order))
-                cell = Cell(task.label, model, "pinned", order, seed)
-                found += [
-                    Shard(cell, methods, sweep.warmup, bare, sweep.budget_mb, judge=judge, problems=sent)
-                    for methods in groups
-                ]
+        axes = (sweep.models, sweep.request_orders, task.max_new_tokens, task.temperatures)
+        for model, order, tokens, temperature in product(*axes):
+            warm, rest = problems[: sweep.warmup], problems[sweep.warmup :]
+            sent = (*warm, *arranged(rest, [len(p.question) for p in rest], order))
+            cell = Cell(
+                task.label, model, "pinned", order, seed, max_new_tokens=tokens, temperature=temperature
+            )
+            judge = _judge(task.request, seed, tokens, temperature)
+            bare = Decoding(judge.max_new_tokens)
+            found += [
+                Shard(cell, methods, sweep.warmup, bare, sweep.budget_mb, judge=judge, problems=sent)
+                for methods in groups
+            ]
         return found
     pipeline, requests = pipeline_requests(task, sweep.problems, sweep.warmup, seed)
-    longest = sweep.max_new_tokens or pipeline.longest_answer
-    decoding = Decoding(longest, sweep.temperature, 1.0, seed)
-    for model in sweep.models:
-        for mode in sweep.modes:
-            for order in sweep.request_orders:
-                early, late = requests[: sweep.warmup], requests[sweep.warmup :]
-                lined = (*early, *arranged(late, [r.length for r in late], order))
-                cell = Cell(task.label, model, mode, order, seed)
-                found += [
-                    Shard(
-                        cell,
-                        methods,
-                        sweep.warmup,
-                        decoding,
-                        sweep.budget_mb,
-                        sweep.measure_cache,
-                        pipeline,
-                        lined,
-                    )
-                    for methods in groups
-                ]
+    axes_of_all = (
+        sweep.models, sweep.modes, sweep.request_orders, sweep.max_new_tokens, sweep.temperatures,
+    )  # fmt: skip
+    for model, mode, order, tokens, temperature in product(*axes_of_all):
+        early, late = requests[: sweep.warmup], requests[sweep.warmup :]
+        lined = (*early, *arranged(late, [r.length for r in late], order))
+        cell = Cell(task.label, model, mode, order, seed, max_new_tokens=tokens, temperature=temperature)
+        decoding = Decoding(tokens or pipeline.longest_answer, temperature, 1.0, seed)
+        found += [
+            Shard(
+                cell,
+                methods,
+                sweep.warmup,
+                decoding,
+                sweep.budget_mb,
+                sweep.measure_cache,
+                pipeline,
+                lined,
+            )
+            for methods in groups
+        ]
     return found
+
+
+def _judge(request: JudgeRequest, seed: int, tokens: int | None, temperature: float | None) -> JudgeRequest:
+    """The request of one cell; None is its own."""
+    heat = request.sampling.temperature if temperature is None else temperature
+    sampling = replace(request.sampling, seed=seed, temperature=heat)
+    return replace(request, sampling=sampling, seed=seed, max_new_tokens=tokens or request.max_new_tokens)
 
 
 def _content(item: Request | JudgeProblem) -> Any:

@@ -19,6 +19,8 @@ class Row:
 
     Attributes:
         key: identity (:mod:`backend.sweeps.grid`); ``problem`` counts from 1 in the order of drawing.
+        max_new_tokens: of an answer at most (a judge's: of the judge); ``temperature`` of the agents (a
+            judge's: of those that write the candidates). None in rows that an earlier version wrote.
         answer: of the last agent, or the judge's final one; ``correct`` by the task's scorer; ``score`` is
             token F1 for questions over texts, else 1 or 0.
         as_dense: the answer is dense's on the same problem; of a judge, the selection is (JCR).
@@ -43,6 +45,8 @@ class Row:
     request_order: str
     seed: int
     judge_order: str
+    max_new_tokens: int | None
+    temperature: float | None
     problem: int
     method: str
     request: str

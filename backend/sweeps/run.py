@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from backend.errors import OptionError
 from backend.events import Progress
 from backend.sweeps.grid import Shard, Slot, shards_of, slots_of
 from backend.sweeps.rows import Finished, Row
 from backend.sweeps.runner import Memo, Runner
 from backend.sweeps.spec import Sweep
 from backend.sweeps.store import SweepStore
-from backend.swept import Cell, Count
+from backend.swept import Baseline, Cell, Count
 
 Spread = Callable[
     [Sequence[Shard], Collection[str], Memo, threading.Event | None], Iterator[Progress | Finished]
@@ -24,11 +25,15 @@ Spread = Callable[
 
 @dataclass(frozen=True)
 class SweepDone:
-    """A sweep's rows with their places in the grid, in the order of the grid; ``complete``: all of them."""
+    """A sweep's rows with their places in the grid, in the order of the grid; ``complete``: all of them.
+
+    ``against``: what its lines are compared with.
+    """
 
     rows: tuple[tuple[Cell, str, Row], ...]
     cells: tuple[Cell, ...]
     complete: bool = True
+    against: tuple[Baseline, ...] = ()
 
 
 def run_sweep(
@@ -72,13 +77,15 @@ def run_sweep(
     def rows_so_far() -> SweepDone:
         found = {row.key: row for row in store.rows(mine)}
         rows = tuple((s.cell, s.method, found[key]) for key, s in placed.items() if key in found)
-        return SweepDone(rows, tuple(dict.fromkeys(cell for cell, _, _ in rows)), len(mine) == total)
+        cells = tuple(dict.fromkeys(cell for cell, _, _ in rows))
+        return SweepDone(rows, cells, len(mine) == total, sweep.against)
 
     looked = began
     for _, group in groupby(shards, lambda shard: shard.cell.model):  # one model is loaded at a time
         waiting = []
         for shard in group:
             weights = runner.weights(shard)
+            store.note_weights(shard.models, weights)
             wanted = {s.key(weights): s for slots in shard.slots for s in slots}
             placed |= {key: s for key, s in wanted.items() if key not in placed}
             mine |= wanted.keys() & keys
@@ -99,6 +106,35 @@ def run_sweep(
             else:
                 yield count(event.text)
     yield rows_so_far()
+
+
+class Recorded:
+    """Runs nothing: the rows of a file as they are, under the weights with which it was last run. No model is
+    loaded, so a model that changed since is not noticed."""
+
+    def __init__(self, store: SweepStore) -> None:
+        self.store = store
+
+    def weights(self, shard: Shard) -> str:
+        """See :class:`backend.sweeps.runner.Runner`.
+
+        Raises:
+            OptionError: the file never ran this model.
+        """
+        found = self.store.weights(shard.models)
+        if found is None:
+            raise OptionError(
+                f"{self.store.path.name} does not say which weights {shard.models} has: it was not run on "
+                "that, or by an earlier version alone. Run the sweep without --show.",
+                field="show",
+            )
+        return found
+
+    def run(
+        self, shard: Shard, done: Collection[str], memo: Memo, cancel: threading.Event | None
+    ) -> Iterator[Progress | Finished]:
+        """Nothing."""
+        return iter(())
 
 
 def in_turn(runner: Runner) -> Spread:

@@ -18,9 +18,9 @@ from backend.codec import decode, encode
 from backend.errors import RunCancelled
 from backend.events import Progress, RunDone
 from backend.judge_lab import JudgeLab
-from backend.judged import NEAR_TIE, JudgeOutcome, JudgeProblem
+from backend.judged import NEAR_TIE, JudgeOutcome, JudgeProblem, JudgeRequest
 from backend.model import LoadedModel
-from backend.records import MethodChoice, RunRecord, RunRequest
+from backend.records import Decoding, MethodChoice, RunRecord, RunRequest
 from backend.sweeps.grid import Shard, Slot
 from backend.sweeps.problems import Request
 from backend.sweeps.rows import Finished, Row
@@ -163,7 +163,7 @@ class ModelRunner:
             judged = lab.judged(problem, request, cancel=cancel)
             found = {(slot.cell.judge_order, slot.method): slot for slot in slots[place]}
             rows = tuple(
-                judge_row(judged.problem, o, found[o.order, o.method], weights, judged.wall_ms)
+                judge_row(judged.problem, o, found[o.order, o.method], request, weights, judged.wall_ms)
                 for o in judged.outcomes
             )
             yield Finished(unit, rows, encode(judged.problem, {}))
@@ -191,7 +191,7 @@ def pipeline_rows(record: RunRecord, request: Request, slots: list[Slot], weight
         rows.append(
             Row(
                 key=slot.key(weights),
-                **_place(slot),
+                **_place(slot, record.request.decoding),
                 request=next(iter(request.values.values()), ""),
                 expected=request.golds[0] if request.golds else None,
                 answer=scored.answer,
@@ -221,11 +221,19 @@ def pipeline_rows(record: RunRecord, request: Request, slots: list[Slot], weight
     return tuple(rows)
 
 
-def judge_row(problem: JudgeProblem, outcome: JudgeOutcome, slot: Slot, weights: str, wall_ms: float) -> Row:
+def judge_row(
+    problem: JudgeProblem,
+    outcome: JudgeOutcome,
+    slot: Slot,
+    request: JudgeRequest,
+    weights: str,
+    wall_ms: float,
+) -> Row:
     """A judged problem in one order under one method as a row."""
+    decoding = replace(request.sampling, max_new_tokens=request.max_new_tokens)
     return Row(
         key=slot.key(weights),
-        **_place(slot),
+        **_place(slot, decoding),
         request=problem.question,
         expected=problem.expected,
         answer=outcome.answer,
@@ -251,11 +259,12 @@ def judge_row(problem: JudgeProblem, outcome: JudgeOutcome, slot: Slot, weights:
     )
 
 
-def _place(slot: Slot) -> dict[str, Any]:
+def _place(slot: Slot, decoding: Decoding) -> dict[str, Any]:
     cell = slot.cell
     return {
         "task": cell.task, "model": cell.model, "mode": cell.mode, "request_order": cell.request_order,
-        "seed": cell.seed, "judge_order": cell.judge_order, "problem": slot.problem, "method": slot.method,
+        "seed": cell.seed, "judge_order": cell.judge_order, "max_new_tokens": decoding.max_new_tokens,
+        "temperature": decoding.temperature, "problem": slot.problem, "method": slot.method,
     }  # fmt: skip
 
 

@@ -14,9 +14,14 @@
       - trace: prompts.jsonl             # prompts that agents of another system were sent
     methods: [dense, naive, {name: kvcomm, gamma: [0.1, 0.5], capacity: 20}]
     request_orders: [given, random:1, ascending, descending]
+    temperature: [0, 0.7]
     problems: 60
+    against: [dense, {request_order: given}]   # what a line is compared with, problem by problem
 
-Every value that is a list is an axis of the grid. Dense is added where it is missing.
+Every value that is a list is an axis of the grid, but for ``against`` (:mod:`backend.sweeps.against`). Dense
+is added where it is missing. ``problems``, ``warmup``, ``budget_mb`` and ``measure_cache`` are the sweep's,
+one value each. ``max_new_tokens`` and ``temperature`` are those of pipelines and traces; a judge has its own
+two, which may be lists too.
 """
 
 from __future__ import annotations
@@ -32,17 +37,19 @@ from typing import Any, Literal
 from backend.errors import LabError, OptionError
 from backend.judge_prompts import check_wording
 from backend.judged import JudgeRequest, read_orders
-from backend.methods.choices import parse_methods
-from backend.methods.registry import make_options, method_class, profile_options
 from backend.presets import MAX_PRESET_BYTES, MAX_REQUESTS, load_preset, parse_yaml, preset_names, read_text
 from backend.prompts import show
 from backend.records import Decoding, MethodChoice, Mode
-from backend.sweeps.checks import axis, keys, one_of, within
+from backend.sweeps.against import read_against
+from backend.sweeps.checks import axis, keys, numbers, one_of, within
+from backend.sweeps.choices import read_choices
 from backend.sweeps.datasets import FORMATS, NO_PASSAGES, ON_HUB
 from backend.sweeps.hub import HubData, fetch
+from backend.swept import Axis, Baseline
 
 MAX_CELLS = 10_000
 MAX_SEED = 2**31 - 1
+LENGTHS, TEMPERATURES = (1, 4096), (0, 5)  # allowed, of answers and of sampling
 Draw = Literal["first", "random"]
 _ORDER = re.compile(r"given|ascending|descending|random(:[0-9]{1,9})?")
 
@@ -70,11 +77,17 @@ class PipelineTask:
 
 @dataclass(frozen=True)
 class JudgeTask:
-    """Candidates before a judge; ``request`` has everything but problems, count, seed and methods."""
+    """Candidates before a judge; ``request`` has everything but problems, count, seed and methods.
+
+    ``max_new_tokens`` (of the judge, which is greedy) and ``temperatures`` (of the agents that write the
+    candidates) are axes; None is the request's own.
+    """
 
     label: str
     request: JudgeRequest
     data: Data | None = None
+    max_new_tokens: tuple[int | None, ...] = (None,)
+    temperatures: tuple[float | None, ...] = (None,)
 
 
 Task = PipelineTask | JudgeTask
@@ -88,6 +101,8 @@ class Sweep:
     Attributes:
         request_orders: *given*; *random* or *random:SEED*; *ascending* and *descending* by the number of
             characters that a request gives (KVCOMM, Table 4). The problems are the same in every order.
+        max_new_tokens, temperatures: of pipelines; None is the pipeline's longest answer.
+        against: what lines are compared with.
         problems: measured ones of each cell; ``warmup`` further ones before them only fill the pools.
         measure_cache: also measure how far off each method's cache is (pinned; costs time, not TTFT).
         budget_mb: what a cell's pools may hold.
@@ -104,18 +119,49 @@ class Sweep:
     seeds: tuple[int, ...] = (0,)
     problems: int = 20
     warmup: int = 0
-    max_new_tokens: int | None = None
-    temperature: float = 0.0
+    max_new_tokens: tuple[int | None, ...] = (None,)
+    temperatures: tuple[float, ...] = (0.0,)
     measure_cache: bool = False
     budget_mb: int = 4096
+    against: tuple[Baseline, ...] = ()
     source: str = ""
+
+    @property
+    def lines(self) -> int:
+        """How many lines its summary will have: every method in every cell."""
+        of_tasks = 0
+        for task in self.tasks:
+            how = task if isinstance(task, JudgeTask) else self
+            orders = len(task.request.orders) if isinstance(task, JudgeTask) else 1
+            of_tasks += orders * len(how.max_new_tokens) * len(how.temperatures)
+        axes = (self.models, self.modes, self.request_orders, self.seeds, self.methods)
+        return of_tasks * math.prod(map(len, axes))
+
+    @property
+    def axes(self) -> dict[Axis, tuple[str | int | float, ...]]:
+        """The values along which lines can be compared."""
+        judges = [task for task in self.tasks if isinstance(task, JudgeTask)]
+        asked: list[Sweep | JudgeTask] = [*judges, *[self] * (len(judges) < len(self.tasks))]
+        found: dict[Axis, Sequence[str | int | float | None]] = {
+            "method": [choice.label for choice in self.methods],
+            "task": [task.label for task in self.tasks],
+            "model": self.models,
+            "mode": self.modes,
+            "request_order": self.request_orders,
+            "judge_order": [order.label for task in judges for order in task.request.orders],
+            "max_new_tokens": [tokens for how in asked for tokens in how.max_new_tokens],
+            "temperature": [value for how in asked for value in how.temperatures],
+        }
+        return {
+            name: tuple(dict.fromkeys(v for v in values if v is not None)) for name, values in found.items()
+        }
 
 
 _TOP: dict[str, tuple[type, ...]] = {
     "name": (str,), "title": (str,), "tasks": (list,), "methods": (list, str), "models": (list, str),
     "modes": (list, str), "request_orders": (list, str), "seeds": (list, int), "problems": (int,),
-    "warmup": (int,), "max_new_tokens": (int,), "temperature": (int, float), "measure_cache": (bool,),
-    "budget_mb": (int,),
+    "warmup": (int,), "max_new_tokens": (int, list), "temperature": (int, float, list),
+    "measure_cache": (bool,), "budget_mb": (int,), "against": (str, dict, list),
 }  # fmt: skip
 _PIPELINE: dict[str, tuple[type, ...]] = {
     "pipeline": (str, list), "label": (str,), "agents": (int, list), "data": (str, dict), "format": (str,),
@@ -128,8 +174,8 @@ _HUB: dict[str, tuple[type, ...]] = {"hub": (str,), "config": (str,), "split": (
 _JUDGE_AXES: dict[str, tuple[type, ...]] = {
     "regime": (str, list), "criterion": (str, list), "protocol": (str, list), "candidates": (int, list),
     "steps": (int, list), "wording": (str,), "orders": (str, list), "agents": (str,),
-    "temperature": (int, float), "top_p": (int, float), "answer_tokens": (int,),
-    "max_new_tokens": (int,), "candidates_only": (bool,),
+    "temperature": (int, float, list), "top_p": (int, float), "answer_tokens": (int,),
+    "max_new_tokens": (int, list), "candidates_only": (bool,),
 }  # fmt: skip
 
 
@@ -180,16 +226,10 @@ def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
                 "descending. Correct it.",
                 field="request_orders",
             )
-    seeds = axis(table, "seeds", int, (0,))
-    for seed in seeds:
-        within(seed, "seeds", 0, MAX_SEED)
     limits = (
         ("problems", 20, 1, MAX_REQUESTS), ("warmup", 0, 0, 1000), ("budget_mb", 4096, 1, 2**20),
-        ("temperature", 0.0, 0, 5),
     )  # fmt: skip
-    numbers = {name: within(table.get(name, usual), name, low, high) for name, usual, low, high in limits}
-    if "max_new_tokens" in table:
-        within(table["max_new_tokens"], "max_new_tokens", 1, 4096)
+    single = {name: within(table.get(name, usual), name, low, high) for name, usual, low, high in limits}
     if not table["tasks"]:
         raise OptionError("tasks is an empty list. Give at least one task.", field="tasks")
     tasks: list[Task] = []
@@ -211,24 +251,25 @@ def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
         name=table["name"],
         title=table.get("title", table["name"]),
         tasks=tuple(tasks),
-        methods=_methods(table["methods"]),
+        methods=read_choices(table["methods"]),
         models=models,
         modes=modes,
         request_orders=orders,
-        seeds=seeds,
-        problems=int(numbers["problems"]),
-        warmup=int(numbers["warmup"]),
-        max_new_tokens=table.get("max_new_tokens"),
-        temperature=float(numbers["temperature"]),
+        seeds=numbers(table, "seeds", int, (0,), (0, MAX_SEED)),
+        problems=int(single["problems"]),
+        warmup=int(single["warmup"]),
+        max_new_tokens=numbers(table, "max_new_tokens", int, (None,), LENGTHS),
+        temperatures=numbers(table, "temperature", float, (0.0,), TEMPERATURES),
         measure_cache=table.get("measure_cache", False),
-        budget_mb=int(numbers["budget_mb"]),
+        budget_mb=int(single["budget_mb"]),
         source=text,
     )
-    cells = math.prod(map(len, (tasks, models, modes, orders, seeds, found.methods)))
-    if cells > MAX_CELLS:
+    if found.lines > MAX_CELLS:
         raise OptionError(
-            f"The grid has {cells:,} cells; up to {MAX_CELLS:,} are allowed. Shorten an axis.", field=None
+            f"The grid has {found.lines:,} cells; up to {MAX_CELLS:,} are allowed. Shorten an axis.",
+            field=None,
         )
+    found = replace(found, against=read_against(table.get("against", "dense"), found.axes))
     return _fetched(found)
 
 
@@ -287,12 +328,13 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
         name: axis(given, name, type(getattr(usual, name)), (getattr(usual, name),), inner)
         for name in ("regime", "criterion", "protocol", "candidates", "steps")
     }
+    lengths = numbers(given, "max_new_tokens", int, (160,), LENGTHS, inner)
+    temperatures = numbers(given, "temperature", float, (1.0,), TEMPERATURES, inner)
     sampling = Decoding(
-        int(within(given.get("answer_tokens", 96), f"{inner}.answer_tokens", 1, 4096)),
-        float(within(given.get("temperature", 1.0), f"{inner}.temperature", 0, 5)),
+        int(within(given.get("answer_tokens", 96), f"{inner}.answer_tokens", *LENGTHS)),
+        temperatures[0],
         float(within(given.get("top_p", 1.0), f"{inner}.top_p", 0.01, 1)),
     )
-    tokens = int(within(given.get("max_new_tokens", 160), f"{inner}.max_new_tokens", 1, 4096))
     orders = ",".join(axis(given, "orders", str, ("identity", "shuffle:0"), inner))
     found: list[Task] = []
     for values in product(*axes.values()):
@@ -301,7 +343,7 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
             **chosen,
             orders=read_orders(orders, chosen["candidates"]),
             sampling=sampling,
-            max_new_tokens=tokens,
+            max_new_tokens=lengths[0],
             wording=given.get("wording", "embedded"),
             agents=given.get("agents", ""),
             slots_only=given.get("candidates_only", False),
@@ -322,7 +364,8 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
             extra += [f"{n} {chosen[n]}" for n in varied if n in ("candidates", "steps")]
         if data:
             extra.append(f"@ {data.path.name}")
-        found.append(JudgeTask(" ".join(extra), request, data))
+        axes_of_cells = (values if len(values) > 1 else (None,) for values in (lengths, temperatures))
+        found.append(JudgeTask(" ".join(extra), request, data, *axes_of_cells))
     return found
 
 
@@ -378,64 +421,3 @@ def _fetched(sweep: Sweep) -> Sweep:
     )
     notes = dict.fromkeys(f"# read from the hub: {data.written}\n" for data in read.values())
     return replace(sweep, tasks=tasks, source="".join([sweep.source.rstrip("\n"), "\n", *notes]))
-
-
-# -- methods
-
-
-def _methods(given: object) -> tuple[MethodChoice, ...]:
-    found: list[MethodChoice] = []
-    rows = [given] if isinstance(given, str) else given
-    assert isinstance(rows, list)
-    for number, row in enumerate(rows, 1):
-        field = f"methods.{number}"
-        if isinstance(row, str):
-            found += parse_methods(row)
-        elif isinstance(row, dict) and isinstance(row.get("name"), str):
-            found += _method_grid(row, field)
-        else:
-            raise OptionError(
-                f"Method {number} is {show(row)}; write a name, as in kvcomm:gamma=0.5, or a table with a "
-                "name and options. Correct it.",
-                field=field,
-            )
-    found = [c for c in found if c.name == "dense"] + [c for c in found if c.name != "dense"]
-    if not found or found[0].name != "dense":
-        found.insert(0, MethodChoice("dense"))
-    seen: dict[str, str] = {}
-    for choice in found:
-        same = seen.setdefault(f"{choice.name} {make_options(choice.name, choice.options)}", choice.label)
-        if same != choice.label:
-            raise OptionError(
-                f"The methods {show(same)} and {show(choice.label)} have the same options. Remove one.",
-                field="methods",
-            )
-    labels = [choice.label for choice in found]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise OptionError(f"Two methods are called {show(label)}. Label them apart.", field="methods")
-    return tuple(found)
-
-
-def _method_grid(row: Mapping[str, Any], field: str) -> list[MethodChoice]:
-    """A table with lists to one choice for every combination."""
-    name, label = row["name"], row.get("label")
-    method_class(name)
-    axes = {key: value if isinstance(value, list) else [value] for key, value in row.items()}
-    axes = {str(key): values for key, values in axes.items() if key not in ("name", "label")}
-    for key, values in axes.items():
-        if not values:
-            raise OptionError(f"{name}: {key} is an empty list. Give a value.", field=f"{field}.{key}")
-    if label is not None and not isinstance(label, str):
-        raise OptionError(f"The label is {show(label)}, which is not text. Quote it.", field=f"{field}.label")
-    found = []
-    for combination in product(*axes.values()):
-        options = dict(zip(axes, combination, strict=True))
-        said = options if label is None else {k: v for k, v in options.items() if len(axes[k]) > 1}
-        words = "+".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in said.items())
-        called = (label or name) + (f"{':' if label is None else ' '}{words}" if words else "")
-        profile = options.pop("profile", None)
-        settings = (profile_options(name, str(profile)) if profile is not None else {}) | options
-        make_options(name, settings)
-        found.append(MethodChoice(name, settings, called))
-    return found

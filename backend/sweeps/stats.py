@@ -1,18 +1,14 @@
-"""What a sweep's rows say: every method in every cell, with intervals, and paired tests against dense.
+"""What a sweep's rows say of every method in every cell, with 95% intervals.
 
-* Shares (right, as dense): Wilson's 95% interval. Means (KL, F1): Student's t. Reuse rates are ratios of
-  sums: percentile bootstrap over problems.
-* Right or wrong against dense on the same problems: McNemar's exact test (the binomial test on the problems
-  where just one of the two is right). Times: Wilcoxon's signed-rank test on the paired differences.
-* Many tests find something by chance alone, so Holm's correction over all tests of one kind stands beside
-  each p.
+* Shares (right, as dense): Wilson's. Means (KL, F1): Student's t. Reuse rates are ratios of sums: percentile
+  bootstrap over problems. Medians of times: between two of the measured ones (order statistics).
+* How lines differ from each other: :mod:`backend.sweeps.compare`.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-import warnings
 from collections.abc import Sequence
 
 from scipy import stats
@@ -24,34 +20,28 @@ from backend.sweeps.run import SweepDone
 from backend.swept import Cell, SweepLine
 
 
+def by_line(done: SweepDone) -> dict[tuple[Cell, str], list[Row]]:
+    """Rows by cell and method, cell by cell, dense first."""
+    found: dict[tuple[Cell, str], list[Row]] = {}
+    for cell, method, row in done.rows:
+        found.setdefault((cell, method), []).append(row)
+    first = dict(reversed(found))  # by cell; dense stands first in every shard
+    places = {cell: at for at, cell in enumerate(done.cells)}
+    order = sorted(found, key=lambda line: (places[line[0]], line[1] != first[line[0]]))
+    return {line: found[line] for line in order}
+
+
 def summarise(done: SweepDone) -> tuple[SweepLine, ...]:
     """All lines, cell by cell, dense first."""
-    groups: dict[tuple[Cell, str], list[Row]] = {}
-    for cell, method, row in done.rows:
-        groups.setdefault((cell, method), []).append(row)
-    first: dict[Cell, str] = {}
-    for cell, method in groups:
-        first.setdefault(cell, method)  # dense stands first in every shard
-    lines = [
-        _line(cell, method, rows, groups[cell, first[cell]] if method != first[cell] else None, done.cells)
-        for (cell, method), rows in groups.items()
-    ]
-    lines.sort(key=lambda line: (done.cells.index(line.cell), line.method != first[line.cell]))
-    exact, ranks = (holm([getattr(line, name) for line in lines]) for name in ("mcnemar", "wilcoxon"))
-    return tuple(
-        SweepLine(**{**vars(line), "mcnemar_holm": a, "wilcoxon_holm": b})
-        for line, a, b in zip(lines, exact, ranks, strict=True)
-    )
+    lines = by_line(done)
+    dense: dict[Cell, list[Row]] = {}
+    for (cell, _), rows in lines.items():
+        dense.setdefault(cell, rows)
+    return tuple(_line(cell, method, rows, dense[cell], done.cells) for (cell, method), rows in lines.items())
 
 
-def _line(
-    cell: Cell, method: str, rows: list[Row], dense: list[Row] | None, cells: Sequence[Cell]
-) -> SweepLine:
-    known = {row.problem: row for row in dense or rows}
-    pairs = [(row, known[row.problem]) for row in rows if row.problem in known]
-    judged = [(a.correct, b.correct) for a, b in pairs if a.correct is not None and b.correct is not None]
-    only_dense, only_mine = sum(b and not a for a, b in judged), sum(a and not b for a, b in judged)
-    times = [(a.ttft_ms, b.ttft_ms) for a, b in pairs]
+def _line(cell: Cell, method: str, rows: list[Row], dense: list[Row], cells: Sequence[Cell]) -> SweepLine:
+    known = {row.problem: row.ttft_ms for row in dense}
     return SweepLine(
         cell=cell,
         label=cell.label(cells),
@@ -66,13 +56,25 @@ def _line(
         tokens=bootstrap([row.reused_tokens for row in rows], [row.prompt_tokens for row in rows]),
         kl_first=mean([row.kl_first for row in rows]),
         near_ties=sum(bool(row.near_tie) for row in rows),
-        ttft_ms=statistics.median(row.ttft_ms for row in rows),
-        ttft_ratio=statistics.median(b / max(a, 1e-9) for a, b in times),
-        only_dense=only_dense if dense else 0,
-        only_mine=only_mine if dense else 0,
-        mcnemar=mcnemar(only_dense, only_mine) if dense and judged else None,
-        wilcoxon=wilcoxon([a - b for a, b in times]) if dense else None,
+        ttft_ms=median([row.ttft_ms for row in rows]),
+        ttft_ratio=median(
+            [known[row.problem] / max(row.ttft_ms, 1e-9) for row in rows if row.problem in known]
+        ),
     )
+
+
+def median(values: Sequence[float]) -> Share:
+    """Median with the narrowest interval between the k-th smallest and the k-th largest value that holds the
+    median of where they come from with 95% or more (the binomial distribution of how many lie below it). Of
+    five values or fewer there is none."""
+    if not values:
+        return NOTHING
+    ordered, count = sorted(values), len(values)
+    rank = int(stats.binom.ppf(0.025, count, 0.5))  # fewer than this lie below with under 2.5%
+    middle = statistics.median(ordered)
+    if not rank:
+        return Share(middle, -math.inf, math.inf, count)
+    return Share(middle, ordered[rank - 1], ordered[count - rank], count)
 
 
 def mean(values: Sequence[float | None]) -> Share:
@@ -85,31 +87,3 @@ def mean(values: Sequence[float | None]) -> Share:
         return Share(middle, -math.inf, math.inf, 1)
     half = float(stats.t.ppf(0.975, len(known) - 1)) * statistics.stdev(known) / math.sqrt(len(known))
     return Share(middle, middle - half, middle + half, len(known))
-
-
-def mcnemar(only_one: int, only_other: int) -> float:
-    """Exact two-sided p that two methods are right equally often (McNemar 1947): binomial on the problems
-    where just one of them is."""
-    parted = only_one + only_other
-    return float(stats.binomtest(only_one, parted, 0.5).pvalue) if parted else 1.0
-
-
-def wilcoxon(differences: Sequence[float]) -> float:
-    """Two-sided p that paired differences lie around zero (Wilcoxon's signed ranks, zeros dropped)."""
-    other = [d for d in differences if d]
-    if not other:
-        return 1.0
-    with warnings.catch_warnings():  # it says that ties make p approximate
-        warnings.simplefilter("ignore")
-        return float(stats.wilcoxon(other).pvalue)
-
-
-def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Holm's (1979) step-down correction over the tests that were made; None stays None."""
-    places = sorted((i for i, p in enumerate(ps) if p is not None), key=lambda i: ps[i] or 0.0)
-    found: list[float | None] = [None] * len(ps)
-    most = 0.0
-    for rank, place in enumerate(places):
-        most = max(most, min(1.0, (len(places) - rank) * (ps[place] or 0.0)))
-        found[place] = most
-    return found

@@ -2,16 +2,17 @@
 
 The rows of a problem are written in one transaction, in write-ahead mode and flushed to the disk, so a killed
 process loses the problem in flight and no more. The key is the table's primary key, and what is there is
-never written
-again: two processes on one file cost each other time, never a second row. Triggers refuse changes and
-deletions.
+never written again: two processes on one file cost each other time, never a second row. Triggers refuse
+changes and deletions. A file of format 1 lacks columns and a table that format 2 has; it gets them when it is
+opened, empty in its rows.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,21 +21,31 @@ from typing import Any, Self
 from backend.errors import RecordError
 from backend.sweeps.rows import COLUMNS, Finished, Row, sql_type
 
-FORMAT = 1
+FORMAT = 2
 APPLICATION = 0x4B565357  # "KVSW" in the file's head: it is ours
 WAIT_SECONDS = 60.0  # for another process's transaction
 
+
+def _final(*tables: str) -> list[str]:
+    """What refuses changes."""
+    return [
+        f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
+        "BEGIN SELECT RAISE(ABORT, 'rows of a sweep are final'); END"
+        for table in tables
+        for verb in ("UPDATE", "DELETE")
+    ]
+
+
+_NEW = {1: ("max_new_tokens", "temperature")}  # columns that came after a format
 _COLUMNS = ", ".join(f"{name} {sql_type(name)}" for name in COLUMNS)
+_WEIGHTS = "CREATE TABLE weights (at INTEGER PRIMARY KEY, model TEXT NOT NULL, identity TEXT NOT NULL)"
 _TABLES = (
     f"CREATE TABLE rows ({_COLUMNS}, PRIMARY KEY (key)) WITHOUT ROWID",
     "CREATE TABLE memos (unit TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE runs (began TEXT NOT NULL, name TEXT NOT NULL, sweep TEXT NOT NULL, facts TEXT NOT NULL)",
-    *(
-        f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
-        "BEGIN SELECT RAISE(ABORT, 'rows of a sweep are final'); END"
-        for table in ("rows", "memos", "runs")
-        for verb in ("UPDATE", "DELETE")
-    ),
+    *_final("rows", "memos", "runs"),
+    _WEIGHTS,
+    *_final("weights"),
 )
 
 
@@ -73,7 +84,7 @@ class SweepStore:
         )
         if tables and application != APPLICATION:
             raise self._refusal()
-        if tables and format != FORMAT:
+        if tables and format != FORMAT and format not in _NEW:
             raise RecordError(
                 f"{self.path.name} has format {format}; this version reads format {FORMAT}. Choose another "
                 "file with --out.",
@@ -83,20 +94,38 @@ class SweepStore:
         ask("PRAGMA synchronous=FULL")
         if not tables:
             self._create()
+        elif format != FORMAT:
+            self._renew()
 
     def _create(self) -> None:
         """Make the tables, unless another process has just done it."""
-        ask = self.connection.execute
-        ask("BEGIN IMMEDIATE")
-        try:
+        with self._alone() as ask:
             if not ask("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 for statement in _TABLES:
                     ask(statement)
                 ask(f"PRAGMA application_id={APPLICATION}")
                 ask(f"PRAGMA user_version={FORMAT}")
+
+    def _renew(self) -> None:
+        """Give an older file the columns of this format, unless another process has just done it."""
+        with self._alone() as ask:
+            columns = _NEW.get(ask("PRAGMA user_version").fetchone()[0], ())
+            statements = [f"ALTER TABLE rows ADD COLUMN {name} {sql_type(name)}" for name in columns]
+            for statement in [*statements, _WEIGHTS, *_final("weights")] if columns else ():
+                ask(statement)
+            ask(f"PRAGMA user_version={FORMAT}")
+
+    @contextmanager
+    def _alone(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        """A transaction that no other process can begin beside."""
+        ask = self.connection.execute
+        ask("BEGIN IMMEDIATE")
+        try:
+            yield ask
             ask("COMMIT")
         except BaseException:
-            ask("ROLLBACK")
+            if self.connection.in_transaction:
+                ask("ROLLBACK")
             raise
 
     def _failed(self, verb: str, error: sqlite3.Error) -> RecordError:
@@ -127,6 +156,16 @@ class SweepStore:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.connection.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", (now, name, sweep, json.dumps(facts)))
 
+    def note_weights(self, model: str, identity: str) -> None:
+        """Note what computes a model's rows from now on; said again, nothing is written."""
+        if self.weights(model) != identity:
+            self.connection.execute("INSERT INTO weights (model, identity) VALUES (?, ?)", (model, identity))
+
+    def weights(self, model: str) -> str | None:
+        """What computed a model's rows when this file was last run; None where it never was."""
+        ask = "SELECT identity FROM weights WHERE model = ? ORDER BY at DESC LIMIT 1"
+        return next((identity for (identity,) in self._read(ask, (model,))), None)
+
     def keys(self) -> set[str]:
         """Keys of all rows."""
         return {key for (key,) in self._read("SELECT key FROM rows", ())}
@@ -137,26 +176,23 @@ class SweepStore:
         Returns:
             How many were new.
         """
-        marks = ", ".join("?" * len(COLUMNS))
-        ask = self.connection.execute
-        ask("BEGIN IMMEDIATE")
+        names, marks = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
         try:
-            before = self.connection.total_changes
-            for row in done.rows:
-                ask(f"INSERT INTO rows VALUES ({marks}) ON CONFLICT (key) DO NOTHING", row.values)
-            new = self.connection.total_changes - before
-            if done.memo_text is not None:
-                ask(
-                    "INSERT INTO memos VALUES (?, ?) ON CONFLICT (unit) DO NOTHING",
-                    (done.unit, done.memo_text),
-                )
-            ask("COMMIT")
-        except BaseException as error:
-            if self.connection.in_transaction:
-                ask("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError):  # a full disk, a file that is locked for too long
-                raise self._failed("written", error) from None
-            raise
+            with self._alone() as ask:
+                before = self.connection.total_changes
+                for row in done.rows:
+                    ask(
+                        f"INSERT INTO rows ({names}) VALUES ({marks}) ON CONFLICT (key) DO NOTHING",
+                        row.values,
+                    )
+                new = self.connection.total_changes - before
+                if done.memo_text is not None:
+                    ask(
+                        "INSERT INTO memos VALUES (?, ?) ON CONFLICT (unit) DO NOTHING",
+                        (done.unit, done.memo_text),
+                    )
+        except sqlite3.OperationalError as error:  # a full disk, a file that is locked for too long
+            raise self._failed("written", error) from None
         return new
 
     def memo(self, unit: str) -> Any:

@@ -20,12 +20,13 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from backend.errors import LabError, OptionError
+from backend.judged import Share
 from backend.presets import load_preset, preset_requests
 from backend.records import Decoding, MethodChoice, RunRequest
 from backend.session import LabSession
 from backend.sweeps.desk import LINES, SweepDesk
 from backend.sweeps.spec import parse_sweep
-from backend.swept import Count, Swept
+from backend.swept import Compared, Count, Swept
 from lab_app import pages, sweep_page
 from lab_app.app import launch
 from lab_app.line import waiting as waits
@@ -309,15 +310,58 @@ def test_figures_say_what_the_lines_do(visit: Visit) -> None:
     assert len(drawn.rows) == 90, "the table behind it has all"  # type: ignore[union-attr]
 
 
+def test_times_have_their_interval_where_there_are_enough_problems(visit: Visit) -> None:
+    found = swept(visit)
+    dense, naive, kvcomm, *_ = found.lines
+    known = replace(found, lines=(dense, replace(naive, ttft_ratio=Share(2.0, 1.5, 3.0, 9)), kvcomm))
+    for shown, bars, said in (
+        (found, (0.0, 0.0), (None, None)),  # three problems have none
+        (known, (1.0, 0.5), (1.5, 3.0)),
+    ):
+        sooner = views(shown)[3]
+        mine = next(x for x in sooner.figure.data if "Position-only" in x.name)  # type: ignore[union-attr]
+        assert (mine.error_x.array[0], mine.error_x.arrayminus[0]) == bars
+        assert next(r for r in sooner.rows if r[1] == "naive")[-2:] == said  # type: ignore[union-attr]
+    assert "2.00× <small>1.50 to 3.00</small>" in views(known)[4].html  # type: ignore[union-attr]
+
+
+def test_what_is_compared_with_something_else_has_a_table_of_its_own(visit: Visit) -> None:
+    assert "sweep_between" not in [view.key for view in views(swept(visit))]
+    text = TEXT + "against: [{request_order: given}, {method: naive}]\n"
+    found = swept(visit, text)
+    *_, table = views(found)
+    shown = table.html  # type: ignore[union-attr]
+    assert table.key == "sweep_between"
+    assert "against request order given" in shown
+    assert shown.count('<th scope="row">math-2, ascending</th>') == 3 + 2
+    assert shown.count('<th scope="row">math-2, given</th>') == 2
+    assert "no difference in what is right is clear" in shown
+    assert "nothing is compared with dense" in views(found)[0].finding  # type: ignore[union-attr]
+    [first, *others] = found.compared.tests
+    clear = replace(first, mcnemar=0.001, mcnemar_holm=0.004, only_other=8, only_mine=0)
+    worse = replace(found, compared=Compared((clear, *others), ("That is not compared: <why>.",)))
+    shown = views(worse)[-1].html  # type: ignore[union-attr]
+    assert "Dense in math-2, ascending lost 8 that request order given had right, and won 0" in shown
+    assert "not compared: &lt;why&gt;." in shown
+
+
+def test_more_temperatures_are_more_rows(visit: Visit) -> None:
+    more = "temperature: [0, 0.5]\n"
+    assert "<b>36 rows</b> in 4 cells" in sweep_page.refresh(visit, given(TEXT + more))["cost"]
+    many = TEXT.replace("max_new_tokens: 4", f"max_new_tokens: {list(range(1, 51))}")
+    many = many.replace("problems: 3", "problems: 70")
+    assert "has 21,000 rows" in sweep_page.refresh(visit, given(many))["errors"]["text"]
+
+
 def test_clear_differences_are_named(visit: Visit) -> None:
     found = swept(visit)
     worse = tuple(
-        replace(line, mcnemar=0.001, mcnemar_holm=0.004, only_dense=9, only_mine=1)
-        if line.method == "naive"
-        else line
-        for line in found.lines
+        replace(test, mcnemar=0.001, mcnemar_holm=0.004, only_other=9, only_mine=1)
+        if test.method == "naive"
+        else test
+        for test in found.compared.tests
     )
-    said = views(replace(found, lines=worse))[0].finding  # type: ignore[union-attr]
+    said = views(replace(found, compared=Compared(worse)))[0].finding  # type: ignore[union-attr]
     assert "2 of 4 tests" in said
     assert "Position-only in math-2, given lost 9" in said
 

@@ -163,6 +163,13 @@ def test_a_judge_goes_on_with_the_candidates_it_had(
     assert len(more) == 12
 
 
+def test_rows_say_how_they_were_decoded(folder: Path, tiny_model: LoadedModel) -> None:
+    judge = "{candidates: 2, answer_tokens: 4, max_new_tokens: [3, 4], orders: identity}"
+    text = f"tasks: [tiny.yaml, {{judge: {judge}}}]\ntemperature: [0, 0.5]"
+    rows = finish(sweep_of(folder, text, "[dense]", 1), folder / "a.sqlite", tiny_model)
+    assert [(r.max_new_tokens, r.temperature) for r in rows] == [(4, 0), (4, 0.5), (3, 1), (4, 1)]
+
+
 def test_a_judge_is_cancelled_in_the_middle_of_a_problem(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,13 +240,25 @@ def test_the_command(
         said, told = capsys.readouterr()
         assert " of 4 rows" in told.splitlines()[0], "a log says how far it is"
         assert len(told.splitlines()) < 4, "but not at every row"
-        assert said.splitlines()[0].split()[:3] == ["cell", "method", "n"]
-        assert said.splitlines()[1].split()[:3] == ["tiny.yaml", "dense", "2"]
+        found = [shown.split() for shown in said.splitlines()]
+        assert found[0][:3] == ["method", "n", "right"]
+        assert [shown[:2] for shown in found[1:4]] == [["tiny.yaml"], ["dense", "2"], ["naive", "2"]]
+        assert found[4] == []
+        assert found[5][:4] == ["method", "blocks", "reused", "%"]
+        assert [shown[:1] for shown in found[6:9]] == [["tiny.yaml"], ["dense"], ["naive"]]
         assert "4 rows in" in said
     report = json.loads((folder / "s.json").read_text(encoding="utf-8"))
     assert [x["method"] for x in report["lines"]] == ["dense", "naive"]
-    assert report["lines"][1]["mcnemar"] is not None
-    assert (folder / "s.csv").read_text(encoding="utf-8").count("tiny.yaml") == 4
+    [test] = report["comparisons"]
+    assert (test["method"], test["other"], test["pairs"]) == ("naive", "dense", 2)
+    assert test["mcnemar"] is not None
+    assert test["ttft_ratio"]["low"] is None, "two problems have no interval"
+    table = (folder / "s.csv").read_text(encoding="utf-8")
+    assert table.count("tiny.yaml") == 4
+    (folder / "s.csv").unlink()
+    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    assert main(["sweep", str(file), "--out", str(out), "--export", "csv", "--show"]) == 0
+    assert (folder / "s.csv").read_text(encoding="utf-8") == table
 
 
 def test_stopping_from_the_keyboard_keeps_what_was_finished(
@@ -268,6 +287,8 @@ def test_stopping_from_the_keyboard_keeps_what_was_finished(
         (["none.yaml"], "none.yaml cannot be read"),
         (["s.yaml", "--out", "x.csv"], "--out is 'x.csv', which names no SQLite file"),
         (["s.yaml", "--out", "text.sqlite"], "text.sqlite is no file of a sweep"),
+        (["s.yaml", "--show"], "there is no s.sqlite"),
+        (["s.yaml", "--show", "--ray"], "--show runs nothing"),
         (["bad.yaml"], "bad.yaml: problems is 0; 1 to 10,000"),
     ],
 )
