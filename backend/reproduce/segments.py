@@ -16,8 +16,8 @@ CAVEAT = (
 )
 COMMON = {"minimum_tokens": 12, "maximum_tokens": 256, "window_tokens": 32, "shingle": 4}
 PLAN = HypothesesPlan(40, common=COMMON)
-# Thirty observations decide. Forty episodes have 7 segments alike behind another beginning, and 3 prompts with
-# a graft that is not exact; of the latter a hundred have 7, and more where shorter segments count.
+# Thirty observations decide. Forty episodes have 7 segments alike behind another beginning, and 3 prompts
+# with a graft that is not exact; of the latter a hundred have 7, and more where shorter segments count.
 MORE = HypothesesPlan(100, common=COMMON)
 SHORT = HypothesesPlan(
     100,
