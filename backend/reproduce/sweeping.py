@@ -24,7 +24,7 @@ from backend.reproduce.context import Context, DataSource, Step
 from backend.reproduce.spec import Found, SweepPlan, Value
 from backend.session import versions
 from backend.sweeps.cluster import Cluster
-from backend.sweeps.datasets import NO_PASSAGES, ON_HUB
+from backend.sweeps.datasets import NOT_ON_HUB, ON_HUB
 from backend.sweeps.grid import shards_of
 from backend.sweeps.run import run_sweep
 from backend.sweeps.runner import ModelRunner
@@ -196,8 +196,10 @@ def _task(given: Mapping[str, Any], plan: SweepPlan, context: Context) -> dict[s
 
 
 def _not_on_hub(format: str) -> str:
-    why = f" ({NO_PASSAGES})" if format == "nq" else ""
-    return f"for {format} no data set of the hub is known{why}. Give --data FOLDER with such a file."
+    return (
+        f"for {format} no data set of the hub is known: {NOT_ON_HUB[format]}. Give --data FOLDER with such a "
+        "file."
+    )
 
 
 def _no_data(plan: SweepPlan, context: Context) -> OptionError:

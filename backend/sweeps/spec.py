@@ -40,7 +40,7 @@ from backend.presets import MAX_PRESET_BYTES, MAX_REQUESTS, load_preset, parse_y
 from backend.prompts import show
 from backend.records import Decoding, MethodChoice, Mode
 from backend.sweeps.checks import axis, keys, one_of, within
-from backend.sweeps.datasets import FORMATS, NO_PASSAGES, ON_HUB
+from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
 from backend.sweeps.hub import HubData, fetch
 from backend.teams import team
 
@@ -381,8 +381,8 @@ def _place(given: str | dict[str, Any], format: str, where: str, field: str, fol
         return folder / Path(given).expanduser()
     if format not in ON_HUB:
         raise OptionError(
-            f"{where} is 'hub', but for {format} no data set of the hub is known: {NO_PASSAGES}. Name such a "
-            "file, or hub:ID of a data set that has them.",
+            f"{where} is 'hub', but for {format} no data set of the hub is known: {NOT_ON_HUB[format]}. Name such "
+            "a file, or hub:ID of a data set that has them.",
             field=field,
         )
     return ON_HUB[format]

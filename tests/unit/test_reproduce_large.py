@@ -269,5 +269,5 @@ def test_the_hubs_rows_are_measured(
 def test_a_format_that_the_hub_lacks_is_named(tmp_path: Path) -> None:
     plan = SweepPlan(({"pipeline": "documents-10", "data": "nq", "format": "nq"},), ("dense",), 1)
     context = Context(REPRODUCTIONS[0], "paper", "some/model", tmp_path, data="hub")
-    with pytest.raises(OptionError, match=r"for nq no data set of the hub is known \(.*lost-in-the-middle"):
+    with pytest.raises(OptionError, match=r"for nq no data set of the hub is known: .*lost-in-the-middle"):
         list(sweeping.sweep(plan, context))
