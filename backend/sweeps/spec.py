@@ -381,8 +381,8 @@ def _place(given: str | dict[str, Any], format: str, where: str, field: str, fol
         return folder / Path(given).expanduser()
     if format not in ON_HUB:
         raise OptionError(
-            f"{where} is 'hub', but for {format} no data set of the hub is known: {NOT_ON_HUB[format]}. Name such "
-            "a file, or hub:ID of a data set that has them.",
+            f"{where} is 'hub', but for {format} no data set of the hub is known: {NOT_ON_HUB[format]}. "
+            "Name such a file, or hub:ID of a data set that has them.",
             field=field,
         )
     return ON_HUB[format]
