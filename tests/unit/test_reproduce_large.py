@@ -65,8 +65,14 @@ def test_the_flags_reach_the_loader(
     ],
 )
 def test_what_does_not_go_together_is_refused(
-    flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    for name in ("backend.bench.common.random_model", "backend.reproduce.run.steps"):
+        monkeypatch.setattr(name, lambda *_: pytest.fail("it goes on"))
     assert main(["reproduce", "kvcomm-table-2", *flags, "--out", str(tmp_path)]) == 2
     assert said in capsys.readouterr().err
 
@@ -150,7 +156,8 @@ class Loaded:
         return Loaded, (None,)
 
 
-def test_a_device_map_and_workers_exclude_each_other(tmp_path: Path) -> None:
+def test_a_device_map_and_workers_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.reproduce.run.steps", lambda *_: pytest.fail("it goes on"))
     with pytest.raises(OptionError, match="worker a GPU and a model of its own"):
         list(reproduce(find("kvcomm-table-4"), Asked(tmp_path, ray="", device_map="auto")))
 
