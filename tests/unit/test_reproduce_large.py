@@ -271,8 +271,15 @@ def test_the_hubs_rows_are_measured(
     capsys.readouterr()
 
 
-def test_a_format_that_the_hub_lacks_is_named(tmp_path: Path) -> None:
-    plan = SweepPlan(({"pipeline": "documents-10", "data": "nq", "format": "nq"},), ("dense",), 1)
+def test_a_format_that_the_hub_lacks_is_named_and_the_others_run(tmp_path: Path) -> None:
+    tasks = tuple(
+        {"pipeline": "documents-10", "data": f, "format": f, "label": f} for f in ("nq", "hotpotqa")
+    )
+    plan = SweepPlan(tasks, ("dense",), 1)
     context = Context(REPRODUCTIONS[0], "paper", "some/model", tmp_path, data="hub")
-    with pytest.raises(OptionError, match=r"for nq no data set of the hub is known: .*lost-in-the-middle"):
-        list(sweeping.sweep(plan, context))
+    with pytest.raises(OptionError, match=r"^--data is hub, but for nq no data set .*lost-in-the-middle"):
+        list(sweeping.sweep(replace(plan, tasks=tasks[:1]), context))
+    context.notes.clear()
+    assert [sweeping._task(task, plan, context) is None for task in tasks] == [True, False]
+    [note] = context.notes
+    assert note.startswith("nq was left out: for nq no data set of the hub is known")
