@@ -30,15 +30,16 @@ import torch
 from backend.embedded.tasks.arithmetic import draw_problem
 from backend.embedded.tasks.judging import draw_results
 from backend.engine import Engine
-from backend.errors import ModelError
+from backend.errors import ModelError, OptionError
 from backend.events import READ, Event, RunDone
 from backend.flow import Flow, see_offsets
 from backend.judge_prompts import (
+    WORDINGS,
     check_wording,
     execution_pipeline,
     final_of,
     judge_pipeline,
-    same_final,
+    right_final,
 )
 from backend.judge_reading import Reading, outcome_of, reading_of
 from backend.judged import Candidate, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
@@ -218,7 +219,8 @@ class JudgeLab:
             else:
                 ids, base = self._write(pipeline, agent, values, request.sampling, problem.number)
                 text = self.agents.tokens.decode(ids).replace("\x00", "\ufffd")  # NUL is no text
-                good = None if problem.expected is None else same_final(final_of(text), problem.expected)
+                wanted, wording = problem.expected, request.wording
+                good = None if wanted is None else right_final(final_of(text, wording), wanted, wording)
                 known = Candidate(text, f"agent {agent}", ids, good)
             values[f"agent_{agent}_current"] = ids
             candidates.append(known)
@@ -445,10 +447,17 @@ def check(request: JudgeRequest) -> None:
     """Refuse a request that cannot be run, before any model works.
 
     Raises:
-        OptionError: see :meth:`backend.judged.JudgeRequest.check`; or there is no such wording.
+        OptionError: see :meth:`backend.judged.JudgeRequest.check`; or there is no such wording, or its
+            answers are programs, for which only a sweep has tests.
     """
     request.check()
     check_wording(request.wording)
+    if WORDINGS[request.wording].final == "code":
+        raise OptionError(
+            f"The wording {request.wording!r} is for problems with unit tests, which a sweep over humaneval "
+            "judges (docs/sweeps.md). Choose another wording.",
+            field="judge.wording",
+        )
 
 
 @torch.inference_mode()

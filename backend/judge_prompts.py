@@ -5,7 +5,8 @@ Source: judge study, Section 3 (regimes), C.1 (the same role for all execution a
 answer and reason in fields of their own), limitations (pairwise, selection only, rewriting).
 
 One structured form for every model: a reason, then ``The best candidate is N. The answer is X``. The wording
-*embedded* is what the embedded model was taught; *general* spells the form out. Selecting without a reason
+*embedded* is what the embedded model was taught; *general* spells the form out. Under *programs* answers are
+code: an expected answer is a test in Python, and the judge ends with a program. Selecting without a reason
 it was taught for two criteria (``GLANCES``), and learned hardly more than the most frequent answer.
 """
 
@@ -14,8 +15,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from backend.answers import Scoring, extract_answer, extract_number
+from backend.answers import Scoring, extract_answer, extract_number, right
 from backend.embedded.tasks.arithmetic import Problem
 from backend.embedded.tasks.judging import NUMBER_ALONE, ROLES, judgement
 from backend.errors import OptionError
@@ -31,14 +33,25 @@ _NUMBER = re.compile(r"-?[0-9][0-9,]*(?:\.[0-9]+)?")
 @dataclass(frozen=True)
 class Wording:
     """The roles. ``reader``: an execution agent that sees others' answers. ``form``: what a judge is told of
-    its answer's form, by protocol."""
+    its answer's form, by protocol. ``final``: what final answers are."""
 
     solver: str
     reader: str
     header: str
     judge: dict[str, str]
     form: dict[Protocol, str]
+    final: Literal["text", "code"] = "text"
 
+
+_PROGRAMMER = (  # the KVCOMM paper's Programming Expert, whose prompt the judge study takes (C.1)
+    "You are a programming expert. You will be given a function signature and its docstring by the user.{} "
+    "Explain your solution in a few sentences. Then write your full implementation (restate the function "
+    "signature) in one Python code block. Do not change function names and input variable types."
+)
+_PROGRAM = (
+    " Give your reason in a few sentences. Then write exactly this form: The best candidate is <number>. "
+    "End with the final implementation (restate the function signature) in one Python code block."
+)
 
 WORDINGS: dict[str, Wording] = {
     "embedded": Wording(
@@ -67,6 +80,21 @@ WORDINGS: dict[str, Wording] = {
             "selection": " Write nothing but: The best candidate is <number>.",
             "rewriting": "",
         },
+    ),
+    "programs": Wording(
+        _PROGRAMMER.format(""),
+        _PROGRAMMER.format(
+            " You may be able to get the output results of other agents. They may not be completely correct."
+        ),
+        "\nAgent {i}, role is Programming Expert, output is:\n",
+        {kind: wording.stock for kind, wording in ROLES.items()},
+        {
+            "joint": _PROGRAM,
+            "pairwise": _PROGRAM,
+            "selection": " Write nothing but: The best candidate is <number>.",
+            "rewriting": "",
+        },
+        "code",
     ),
 }
 
@@ -113,11 +141,13 @@ class Verdict:
     failure: str
 
 
-def read_verdict(text: str, count: int, protocol: Protocol, criterion: str) -> Verdict:
+def read_verdict(
+    text: str, count: int, protocol: Protocol, criterion: str, wording: str = "embedded"
+) -> Verdict:
     """Read a judge's text.
 
     A selection must be stated once (or the same again), name slots that there are, and name one only where
-    the criterion selects one. A final answer must follow "The answer is".
+    the criterion selects one. A final answer must follow "The answer is"; a program must be fenced as code.
     """
     failures: list[str] = []
     slots: tuple[int, ...] | None = None
@@ -137,11 +167,21 @@ def read_verdict(text: str, count: int, protocol: Protocol, criterion: str) -> V
                 failures.append("a set where one is asked for")
             else:
                 slots = found
-    answer = extract_answer(text, "text")
+    if WORDINGS[wording].final == "text":
+        answer = extract_answer(text, "text")
+    else:
+        answer = extract_answer(text, "code") if "```" in text else None  # else all of it were the program
     if answer is None and protocol != "selection":
         failures.append("no final answer")
     reason = text[: stated[0][0]].strip() if stated else text.partition("The answer is")[0].strip()
     return Verdict(slots, answer, reason, "; ".join(failures))
+
+
+def right_final(answer: str | None, expected: str | None, wording: str) -> bool:
+    """Is a final answer the expected one? A program is where the expected test runs to its end after it."""
+    if WORDINGS[wording].final == "code" and expected is not None:
+        return right(answer, expected, "code")
+    return same_final(answer, expected)
 
 
 def same_final(answer: str | None, expected: str | None) -> bool:
@@ -154,8 +194,10 @@ def same_final(answer: str | None, expected: str | None) -> bool:
     return " ".join(answer.split()).casefold() == " ".join(expected.split()).casefold()
 
 
-def final_of(text: str) -> str | None:
-    """What a candidate gives as its answer: after "The answer is", else its last number."""
+def final_of(text: str, wording: str = "embedded") -> str | None:
+    """What a candidate gives as its answer: after "The answer is", else its last number; or its program."""
+    if WORDINGS[wording].final == "code":
+        return extract_answer(text, "code")
     return extract_answer(text, "text") or extract_number(text)
 
 

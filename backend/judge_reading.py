@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from backend.answers import selection_token
-from backend.judge_prompts import Verdict, final_of, read_verdict, same_final, selection_right, truth
+from backend.judge_prompts import (
+    Verdict,
+    final_of,
+    read_verdict,
+    right_final,
+    same_final,
+    selection_right,
+    truth,
+)
 from backend.judged import NEAR_TIE, JudgeOutcome, JudgeProblem, JudgeRequest, originals
 from backend.records import Outcome, RunRecord, reuse
 
@@ -45,7 +53,7 @@ def reading_of(
     reused, _, _ = reuse(prompt.spans, outcome.actions)
     _, blocks, whole = reuse(slots, outcome.actions)
     place = selection_token(outcome.texts)
-    verdict = read_verdict(outcome.text, len(layout), request.protocol, request.criterion)
+    verdict = read_verdict(outcome.text, len(layout), request.protocol, request.criterion, request.wording)
     margin = None if place is None or place >= len(margins) else margins[place]
     first = margins[0] if margins else None
     return Reading(layout, outcome, verdict, margin, blocks, whole, outcome.actions.shape[1], reused, first)
@@ -82,8 +90,8 @@ def outcome_of(
 ) -> JudgeOutcome:
     """One method's outcome from its prompts' readings, beside dense's of the same prompts."""
     pairwise, rewriting = request.protocol == "pairwise", request.protocol == "rewriting"
-    selected, answer = _decision(problem, mine, pairwise)
-    wanted, said = _decision(problem, dense, pairwise)
+    selected, answer = _decision(problem, mine, pairwise, request.wording)
+    wanted, said = _decision(problem, dense, pairwise, request.wording)
     slots = None
     if selected is not None:
         slots = tuple(sorted(layout.index(number) + 1 if number else 0 for number in selected))
@@ -116,7 +124,9 @@ def outcome_of(
         selected=selected,
         answer=answer,
         failure="; ".join(dict.fromkeys(r.verdict.failure for r in mine if r.verdict.failure)),
-        correct=None if final is None or request.protocol == "selection" else same_final(answer, final),
+        correct=None
+        if final is None or request.protocol == "selection"
+        else right_final(answer, final, request.wording),
         selection_right=None
         if best is None or rewriting
         else slots is not None and selection_right(slots, best, request.criterion),
@@ -150,13 +160,13 @@ def outcome_of(
 
 
 def _decision(
-    problem: JudgeProblem, readings: Sequence[Reading], pairwise: bool
+    problem: JudgeProblem, readings: Sequence[Reading], pairwise: bool, wording: str
 ) -> tuple[tuple[int, ...] | None, str | None]:
     """What was selected, and the final answer (pairwise: the winners', where they agree)."""
     if not pairwise:
         return readings[0].selected, readings[0].verdict.answer
     selected = most_wins(readings)
-    finals = {final_of(problem.candidates[n - 1].text) for n in selected or () if n}
+    finals = {final_of(problem.candidates[n - 1].text, wording) for n in selected or () if n}
     return selected, next(iter(finals)) if len(finals) == 1 else None
 
 

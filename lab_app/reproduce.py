@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from backend.errors import OptionError
+from lab_app.loading import add_loading, add_workers, check_workers, loading
 
+HUB = "hub"
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "reproductions"
 
 
@@ -33,10 +35,15 @@ def add_reproduce(add: Any) -> None:
     )
     sub.add_argument("--model", help="a hub id or a folder; for tables of times also llama-8b, smollm2-135m")
     sub.add_argument(
-        "--data", metavar="FOLDER", help="paper scale: gsm8k.jsonl, mmlu.jsonl, humaneval.jsonl and so on"
+        "--data",
+        metavar="FOLDER",
+        help="paper scale: a folder with gsm8k.jsonl, mmlu.jsonl, humaneval.jsonl and so on; or hub, which "
+        "fetches each format's own data set",
     )
     sub.add_argument("--links", metavar="FOLDER", help="link tokens that kvlab train-links wrote")
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    add_loading(sub)
+    add_workers(sub)
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument(
         "--out", default="reproductions", metavar="FOLDER", help="where report and rows go (reproductions)"
@@ -60,11 +67,13 @@ def reproduce(args: argparse.Namespace) -> int:
     out = Path(args.out).expanduser()
     if out.exists() and not out.is_dir():
         raise OptionError(f"--out is {args.out!r}, which is a file. Name a folder.", field="reproduce.out")
+    check_workers(args)
     folders = {name: Path(given).expanduser() if given else None for name, given in (
         ("data", args.data), ("links", args.links))}  # fmt: skip
     asked = Asked(
-        out, args.requests, args.warmup, args.scale, args.model, folders["data"], folders["links"],
-        args.device, args.seed, typed(args),
+        out, args.requests, args.warmup, args.scale, args.model,
+        "hub" if args.data == HUB else folders["data"], folders["links"],
+        seed=args.seed, command=typed(args), ray=args.ray, workers=args.workers, **loading(args),
     )  # fmt: skip
     for event in run(one, asked):
         if isinstance(event, Done):
@@ -85,14 +94,19 @@ def reproduce(args: argparse.Namespace) -> int:
 def typed(args: argparse.Namespace) -> str:
     """The command again, without folders, which are this machine's."""
     words = ["kvlab reproduce", args.name]
-    for name in ("requests", "warmup", "scale", "device"):
-        if getattr(args, name) is not None:
-            words.append(f"--{name} {getattr(args, name)}")
+    for name in ("requests", "warmup", "scale", "device", "device-map", "quantise", "workers"):
+        given = getattr(args, name.replace("-", "_"))
+        if given is not None:
+            words.append(f"--{name} {given}")
+    if args.ray is not None:
+        words.append("--ray ADDRESS" if args.ray else "--ray")
     if args.model:
         words.append(
             f"--model {Path(args.model).name if Path(args.model).expanduser().exists() else args.model}"
         )
-    words += [f"--{name} FOLDER" for name in ("data", "links") if getattr(args, name)]
+    for name in ("data", "links"):
+        if given := getattr(args, name):
+            words.append(f"--{name} {HUB if name == 'data' and given == HUB else 'FOLDER'}")
     if args.seed:
         words.append(f"--seed {args.seed}")
     return " ".join(words)

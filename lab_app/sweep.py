@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.errors import OptionError
-from lab_app.loading import add_loading, loading
+from lab_app.loading import add_loading, add_workers, check_workers, loading
 
 if TYPE_CHECKING:
     from backend.judged import Share
@@ -42,11 +42,7 @@ def add_sweep(add: Any) -> None:
     )  # fmt: skip
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     add_loading(sub)
-    sub.add_argument(
-        "--ray", nargs="?", const="", metavar="ADDRESS",
-        help="run shards at once in workers on Ray: on this machine, or on the cluster at an address",
-    )  # fmt: skip
-    sub.add_argument("--workers", type=int, help="with --ray: how many at once; else one a processor or GPU")
+    add_workers(sub)
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -73,8 +69,7 @@ def sweep(args: argparse.Namespace) -> int:
         from backend.sweeps.datasets import parquet_module
 
         parquet_module()  # refused before the work, not after it
-    if args.workers is not None and args.ray is None:
-        raise OptionError("--workers is for --ray, which is not there. Add it.", field="workers")
+    check_workers(args)
     facts = {"versions": versions(), "platform": sys.platform, "device": args.device}
     if args.show and args.ray is not None:
         raise OptionError("--show runs nothing, so --ray has nothing to do. Leave one out.", field="show")

@@ -66,11 +66,31 @@ def random_model(shape: str, device: str | None, dtype: str | None = None) -> Lo
     return wrap_model(module, NoText(), name=f"random {shape}")
 
 
-def model_of(shape: str, device: str | None, dtype: str | None = None) -> LoadedModel:
-    """A known shape with random weights, or a model by its name or folder."""
-    if shape in SHAPES:
-        return random_model(shape, device, dtype)
-    return load_model(shape, device=device, dtype=dtype)
+def model_of(
+    shape: str,
+    device: str | None,
+    dtype: str | None = None,
+    *,
+    device_map: str | None = None,
+    quantise: str | None = None,
+) -> LoadedModel:
+    """A known shape with random weights, or a model by its name or folder; see
+    :func:`backend.model.load_model`.
+
+    Raises:
+        OptionError: random weights are to be spread or rounded.
+        ModelError: the model cannot be loaded.
+    """
+    if shape not in SHAPES:
+        return load_model(shape, device=device, dtype=dtype, device_map=device_map, quantise=quantise)
+    for flag, value in (("--device-map", device_map), ("--quantise", quantise)):
+        if value is not None:
+            raise OptionError(
+                f"{flag} is {value!r}, but {shape} is a shape with random weights, made on one device. "
+                f"Leave {flag} out, or name a model with --model.",
+                field="bench.shape",
+            )
+    return random_model(shape, device, dtype)
 
 
 def drawn_cache(model: LoadedModel, tokens: int, rows: int = 1) -> KVCache:

@@ -26,11 +26,13 @@ GPU_ONLY = ("llama-8b",)  # 16 GB of weights, and minutes for a prompt on a CPU
 LIMITS = {"agents": (1, 8), "prefix": (16, 8192), "question": (8, 8192), "answer": (8, 8192)}
 
 
-def shape_or_model(name: str, device: str | None) -> LoadedModel:
+def shape_or_model(
+    name: str, device: str | None, *, device_map: str | None = None, quantise: str | None = None
+) -> LoadedModel:
     """A model by its name, or a known shape with random weights.
 
     Raises:
-        OptionError: the shape is too large for a CPU.
+        OptionError: the shape is too large for a CPU; see :func:`backend.bench.common.model_of`.
         ModelError: see :func:`backend.model.load_model`.
     """
     if name in GPU_ONLY and pick_device(device) != "cuda":
@@ -39,7 +41,7 @@ def shape_or_model(name: str, device: str | None) -> LoadedModel:
             "with --model smollm2-135m, or run at embedded scale.",
             field="model",
         )
-    return model_of(name, device)
+    return model_of(name, device, device_map=device_map, quantise=quantise)
 
 
 @dataclass(frozen=True)

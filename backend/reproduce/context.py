@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from backend.bench.group import shape_or_model
 from backend.errors import ModelError, RunCancelled
@@ -15,6 +17,7 @@ from backend.model import LoadedModel
 from backend.reproduce.spec import Found, Reproduction, Scale
 
 Step = Progress | Found
+DataSource = Path | Literal["hub"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,11 @@ class Context:
 
     Attributes:
         problems, warmup: asked for on the command line; None leaves the plan's own.
-        data: folder of the data sets' files; ``links``: of trained link tokens.
+        data: folder of the data sets' files, or *hub*; ``links``: of trained link tokens.
+        device_map, quantise: see :func:`backend.model.load_model`.
+        ray, workers: address of a Ray cluster (empty: one on this machine) and how many work at once; without
+            an address all is done in this process.
+        chosen: the model was named on the command line, and stands for those that tasks name too.
         out: folder where rows go.
         notes: what has to be said beside the figures; runners add to it.
     """
@@ -45,19 +52,30 @@ class Context:
     out: Path
     problems: int | None = None
     warmup: int | None = None
-    data: Path | None = None
+    data: DataSource | None = None
     links: Path | None = None
     device: str | None = None
+    device_map: str | None = None
+    quantise: str | None = None
+    ray: str | None = None
+    workers: int | None = None
+    chosen: bool = False
     seed: int = 0
     cancel: threading.Event | None = None
     notes: list[str] = field(default_factory=list)
     loaded: dict[str, LoadedModel] = field(default_factory=dict)
+    weights: dict[str, str] = field(default_factory=dict)  # hash and dtype of what workers loaded, by name
+
+    @property
+    def loader(self) -> Callable[[str], LoadedModel]:
+        """Loads a model as this run was told to; it can be sent to other processes."""
+        return partial(shape_or_model, device=self.device, device_map=self.device_map, quantise=self.quantise)
 
     def load(self, name: str) -> LoadedModel:
         """A model by its name, or a known shape with random weights; the base and the last one are kept."""
         if name not in self.loaded:
             self.loaded = {n: model for n, model in self.loaded.items() if n == self.model_name}
-            self.loaded[name] = shape_or_model(name, self.device)
+            self.loaded[name] = self.loader(name)
         return self.loaded[name]
 
     @property

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 NO_GPU = "no energy: a CPU reports none"
+IN_WORKERS = "no energy: the workers' counters are not read"
 NO_LIBRARY = "no energy: install nvidia-ml-py (pip install 'kv-reuse-lab[energy]') to read the GPU's counter"
 
 
@@ -19,13 +20,16 @@ class Meter:
     """Reads a device's energy counter.
 
     Args:
-        device: where the model runs.
+        device: where the model runs; None in other processes.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device | None) -> None:
         self.absent = ""
         self.library: Any = None
         self.handle: Any = None
+        if device is None:
+            self.absent = IN_WORKERS
+            return
         if device.type != "cuda":
             self.absent = NO_GPU if device.type == "cpu" else f"no energy: {device.type} reports none"
             return

@@ -18,6 +18,7 @@ from backend.reproduce.spec import (
     Scaled,
     SweepPlan,
     both,
+    numbers,
     table,
 )
 
@@ -31,8 +32,36 @@ GENERATED = (
 FREE = "Free-running: every method lives with its own texts, as in the paper. "
 FEW = "With few requests the pools are young and intervals wide; --requests raises both. "
 FOUR = "three solvers and a judge (math-3), embedded model"
-MMLU = ({"pipeline": "mmlu-paper", "data": "mmlu", "format": "mmlu", "label": "MMLU"},)
-GSM8K = ({"pipeline": "gsm8k-paper", "data": "gsm8k", "format": "gsm8k", "label": "GSM8K"},)
+CODER = "Qwen/Qwen2.5-Coder-7B-Instruct"
+DEEPSEEK = "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"
+AIME = 30  # problems of a year
+PROMPTS = (
+    "the paper's prompts (appendix 6.3.2); of the five roles that it prints, fewer agents are the first ones "
+    "and FinalRefer, as it says of two agents on MMLU"
+)
+DRAWN = "MMLU's questions are drawn from the file of all subjects, not the paper's"
+
+
+def _agents(data: str, agents: int, pipeline: str = "", **more: object) -> Mapping[str, object]:
+    """A data set's problems before so many of the paper's agents."""
+    name = data.lower()
+    task: dict[str, object] = {
+        "pipeline": pipeline or f"{name}-paper",
+        "agents": agents,
+        "data": name,
+        "format": name,
+    }
+    if data == "MMLU":
+        task["draw"] = "random"  # the file has one subject after the other
+    return {**task, "label": f"{data}, {agents} agents", **more}
+
+
+def _gsm8k(agents: int, data: str = "GSM8K", **more: object) -> Mapping[str, object]:
+    """The same before GSM8K's agents."""
+    return _agents(data, agents, "gsm8k-paper-5", **more)
+
+
+FOUR_MMLU = (_agents("MMLU", 4),)
 
 # -- Table 1
 
@@ -75,19 +104,28 @@ HumanEval, 5 agents, CacheBlend | 32.9 80
 HumanEval, 5 agents, KVCOMM | 83.2 77.8
 """
 _METHODS = {"original": "dense", "CacheBlend": "CacheBlend", "KVCOMM": "kvcomm"}
-_TASKS: Mapping[str, Mapping[Scale, str]] = {
-    "GSM8K, 3 agents": {"embedded": "3 agents"},
-    "GSM8K, 4 agents": {"embedded": "4 agents", "paper": "GSM8K, 4 agents"},
-    "GSM8K, 5 agents": {"embedded": "5 agents", "paper": "GSM8K, 5 agents"},
-    "HumanEval, 2 agents": {"embedded": "programs, 2 agents"},
-    "HumanEval, 5 agents": {"paper": "HumanEval, 5 agents"},
-    "MMLU, 5 agents": {"paper": "MMLU, 5 agents"},
+_HERE = {f"GSM8K, {n} agents": f"{n} agents" for n in range(2, 6)} | {
+    "HumanEval, 2 agents": "programs, 2 agents"
 }
-_AT = {
-    f"{task}, {shown}": {scale: {"task": name, "method": method} for scale, name in places.items()}
-    for task, places in _TASKS.items()
-    for shown, method in _METHODS.items()
-}
+
+
+def _t1_at(label: str) -> Mapping[Scale, Mapping[str, str]]:
+    task, _, shown = label.rpartition(", ")
+    places: dict[Scale, Mapping[str, str]] = {"paper": {"task": task, "method": _METHODS[shown]}}
+    if task in _HERE:
+        places["embedded"] = {"task": _HERE[task], "method": _METHODS[shown]}
+    return places
+
+
+def _t1() -> tuple[Line, ...]:
+    lines = []
+    for label, row in numbers(_T1):
+        metrics = {"reuse rate": "tokens"} if "CacheBlend" in label else {}
+        shown = label.replace("HumanEval", "HumanEval (Qwen-Coder)")
+        lines.append(Line(shown, (*row, None), _t1_at(label), metrics))
+    return tuple(lines)
+
+
 _BLEND = "cacheblend:ratio=0.2@CacheBlend"
 
 TABLE_1 = Reproduction(
@@ -104,14 +142,12 @@ TABLE_1 = Reproduction(
     "computes "
     "20% of the tokens before the suffix again, and the suffix. " + FEW,
     (ACCURACY, REUSE, AS_DENSE),
-    tuple(
-        Line(x.label, (*x.paper, None), x.at, x.metrics)
-        for x in table(_T1, _AT, metrics={k: {"reuse rate": "tokens"} for k in _AT if "CacheBlend" in k})
-    ),
+    _t1(),
     {
         "embedded": Scaled(
             SweepPlan(
                 (
+                    {"pipeline": "math-2", "agents": 2, "label": "2 agents"},
                     {"pipeline": "math-2", "label": "3 agents"},
                     {"pipeline": "math-3", "label": "4 agents"},
                     {"pipeline": "math-4", "label": "5 agents"},
@@ -121,7 +157,7 @@ TABLE_1 = Reproduction(
                 40,
                 20,
             ),
-            "two to four solvers and a judge (math-2 to math-4) for GSM8K, two agents that execute small "
+            "one to four solvers and a judge (math-2 to math-4) for GSM8K, two agents that execute small "
             "functions "
             "(program-loop) for HumanEval; embedded model",
             25,
@@ -129,35 +165,18 @@ TABLE_1 = Reproduction(
         ),
         "paper": Scaled(
             SweepPlan(
-                (
-                    {
-                        "pipeline": "gsm8k-paper",
-                        "data": "gsm8k",
-                        "format": "gsm8k",
-                        "label": "GSM8K, 4 agents",
-                    },
-                    {
-                        "pipeline": "gsm8k-paper-5",
-                        "data": "gsm8k",
-                        "format": "gsm8k",
-                        "label": "GSM8K, 5 agents",
-                    },
-                    {"pipeline": "mmlu-paper", "data": "mmlu", "format": "mmlu", "label": "MMLU, 5 agents"},
-                    {
-                        "pipeline": "humaneval-paper",
-                        "data": "humaneval",
-                        "format": "humaneval",
-                        "label": "HumanEval, 5 agents",
-                    },
+                tuple(
+                    task
+                    for n in range(2, 6)
+                    for task in (_agents("MMLU", n), _gsm8k(n), _agents("HumanEval", n, model=CODER))
                 ),
                 ("dense", _BLEND, "kvcomm"),
                 150,
                 0,
             ),
-            "the paper's prompts for 4 and 5 agents (appendix 6.3.2) on the data sets' files",
-            240,
+            f"{PROMPTS}; HumanEval on Qwen-2.5-coder-7B, the others on Llama-3.1-8B; {DRAWN}",
+            540,
             LLAMA,
-            absent="the paper prints no prompts for this number of agents; the presets have 4 and 5",
         ),
     },
 )
@@ -275,9 +294,9 @@ TABLE_4 = Reproduction(
             12,
         ),
         "paper": Scaled(
-            SweepPlan(MMLU, ("dense", "kvcomm"), 150, 0, tuple(_ORDERS.values())),
-            "the paper's prompts for five agents (four are not printed) on MMLU's file",
-            240,
+            SweepPlan(FOUR_MMLU, ("dense", "kvcomm"), 150, 0, tuple(_ORDERS.values())),
+            f"{PROMPTS}; {DRAWN}",
+            190,
             LLAMA,
         ),
     },
@@ -325,9 +344,9 @@ TABLE_5 = Reproduction(
     {
         "embedded": Scaled(SweepPlan(({"pipeline": "math-3"},), _ALL_STEPS, 40, 20), FOUR, 12),
         "paper": Scaled(
-            SweepPlan(MMLU, _ALL_STEPS, 150),
-            "the paper's prompts for five agents (four are not printed) on MMLU's file",
-            240,
+            SweepPlan(FOUR_MMLU, _ALL_STEPS, 150),
+            f"{PROMPTS}; {DRAWN}",
+            190,
             LLAMA,
         ),
     },
@@ -372,9 +391,7 @@ TABLE_6 = Reproduction(
     ),
     {
         "embedded": Scaled(SweepPlan(({"pipeline": "math-3"},), _T6_METHODS, 40, 20), FOUR, 15),
-        "paper": Scaled(
-            SweepPlan(GSM8K, _T6_METHODS, 200), "the paper's four agents on GSM8K's file", 300, LLAMA
-        ),
+        "paper": Scaled(SweepPlan((_gsm8k(4),), _T6_METHODS, 200), f"{PROMPTS}; on GSM8K's file", 300, LLAMA),
     },
 )
 
@@ -400,19 +417,19 @@ AIME, Deepseek-Qwen, 3 agents, KVCOMM | 10.8 78.1
 AIME, Deepseek-Qwen, 4 agents, original | 17.5 0
 AIME, Deepseek-Qwen, 4 agents, KVCOMM | 8.3 74.6
 """
-_A2_AT: dict[str, Mapping[Scale, Mapping[str, str]]] = {}
-for _shown, _method in (("original", "dense"), ("KVCOMM", "kvcomm")):
-    for _agents in (3, 4):
-        _at: dict[Scale, Mapping[str, str]] = {
-            "embedded": {"task": f"four steps, {_agents} agents", "method": _method}
-        }
-        if _agents == 4:
-            _at["paper"] = {"task": "MATH500", "method": _method, "model": "llama"}
-        _A2_AT[f"MATH500, Llama-3.1, {_agents} agents, {_shown}"] = _at
-    for _data in ("MATH500", "AIME"):
-        _A2_AT[f"{_data}, Deepseek-Qwen, 4 agents, {_shown}"] = {
-            "paper": {"task": _data, "method": _method, "model": "qwen"}
-        }
+
+
+def _a2_at(label: str) -> Mapping[Scale, Mapping[str, str]]:
+    data, model, agents, shown = label.split(", ")
+    method, name = _METHODS[shown], "llama-3" if model == "Llama-3.1" else "qwen"
+    found: dict[Scale, Mapping[str, str]] = {
+        "paper": {"task": f"{data}, {agents}", "method": method, "model": name}
+    }
+    if name == "llama-3":
+        found["embedded"] = {"task": f"four steps, {agents}", "method": method}
+    return found
+
+
 TABLE_A2 = Reproduction(
     "kvcomm-table-a2",
     "kvcomm",
@@ -423,11 +440,12 @@ TABLE_A2 = Reproduction(
     "four); "
     "competition mathematics is far beyond it. " + FEW,
     (ACCURACY, REUSE),
-    table(_A2, _A2_AT),
+    table(_A2, {label: _a2_at(label) for label, _ in numbers(_A2)}),
     {
         "embedded": Scaled(
             SweepPlan(
                 (
+                    {"pipeline": "math-2", "agents": 2, "label": "four steps, 2 agents", "steps": 4},
                     {"pipeline": "math-2", "label": "four steps, 3 agents", "steps": 4},
                     {"pipeline": "math-3", "label": "four steps, 4 agents", "steps": 4},
                 ),
@@ -435,23 +453,28 @@ TABLE_A2 = Reproduction(
                 40,
                 20,
             ),
-            "word problems of four calculations under two and three solvers and a judge; embedded model",
+            "word problems of four calculations under one to three solvers and a judge; embedded model",
             8,
-            absent="no scenario of the embedded model stands for this model, data set and number of agents",
+            absent="no scenario of the embedded model stands for this model and data set",
         ),
         "paper": Scaled(
             SweepPlan(
-                (
-                    {"pipeline": "gsm8k-paper", "data": "math500", "format": "math500", "label": "MATH500"},
-                    {"pipeline": "gsm8k-paper", "data": "aime", "format": "aime", "label": "AIME"},
+                tuple(
+                    task
+                    for n in (2, 3, 4)
+                    for task in (
+                        _gsm8k(n, "MATH500"),
+                        _gsm8k(n, "MATH500", model=DEEPSEEK),
+                        _gsm8k(n, "AIME", model=DEEPSEEK, problems=AIME),
+                    )
                 ),
                 ("dense", "kvcomm"),
                 100,
             ),
-            "the paper's four GSM8K agents (it prints none for MATH500) on the data sets' files",
-            200,
+            "the paper's GSM8K agents, for it prints none for these: the first ones and FinalRefer; AIME of "
+            "one year",
+            520,
             LLAMA,
-            absent="the presets have the paper's four agents, no fewer; AIME was not run on Llama",
         ),
     },
 )
@@ -471,9 +494,9 @@ TABLE_A3 = Reproduction(
     {
         "embedded": Scaled(SweepPlan(({"pipeline": "math-3"},), _A3, 40, 20), FOUR, 6),
         "paper": Scaled(
-            SweepPlan(MMLU, _A3, 150),
-            "the paper's prompts for five agents (four are not printed) on MMLU's file",
-            150,
+            SweepPlan(FOUR_MMLU, _A3, 150),
+            f"{PROMPTS}; {DRAWN}",
+            120,
             LLAMA,
         ),
     },
@@ -503,20 +526,13 @@ TABLE_A4 = Reproduction(
         "embedded": Scaled(SweepPlan(({"pipeline": "math-3"},), _A4_METHODS, 40, 20), FOUR, 9),
         "paper": Scaled(
             SweepPlan(
-                (
-                    {
-                        "pipeline": "humaneval-paper",
-                        "data": "humaneval",
-                        "format": "humaneval",
-                        "label": "HumanEval",
-                    },
-                ),
+                (_agents("HumanEval", 4),),
                 _A4_METHODS,
                 144,
             ),
-            "the paper's five HumanEval agents on HumanEval's file",
-            200,
-            "Qwen/Qwen2.5-Coder-7B-Instruct",
+            f"{PROMPTS}; on HumanEval's file",
+            160,
+            CODER,
         ),
     },
 )

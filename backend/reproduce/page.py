@@ -21,7 +21,10 @@ Alone, `kvlab reproduce` lists the names.
 * At *paper* scale (`--model` with a hub id or a folder, or `--scale paper`) the papers' prompts and lengths
   are used on a GPU. Data sets are files in `--data FOLDER`, called `gsm8k`, `mmlu`, `humaneval`, `math500`,
   `aime` or `hotpotqa` with the ending `.jsonl`, `.json`, `.csv` or `.parquet` ([sweeps.md](sweeps.md) has
-  their columns). Tables of times take `--model llama-8b` (random weights) as well as a real model.
+  their columns); `--data hub` fetches each format's own data set. Lines that a paper ran on another model run
+  on it, unless `--model` names one for all. `--device-map`, `--quantise` and, for tables that are sweeps,
+  `--ray` and `--workers` are those of `kvlab sweep`. Tables of times take `--model llama-8b` (random weights)
+  as well as a real model.
 * Where something cannot be run, the report says so in the line; no figure is made up.
 * Sweeps, document studies and hypotheses keep their rows in `--out` and go on where they were stopped.
 * Rows of trained link tokens take those that ship with the embedded model, or `--links FOLDER` with files

@@ -129,9 +129,10 @@ def markdown(saved: Mapping[str, Any]) -> str:
 
 
 def _model(model: Mapping[str, Any]) -> str:
+    size = f"{model['parameters']:,} parameters, " if "parameters" in model else ""
     return (
-        f"{model.get('name', '-')}, {model.get('parameters', 0):,} parameters, {model.get('dtype', '-')} on "
-        f"{model.get('device', '-')}, weights `{model.get('weights_hash', '-')}`"
+        f"{model.get('name', '-')}, {size}{model.get('dtype', '-')} on {model.get('device', '-')}, weights "
+        f"`{model.get('weights_hash', '-')}`"
     )
 
 

@@ -17,8 +17,9 @@ from backend.codec import encode
 from backend.errors import OptionError
 from backend.events import Progress
 from backend.machine import processor
+from backend.records import ModelInfo
 from backend.reproduce import studies, sweeping, timings
-from backend.reproduce.context import Context, Step
+from backend.reproduce.context import Context, DataSource, Step
 from backend.reproduce.energy import Meter
 from backend.reproduce.result import report
 from backend.reproduce.spec import (
@@ -58,8 +59,11 @@ class Asked:
         problems, warmup: requests, questions, episodes or repetitions instead of the plan's.
         scale: absent, it is *paper* for a model of another name and *embedded* otherwise.
         model: instead of the scale's own.
-        data: folder of the data sets' files, for the paper scale.
+        data: folder of the data sets' files, for the paper scale, or *hub*: each format's own there.
         links: folder of trained link tokens.
+        device_map, quantise: see :func:`backend.model.load_model`.
+        ray: run a sweep's shards in workers on Ray: the address of a cluster, or empty for this machine.
+        workers: how many, with ``ray``.
         command: as it was typed, for the report.
     """
 
@@ -68,11 +72,15 @@ class Asked:
     warmup: int | None = None
     scale: Scale | None = None
     model: str | None = None
-    data: Path | None = None
+    data: DataSource | None = None
     links: Path | None = None
     device: str | None = None
     seed: int = 0
     command: str = ""
+    device_map: str | None = None
+    quantise: str | None = None
+    ray: str | None = None
+    workers: int | None = None
 
 
 def reproduce(
@@ -87,16 +95,17 @@ def reproduce(
         RunCancelled: ``cancel`` was set.
     """
     scale = scale_of(one, asked)
-    check(asked)
     scaled = one.scales[scale]
+    check(asked, scaled.plan, one.name)
     asked.out.mkdir(parents=True, exist_ok=True)
     context = Context(
         one, scale, asked.model or scaled.model, asked.out, asked.problems, asked.warmup, asked.data,
-        asked.links, asked.device, asked.seed, cancel,
+        asked.links, asked.device, asked.device_map, asked.quantise, asked.ray, asked.workers,
+        asked.model is not None, asked.seed, cancel,
     )  # fmt: skip
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-    model = context.model
-    meter = Meter(model.device)
+    loaded = None if context.ray is not None else (context.model.info, context.model.device)
+    meter = Meter(loaded[1] if loaded else None)
     began, before = time.monotonic(), meter.joules()
     found: list[Found] = []
     for event in steps(scaled.plan, context):
@@ -109,11 +118,11 @@ def reproduce(
         "command": asked.command,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - began, 1),
-        "hardware": hardware(model.device),
+        "hardware": hardware(loaded[1]) if loaded else f"workers on Ray, asked from {processor()}",
         "busy": f"a load of {busy:.1f} on {os.cpu_count()} cores when it began",
         "energy": {"joules": None if before is None or after is None else after - before}
         | {"absent": meter.absent},
-        "model": {k: v for k, v in encode(model.info, {}).items() if k != "certificate"},
+        "model": model_facts(loaded[0]) if loaded else model_of_workers(context),
         "versions": versions(),
         "requests": context.problems,
         "warmup": context.warmup,
@@ -164,26 +173,52 @@ def scale_of(one: Reproduction, asked: Asked) -> Scale:
     return scale
 
 
-def check(asked: Asked) -> None:
+def check(asked: Asked, plan: Plan, name: str) -> None:
     """
+    Args:
+        plan, name: of what is asked for.
+
     Raises:
-        OptionError: a number is out of range, or a folder is not there.
+        OptionError: a number is out of range, a folder is not there, or workers cannot do it.
     """
-    for name, (low, high) in COUNTS.items():
-        value = getattr(asked, name)
+    for count, (low, high) in COUNTS.items():
+        value = getattr(asked, count)
         if value is not None and (type(value) is not int or not low <= value <= high):
-            said = "requests" if name == "problems" else name
+            said = "requests" if count == "problems" else count
             raise OptionError(
                 f"{said} is {value!r}; {low:,} to {high:,} are allowed, whole numbers. Change it.",
                 field=f"reproduce.{said}",
             )
-    for name in ("data", "links"):
-        folder = getattr(asked, name)
-        if folder is not None and not folder.is_dir():
+    for what in ("data", "links"):
+        folder = getattr(asked, what)
+        if isinstance(folder, Path) and not folder.is_dir():
             raise OptionError(
-                f"--{name} is {str(folder)!r}, which is no folder. Name one that is there.",
-                field=f"reproduce.{name}",
+                f"--{what} is {str(folder)!r}, which is no folder. Name one that is there.",
+                field=f"reproduce.{what}",
             )
+    if asked.ray is not None and not isinstance(plan, SweepPlan):
+        raise OptionError(
+            f"--ray spreads the rows of a sweep over workers, but {name} is no sweep: one process does it. "
+            "Leave --ray out.",
+            field="reproduce.ray",
+        )
+    if asked.ray is not None and asked.device_map is not None:
+        raise OptionError(
+            f"--device-map is {asked.device_map!r}, which spreads one model over all GPUs, and --ray gives "
+            "each worker a GPU and a model of its own. Give one of the two.",
+            field="reproduce.device_map",
+        )
+
+
+def model_facts(info: ModelInfo) -> dict[str, Any]:
+    """What of a model stands in the report."""
+    return {k: v for k, v in encode(info, {}).items() if k != "certificate"}
+
+
+def model_of_workers(context: Context) -> dict[str, Any]:
+    """The same of a model that only workers loaded, as far as they told."""
+    weights, _, dtype = context.weights.get(context.model_name, "").partition(" ")
+    return {"name": context.model_name, "weights_hash": weights, "dtype": dtype, "device": "workers"}
 
 
 def hardware(device: torch.device) -> str:

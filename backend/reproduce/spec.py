@@ -83,6 +83,8 @@ class SweepPlan:
 
     Attributes:
         tasks: as in a sweep file; a task's ``data`` names a file's stem in the folder given with ``--data``.
+            ``model`` is one of its own instead of the scale's, ``problems`` their own number, ``steps`` makes
+            word problems of so many calculations.
         problems, warmup: measured requests of each cell, and those before them.
         linked: methods also run on each set of weights in the folder given with ``--links``.
     """

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +18,17 @@ from backend.embedded.tasks import Style, make_document
 from backend.errors import OptionError
 from backend.events import Progress
 from backend.judged import Share
+from backend.model import pick_device
 from backend.probes.document_study import adapted_arms
-from backend.reproduce.context import Context, Step
+from backend.reproduce.context import Context, DataSource, Step
 from backend.reproduce.spec import Found, SweepPlan, Value
 from backend.session import versions
+from backend.sweeps.cluster import Cluster
+from backend.sweeps.datasets import NOT_ON_HUB, ON_HUB
+from backend.sweeps.grid import shards_of
 from backend.sweeps.run import run_sweep
 from backend.sweeps.runner import ModelRunner
-from backend.sweeps.spec import parse_sweep
+from backend.sweeps.spec import Sweep, parse_sweep
 from backend.sweeps.stats import summarise
 from backend.sweeps.store import SweepStore
 from backend.swept import Cell, Count, SweepLine
@@ -39,44 +46,92 @@ def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
     """
     tasks = [task for given in plan.tasks if (task := _task(given, plan, context)) is not None]
     if not tasks:
-        wanted = ", ".join(dict.fromkeys(f"{t['data']}.jsonl" for t in plan.tasks if "data" in t))
-        raise OptionError(
-            f"{context.one.name} at paper scale reads {wanted}, of which none was found. Give their folder "
-            f"with "
-            "--data FOLDER (docs/sweeps.md has the columns), or choose --scale embedded.",
-            field="reproduce.data",
-        )
-    yield from _run(plan, context, tasks, context.model_name, plan.methods, {})
-    for linked in context.linked() if plan.linked else ():
-        links = context.load(linked.model).links
-        assert links is not None
-        own = adapted_arms(linked.model, links)[1]
-        options = "+".join(f"{k}={v}" for k, v in own.options.items())
-        method = f"{own.method}{':' * bool(options)}{options}@{linked.label}"
-        renamed = {"dense": f"dense on {linked.label}"}
-        yield from _run(plan, context, tasks, linked.model, ("dense", method), renamed)
+        raise _no_data(plan, context)
+    parts = [
+        _asked(plan, context, [task for _, task in group], model, problems, plan.methods)
+        for (model, problems), group in groupby(_placed(tasks, plan, context), key=lambda placed: placed[0])
+    ]
+    for part in parts:
+        shards_of(part)  # refused here rather than after hours
+    with ExitStack() as open_now:
+        runner = _runner(context, open_now)
+        for part in parts:
+            if part.models != (context.model_name,):
+                context.loaded.clear()  # two large models beside each other need not fit
+            yield from _run(part, context, {}, runner)
+        for linked in context.linked() if plan.linked else ():
+            links = context.load(linked.model).links
+            assert links is not None
+            own = adapted_arms(linked.model, links)[1]
+            options = "+".join(f"{k}={v}" for k, v in own.options.items())
+            method = f"{own.method}{':' * bool(options)}{options}@{linked.label}"
+            renamed = {"dense": f"dense on {linked.label}"}
+            count = context.count(plan.problems)
+            part = _asked(plan, context, tasks, linked.model, count, ("dense", method))
+            yield from _run(part, context, renamed, runner)
+        if isinstance(runner, Cluster):
+            context.weights |= {name: weights for (name, _), weights in runner.known.items()}
 
 
-def _run(
+def _runner(context: Context, open_now: ExitStack) -> ModelRunner | Cluster:
+    """What computes the rows: this process, or workers on Ray that load models for themselves."""
+    if context.ray is None:
+        return ModelRunner(context.load)
+    gpus = int(pick_device(context.device) == "cuda")
+    make = partial(ModelRunner, context.loader)
+    cluster = Cluster(make, workers=context.workers, address=context.ray, gpus=gpus)
+    context.notes.append(
+        f"The rows were computed by {cluster.workers} workers on Ray at once: times of rows that ran beside "
+        "each other are not those of a quiet machine."
+    )
+    return open_now.enter_context(cluster)
+
+
+def _placed(
+    tasks: Sequence[dict[str, Any]], plan: SweepPlan, context: Context
+) -> list[tuple[tuple[str, int], dict[str, Any]]]:
+    """Tasks with the model that runs them and how many problems, those of one model together, the run's own
+    first. A model that was chosen runs all; a task that would then be there twice is there once."""
+    found: dict[tuple[str, str], tuple[tuple[str, int], dict[str, Any]]] = {}
+    others: dict[str, list[str]] = {}
+    for task in tasks:
+        own = task.pop("model", context.model_name)
+        if own != context.model_name:
+            others.setdefault(own, []).append(task["label"])
+        model = context.model_name if context.chosen else own
+        problems = context.count(task.pop("problems", plan.problems))
+        found.setdefault((task["label"], model), ((model, problems), task))
+    for own, labels in others.items():
+        said = f"are meant for {own} and ran on {context.model_name}, as --model says"
+        context.notes.append(f"{'; '.join(labels)}: these {said if context.chosen else f'ran on {own}'}.")
+    return sorted(found.values(), key=lambda placed: (placed[0][0] != context.model_name, placed[0]))
+
+
+def _asked(
     plan: SweepPlan,
     context: Context,
     tasks: list[dict[str, Any]],
     model: str,
+    problems: int,
     methods: tuple[Any, ...],
-    renamed: Mapping[str, str],
-) -> Iterator[Step]:
+) -> Sweep:
     body: dict[str, Any] = {
         "name": context.one.name, "tasks": tasks, "methods": list(methods), "models": [model],
         "modes": [plan.mode], "request_orders": list(plan.request_orders), "seeds": [context.seed],
-        "problems": context.count(plan.problems), "warmup": context.warm(plan.warmup) if plan.warmup else 0,
+        "problems": problems, "warmup": context.warm(plan.warmup) if plan.warmup else 0,
     }  # fmt: skip
     if plan.max_new_tokens:
         body["max_new_tokens"] = plan.max_new_tokens
-    asked = parse_sweep(yaml.safe_dump(body, sort_keys=False, allow_unicode=True), context.one.name)
+    return parse_sweep(yaml.safe_dump(body, sort_keys=False, allow_unicode=True), context.one.name)
+
+
+def _run(
+    asked: Sweep, context: Context, renamed: Mapping[str, str], runner: ModelRunner | Cluster
+) -> Iterator[Step]:
     facts = {"versions": versions(), "device": context.device}
+    spread = runner.spread if isinstance(runner, Cluster) else None
     with SweepStore(context.out / f"{context.one.name}.sqlite") as store:
-        runner = ModelRunner(context.load)
-        for event in run_sweep(asked, store, runner, cancel=context.cancel, facts=facts):
+        for event in run_sweep(asked, store, runner, cancel=context.cancel, facts=facts, spread=spread):
             if isinstance(event, Count):
                 yield Progress(str(event), event.done, event.total)
             else:
@@ -116,12 +171,18 @@ def value_of(share: Share) -> Value:
 
 
 def _task(given: Mapping[str, Any], plan: SweepPlan, context: Context) -> dict[str, Any] | None:
-    """A task as a sweep file has it; None, and a note, where its data is not there."""
+    """A task as a sweep file has it, with a model and a number of problems of its own where the plan says so;
+    None, and a note, where its data is not there."""
     task = dict(given)
     task.setdefault("label", str(task.get("pipeline")))
     if steps := task.pop("steps", None):
         count = context.count(plan.problems) + context.warm(plan.warmup)
         task |= {"data": str(_problems(context.out, steps, count, context.seed)), "format": "gsm8k"}
+    elif "data" in task and context.data == "hub":
+        if task["format"] not in ON_HUB:
+            context.notes.append(f"{task['label']} was left out: {_not_on_hub(task['format'])}")
+            return None
+        task["data"] = "hub"
     elif "data" in task:
         file = _data_file(context.data, task["data"])
         if file is None:
@@ -134,8 +195,29 @@ def _task(given: Mapping[str, Any], plan: SweepPlan, context: Context) -> dict[s
     return task
 
 
-def _data_file(folder: Path | None, stem: str) -> Path | None:
-    if folder is None:
+def _not_on_hub(format: str) -> str:
+    return (
+        f"for {format} no data set of the hub is known: {NOT_ON_HUB[format]}. Give --data FOLDER with such a "
+        "file."
+    )
+
+
+def _no_data(plan: SweepPlan, context: Context) -> OptionError:
+    tasks = [task for task in plan.tasks if "data" in task]
+    if context.data == "hub":
+        said = " ".join(_not_on_hub(format) for format in dict.fromkeys(t["format"] for t in tasks))
+        return OptionError(f"--data is hub, but {said}", field="reproduce.data")
+    wanted = ", ".join(dict.fromkeys(f"{task['data']}.jsonl" for task in tasks))
+    return OptionError(
+        f"{context.one.name} at paper scale reads {wanted}, of which none was found. Give their folder with "
+        "--data FOLDER (docs/sweeps.md has the columns), --data hub to fetch the formats' own data sets, or "
+        "choose --scale embedded.",
+        field="reproduce.data",
+    )
+
+
+def _data_file(folder: DataSource | None, stem: str) -> Path | None:
+    if not isinstance(folder, Path):
         return None
     places = (folder / f"{stem}{suffix}" for suffix in SUFFIXES)
     return next((place.resolve() for place in places if place.is_file()), None)

@@ -11,7 +11,10 @@ humaneval   prompt, test, entry_point                               code
 math500     problem, answer                                         math
 aime        problem (or question), answer                           number
 hotpotqa    question, answer, context                               contains
+2wikimqa    the same                                                contains
+musique     question, answer, answer_aliases, paragraphs            contains
 nq          question, answers, ctxs                                 contains
+triviaqa    the same                                                contains
 ==========  ======================================================  =========
 
 Documents go into the placeholders ``{document_1}``, ``{document_2}`` and so on of a pipeline that has them.
@@ -26,6 +29,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +40,13 @@ from backend.sweeps.hub import HubData
 
 LETTERS = "ABCD"
 NO_DOCUMENT = "(no document)"
-NO_PASSAGES = (
-    "google-research-datasets/nq_open has questions alone; files with passages are those of "
-    "github.com/nelson-liu/lost-in-the-middle, such as nq-open-10_total_documents_gold_at_0.jsonl.gz"
-)
+NOT_ON_HUB = {
+    "nq": "google-research-datasets/nq_open has questions alone; files with passages are those of "
+    "github.com/nelson-liu/lost-in-the-middle, such as nq-open-10_total_documents_gold_at_0.jsonl.gz",
+    "2wikimqa": "files are those of github.com/Alab-NII/2wikimultihop, such as dev.json",
+    "triviaqa": "mandarjoshi/trivia_qa has whole pages; files with passages are what DPR's or Contriever's "
+    "retrieval writes, with question, answers and ctxs",
+}
 
 
 @dataclass(frozen=True)
@@ -118,15 +125,23 @@ def _hotpotqa(row: Mapping[str, Any]) -> Problem:
     return Problem(_text(row["question"]), (_text(row["answer"]),), documents)
 
 
-def _nq(row: Mapping[str, Any]) -> Problem:
+def _musique(row: Mapping[str, Any]) -> Problem:
+    golds = (row["answer"], *(row.get("answer_aliases") or ()))
+    documents = tuple(f"{_text(p['title'])}\n{_text(p['paragraph_text']).strip()}" for p in row["paragraphs"])
+    return Problem(_text(row["question"]), tuple(map(_text, golds)), documents)
+
+
+def _retrieved(row: Mapping[str, Any], format: str) -> Problem:
+    """Questions with the passages that a retriever found."""
     if not row.get("ctxs"):
-        raise ValueError(f"it has no passages (ctxs). {NO_PASSAGES}")
+        raise ValueError(f"it has no passages (ctxs). {NOT_ON_HUB[format]}")
     answers = _first(row, "answers", "answer")
     golds = (answers,) if isinstance(answers, str) else tuple(map(_text, answers))
     documents = tuple(f"{_text(c['title'])}\n{_text(c['text']).strip()}" for c in row["ctxs"])
     return Problem(_text(row["question"]), golds, documents)
 
 
+_PASSAGES = '{"question": "...", "answers": ["..."], "ctxs": [{"title": "...", "text": "..."}]}'
 FORMATS: dict[str, Format] = {
     "gsm8k": Format(_gsm8k, "number", '{"question": "...", "answer": "... #### 18"}'),
     "mmlu": Format(_mmlu, "choice", '{"question": "...", "choices": ["..", "..", "..", ".."], "answer": 0}'),
@@ -136,11 +151,18 @@ FORMATS: dict[str, Format] = {
     "hotpotqa": Format(
         _hotpotqa, "contains", '{"question": "...", "answer": "...", "context": [["title", ["..."]]]}'
     ),
-    "nq": Format(
-        _nq, "contains", '{"question": "...", "answers": ["..."], "ctxs": [{"title": "...", "text": "..."}]}'
+    "2wikimqa": Format(
+        _hotpotqa, "contains", '{"question": "...", "answer": "...", "context": [["title", ["..."]]]}'
     ),
+    "musique": Format(
+        _musique,
+        "contains",
+        '{"question": "...", "answer": "...", "paragraphs": [{"title": "...", "paragraph_text": "..."}]}',
+    ),
+    "nq": Format(partial(_retrieved, format="nq"), "contains", _PASSAGES),
+    "triviaqa": Format(partial(_retrieved, format="triviaqa"), "contains", _PASSAGES),
 }
-#: Where the hub has them; NQ with passages is on no hub that is known.
+#: Where the hub has them; for the others :data:`NOT_ON_HUB` says what to take.
 ON_HUB: dict[str, HubData] = {
     "gsm8k": HubData("openai/gsm8k", "main", "test"),
     "mmlu": HubData("cais/mmlu", "all", "test"),
@@ -148,6 +170,9 @@ ON_HUB: dict[str, HubData] = {
     "math500": HubData("HuggingFaceH4/MATH-500", split="test"),
     "aime": HubData("HuggingFaceH4/aime_2024", split="train"),
     "hotpotqa": HubData("hotpotqa/hotpot_qa", "distractor", "validation"),
+    "musique": HubData(
+        "dgslibisey/MuSiQue", "default", "musique_ans_v1.0_dev"
+    ),  # its split is its file's name
 }
 
 

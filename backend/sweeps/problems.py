@@ -18,6 +18,7 @@ from backend.prompts import Pipeline, show
 from backend.sweeps.datasets import FORMATS, Problem, read_problems, values_of
 from backend.sweeps.spec import Data, JudgeTask, PipelineTask
 from backend.sweeps.traces import read_trace
+from backend.teams import team
 
 Item = TypeVar("Item")
 
@@ -62,7 +63,9 @@ def pipeline_requests(
         ]
         return pipeline, found
     preset = load_preset(task.pipeline)
-    pipeline = preset.pipeline if task.turns is None else replace(preset.pipeline, turns=task.turns)
+    pipeline = preset.pipeline if task.agents is None else team(preset.pipeline, task.agents)
+    if task.turns is not None:
+        pipeline = replace(pipeline, turns=task.turns)
     if task.data is None:
         examples = preset_requests(preset, count, seed)
         scoring = pipeline.scoring
@@ -88,10 +91,10 @@ def judge_problems(task: JudgeTask, problems: int, warmup: int, seed: int) -> li
         request = replace(task.request, seed=seed)
         return [drawn_problem(request, number) for number in numbers]
     given = _drawn(task.data, problems + warmup, seed)
-    if FORMATS[task.data.format].scorer == "code" or any(p.documents for p in given):
+    if any(p.documents for p in given):
         raise OptionError(
-            f"{task.label}: a judge compares short answers; {task.data.format} has none that it could "
-            "state. Choose gsm8k, mmlu, math500 or aime.",
+            f"{task.label}: a judge reads a question and candidates, but {task.data.format} has documents "
+            "too. Choose gsm8k, mmlu, math500, aime or humaneval.",
             field="tasks",
         )
     return [

@@ -6,6 +6,8 @@
     tasks:
       - pipeline: math-{agents}          # a preset's name or a YAML file; {agents} is one of `agents`
         agents: [2, 4]
+      - pipeline: mmlu-paper             # of its five agents the first ones and the last
+        agents: [2, 3]
       - pipeline: gsm8k-paper
         data: gsm8k_test.jsonl           # beside the sweep file; format says how to read it
         format: gsm8k
@@ -35,7 +37,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from backend.errors import LabError, OptionError
-from backend.judge_prompts import check_wording
+from backend.judge_prompts import WORDINGS, check_wording
 from backend.judged import JudgeRequest, read_orders
 from backend.presets import MAX_PRESET_BYTES, MAX_REQUESTS, load_preset, parse_yaml, preset_names, read_text
 from backend.prompts import show
@@ -43,9 +45,10 @@ from backend.records import Decoding, MethodChoice, Mode
 from backend.sweeps.against import read_against
 from backend.sweeps.checks import axis, keys, numbers, one_of, within
 from backend.sweeps.choices import read_choices
-from backend.sweeps.datasets import FORMATS, NO_PASSAGES, ON_HUB
+from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
 from backend.sweeps.hub import HubData, fetch
 from backend.swept import Axis, Baseline
+from backend.teams import team
 
 MAX_CELLS = 10_000
 MAX_SEED = 2**31 - 1
@@ -66,13 +69,15 @@ class Data:
 @dataclass(frozen=True)
 class PipelineTask:
     """Agents that answer requests: the preset's own (``data`` None) or a file's. ``trace``: a file of prompts
-    with the answers that were recorded, from which pipeline and requests are made."""
+    with the answers that were recorded, from which pipeline and requests are made. ``agents``: how many of
+    the pipeline's work (:mod:`backend.teams`)."""
 
     label: str
     pipeline: str | Path = ""
     data: Data | None = None
     trace: Path | None = None
     turns: int | None = None
+    agents: int | None = None
 
 
 @dataclass(frozen=True)
@@ -297,26 +302,31 @@ def _tasks(row: object, where: str, field: str, folder: Path) -> list[Task]:
         path = folder / table["trace"]
         return [PipelineTask(table.get("label", path.stem), trace=path)]
     data = _data(table, where, field, folder)
-    names = []
+    counts = axis(table, "agents", int, (), field)
+    names: list[tuple[str, int | None]] = []
     for name in axis(table, "pipeline", str, (), field):
-        counts = axis(table, "agents", int, (), field)
-        if ("{agents}" in name) != bool(counts):
+        if "{agents}" not in name:
+            names += [(name, count) for count in counts or (None,)]
+        elif counts:
+            names += [(name.replace("{agents}", str(count)), None) for count in counts]
+        else:
             raise OptionError(
-                f"{where}: agents are numbers that {{agents}} stands for in the pipeline's name, but the "
-                f"pipeline is {show(name)} and the agents are {', '.join(map(str, counts)) or 'not given'}. "
-                "Write for example pipeline: math-{agents} and agents: [2, 4].",
+                f"{where}: {{agents}} stands for numbers in the pipeline's name {show(name)}, but the "
+                "agents are not given. Write for example agents: [2, 4].",
                 field=f"{field}.agents",
             )
-        names += [name.replace("{agents}", str(count)) for count in counts] or [name]
     turns: Sequence[int | None] = axis(table, "turns", int, (), field) or (None,)
     found: list[Task] = []
-    for name, turn in product(names, turns):
+    for (name, agents), turn in product(names, turns):
         place = name if name in preset_names() or "." not in name else folder / name
-        load_preset(place)  # refused here rather than after hours
-        label = name + (f" @ {data.path.name}" if data else "") + (f", {turn} turns" if turn else "")
+        pipeline = load_preset(place).pipeline  # refused here rather than after hours
+        if agents is not None:
+            team(pipeline, agents)
+        label = name + (f", {agents} agents" if agents is not None else "")
+        label += (f" @ {data.path.name}" if data else "") + (f", {turn} turns" if turn else "")
         if "label" in table:
             label = table["label"] + (f" {label}" if len(names) * len(turns) > 1 else "")
-        found.append(PipelineTask(label, place, data, None, turn))
+        found.append(PipelineTask(label, place, data, None, turn, agents))
     return found
 
 
@@ -356,6 +366,7 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
                 "regime parallel or progressive, so that agents write them.",
                 field=f"{inner}.regime",
             )
+        _check_final(request.wording, data, where, inner)
         varied = [n for n in axes if len(axes[n]) > 1]
         if "label" in table:
             extra = [table["label"], *(f"{n} {chosen[n]}" for n in varied)]
@@ -367,6 +378,19 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
         axes_of_cells = (values if len(values) > 1 else (None,) for values in (lengths, temperatures))
         found.append(JudgeTask(" ".join(extra), request, data, *axes_of_cells))
     return found
+
+
+def _check_final(wording: str, data: Data | None, where: str, field: str) -> None:
+    """Refuse a judge whose answers are not what its problems are scored by."""
+    code = data is not None and FORMATS[data.format].scorer == "code"
+    if code != (WORDINGS[wording].final == "code"):
+        problems = f"{data.format} problems" if data else "generated problems"
+        raise OptionError(
+            f"{where}: the wording is {show(wording)}, but {problems} have "
+            f"{'unit tests for programs' if code else 'short answers'}. "
+            f"{'Write wording: programs' if code else 'Write wording: general or embedded'}.",
+            field=f"{field}.wording",
+        )
 
 
 def _data(table: Mapping[str, Any], where: str, field: str, folder: Path) -> Data | None:
@@ -400,8 +424,8 @@ def _place(given: str | dict[str, Any], format: str, where: str, field: str, fol
         return folder / Path(given).expanduser()
     if format not in ON_HUB:
         raise OptionError(
-            f"{where} is 'hub', but for {format} no data set of the hub is known: {NO_PASSAGES}. Name such a "
-            "file, or hub:ID of a data set that has them.",
+            f"{where} is 'hub', but for {format} no data set of the hub is known: {NOT_ON_HUB[format]}. "
+            "Name such a file, or hub:ID of a data set that has them.",
             field=field,
         )
     return ON_HUB[format]

@@ -101,26 +101,76 @@ def test_every_line_names_what_its_plan_measures(one: Reproduction, scale: Any, 
             assert any(fits(found, where) for found in settings), (line.label, where)
 
 
+# Rows that the papers print, and data sets, agents and models of each: what is run when nobody says --model.
+WHOLE = {
+    "kvcomm-table-1": 3 * 4 * 3, "kvcomm-table-4": 4, "kvcomm-table-5": 8, "kvcomm-table-6": 10,
+    "kvcomm-table-a2": (3 + 3 + 3) * 2, "kvcomm-table-a3": 2, "judges-table-1": 3 * 2 * 2 * 4,
+    "judges-table-2": 4, "judges-table-3": 8, "judges-table-4": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_all_that_a_paper_prints_is_run_at_paper_scale(name: str, tmp_path: Path) -> None:
+    one = find(name)
+    assert len(one.lines) == WHOLE[name]
+    assert all(None not in line.paper[:1] for line in one.lines)
+    settings = [Found(where, {}) for where in measured(one, "paper", tmp_path)]
+    for line in one.lines:
+        fitting = {found.where["model"] for found in settings if fits(found, line.at["paper"])}
+        assert len(fitting) == 1, (line.label, fitting)
+        [model] = fitting
+        if "HumanEval" in line.label and one.paper == "kvcomm":
+            assert "Qwen-Coder" in line.label
+            assert model == "Qwen/Qwen2.5-Coder-7B-Instruct"
+        elif "Deepseek" in line.label:
+            assert model == "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"
+        else:
+            assert model == one.scales["paper"].model
+
+
+@pytest.mark.parametrize(
+    ("name", "agents"),
+    [("kvcomm-table-4", {4}), ("kvcomm-table-5", {4}), ("kvcomm-table-6", {4}), ("kvcomm-table-a3", {4}),
+     ("kvcomm-table-a4", {4}), ("kvcomm-table-1", {2, 3, 4, 5}), ("kvcomm-table-a2", {2, 3, 4})],
+)  # fmt: skip
+def test_as_many_agents_work_as_in_the_paper(name: str, agents: set[int]) -> None:
+    for scale in SCALES:
+        plan: Any = find(name).scales[scale].plan
+        found = set()
+        for given in plan.tasks:
+            if given["pipeline"] == "program-loop":
+                continue
+            bare = {k: v for k, v in given.items() if k in ("pipeline", "agents", "label")}
+            text = json.dumps({"name": "t", "tasks": [bare], "methods": "dense", "problems": 1})
+            [shard] = shards_of(parse_sweep(text))
+            assert shard.pipeline is not None
+            found.add(len(shard.pipeline.agents))
+            if "agents" in given.get("label", ""):
+                assert f"{len(shard.pipeline.agents)} agents" in given["label"]
+        assert found == agents, scale
+
+
 def measured(one: Reproduction, scale: Any, folder: Path) -> Iterator[Mapping[str, str]]:
     """The settings that a plan gives figures of."""
     plan: Plan = one.scales[scale].plan
     if isinstance(plan, SweepPlan):
         for name, row in ROWS.items():
             (folder / f"{name}.jsonl").write_text(f"{json.dumps(row)}\n" * 3, encoding="utf-8")
-        context = Context(one, scale, "embedded", folder, problems=1, warmup=0, data=folder)
-        tasks = [sweeping._task(task, plan, context) for task in plan.tasks]
-        assert not context.notes
-        text = json.dumps(
-            {
-                "name": "t", "tasks": tasks, "methods": list(plan.methods), "modes": [plan.mode],
-                "request_orders": list(plan.request_orders), "problems": 1,
-            }
-        )  # fmt: skip
-        for slot in slots_of(shards_of(parse_sweep(text))):
-            yield sweeping.place_of(slot.cell, slot.method)
-            for label in ("KVLink0", "KVLink1", "KVLink5", "Block-Attention") if plan.linked else ():
-                yield sweeping.place_of(slot.cell, label)
-                yield sweeping.place_of(slot.cell, f"dense on {label}")
+        context = Context(one, scale, one.scales[scale].model, folder, problems=1, warmup=0, data=folder)
+        tasks = [task for given in plan.tasks if (task := sweeping._task(given, plan, context))]
+        assert not context.notes, "data that is not there"
+        for (model, problems), task in sweeping._placed(tasks, plan, context):
+            text = json.dumps(
+                {
+                    "name": "t", "tasks": [task], "methods": list(plan.methods), "modes": [plan.mode],
+                    "request_orders": list(plan.request_orders), "problems": problems, "models": [model],
+                }
+            )  # fmt: skip
+            for slot in slots_of(shards_of(parse_sweep(text))):
+                yield sweeping.place_of(slot.cell, slot.method)
+                for label in ("KVLink0", "KVLink1", "KVLink5", "Block-Attention") if plan.linked else ():
+                    yield sweeping.place_of(slot.cell, label)
+                    yield sweeping.place_of(slot.cell, f"dense on {label}")
     elif isinstance(plan, GroupPlan):
         for agents, prefix, _, answer in plan.settings:
             for agent in (*range(1, agents + 1), "mean"):

@@ -44,6 +44,22 @@ ROWS: dict[str, tuple[dict[str, Any], Problem]] = {
         {"question": "Who?", "answer": "Ada", "context": [["One", ["A. ", "B."]], ["Two", ["C."]]]},
         Problem("Who?", ("Ada",), ("One\nA. B.", "Two\nC.")),
     ),
+    "2wikimqa": (
+        {"_id": "x", "type": "compositional", "question": "Who?", "context": [["One", ["A. ", "B."]], ["Two",
+        ["C."]]], "supporting_facts": [["One", 1]], "evidences": [["a", "b", "c"]], "answer": "Ada"},
+        Problem("Who?", ("Ada",), ("One\nA. B.", "Two\nC.")),
+    ),
+    "musique": (
+        {"id": "2hop__1_2", "paragraphs": [
+            {"idx": 0, "title": "One", "paragraph_text": "A. B.", "is_supporting": False},
+            {"idx": 1, "title": "Two", "paragraph_text": "C. ", "is_supporting": True}], "question": "Who?",
+        "question_decomposition": [], "answer": "Ada", "answer_aliases": ["Lovelace"], "answerable": True},
+        Problem("Who?", ("Ada", "Lovelace"), ("One\nA. B.", "Two\nC.")),
+    ),
+    "triviaqa": (
+        {"question": "Who?", "answers": ["Ada", "Lovelace"], "ctxs": [{"id": "7", "title": "One",
+        "text": "A.", "score": "1.5"}]}, Problem("Who?", ("Ada", "Lovelace"), ("One\nA.",)),
+    ),
     "nq": (
         {"question": "Who?", "answers": ["Ada", "Lovelace"], "ctxs": [{"title": "One", "text": "A.", "isgold":
         True}]}, Problem("Who?", ("Ada", "Lovelace"), ("One\nA.",)),
@@ -112,6 +128,8 @@ def test_csv_and_parquet(tmp_path: Path) -> None:
         ("a.jsonl", b'{"prompt": "x", "test": "y", "entry_point": "f()"}', "humaneval", "no name"),
         ("a.jsonl", b'{"question": true, "answer": "1"}', "gsm8k", "True is not text"),
         ("a.jsonl", b'{"question": "?", "answer": "1", "context": 3}', "hotpotqa", "no hotpotqa problem"),
+        ("a.jsonl", b'{"question": "?", "answer": "1", "paragraphs": [{}]}', "musique", "'title' is missing"),
+        ("a.jsonl", b'{"question": "?", "answers": ["1"]}', "triviaqa", "no passages .*Contriever"),
         ("none.jsonl", None, "gsm8k", "No such file"),
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ from huggingface_hub import constants, set_client_factory
 from huggingface_hub.utils._http import default_client_factory
 
 from backend.errors import LabError, OptionError, PromptError
-from backend.sweeps.datasets import FORMATS, ON_HUB, Problem, read_problems
+from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB, Problem, read_problems
 from backend.sweeps.grid import shards_of, slots_of
 from backend.sweeps.hub import HubData, fetch, splits_of
 from backend.sweeps.spec import JudgeTask, PipelineTask, Sweep, parse_sweep
@@ -187,6 +187,14 @@ SHAPES: dict[str, tuple[str, str, Files, Problem]] = {
          "fullwiki/validation-00000-of-00001.parquet": NOISE},
         Problem("Who?", ("Ada",), ("One\nA. B.", "Two\nC.")),
     ),
+    "musique": (
+        "musique", "hub",  # without a card
+        {"musique_ans_v1.0_train.jsonl": lines({"not": "this"}),
+         "musique_ans_v1.0_dev.jsonl": lines(
+             {"id": "2hop__1_2", "question": "Who?", "answer": "Ada", "answer_aliases": ["Lovelace"],
+              "paragraphs": [{"idx": 0, "title": "One", "paragraph_text": "A.", "is_supporting": True}]})},
+        Problem("Who?", ("Ada", "Lovelace"), ("One\nA.",)),
+    ),
     "nq": (
         "nq", "hub:someone/nq",
         {"nq.parquet": parquet({"question": "Who?", "answers": ["Ada", "Lovelace"],
@@ -216,7 +224,12 @@ def read(data: Any, format: str = "gsm8k") -> list[str]:
 
 
 def test_every_format_is_known_or_said_not_to_be() -> None:
-    assert set(FORMATS) - set(ON_HUB) == {"nq"}
+    assert set(FORMATS) - set(ON_HUB) == set(NOT_ON_HUB)
+    for format, instead in NOT_ON_HUB.items():
+        with pytest.raises(
+            OptionError, match=f"for {format} no data set of the hub is known: {instead[:20]}"
+        ):
+            sweep("hub", format)
 
 
 @pytest.mark.parametrize("shape", list(SHAPES))
