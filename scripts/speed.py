@@ -7,6 +7,7 @@ command; the page says which.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,9 +30,10 @@ HEAD = """# How fast reuse is
 
 Drawn by `scripts/speed.py` from the files of `benchmarks/results/`, which `kvlab bench` wrote. Both sides of
 a ratio were measured in the same run, in turn, after a warm-up; times are medians. The machines were not
-idle: compare ratios, not milliseconds. *Processor* is the same ratio in the process's own processor time. The
-*roofline* is the time that the bytes alone would take at the copy bandwidth of the same run, as a share of
-the time taken.
+idle: compare ratios, not milliseconds. *Processor* is the same ratio in the process's own processor time.
+The *roofline* is the least time that the hardware allows, as a share of the time taken: for what reuses, its
+bytes at the bandwidth of a large copy in the same run; for dense, its operations at the rate of a large
+product of matrices in its precision.
 """
 
 
@@ -97,7 +99,8 @@ def ttft(found: list[Report]) -> Iterator[str]:
     yield "in the same run; what was asked for is asked beside it."
     yield ""
     head = ("model", "tokens", "threads", "anchors mixed", "offsets", "dense ms", "reuse ms", "ratio",
-            "processor", "strongest dense ms", "ratio to it", "asked", "roofline")  # fmt: skip
+            "processor", "strongest dense ms", "its roofline", "ratio to it", "asked",
+            "roofline of reuse")  # fmt: skip
     rows: list[tuple[object, ...]] = []
     for r in found:
         # What was asked for is asked of the paper's method: all anchors, offsets as the model computes them.
@@ -110,14 +113,13 @@ def ttft(found: list[Report]) -> Iterator[str]:
                 continue
             key = "ratio" if name == "reuse" else f"{name}_ratio"
             want = ASKED.get(("ttft", r["shape"], r["tokens"])) if name == "reuse" else None
-            share = r.get("roofline_percent", {}).get(name)
-            strongest = min(r["dense_ms"], r.get("dense_bf16_ms", r["dense_ms"]))
+            dense = min(("dense", "dense_bf16"), key=lambda side: r.get(f"{side}_ms", math.inf))
+            strongest, near = r[f"{dense}_ms"], r["roofline_percent"][dense]
             ratio = round(strongest / r[f"{name}_ms"], 2)
             rows.append(
                 (r["shape"], r["tokens"], r["threads"], mixed, kept, f"{r['dense_ms']:.1f}",
-                 f"{r[f'{name}_ms']:.1f}", r[key], r.get(f"processor_{key}", "-"), f"{strongest:.1f}", ratio,
-                 asked(want, ratio),
-                 f"{share:.0f}%" if share else "-")
+                 f"{r[f'{name}_ms']:.1f}", r[key], r.get(f"processor_{key}", "-"), f"{strongest:.1f}",
+                 f"{near:.0f}%", ratio, asked(want, ratio), f"{r['roofline_percent'][name]:.0f}%")
             )  # fmt: skip
     yield from table(head, rows)
     yield from group()
@@ -147,13 +149,14 @@ def decode(found: list[Report]) -> Iterator[str]:
     yield "Rows of different lengths decoded as one batch, beside one row alone: tokens per second."
     yield ""
     head = ("model", "tokens", "rows", "one row", "batch", "ratio", "processor", "asked",
-            "roofline of the batch", "ms for each row more")  # fmt: skip
+            "roofline of one row", "of the batch", "ms for each row more")  # fmt: skip
     yield from table(
         head,
         [
             (r["shape"], r["tokens"], r["rows"], r["one_row_tokens_per_s"], r["batch_tokens_per_s"],
              r["ratio"], r.get("processor_ratio", "-"), asked(ASKED_OF_A_BATCH, r["ratio"]),
-             f"{r['roofline_percent']['batch']:.0f}%", f"{r['slopes'][0]['ms_each']:.1f}")
+             *(f"{r['roofline_percent'][side]:.0f}%" for side in ("one_row", "batch")),
+             f"{r['slopes'][0]['ms_each']:.1f}")
             for r in found
         ],
     )  # fmt: skip
@@ -187,11 +190,11 @@ def attention(found: list[Report]) -> Iterator[str]:
 def _beside(found: list[Report], mine: str, other: str) -> Iterator[str]:
     rows: list[tuple[object, ...]] = [
         (r["shape"], r["tokens"], r["anchors"], r["kernel"], r[f"{other}_ms"], r[f"{mine}_ms"], r["ratio"],
-         f"{r['roofline_percent']:.0f}%")
+         *(f"{r['roofline_percent'][side]:.0f}%" for side in (other, mine)))
         for r in found
     ]  # fmt: skip
     head = ("model", "tokens", "anchors", "kernel", f"{other} ms".replace("_", " "),
-            f"{mine} ms".replace("_", " "), "ratio", "roofline")  # fmt: skip
+            f"{mine} ms".replace("_", " "), "ratio", "roofline of the first", "of the second")  # fmt: skip
     yield from table(head, rows)
 
 
@@ -238,12 +241,13 @@ def peers(found: list[Report]) -> Iterator[str]:
         best = min(ms for _, ms in dense)
         rows: list[tuple[object, ...]] = [
             (row["dtype"], CASES[row["case"]], row["engine"], row["kept"], f"{row['ms']:.0f}", row["ratio"],
-             f"{best / row['ms']:.2f}", row["agrees"] or "-")
+             f"{best / row['ms']:.2f}", f"{row['roofline_percent']:.0f}%", row["agrees"] or "-")
             for row in sorted(r["rows"], key=lambda row: row["dtype"] != "fp32")
         ]  # fmt: skip
         named = ", ".join(f"{name} {said['version']}" for name, said in r["peers"].items())
         yield from ("", f"{r['shape']}, {r['tokens']:,} tokens, {r['anchors']} anchors; {named}:", "")
-        head = ("precision", "what", "engine", "kept", "ms", "ratio", "to the best of any", "agrees")
+        head = ("precision", "what", "engine", "kept", "ms", "ratio", "to the best of any", "roofline",
+                "agrees")  # fmt: skip
         yield from table(head, rows)
     yield from ("", NO_PEERS)
 

@@ -19,14 +19,13 @@ from backend.bench.common import (
     cache_shape,
     check,
     conditions,
-    copy_gb_s,
-    least_ms,
     medians,
     slope,
     spreads,
     steps_to,
     timed,
 )
+from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.engine import mix
 from backend.kernels import triton_on
 from backend.kernels.blend import Mixture, blend
@@ -133,9 +132,11 @@ def bench_assemble(
         "layer_by_layer_ms": ms["layer_by_layer"],
         **times.ratios("layer_by_layer", "one_pass"),
         "bytes": (anchors + 2) * tokens * kind.token_bytes,
+        # Each offset weighted and added; the base added to their sum; keys, half of it, turned with three.
+        "operations": round((2 * anchors + 1 + 1.5) * tokens * kind.token_bytes / kind.dtype.itemsize),
         "copy_gb_s": gb_s,
         "copy_ms": least,
-        "roofline_percent": round(100 * least / ms["one_pass"], 1),
+        "roofline_percent": {name: percent(least, taken) for name, taken in ms.items()},
         "slopes": slopes,
         "spread": spreads(times),
         **conditions(kind.device, kind.dtype),

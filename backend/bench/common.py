@@ -1,4 +1,4 @@
-"""What the benchmarks share: models of known shapes, fair timing, copy bandwidth, fitted slopes."""
+"""What the benchmarks share: models of known shapes, fair timing, fitted slopes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from backend.rope import LayerRotation, Rotation
 from backend.session import versions
 
 WARM_UP = 2  # turns that do not count
-COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 31, "mps": 1 << 28}  # several times any cache
 SHAPES: dict[str, dict[str, int]] = {
     "smollm2-135m": {
         "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
@@ -213,20 +212,6 @@ def medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 def spreads(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     return {name: [round(min(values), 4), round(max(values), 4)] for name, values in times.items()}
-
-
-@torch.inference_mode()
-def copy_gb_s(device: torch.device, repeats: int) -> float:
-    """Bytes read and written in a second by one large copy, in units of 1e9: the roof of what moves bytes."""
-    source = torch.ones(COPY_BYTES[device.type] // 4, dtype=torch.float32, device=device)
-    into = torch.empty_like(source)
-    spent = medians(timed({"copy": lambda: into.copy_(source)}, repeats, device))["copy"]
-    return round(2 * source.numel() * 4 / spent / 1e6, 2)
-
-
-def least_ms(size: float, gb_s: float) -> float:
-    """Milliseconds that moving ``size`` bytes takes at a bandwidth."""
-    return round(size / gb_s / 1e6, 4)
 
 
 def slope(over: str, sizes: Sequence[int], times: Sequence[float]) -> dict[str, Any]:

@@ -17,15 +17,14 @@ import torch
 from backend.bench.common import (
     check,
     conditions,
-    copy_gb_s,
     drawn_cache,
-    least_ms,
     medians,
     model_of,
     slope,
     spreads,
     timed,
 )
+from backend.bench.roofline import copy_gb_s, least_ms, percent, weight_bytes
 from backend.engine import Engine, Prefill
 from backend.methods.base import Plan
 from backend.model import LoadedModel
@@ -79,12 +78,11 @@ def bench_decode(
 
     times = timed({str(count): act(count) for count in (*FEWER, ROWS)}, repeats, model.device)
     ms, gb_s = medians(times), copy_gb_s(model.device, repeats)
-    weight_bytes = sum(p.numel() * p.element_size() for p in model.module.parameters())
     each = model.info.kv_bytes_per_token
 
     def least(count: int) -> float:
         held = sum(row.cache.length + STEPS / 2 for row in rows[:count]) * each
-        return least_ms(STEPS * (weight_bytes + held), gb_s)
+        return least_ms(STEPS * (weight_bytes(model) + held), gb_s)
 
     alone, batch = ms["1"], ms[str(ROWS)]
     bound = {"one_row": least(1), "batch": least(ROWS)}
@@ -106,8 +104,8 @@ def bench_decode(
         "copy_gb_s": gb_s,
         "copy_ms": bound,
         "roofline_percent": {
-            "one_row": round(100 * bound["one_row"] / alone, 1),
-            "batch": round(100 * bound["batch"] / batch, 1),
+            "one_row": percent(bound["one_row"], alone),
+            "batch": percent(bound["batch"], batch),
         },
         "slopes": [slope("rows", [*FEWER, ROWS], list(ms.values()))],
         "spread": spreads(times),

@@ -17,14 +17,13 @@ from backend.bench.common import (
     cache_shape,
     check,
     conditions,
-    copy_gb_s,
-    least_ms,
     medians,
     slope,
     spreads,
     steps_to,
     timed,
 )
+from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.kernels import triton_on
 from backend.kernels.distances import kept_in
 from backend.kv import KVSegment
@@ -116,9 +115,10 @@ def bench_match(
         "one_by_one_ms": ms["one_by_one"],
         **times.ratios("one_by_one", "match"),
         "bytes": read,
+        "operations": 3 * anchors * tokens * kind.hidden,  # a difference, its square and the sum
         "copy_gb_s": gb_s,
         "copy_ms": least_ms(read, gb_s),
-        "roofline_percent": round(100 * least_ms(read, gb_s) / ms["match"], 1),
+        "roofline_percent": {name: percent(least_ms(read, gb_s), taken) for name, taken in ms.items()},
         "slopes": slopes,
         "spread": spreads(times),
         **conditions(kind.device, sample.embedded.tensor.dtype),

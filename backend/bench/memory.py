@@ -17,16 +17,15 @@ import torch
 from backend.bench.common import (
     check,
     conditions,
-    copy_gb_s,
     drawn,
     drawn_cache,
-    least_ms,
     medians,
     model_of,
     spreads,
     synchronise,
     timed,
 )
+from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.engine import Engine
 from backend.errors import OptionError
 from backend.kv import KVCache
@@ -135,7 +134,7 @@ def bench_memory(
         "ms": ms,
         "copy_gb_s": gb_s,
         "copy_ms": bound,
-        "roofline_percent": {name: round(100 * bound[name] / ms[name], 1) for name in sides},
+        "roofline_percent": {name: percent(bound[name], ms[name]) for name in sides},
         "spread": spreads(times),
         **conditions(model.device, model.dtype),
     }

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from backend.bench.common import drawn, drawn_cache, medians
+from backend.bench.roofline import weight_bytes
 from backend.engine import Engine
 from backend.errors import OptionError
 from backend.flow import see_offsets
@@ -101,6 +102,12 @@ class Reading:
             samples[name] = self.log.add(name, part, "", self.room.slice(0, size), self.model.embed(part))
             add("prefix", f"prefix {number}", self.fixed[f"prefix {number}"])
         return PromptInContext(TokenizedPrompt(self.agent, tuple(ids), tuple(spans)), samples, self.bases)
+
+    def least_bytes(self, mixed: float) -> float:
+        """What the path has to move: the weights once for the first token, each corrected token's offsets of
+        so many anchors, and base and cache of the whole prompt."""
+        each = self.model.info.kv_bytes_per_token
+        return weight_bytes(self.model) + each * (mixed * self.corrected + 2 * len(self.context.prompt.ids))
 
     def dense(self) -> Tensor:
         """One plain prefill: the last token's logits (vocabulary,)."""

@@ -5,8 +5,9 @@ attention (SDPA), logits for the last token only, and no mask where none is need
 path after the last upstream token: gate of the newest sample, matching, correction, rotation, and the last
 prompt token's forward, with all eligible anchors and with the two heaviest. Medians of repeats after a
 warm-up. Nothing is synchronised within a timed pass; the parts come from passes of their own. Beside each
-time stands what its bytes need at the copy bandwidth of the same run: the weights read once for the first
-token, and (2A + 4)u for the cache, where offsets in half precision count half.
+time of reuse stands what its bytes need at the copy bandwidth of the same run: the weights read once for the
+first token, and (2A + 4)u for the cache, where offsets in half precision count half. Beside dense stands what
+its operations need at the rate of a large product of matrices.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any
 
 import torch
 
-from backend.bench.common import check, conditions, copy_gb_s, least_ms, medians, model_of, spreads, timed
+from backend.bench.common import check, conditions, medians, model_of, spreads, timed
 from backend.bench.reading import HEAVIEST, Reading
+from backend.bench.roofline import copy_gb_s, least_ms, percent, prefill_operations, product_gflop_s
 from backend.engine import Engine
 from backend.methods.base import Clock
 from backend.methods.kvcomm import KVCommOptions
@@ -62,18 +64,17 @@ def bench_ttft(
     sides |= {name: (lambda name=name: reading.reuse(name, Clock())) for name in methods}  # type: ignore[misc]
     times = timed(sides, repeats, model.device)
     ms, gb_s = medians(times), copy_gb_s(model.device, repeats)
-    weight_bytes = sum(p.numel() * p.element_size() for p in model.module.parameters())
     read: dict[str, float] = {
         "reuse": anchors,
         "two_heaviest": min(HEAVIEST, anchors),
     }  # offsets of each corrected token
     read["half"] = anchors * HALF.itemsize / model.dtype.itemsize
-    least = {
-        name: least_ms(
-            weight_bytes + model.info.kv_bytes_per_token * (read[name] * reading.corrected + 2 * tokens), gb_s
-        )
-        for name in methods
-    }
+    least = {name: least_ms(reading.least_bytes(read[name]), gb_s) for name in methods}
+    computed = prefill_operations(model, tokens)
+    rates = {"dense": product_gflop_s(model.device, model.dtype, repeats)}
+    if "dense_bf16" in sides:
+        rates["dense_bf16"] = product_gflop_s(model.device, torch.bfloat16, repeats)
+    least |= {name: least_ms(computed, rate) for name, rate in rates.items()}
     return {
         "bench": "ttft",
         "shape": shape,
@@ -88,7 +89,9 @@ def bench_ttft(
         **{f"{name}_parts_ms": reading.parts(name, repeats) for name in methods},
         "spread": spreads(times),
         "copy_gb_s": gb_s,
-        "copy_ms": least,
-        "roofline_percent": {name: round(100 * value / ms[name], 1) for name, value in least.items()},
+        "product_gflop_s": rates,
+        "operations": {"dense": computed, "reuse": prefill_operations(model, tokens, 1)},
+        "least_ms": least,
+        "roofline_percent": {name: percent(value, ms[name]) for name, value in least.items()},
         **conditions(model.device, model.dtype),
     }

@@ -40,7 +40,15 @@ import torch  # noqa: E402
 from side import Request, Watch  # noqa: E402
 
 from backend.bench.common import SHAPES, conditions, medians, random_model, spreads  # noqa: E402
-from backend.bench.reading import Reading  # noqa: E402
+from backend.bench.reading import HEAVIEST, Reading  # noqa: E402
+from backend.bench.roofline import (  # noqa: E402
+    copy_gb_s,
+    least_ms,
+    percent,
+    prefill_operations,
+    product_gflop_s,
+    weight_bytes,
+)
 from backend.bench.ttft import reading_of  # noqa: E402
 from backend.methods.base import Blend, Clock, Dense, Plan, Step  # noqa: E402
 from backend.records import Span  # noqa: E402
@@ -128,8 +136,30 @@ class Peer:
         self.process.wait()
 
 
+def roofs(ours: dict[str, Ours], anchors: int, repeats: int) -> Callable[[str, str, int], float]:
+    """The least milliseconds of a case in a precision with so many tokens kept: its bytes at the bandwidth of
+    a large copy or its operations at the rate of a large product, whichever takes longer."""
+    cpu = torch.device("cpu")
+    gb_s = copy_gb_s(cpu, repeats)
+    rates = {dtype: product_gflop_s(cpu, side.engine.model.dtype, repeats) for dtype, side in ours.items()}
+
+    def least(case: str, dtype: str, kept: int) -> float:
+        side = ours[dtype]
+        model, tokens = side.engine.model, len(side.reading.context.prompt.ids)
+        if case.startswith("kvcomm"):
+            mixed = anchors if case == "kvcomm" else HEAVIEST
+            return least_ms(side.reading.least_bytes(mixed), gb_s)
+        computed = least_ms(prefill_operations(model, tokens, tokens - kept), rates[dtype])
+        return max(computed, least_ms(weight_bytes(model), gb_s))
+
+    return least
+
+
 def measure(
-    sides: dict[tuple[str, str], Callable[[Request], Request]], reading: Reading, repeats: int
+    sides: dict[tuple[str, str], Callable[[Request], Request]],
+    reading: Reading,
+    repeats: int,
+    least: Callable[[str, str, int], float],
 ) -> list[dict[str, Any]]:
     """All sides in turn, ``repeats`` times; a row for each side and case."""
     spans = reading.context.prompt.spans
@@ -176,6 +206,7 @@ def measure(
             "processor_ms": processor[key],
             "spread": spread[key],
             "ratio": round(strongest[dtype] / ms[key], 2),
+            "roofline_percent": percent(least(case, dtype, kept[key]), ms[key]),
             "agrees": f"{sum(agree[key])} of {len(agree[key])}" if key in agree else None,
         }
         for key, (name, dtype, case) in keys.items()
@@ -212,7 +243,9 @@ def main() -> None:
                 peer = Peer(name, python, folder, dtype, args.tokens, core)
                 sides[name, dtype], about[name] = peer, peer.about
         try:
-            rows = measure(sides, sides[OURS, "fp32"].reading, args.repeats)  # type: ignore[attr-defined]
+            ours = {dtype: side for (name, dtype), side in sides.items() if isinstance(side, Ours)}
+            least = roofs(ours, args.anchors, args.repeats)
+            rows = measure(sides, ours["fp32"].reading, args.repeats, least)
         finally:
             for side in sides.values():
                 if isinstance(side, Peer):

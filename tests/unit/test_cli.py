@@ -408,7 +408,7 @@ def test_bench_in_another_precision(
     what: str, kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every side computes in what was asked for, and the report says so."""
-    monkeypatch.setattr("backend.bench.common.COPY_BYTES", {"cpu": 1 << 20})
+    monkeypatch.setattr("backend.bench.roofline.COPY_BYTES", {"cpu": 1 << 20})
     flags = ("--tokens", 64, "--anchors", 4, "--repeats", 1, "--device", "cpu", "--dtype", "bf16")
     code, out, _ = kvlab("bench", what, "--shape", folder, *flags)
     assert code == 0
@@ -419,7 +419,7 @@ def test_bench_in_another_precision(
 
 def test_bench_of_matching_and_assembly(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides, what the bytes alone would take, how the cost grows, and under which conditions."""
-    monkeypatch.setattr("backend.bench.common.COPY_BYTES", {"cpu": 1 << 20})
+    monkeypatch.setattr("backend.bench.roofline.COPY_BYTES", {"cpu": 1 << 20})
     flags = ("--shape", folder, "--tokens", 32, "--anchors", 4, "--repeats", 2, "--device", "cpu")
     over = {"match": ["anchors in the pool", "bytes of KV that an anchor holds"]}
     over["assemble"] = ["tokens", "anchors mixed", "anchors in the pool"]
@@ -429,8 +429,9 @@ def test_bench_of_matching_and_assembly(kvlab: Any, folder: Path, monkeypatch: p
         report = json.loads(out)
         assert report["kernel"] == "torch"
         assert report["ratio"] == pytest.approx(report[f"{other}_ms"] / report[f"{mine}_ms"], abs=0.01)
-        share = 100 * report["copy_ms"] / report[f"{mine}_ms"]
-        assert report["roofline_percent"] == pytest.approx(share, rel=0.05, abs=0.1)
+        for side in (mine, other):
+            share = 100 * report["copy_ms"] / report[f"{side}_ms"]
+            assert report["roofline_percent"][side] == pytest.approx(share, rel=0.05, abs=0.1)
         assert [line["over"] for line in report["slopes"]] == over[what]
         assert all(len(line["sizes"]) == len(line["ms"]) > 1 for line in report["slopes"])
         assert {"torch", "transformers"} <= report["versions"].keys()
@@ -462,7 +463,7 @@ def test_stopping_by_hand_says_what_is_kept(
 
 def test_bench_of_decoding_and_memory(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen rows as one batch; and what is held is what the shapes say."""
-    monkeypatch.setattr("backend.bench.common.COPY_BYTES", {"cpu": 1 << 20})
+    monkeypatch.setattr("backend.bench.roofline.COPY_BYTES", {"cpu": 1 << 20})
     flags = ("--shape", folder, "--tokens", 48, "--anchors", 3, "--repeats", 1, "--device", "cpu")
     code, out, _ = kvlab("bench", "decode", *flags)
     assert code == 0
