@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backend.engine import Engine
 from backend.errors import ModelError
 from backend.events import Progress
+from backend.hardware import Figures
 from backend.judged import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
 from backend.limits import Rate
 from backend.measured import (
@@ -121,6 +122,16 @@ class Studies:
         yield from self._study(
             lambda: anchor_cost(self.model, request, self.budget_bytes, self.engine.clock())
         )
+
+    def machine_figures(self) -> Iterator[Progress | Figures]:
+        """Measure what the break-even formula needs to know of this machine; ends with it.
+
+        Raises:
+            LabError: see :func:`backend.bench.break_even.measure_within`.
+        """
+        from backend.bench.break_even import measure_within
+
+        yield from self._study(lambda: measure_within(self.model, self.budget_bytes))
 
     def write_candidates(
         self, request: JudgeRequest, *, cancel: threading.Event | None = None

@@ -20,6 +20,7 @@ from backend.codec import encode
 from backend.errors import LabError
 from backend.events import Event, Progress
 from backend.gallery import GalleryEntry
+from backend.hardware import Figures
 from backend.heap import trim
 from backend.judged import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
 from backend.limits import Limits
@@ -81,6 +82,9 @@ class Engine(Protocol):
 
     def anchor_cost(self, request: AnchorCostRequest) -> Iterator[Progress | AnchorCost]:
         """Progress, then the record of what pools cost."""
+
+    def machine_figures(self) -> Iterator[Progress | Figures]:
+        """Progress, then what the break-even formula needs to know of this machine."""
 
     def offset_study(self, request: OffsetRequest) -> Iterator[Progress | OffsetStudy]:
         """Progress, then the record of a text's offsets behind several prefixes."""

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from fake_record import make_model, make_proximity, make_record
 
+from backend.break_even import Machine
 from backend.errors import OptionError, RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
+from backend.hardware import Figures
 from backend.measured import (
     BlendRequest,
     BlendStudy,
@@ -111,6 +113,10 @@ class FakeSession:
             request, self.model.info, 1, np.full(count, 90), some, some, some, some, some, lone, lone, lone,
             lone, 12.0,
         )  # fmt: skip
+
+    def machine_figures(self) -> Iterator[Progress | Figures]:
+        yield Progress("A prompt of 200 tokens", 0, 1)
+        yield Figures(Machine("made-up", (1.0, 0.1, 1e-5), 1.0, 0.0, 1e-3, 1e-4, 0.1), "nowhere")
 
     def trained_weights(self) -> dict[str, str]:
         return {"kvlink5": "KVLink5", "block": "Block-Attention"}
