@@ -476,7 +476,13 @@ SWEEP_LINES = "Lines"
 SWEEP_LINES_HELP = (
     "Problems, or the prompts that agents of another system were sent (a trace), one JSON object a line. The "
     "text above names them: <code>data: lines.jsonl</code> with a <code>format</code>, or "
-    "<code>trace: lines.jsonl</code>."
+    "<code>trace: lines.jsonl</code>. Many of them come better as a file: JSON lines, a JSON list or CSV, "
+    "up to 16 MiB."
+)
+SWEEP_UPLOAD = "Upload a file"
+SWEEP_UPLOADED = (
+    "{lines}, {size}, kept here as <code>{name}</code>. Name it in the text above: <code>data: {name}</code> "
+    "with a <code>format</code>, or <code>trace: {name}</code>. Another upload takes its place."
 )
 SWEEP_PLAN = "<b>{rows}</b> in {cells}"
 SWEEP_THERE = ", {there:,} of them computed already"
