@@ -113,6 +113,9 @@ class Engine(Protocol):
     ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
         """Progress and what is finished, then the record of all judged problems."""
 
+    def estimate_judging(self, request: JudgeRequest, count: int = 1, taken_in: int = 0) -> float:
+        """Seconds of judging so many problems of a request, and of taking in so many more."""
+
     def sweep_desk(self) -> Any:
         """Where sweeps are asked for: ``.plan``, ``.saved``, ``.edited``."""
 

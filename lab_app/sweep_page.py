@@ -135,11 +135,8 @@ def refresh(visit: Visit, given: Given) -> Update:
     else:
         said = text.SWEEP_PLAN.format(rows=plural(plan.rows, "row"), cells=plural(plan.cells, "cell"))
         said += text.SWEEP_THERE.format(there=plan.there) if plan.there else ""
-        if plan.seconds is None:
-            said += text.SWEEP_UNFORESEEN
-        elif plan.seconds:
-            lasts = html.duration(plan.seconds)
-            said += text.SWEEP_SECONDS.format(lasts=lasts if lasts.startswith("under") else f"about {lasts}")
+        if plan.seconds:
+            said += text.SWEEP_SECONDS.format(lasts=html.lasting(plan.seconds))
         else:
             said += text.SWEEP_ALL_THERE
         update = told(None) | {"cost": f'<p class="kv-cost">{said}</p>'}

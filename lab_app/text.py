@@ -487,7 +487,6 @@ SWEEP_UPLOADED = (
 SWEEP_PLAN = "<b>{rows}</b> in {cells}"
 SWEEP_THERE = ", {there:,} of them computed already"
 SWEEP_SECONDS = "; {lasts} here."
-SWEEP_UNFORESEEN = "; a judge’s time is not foreseen."
 SWEEP_ALL_THERE = "; nothing is missing."
 SWEEP_EMPTY = "No sweep has been run here yet."
 SWEEP_EMPTY_HELP = (

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from backend.errors import OptionError
+from backend.judged import JudgeRequest
 from backend.machine import processor
 from backend.model import LoadedModel
 from backend.presets import MAX_PRESET_BYTES, PRESET_FOLDER, load_preset, parse_yaml, preset_names, read_text
@@ -52,13 +53,18 @@ class SweepDesk:
     Args:
         model: on which they run.
         estimate: foresees ``.seconds`` of so many runs of a request.
+        judging: foresees the seconds of so many judged problems, and of so many more that are taken in.
         budget_bytes: what a cell's pools may hold, whatever the text asks for.
     """
 
     def __init__(
-        self, model: LoadedModel, estimate: Callable[[RunRequest, int], Any], budget_bytes: int
+        self,
+        model: LoadedModel,
+        estimate: Callable[[RunRequest, int], Any],
+        judging: Callable[[JudgeRequest, int, int], float],
+        budget_bytes: int,
     ) -> None:
-        self.model, self.estimate, self.budget_bytes = model, estimate, budget_bytes
+        self.model, self.estimate, self.judging, self.budget_bytes = model, estimate, judging, budget_bytes
         self.folder = Path(tempfile.mkdtemp(prefix="kvlab-sweep-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.done: SweepDone | None = None
@@ -82,10 +88,10 @@ class SweepDesk:
                 known = store.keys()
         weights = runner.weights(shards[0])
         there = sum(slot.key(weights) in known for slot in slots_of(shards))
-        seconds = [self._seconds(shard, known, weights) for shard in shards]
+        seconds = sum(self._seconds(shard, known, weights) for shard in shards)
         return SweepPlan(
             sweep.name, sweep.title, len({shard.cell for shard in shards}), rows, there,
-            None if None in seconds else sum(s for s in seconds if s is not None),
+            seconds,
         )  # fmt: skip
 
     def run(self, text: str, lines: str, *, cancel: threading.Event | None = None) -> Iterator[Count | Swept]:
@@ -211,16 +217,18 @@ class SweepDesk:
     def _runner(self) -> ModelRunner:
         return ModelRunner(lambda _: self.model)
 
-    def _seconds(self, shard: Shard, known: set[str], weights: str) -> float | None:
-        if shard.judge or shard.pipeline is None:
-            return None
+    def _seconds(self, shard: Shard, known: set[str], weights: str) -> float:
         lacking = sum(any(slot.key(weights) not in known for slot in slots) for slots in shard.slots)
         if not lacking:
             return 0.0
-        request = RunRequest(
+        if shard.judge is not None:
+            request = replace(shard.judge, problems=shard.problems, methods=shard.methods)
+            return self.judging(request, lacking, len(shard.problems) - lacking)
+        assert shard.pipeline is not None
+        asked = RunRequest(
             shard.pipeline, dict(shard.requests[0].values), shard.methods, shard.cell.mode, shard.decoding
         )
-        found: float = self.estimate(request, lacking + shard.warmup).seconds
+        found: float = self.estimate(asked, lacking + shard.warmup).seconds
         return found
 
 

@@ -15,6 +15,7 @@ from backend.break_even import Machine
 from backend.errors import OptionError, RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
 from backend.hardware import Figures
+from backend.judged import JudgeRequest
 from backend.measured import (
     BlendRequest,
     BlendStudy,
@@ -159,6 +160,9 @@ class FakeSession:
             raise ValueError("the engine broke")
         yield Count(0, 2, None, "Reading")
         yield Swept("fake", "fake", (), 0, True)
+
+    def estimate_judging(self, request: JudgeRequest, count: int = 1, taken_in: int = 0) -> float:
+        return 0.25 * len(request.orders) * count + taken_in
 
     def estimate(self, request: RunRequest, count: int = 1) -> FakeEstimate:
         return FakeEstimate(2.0 * count, 40_000_000, 1234)

@@ -357,14 +357,14 @@ def test_pools_hold_no_more_than_the_visitor_may(visit: Visit, monkeypatch: pyte
     monkeypatch.setattr(
         "backend.sweeps.desk.run_sweep", lambda sweep, *a, **k: iter([budgets.append(sweep.budget_mb)])
     )
-    desk = SweepDesk(tiny.model(), visit.engine.estimate, 64 << 20)
+    desk = SweepDesk(tiny.model(), visit.engine.estimate, visit.engine.estimate_judging, 64 << 20)
     for asked in ("", "budget_mb: 100000\n", "budget_mb: 7\n"):
         list(desk.run(TEXT + asked, ""))
     assert budgets == [64, 64, 7]
 
 
 def test_a_desk_leaves_nothing_behind(visit: Visit) -> None:
-    desk = SweepDesk(tiny.model(), lambda request, count: None, 1 << 20)
+    desk = SweepDesk(tiny.model(), visit.engine.estimate, visit.engine.estimate_judging, 1 << 20)
     folder = desk.folder
     assert folder.exists()
     del desk
