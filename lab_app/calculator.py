@@ -134,7 +134,7 @@ def drawn(asked: Asked, here: Figures | None) -> dict[str, Any]:
     """
     figures, case = read(asked, here)
     found: tuple[Panel | FigureView, ...] = (
-        (Panel("pays", text.PAYS_HERE, f'<p class="kv-how">{text.PAYS_NOT_YET}</p>'),)
+        (Panel("pays", text.PAYS_NOT_YET_TITLE, f'<p class="kv-how">{text.PAYS_NOT_YET}</p>'),)
         if figures is None
         else views(figures, case)
     )

@@ -402,8 +402,9 @@ PAYS_BY_SHEET = "bf16, the least that operations and bytes need"
 PAYS_SHAPE = "Model"
 PAYS_SHAPES = {"smollm2-135m": "SmolLM2 135M", "llama-8b": "Llama 8B"}
 PAYS_MEASURE = "Measure"
+PAYS_NOT_YET_TITLE = "This machine has not been measured yet"
 PAYS_NOT_YET = (
-    "This machine has not been measured yet. Measure reads a few prompts of random tokens, densely and "
+    "Measure reads a few prompts of random tokens, densely and "
     "through full pools, which takes some seconds with a small model; the lab’s other work waits meanwhile. "
     "(The run above is no substitute: in a few short prompts, what each token takes cannot be told from what "
     "each step takes to begin.)"

@@ -60,7 +60,7 @@ def test_the_calculator_answers_measures_and_stays_on_its_feet() -> None:
     asked = Asked(hardware=HERE)
     before = edited(visit, asked)
     assert before["pays_here"] is True
-    assert "not been measured" in before["view_pays"]["views"][0]["html"]
+    assert "not been measured" in before["view_pays"]["views"][0]["title"]
     last: dict[str, Any] = {}
     for update in measure(lab, visit, asked):
         last |= update
