@@ -20,21 +20,23 @@ a request, and pays as soon as that is below D: from the share on
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
-
-import numpy as np
 
 from backend.errors import OptionError
 
 LONGEST = 1 << 22  # tokens, beyond which no length is spoken of
+#: The most that may be asked of each number of a case.
+MOST = {
+    "prompt": LONGEST, "shared": LONGEST, "outside": LONGEST, "readers": 10_000, "anchors": 10_000,
+    "mixed": 10_000,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Machine:
     """Hardware and model as times; measured (:mod:`backend.bench.break_even`) or given
-    (:func:`from_specifications`).
+    (:mod:`backend.hardware`).
 
     Attributes:
         dense_ms: (a, b, c) of dense's polynomial.
@@ -97,11 +99,8 @@ class Case:
         Raises:
             OptionError: a number is out of its range, or texts are longer than what holds them.
         """
-        for name, low, high in (
-            ("prompt", 1, LONGEST), ("shared", 0, LONGEST), ("outside", 0, LONGEST), ("readers", 1, 10_000),
-            ("anchors", 0, 10_000), ("mixed", 0, 10_000),
-        ):  # fmt: skip
-            value = getattr(self, name)
+        for name, high in MOST.items():
+            value, low = getattr(self, name), int(name in ("prompt", "readers"))
             if type(value) is not int or not low <= value <= high:
                 raise OptionError(
                     f"{name} is {value!r}; {low:,} to {high:,} are allowed, whole numbers. Change it.",
@@ -223,75 +222,6 @@ def answer(machine: Machine, case: Case) -> Answer:
         least_share(machine, case), least_tokens(machine, case), most_anchors(machine, case),
         case.anchors * case.shared * machine.anchor_bytes, after,
     )  # fmt: skip
-
-
-def from_specifications(
-    name: str,
-    *,
-    parameters: float,
-    layers: int,
-    hidden: int,
-    kv_bytes: int,
-    weight_bytes: float,
-    embedding_bytes: int,
-    flops: float,
-    bytes_s: float,
-) -> Machine:
-    """A machine from its data sheet: what arithmetic and bytes need at the least, so both sides are flattered
-    alike and nothing is charged for launching work.
-
-    Args:
-        parameters: of the model; a token's forward pass takes twice as many operations.
-        layers, hidden: of the model; attention adds 2 x layers x hidden operations for each pair of tokens.
-        kv_bytes: keys and values of one token in all layers; ``embedding_bytes`` of its descriptor.
-        weight_bytes: read once for the first token.
-        flops: operations a second that the device reaches in a prefill.
-        bytes_s: bytes a second that it copies.
-
-    Raises:
-        OptionError: a number is not above 0.
-    """
-    given = {
-        "parameters": parameters, "layers": layers, "hidden": hidden, "kv_bytes": kv_bytes, "flops": flops,
-        "weight_bytes": weight_bytes, "embedding_bytes": embedding_bytes, "bytes_s": bytes_s,
-    }  # fmt: skip
-    for key, value in given.items():
-        if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-            raise OptionError(
-                f"{key} is {value!r}; it must be above 0. Correct it.", field=f"break_even.{key}"
-            )
-    linear = 2 * parameters / flops * 1e3
-    read = 1e3 / bytes_s
-    return Machine(
-        name,
-        (weight_bytes * read, linear, 2 * layers * hidden / flops * 1e3),
-        weight_bytes * read,
-        embedding_bytes * read,
-        3 * kv_bytes * read,  # the base is read, the cache written, and read by the first token
-        kv_bytes * read,
-        linear,
-        0.0,
-        3 * kv_bytes * read,
-        2 * kv_bytes,
-    )
-
-
-def fit_dense(tokens: Sequence[int], times: Sequence[float]) -> tuple[float, float, float]:
-    """(a, b, c) of dense's polynomial by least squares, none below 0: what would be is left out.
-
-    Raises:
-        OptionError: there are fewer than two lengths.
-    """
-    if len(set(tokens)) < 2 or len(tokens) != len(times):
-        raise OptionError("Dense is fitted to two lengths or more. Measure more.", field="break_even.tokens")
-    from scipy.optimize import nnls
-
-    length = np.asarray(tokens, dtype=float)
-    powers = np.stack([np.ones_like(length), length, length**2], axis=1)
-    scale = powers.max(axis=0)
-    found, _ = nnls(powers / scale, np.asarray(times, dtype=float))
-    a, b, c = (found / scale).tolist()
-    return a, b, c
 
 
 def plain(machine: Machine, case: Case) -> dict[str, Any]:

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from backend.decoding import Together
 from backend.engine import Engine
 from backend.errors import ModelError
 from backend.events import Progress
+from backend.hardware import Figures
 from backend.judged import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
 from backend.limits import Rate
 from backend.measured import (
@@ -26,6 +28,7 @@ from backend.measured import (
     TokenOverlap,
 )
 from backend.model import LoadedModel
+from backend.pace import pace
 from backend.prompts import show
 from backend.records import RunRequest
 from backend.swept import Count, Swept
@@ -40,6 +43,7 @@ class Studies:
     model: LoadedModel
     engine: Engine
     others: Mapping[str, Engine]
+    together: Together
     budget_bytes: int
     rate: Rate
 
@@ -122,6 +126,16 @@ class Studies:
             lambda: anchor_cost(self.model, request, self.budget_bytes, self.engine.clock())
         )
 
+    def machine_figures(self) -> Iterator[Progress | Figures]:
+        """Measure what the break-even formula needs to know of this machine; ends with it.
+
+        Raises:
+            LabError: see :func:`backend.bench.break_even.measure_within`.
+        """
+        from backend.bench.break_even import measure_within
+
+        yield from self._study(lambda: measure_within(self.model, self.budget_bytes))
+
     def write_candidates(
         self, request: JudgeRequest, *, cancel: threading.Event | None = None
     ) -> Iterator[Progress | JudgeProblem]:
@@ -146,11 +160,27 @@ class Studies:
 
         yield from self._study(lambda: judge(self.model, request, self.budget_bytes, cancel))
 
+    def estimate_judging(self, request: JudgeRequest, count: int = 1, taken_in: int = 0) -> float:
+        """Seconds of judging ``count`` problems like the request's first, or the first that it draws, after
+        ``taken_in`` further ones; see :mod:`backend.judge_cost`.
+
+        Raises:
+            LabError: the request has a wording that is not there.
+        """
+        from backend.judge_cost import judging_seconds
+        from backend.judge_lab import drawn_problem
+        from backend.judge_prompts import check_wording
+
+        check_wording(request.wording)
+        problem = request.problems[0] if request.problems else drawn_problem(request, 1)
+        speed = pace(self.engine, self.together)
+        return judging_seconds(self.model, request, problem, speed, count, taken_in)
+
     def sweep_desk(self) -> SweepDesk:
         """Where this session's visitor asks for sweeps; see :class:`backend.sweeps.desk.SweepDesk`."""
         from backend.sweeps.desk import SweepDesk
 
-        return SweepDesk(self.model, self.estimate, self.budget_bytes)
+        return SweepDesk(self.model, self.estimate, self.estimate_judging, self.budget_bytes)
 
     def sweep(
         self, desk: SweepDesk, text: str, lines: str, *, cancel: threading.Event | None = None

@@ -163,7 +163,7 @@ class SweepPlan:
     Attributes:
         cells: points of the grid without the method; ``rows`` a problem under a method in a cell each.
         there: rows that are in the file already.
-        seconds: what the other rows will take on this machine; None where a judge's, which are not foreseen.
+        seconds: what the other rows will take on this machine.
     """
 
     name: str
@@ -171,7 +171,7 @@ class SweepPlan:
     cells: int
     rows: int
     there: int
-    seconds: float | None
+    seconds: float
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,11 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from backend.break_even import Answer, Case, Machine, answer, plain
 from backend.errors import OptionError
-
-if TYPE_CHECKING:
-    from backend.break_even import Answer, Case, Machine
+from backend.hardware import SHAPES, given_machine, saved_figures
 
 LENGTHS = (200, 400, 800)
 
@@ -33,7 +32,7 @@ def add_break_even(add: Any) -> None:
     sub.add_argument("--anchors", type=int, default=20, help="in each pool (20)")
     sub.add_argument("--mixed", type=int, help="of them into each text; else all")
     sub.add_argument("--model", default="embedded", help="measured: a model, smollm2-135m or llama-8b")
-    sub.add_argument("--shape", choices=("smollm2-135m", "llama-8b"), default="llama-8b",
+    sub.add_argument("--shape", choices=tuple(SHAPES), default="llama-8b",
                      help="of the model on given hardware (llama-8b)")  # fmt: skip
     sub.add_argument("--tflops", type=float, help="given: 1e12 operations a second that a prefill reaches")
     sub.add_argument("--gb-s", type=float, help="given: 1e9 bytes a second that it copies")
@@ -46,8 +45,6 @@ def add_break_even(add: Any) -> None:
 
 def break_even(args: argparse.Namespace) -> int:
     """Handler of the command."""
-    from backend.break_even import Case, answer, plain
-
     for name in ("shared", "outside"):
         value = getattr(args, name)
         if not 0 <= value <= 1:
@@ -81,7 +78,7 @@ def _machine(args: argparse.Namespace) -> tuple[Machine, dict[str, Any]]:
             field="break_even.machine",
         )
     if args.machine:
-        return _saved(Path(args.machine).expanduser()), {}
+        return saved_figures(Path(args.machine).expanduser()).machine, {}
     if any(given):
         if not all(given):
             raise OptionError(
@@ -89,8 +86,6 @@ def _machine(args: argparse.Namespace) -> tuple[Machine, dict[str, Any]]:
                 "other.",
                 field="break_even.tflops",
             )
-        from backend.bench.break_even import given_machine
-
         return given_machine(args.shape, args.tflops, args.gb_s), {}
     from backend.bench.break_even import Measured, measure
     from backend.bench.group import shape_or_model
@@ -102,20 +97,6 @@ def _machine(args: argparse.Namespace) -> tuple[Machine, dict[str, Any]]:
         if sys.stderr.isatty():
             print(f"\r{event.text:<70}", end="", file=sys.stderr, flush=True)
     raise AssertionError("a measurement ends with its figures")
-
-
-def _saved(path: Path) -> Machine:
-    from backend.break_even import Machine
-
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))["machine"]
-        table["dense_ms"] = tuple(table["dense_ms"])
-        return Machine(**table)
-    except (KeyError, TypeError, ValueError):
-        raise OptionError(
-            f"{path.name} holds no figures of kvlab break-even. Name a file that it saved with --json.",
-            field="break_even.machine",
-        ) from None
 
 
 def said(machine: Machine, case: Case, found: Answer, measured: dict[str, Any]) -> list[str]:

@@ -204,11 +204,16 @@ def duration(seconds: float) -> str:
     return f"{number(seconds, 2)} s" if seconds < 90 else f"{number(seconds / 60, 2)} min"
 
 
+def lasting(seconds: float) -> str:
+    """A duration in a sentence."""
+    said = duration(seconds)
+    return said if said.startswith("under") else f"about {said}"
+
+
 def cost(once: Any, warm: int, before: float) -> str:
     """What a run will cost; ``before``: the seconds that ``warm`` requests for the pools take, 0 if they are
     there already."""
-    total = duration(once.seconds + before)
-    about = total if total.startswith("under") else f"about {total}"
+    about = lasting(once.seconds + before)
     first = f" The pools come filled: their {plural(warm, 'request')} were computed before." if warm else ""
     if before:
         first = f" Of this, about {duration(before)} send {plural(warm, 'request')} to the pools first."

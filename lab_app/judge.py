@@ -181,9 +181,9 @@ def refresh(visit: Visit, given: Given) -> Update:
     try:
         request = read(visit, given)
         verdicts = len(request.orders) * max(1, len(request.methods))
-        update |= beside(None, slot_of) | {
-            "cost": f'<p class="kv-cost"><b>{plural(verdicts, "verdict")}</b></p>'
-        }
+        lasts = html.lasting(visit.engine.estimate_judging(request, taken_in=request.warmup))
+        said = f"<b>{plural(verdicts, 'verdict')}</b>, {lasts}"
+        update |= beside(None, slot_of) | {"cost": f'<p class="kv-cost">{said}</p>'}
     except LabError as error:
         update |= beside(error, slot_of) | {"cost": ""}
     said = text.JUDGE_SOURCE_HELP[source]

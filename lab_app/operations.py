@@ -31,8 +31,8 @@ from lab_app.sessions import Engine, Lab, Model, Visit
 LOG = logging.getLogger("lab_app")
 GRACE_SECONDS = 20.0  # for runs to end by themselves; a container engine waits 10 to 30 s before it kills
 WORK = (
-    "run", "warm_up", "proximity", "anchor_cost", "offset_study", "replay", "write_candidates",
-    "judge_problems",
+    "run", "warm_up", "proximity", "anchor_cost", "machine_figures", "offset_study", "replay",
+    "write_candidates", "judge_problems",
 )  # fmt: skip
 SECONDS = (0.1, 0.3, 1, 3, 10, 30, 100, 300)
 STOPPING = "The lab is being restarted. Wait a minute, reload the page and run again."

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from backend.methods.registry import method_class, method_names, option_fields
-from lab_app import html, text
+from lab_app import calculator, html, text
 from lab_app.anchor_cost import first_asked as first_cost
 from lab_app.controls import MethodPanel, error_slot, method_panel, unseen
 from lab_app.figure_view import figure_view
@@ -287,6 +287,8 @@ def build_stage(page: Page) -> None:
                         build_study(page)
                     if tab.key == "anchors":
                         build_cost(page)
+                    if tab.key == "timing":
+                        page.add(**calculator.build())
                 page.tabs[tab.key] = widget
                 if tab.key == BEFORE_PROXIMITY:
                     build_what_if(page)

@@ -20,6 +20,7 @@ from backend.codec import encode
 from backend.errors import LabError
 from backend.events import Event, Progress
 from backend.gallery import GalleryEntry
+from backend.hardware import Figures
 from backend.heap import trim
 from backend.judged import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
 from backend.limits import Limits
@@ -82,6 +83,9 @@ class Engine(Protocol):
     def anchor_cost(self, request: AnchorCostRequest) -> Iterator[Progress | AnchorCost]:
         """Progress, then the record of what pools cost."""
 
+    def machine_figures(self) -> Iterator[Progress | Figures]:
+        """Progress, then what the break-even formula needs to know of this machine."""
+
     def offset_study(self, request: OffsetRequest) -> Iterator[Progress | OffsetStudy]:
         """Progress, then the record of a text's offsets behind several prefixes."""
 
@@ -108,6 +112,9 @@ class Engine(Protocol):
         self, request: JudgeRequest, *, cancel: threading.Event | None = None
     ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
         """Progress and what is finished, then the record of all judged problems."""
+
+    def estimate_judging(self, request: JudgeRequest, count: int = 1, taken_in: int = 0) -> float:
+        """Seconds of judging so many problems of a request, and of taking in so many more."""
 
     def sweep_desk(self) -> Any:
         """Where sweeps are asked for: ``.plan``, ``.saved``, ``.edited``."""

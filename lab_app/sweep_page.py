@@ -24,7 +24,7 @@ from lab_app.line import waiting
 from lab_app.page import section
 from lab_app.sessions import Lab, Visit
 from viz.sweep import views
-from viz.words import escape, plural
+from viz.words import escape, plural, size
 
 KEY = "sweep"
 READS = ("text", "lines")
@@ -47,6 +47,7 @@ class Desk:
     rows: Any  # the session's desk
     token: str = field(default_factory=lambda: secrets.token_urlsafe(18))
     ran: tuple[str, str] | None = None  # text and lines
+    changed: bool = False  # whether another file was uploaded since
 
 
 def desk(visit: Visit) -> Desk:
@@ -73,8 +74,8 @@ def asked(given: Given) -> tuple[str, str]:
 
 
 def told(error: LabError | None) -> Update:
-    """Messages beside their places."""
-    return beside(error, lambda field: "lines" if field == "lines" else "text")
+    """Messages beside their places: what is wrong in the lines or the file stands beside those."""
+    return beside(error, lambda field: "lines" if field in ("lines", "data", "trace") else "text")
 
 
 # -- the bench
@@ -110,6 +111,20 @@ def as_text(request: RunRequest, pipeline: str) -> str:
     return yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
 
 
+def upload(visit: Visit, given: Given) -> Update:
+    """Keep a file beside the text. What is wrong with it stands beside the button; the one before stays."""
+    content, mine = given["upload"], desk(visit)
+    if not isinstance(content, bytes):
+        return {}
+    try:
+        name, lines = mine.rows.keep(content)
+    except LabError as error:
+        return {"uploaded": html.error(str(error))}
+    mine.changed = True
+    said = text.SWEEP_UPLOADED.format(lines=plural(lines, "line"), size=size(len(content)), name=name)
+    return {"uploaded": f'<p class="kv-help">{said}</p>'}
+
+
 def refresh(visit: Visit, given: Given) -> Update:
     """What follows from what stands on the page: messages, the size, and whether the figures are old."""
     mine = desk(visit)
@@ -120,16 +135,14 @@ def refresh(visit: Visit, given: Given) -> Update:
     else:
         said = text.SWEEP_PLAN.format(rows=plural(plan.rows, "row"), cells=plural(plan.cells, "cell"))
         said += text.SWEEP_THERE.format(there=plan.there) if plan.there else ""
-        if plan.seconds is None:
-            said += text.SWEEP_UNFORESEEN
-        elif plan.seconds:
-            lasts = html.duration(plan.seconds)
-            said += text.SWEEP_SECONDS.format(lasts=lasts if lasts.startswith("under") else f"about {lasts}")
+        if plan.seconds:
+            said += text.SWEEP_SECONDS.format(lasts=html.lasting(plan.seconds))
         else:
             said += text.SWEEP_ALL_THERE
         update = told(None) | {"cost": f'<p class="kv-cost">{said}</p>'}
     if visit.cancel is None and mine.ran is not None:
-        update["status"] = "" if asked(given) == mine.ran else html.status(text.SWEEP_EDITED, "edited")
+        same = asked(given) == mine.ran and not mine.changed
+        update["status"] = "" if same else html.status(text.SWEEP_EDITED, "edited")
     return update
 
 
@@ -141,7 +154,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         mine = desk(visit)
-        mine.ran = asked(given)
+        mine.ran, mine.changed = asked(given), False
         yield told(None)
         finished = False
         with closing(visit.engine.sweep(mine.rows, *mine.ran, cancel=cancel)) as events:
@@ -232,8 +245,12 @@ def build_bench(board: Board) -> None:
             lines=gr.Textbox(
                 "", label=text.SWEEP_LINES, lines=3, max_lines=8, elem_id=f"kv-{KEY}-jsonl",
                 elem_classes="kv-mono-box",
-            )
+            ),
+            upload=gr.UploadButton(
+                text.SWEEP_UPLOAD, file_count="single", type="binary", size="sm", elem_id=f"kv-{KEY}-upload"
+            ),
         )  # fmt: skip
+        board.block("uploaded", elem_classes="kv-may-be-empty")
         board.error("lines")
 
 
@@ -250,6 +267,7 @@ def connect(board: Board) -> None:
     board.follows(refresh, *READS, when=[board["text"].change, board["lines"].change])
     board.on(board["start"].input, start, "start", follow=True)
     board.on(board["take"].click, take, follow=True)
+    board.on(board["upload"].upload, upload, "upload", follow=True)
     board.stream(board["run"].click, lambda visit, given: run(board.lab, visit, given), *READS, follow=True)
     board.on(board["cancel"].click, cancelled)
 

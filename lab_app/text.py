@@ -378,6 +378,41 @@ COST_BOXES = {
     "agents": "Agents that read them",
 }
 
+PAYS = "When would reuse pay?"
+PAYS_HELP = (
+    "For a prompt of your own, on hardware of your choice. Shared of it are texts that other agents read "
+    "too; new of those are texts that nobody has read yet, such as a question, which all their readers pay "
+    "for together. It is arithmetic, so the answer is there at once; nothing is run."
+)
+PAYS_BOXES = {
+    "prompt": "Prompt (tokens)",
+    "shared": "Shared of it (%)",
+    "outside": "New of those (%)",
+    "readers": "Readers of a text",
+    "anchors": "Anchors in a pool",
+    "mixed": "Anchors mixed",
+    "tflops": "TFLOP/s reached",
+    "gb_s": "GB/s copied",
+}
+PAYS_HARDWARE = "Hardware and model"
+PAYS_HERE = "This machine and the model loaded here, measured now"
+PAYS_SHIPPED = "Measured before: {model} on {where}"
+PAYS_SHEET = "A data sheet"
+PAYS_BY_SHEET = "bf16, the least that operations and bytes need"
+PAYS_SHAPE = "Model"
+PAYS_SHAPES = {"smollm2-135m": "SmolLM2 135M", "llama-8b": "Llama 8B"}
+PAYS_MEASURE = "Measure"
+PAYS_NOT_YET_TITLE = "This machine has not been measured yet"
+PAYS_NOT_YET = (
+    "Measure reads a few prompts of random tokens, densely and "
+    "through full pools, which takes some seconds with a small model; the lab’s other work waits meanwhile. "
+    "(The run above is no substitute: in a few short prompts, what each token takes cannot be told from what "
+    "each step takes to begin.)"
+)
+PAYS_UNREAD = "What stands in the boxes cannot be reckoned with"
+PAYS_UNREAD_HELP = "The box that is wrong says why; everything typed stays."
+PAYS_MIXED = "{mixed:,} anchors are mixed, more than the pool’s {anchors:,}. Lower it, or enlarge the pool."
+
 REPLAY = "What if"
 REPLAY_QUESTION = "What would other settings have done with the same requests?"
 REPLAY_HELP = (
@@ -442,12 +477,17 @@ SWEEP_LINES = "Lines"
 SWEEP_LINES_HELP = (
     "Problems, or the prompts that agents of another system were sent (a trace), one JSON object a line. The "
     "text above names them: <code>data: lines.jsonl</code> with a <code>format</code>, or "
-    "<code>trace: lines.jsonl</code>."
+    "<code>trace: lines.jsonl</code>. Many of them come better as a file: JSON lines, a JSON list or CSV, "
+    "up to 16 MiB."
+)
+SWEEP_UPLOAD = "Upload a file"
+SWEEP_UPLOADED = (
+    "{lines}, {size}, kept here as <code>{name}</code>. Name it in the text above: <code>data: {name}</code> "
+    "with a <code>format</code>, or <code>trace: {name}</code>. Another upload takes its place."
 )
 SWEEP_PLAN = "<b>{rows}</b> in {cells}"
 SWEEP_THERE = ", {there:,} of them computed already"
 SWEEP_SECONDS = "; {lasts} here."
-SWEEP_UNFORESEEN = "; a judge’s time is not foreseen."
 SWEEP_ALL_THERE = "; nothing is missing."
 SWEEP_EMPTY = "No sweep has been run here yet."
 SWEEP_EMPTY_HELP = (

@@ -13,6 +13,8 @@ from lab_app.form import Standing
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Box, Update
 from lab_app.page import Page, value_classes, weights_choices
 
+#: Parts of tabs that clear their messages themselves.
+OF_PARTS = ("error_proximity", "error_study", "error_cost", "error_replay", "error_pays")
 AT_ONCE_SECONDS = 0.1  # answers nearer than this may arrive together
 
 
@@ -96,9 +98,7 @@ def error_slots(page: Page) -> dict[str, Any]:
     slots = {
         name: widget
         for name, widget in page.widgets.items()
-        if name.startswith("error_")
-        and name != "error_record"
-        and not name.startswith(("error_proximity", "error_study", "error_cost", "error_replay"))
+        if name.startswith("error_") and name != "error_record" and not name.startswith(OF_PARTS)
     }
     return slots | {f"error_{name}": panel.error for name, panel in page.panels.items()}
 
@@ -160,6 +160,8 @@ SPECIAL: dict[str, Callable[[Page, Any], dict[Any, Any]]] = {
     "measuring": lambda page, value: {page["measure"]: gr.update(interactive=not value)},
     "study_looks": lambda page, value: {page["study_looks"]: gr.update(visible=value)},
     "replay_looks": lambda page, value: {page["replay_looks"]: gr.update(visible=value)},
+    "pays_sheet": lambda page, value: {page["pays_sheet"]: gr.update(visible=value)},
+    "pays_here": lambda page, value: {page["pays_measure"]: gr.update(visible=value)},
     "studying": lambda page, value: {page["study_measure"]: gr.update(interactive=not value)},
     "profiles": show_profiles,
     "weights": show_weights,

@@ -10,7 +10,7 @@ import gradio as gr
 
 from backend.errors import LabError
 from backend.methods.registry import method_class, option_fields
-from lab_app import anchor_cost, first_paint, html, offset_study, proximity, text, what_if
+from lab_app import anchor_cost, calculator, first_paint, html, offset_study, proximity, text, what_if
 from lab_app.controls import MethodPanel
 from lab_app.form import Form
 from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
@@ -192,6 +192,7 @@ class Wiring:
             event(self.measure_edited, asked, self.outputs, **LATEST)
         self.connect_study()
         self.connect_what_if(follow)
+        self.connect_calculator()
         page["cost_measure"].click(
             self.measure_cost,
             [page["session"], *(page[f"cost_{name}"] for name in anchor_cost.FIELDS)],
@@ -234,6 +235,14 @@ class Wiring:
         figures = [page["pick_replay"], page["view_replay"], page["status"]]
         page["pick_replay"].input(self.replay_pick, [session, page["pick_replay"]], figures, **LATEST)
         page["view_replay"].select(self.replay_point, session, figures, **LATEST)
+
+    def connect_calculator(self) -> None:
+        """The events of the calculator in the Timing tab."""
+        page, boxes = self.page, [self.page[f"pays_{name}"] for name in calculator.FIELDS]
+        asked = [page["session"], *boxes]
+        shown = [widget for name, widget in page.widgets.items() if "pays" in name] + [page["status"]]
+        gr.on([box.input for box in boxes], self.pays, asked, shown, **LATEST)
+        page["pays_measure"].click(self.pays_measure, asked, shown, concurrency_limit=None, **QUIET)
 
     def prepare(self, preset: str) -> None:
         """Write what a new visit sees into the page. Without a model there is nothing to write, and the first
@@ -340,6 +349,20 @@ class Wiring:
             yield applied(self.page, {"cost_status": html.status(str(error), "error")})
             return
         for update in whole(anchor_cost.measure(self.handlers.lab, visit, anchor_cost.Asked(*asked))):
+            yield applied(self.page, update)
+
+    def pays(self, visit_id: str, *asked: Any) -> dict[Any, Any]:
+        """When reuse pays, by what stands in the calculator's boxes."""
+        return self.guarded(visit_id, lambda visit: calculator.edited(visit, calculator.Asked(*asked)))
+
+    def pays_measure(self, visit_id: str, *asked: Any) -> Iterator[dict[Any, Any]]:
+        """This machine's figures for the calculator, step by step."""
+        try:
+            visit = self.handlers.lab.visit(visit_id)
+        except LabError as error:
+            yield applied(self.page, {"pays_status": html.status(str(error), "error")})
+            return
+        for update in whole(calculator.measure(self.handlers.lab, visit, calculator.Asked(*asked))):
             yield applied(self.page, update)
 
     def study(self, visit_id: str, text_: Any, prefixes: Any, samples: Any, *given: Any) -> Iterator[Any]:

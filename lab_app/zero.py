@@ -27,6 +27,9 @@ FRAMES = ("https://huggingface.co", "https://*.hf.space")
 SECONDS = 120  # of GPU for a call; ZeroGPU ends it then
 HELD = 200  # earlier requests of a visit; the latest are sent again
 TEMPLATES = 8  # whose requests are remembered
+ALONE = (  # work that follows from nothing before it
+    "proximity", "anchor_cost", "machine_figures", "offset_study", "write_candidates", "judge_problems",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ class ZeroSession:
         yield from self._events("replay", request, last, before=self._before(request), cancel=cancel)
 
     def __getattr__(self, what: str) -> Any:
-        if what in ("proximity", "anchor_cost", "offset_study", "write_candidates", "judge_problems"):
+        if what in ALONE:
             return lambda *given, cancel=None: self._events(what, *given, cancel=cancel)
         return getattr(self.local, what)  # estimates, pools, sizes
 

@@ -84,7 +84,7 @@ def break_even_view(record: RunRecord) -> FigureView:
     how = (
         "Each mark is an agent; the lines are straight ones through a method’s agents. Left of where a line "
         "meets dense’s, reading afresh is faster. One run, few agents: look at the order of size, and "
-        "measure with kvlab break-even."
+        "measure longer prompts with kvlab break-even or under “When would reuse pay?”."
     )
     return FigureView("break_even", title, how, finding, drawing, columns, tuple(rows))
 

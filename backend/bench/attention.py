@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from backend.bench.common import SHAPES, check, conditions, medians, spreads, timed
+from backend.bench.common import check, conditions, medians, spreads, timed
 from backend.errors import OptionError
 from backend.events import RunDone
+from backend.hardware import SHAPES
 from backend.model import load_model
 from backend.presets import load_preset, preset_requests
 from backend.records import Decoding, MethodChoice, RunRecord, RunRequest

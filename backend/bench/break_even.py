@@ -12,40 +12,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
-from backend.bench.common import SHAPES, conditions, medians, timed
+from backend.bench.common import conditions, medians, timed
 from backend.bench.group import AgentTimes, group_times
-from backend.break_even import Case, Machine, answer, fit_dense, from_specifications
+from backend.break_even import Case, Machine, answer
 from backend.engine import Engine
-from backend.errors import OptionError
+from backend.errors import BudgetError, OptionError
 from backend.events import Progress
+from backend.hardware import Figures, measured_figures
 from backend.model import LoadedModel
 
 AGENT = 2  # reads the user's input and one answer
 PREFIX, QUESTION = 0.25, 0.4  # of a prompt; the rest is the answer
 FEW = 2
-BF16 = 2  # bytes
-
-
-def given_machine(shape: str, tflops: float, gb_s: float) -> Machine:
-    """A known shape in bf16 on hardware of a data sheet (:func:`backend.break_even.from_specifications`).
-
-    Args:
-        tflops: 1e12 operations a second that a prefill reaches; ``gb_s`` 1e9 bytes a second.
-    """
-    kind = SHAPES[shape]
-    hidden, layers = kind["hidden_size"], kind["num_hidden_layers"]
-    heads, dim = kind["num_key_value_heads"], hidden // kind["num_attention_heads"]
-    attention = 2 * hidden * hidden + 2 * hidden * heads * dim
-    parameters = layers * (attention + 3 * hidden * kind["intermediate_size"])
-    parameters += kind["vocab_size"] * hidden  # the output layer; embedding is a look-up
-    return from_specifications(
-        f"{shape} on {tflops:g} TFLOP/s and {gb_s:g} GB/s",
-        parameters=parameters, layers=layers, hidden=hidden, kv_bytes=2 * layers * heads * dim * BF16,
-        weight_bytes=parameters * BF16, embedding_bytes=hidden * BF16, flops=tflops * 1e12,
-        bytes_s=gb_s * 1e9,
-    )  # fmt: skip
+LONGEST, ANCHORS, REPEATS = 800, 20, 3  # as a page measures
 
 
 @dataclass(frozen=True)
@@ -102,7 +84,52 @@ def measure(
                 "formula_ratio": said.ratio,
             }
         )
-    yield Measured(machine, tuple(cases), conditions(model.device, model.dtype))
+    found_on = conditions(model.device, model.dtype) | {"device": model.device.type}
+    yield Measured(machine, tuple(cases), found_on)
+
+
+def measure_within(model: LoadedModel, budget_bytes: int) -> Iterator[Progress | Figures]:
+    """Measure at lengths that the model can read, with as many anchors as there is room for; yields progress
+    and, last, the figures.
+
+    Args:
+        budget_bytes: what the pools may take, and as much again while they are packed.
+
+    Raises:
+        BudgetError: not even two anchors fit.
+    """
+    longest = min(LONGEST, model.info.context_tokens)
+    each = 2 * 2 * model.info.kv_bytes_per_token * longest
+    anchors = min(ANCHORS, budget_bytes // each)
+    if anchors < FEW:
+        raise BudgetError(
+            f"Two anchors of {longest:,} tokens take {2 * each >> 20:,} MiB while they are measured; "
+            f"{budget_bytes >> 20:,} MiB are allowed. Raise --budget-mb, or choose other hardware.",
+            field="break_even.machine",
+        )
+    for event in measure(model, (longest // 4, longest // 2, longest), anchors, REPEATS):
+        if isinstance(event, Measured):
+            yield measured_figures(event.machine, {"measured": event.cases, **event.conditions})
+        else:
+            yield event
+
+
+def fit_dense(tokens: Sequence[int], times: Sequence[float]) -> tuple[float, float, float]:
+    """(a, b, c) of dense's polynomial by least squares, none below 0: what would be is left out.
+
+    Raises:
+        OptionError: there are fewer than two lengths.
+    """
+    if len(set(tokens)) < 2 or len(tokens) != len(times):
+        raise OptionError("Dense is fitted to two lengths or more. Measure more.", field="break_even.tokens")
+    from scipy.optimize import nnls
+
+    length = np.asarray(tokens, dtype=float)
+    powers = np.stack([np.ones_like(length), length, length**2], axis=1)
+    scale = powers.max(axis=0)
+    found, _ = nnls(powers / scale, np.asarray(times, dtype=float))
+    a, b, c = (found / scale).tolist()
+    return a, b, c
 
 
 def case_of(one: AgentTimes, anchors: int) -> Case:

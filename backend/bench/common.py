@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from backend.errors import OptionError
+from backend.hardware import SHAPES
 from backend.kv import KVCache, KVSegment
 from backend.machine import processor
 from backend.model import DTYPES, LoadedModel, load_model, pick_device, wrap_model
@@ -20,16 +21,6 @@ from backend.rope import LayerRotation, Rotation
 from backend.session import versions
 
 WARM_UP = 2  # turns that do not count
-SHAPES: dict[str, dict[str, int]] = {
-    "smollm2-135m": {
-        "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
-        "num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 8192,
-    },
-    "llama-8b": {
-        "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 16384,
-    },
-}  # fmt: skip
 
 
 class NoText:

@@ -1,7 +1,7 @@
-"""A sweep that is asked for from a page: its text, one file beside it, and its rows, in a folder of its own.
+"""A sweep that is asked for from a page: its text, two files beside it, and its rows, in a folder of its own.
 
-What stands in the text comes from a stranger. It names no file but the one beside it and no model but the one
-that is loaded.
+What stands in the text comes from a stranger. It names no file but those beside it, which are called here
+whatever they were called elsewhere, and no model but the one that is loaded.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from backend.errors import OptionError
+from backend.judged import JudgeRequest
 from backend.machine import processor
 from backend.model import LoadedModel
 from backend.presets import MAX_PRESET_BYTES, PRESET_FOLDER, load_preset, parse_yaml, preset_names, read_text
@@ -37,6 +38,7 @@ from backend.swept import Count, SweepPlan, Swept
 
 FILE = "sweep.yaml"
 LINES = "lines.jsonl"  # what a text may name: problems, or a trace
+UPLOADS = {"jsonl": "upload.jsonl", "json": "upload.json", "csv": "upload.csv"}  # and a file, by its kind
 BENCH = "bench.yaml"  # a pipeline whose templates were edited
 ROWS = "rows.sqlite"
 MOST_ROWS = 20_000
@@ -51,13 +53,18 @@ class SweepDesk:
     Args:
         model: on which they run.
         estimate: foresees ``.seconds`` of so many runs of a request.
+        judging: foresees the seconds of so many judged problems, and of so many more that are taken in.
         budget_bytes: what a cell's pools may hold, whatever the text asks for.
     """
 
     def __init__(
-        self, model: LoadedModel, estimate: Callable[[RunRequest, int], Any], budget_bytes: int
+        self,
+        model: LoadedModel,
+        estimate: Callable[[RunRequest, int], Any],
+        judging: Callable[[JudgeRequest, int, int], float],
+        budget_bytes: int,
     ) -> None:
-        self.model, self.estimate, self.budget_bytes = model, estimate, budget_bytes
+        self.model, self.estimate, self.judging, self.budget_bytes = model, estimate, judging, budget_bytes
         self.folder = Path(tempfile.mkdtemp(prefix="kvlab-sweep-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.done: SweepDone | None = None
@@ -81,10 +88,10 @@ class SweepDesk:
                 known = store.keys()
         weights = runner.weights(shards[0])
         there = sum(slot.key(weights) in known for slot in slots_of(shards))
-        seconds = [self._seconds(shard, known, weights) for shard in shards]
+        seconds = sum(self._seconds(shard, known, weights) for shard in shards)
         return SweepPlan(
             sweep.name, sweep.title, len({shard.cell for shard in shards}), rows, there,
-            None if None in seconds else sum(s for s in seconds if s is not None),
+            seconds,
         )  # fmt: skip
 
     def run(self, text: str, lines: str, *, cancel: threading.Event | None = None) -> Iterator[Count | Swept]:
@@ -129,6 +136,39 @@ class SweepDesk:
             export(self.done.rows, path, "parquet" if kind == "parquet" else "csv")
         return path.read_bytes()
 
+    def keep(self, content: bytes) -> tuple[str, int]:
+        """Keep an uploaded file beside the text, in the place of the one before. Its kind is told from its
+        content: JSON lines, a JSON list, or CSV.
+
+        Returns:
+            the name by which the text can ask for it, and how many lines it has.
+
+        Raises:
+            OptionError: it is too large, empty, or no UTF-8 text.
+        """
+        if len(content) > MOST_LINES_BYTES:
+            raise OptionError(
+                f"The file has {len(content) / 2**20:.1f} MiB; a page takes up to {MOST_LINES_BYTES >> 20}. "
+                "Upload a part of it, or run it with kvlab sweep.",
+                field="lines",
+            )
+        try:
+            text = content.decode("utf-8-sig").strip()
+        except UnicodeDecodeError as error:
+            raise OptionError(
+                f"The file is no UTF-8 text (byte {error.start + 1:,}). JSON lines, a JSON list and CSV are "
+                "read; save it as one of them, in UTF-8.",
+                field="lines",
+            ) from None
+        if not text or "\0" in text:
+            what = "holds a NUL character, so it is no text" if text else "is empty"
+            raise OptionError(f"The file {what}. Choose JSON lines, a JSON list or CSV.", field="lines")
+        name = UPLOADS[{"{": "jsonl", "[": "json"}.get(text[0], "csv")]
+        for other in UPLOADS.values():
+            (self.folder / other).unlink(missing_ok=True)
+        (self.folder / name).write_bytes(content)
+        return name, text.count("\n") + 1
+
     def edited(self, pipeline: Pipeline) -> str:
         """Keep a pipeline whose templates were edited beside the text; the name by which that can ask for it.
 
@@ -153,7 +193,7 @@ class SweepDesk:
                 f"{MOST_LINES_BYTES >> 20}. Paste fewer lines, or run it with kvlab sweep.",
                 field="lines",
             )
-        _stays_here(body)
+        _stays_here(body, (LINES, *(name for name in UPLOADS.values() if (self.folder / name).exists())))
         (self.folder / LINES).write_text(lines, encoding="utf-8")
         sweep = parse_sweep(text, FILE, self.folder)
         mine = self.model.info.name
@@ -178,21 +218,27 @@ class SweepDesk:
     def _runner(self) -> ModelRunner:
         return ModelRunner(lambda _: self.model)
 
-    def _seconds(self, shard: Shard, known: set[str], weights: str) -> float | None:
-        if shard.judge or shard.pipeline is None:
-            return None
+    def _seconds(self, shard: Shard, known: set[str], weights: str) -> float:
         lacking = sum(any(slot.key(weights) not in known for slot in slots) for slots in shard.slots)
         if not lacking:
             return 0.0
-        request = RunRequest(
+        if shard.judge is not None:
+            request = replace(shard.judge, problems=shard.problems, methods=shard.methods)
+            return self.judging(request, lacking, len(shard.problems) - lacking)
+        assert shard.pipeline is not None
+        asked = RunRequest(
             shard.pipeline, dict(shard.requests[0].values), shard.methods, shard.cell.mode, shard.decoding
         )
-        found: float = self.estimate(request, lacking + shard.warmup).seconds
+        found: float = self.estimate(asked, lacking + shard.warmup).seconds
         return found
 
 
-def _stays_here(body: object) -> None:
-    """Refuse what a text names outside its folder, before anything of it is opened."""
+def _stays_here(body: object, beside: tuple[str, ...]) -> None:
+    """Refuse what a text names outside its folder, before anything of it is opened.
+
+    Args:
+        beside: the files of problems or prompts that there are.
+    """
     tasks = body.get("tasks") if isinstance(body, dict) else None
     for number, task in enumerate(tasks if isinstance(tasks, list) else [], 1):
         if not isinstance(task, dict):
@@ -200,18 +246,19 @@ def _stays_here(body: object) -> None:
         for key in ("pipeline", "data", "trace"):
             given = task.get(key, [])
             for name in given if isinstance(given, list) else [given]:
-                allowed = (LINES,) if key != "pipeline" else (BENCH,)
+                allowed = beside if key != "pipeline" else (BENCH,)
                 if isinstance(name, str) and name not in allowed and (key != "pipeline" or _a_path(name)):
                     raise OptionError(
-                        f"Task {number} names the file {show(name)}; a sweep of this page reads {allowed[0]} "
-                        f"alone{', what is pasted below' if key != 'pipeline' else ' and scenarios'}. Name "
+                        f"Task {number} names the file {show(name)}; a sweep of this page reads "
+                        f"{' and '.join(allowed)} alone"
+                        f"{', what is given below' if key != 'pipeline' else ' and scenarios'}. Name "
                         "that, or run it with kvlab sweep.",
                         field=f"tasks.{number}.{key}",
                     )
                 if isinstance(name, dict):
                     raise OptionError(
-                        f"Task {number} asks the hub for problems; a page fetches nothing. Paste the lines "
-                        f"and name {LINES}, or run it with kvlab sweep.",
+                        f"Task {number} asks the hub for problems; a page fetches nothing. Paste or upload "
+                        "the lines and name them, or run it with kvlab sweep.",
                         field=f"tasks.{number}.{key}",
                     )
 

@@ -39,7 +39,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 import torch  # noqa: E402
 from side import Request, Watch  # noqa: E402
 
-from backend.bench.common import SHAPES, conditions, medians, random_model, spreads  # noqa: E402
+from backend.bench.common import conditions, medians, random_model, spreads  # noqa: E402
 from backend.bench.reading import HEAVIEST, Reading  # noqa: E402
 from backend.bench.roofline import (  # noqa: E402
     copy_gb_s,
@@ -50,6 +50,7 @@ from backend.bench.roofline import (  # noqa: E402
     weight_bytes,
 )
 from backend.bench.ttft import reading_of  # noqa: E402
+from backend.hardware import SHAPES  # noqa: E402
 from backend.methods.base import Blend, Clock, Dense, Plan, Step  # noqa: E402
 from backend.records import Span  # noqa: E402
 from backend.tokens import TokenizedPrompt  # noqa: E402

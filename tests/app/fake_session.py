@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from fake_record import make_model, make_proximity, make_record
 
+from backend.break_even import Machine
 from backend.errors import OptionError, RunCancelled
 from backend.events import Event, Progress, RunDone, TextSoFar
+from backend.hardware import Figures
+from backend.judged import JudgeRequest
 from backend.measured import (
     BlendRequest,
     BlendStudy,
@@ -112,6 +115,10 @@ class FakeSession:
             lone, 12.0,
         )  # fmt: skip
 
+    def machine_figures(self) -> Iterator[Progress | Figures]:
+        yield Progress("A prompt of 200 tokens", 0, 1)
+        yield Figures(Machine("made-up", (1.0, 0.1, 1e-5), 1.0, 0.0, 1e-3, 1e-4, 0.1), "nowhere")
+
     def trained_weights(self) -> dict[str, str]:
         return {"kvlink5": "KVLink5", "block": "Block-Attention"}
 
@@ -153,6 +160,9 @@ class FakeSession:
             raise ValueError("the engine broke")
         yield Count(0, 2, None, "Reading")
         yield Swept("fake", "fake", (), 0, True)
+
+    def estimate_judging(self, request: JudgeRequest, count: int = 1, taken_in: int = 0) -> float:
+        return 0.25 * len(request.orders) * count + taken_in
 
     def estimate(self, request: RunRequest, count: int = 1) -> FakeEstimate:
         return FakeEstimate(2.0 * count, 40_000_000, 1234)

@@ -264,7 +264,9 @@ def test_a_typed_example_is_judged(real: Lab) -> None:
     assert last["pick_order"] == "identity"
     assert last["view_attention"]["views"]
     assert real.judged(mine.token) is not None
-    assert judge.refresh(visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1))["status"] == ""
+    told_again = judge.refresh(visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1))
+    assert told_again["status"] == ""
+    assert re.search(r"<b>6 verdicts</b>, (under|about) [0-9.]+ s", told_again["cost"])
     assert "Edited" in judge.refresh(visit, made(TEXTS, methods=["naive"]))["status"]
     picked = {"pick_order": "shuffle 0", "pick_method": "naive"}
     look = judge.look(visit, picked)
@@ -462,7 +464,7 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
         page.click('.kv-nav a[data-page="judge"]')
         expect(page.locator("#kv-judge-text-0 textarea")).not_to_have_value("", timeout=PATIENCE)
         # what follows the first paint has answered, or its answer would undo what is typed
-        expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts", timeout=PATIENCE)
+        expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts, ", timeout=PATIENCE)
         page.fill("#kv-judge-seed input", "-1")
         expect(page.locator("#kv-error-judge-seed")).to_contain_text("allowed", timeout=PATIENCE)
         page.click("#kv-judge-run")  # refused at once: nothing is left that says it is starting
@@ -486,7 +488,7 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
         page.wait_for_timeout(500)
         LATE.set()
         page.wait_for_timeout(1000)
-        expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts", timeout=PATIENCE)
+        expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts, ", timeout=PATIENCE)
         expect(page.locator("#kv-error-judge-text_3 .kv-problem")).to_have_count(0)
         page.get_by_role("radio", name="Independently").check()
         page.click("#kv-judge-write")

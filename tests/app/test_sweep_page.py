@@ -223,6 +223,92 @@ def test_lines_are_problems_or_a_trace(visit: Visit) -> None:
         sweep_page.desk(visit).rows.plan(text, "x" * (17 << 20))
 
 
+PROBLEMS = [{"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"} for n in range(4)]
+JSONL = "\n".join(map(json.dumps, PROBLEMS))
+CSV = "question,answer\n" + "".join(f"{row['question']},{row['answer']}\n" for row in PROBLEMS)
+
+
+def uploaded(visit: Visit, content: Any) -> str:
+    found = sweep_page.upload(visit, {"upload": content})
+    return str(found.get("uploaded", ""))
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "lines"),
+    [
+        (JSONL.encode(), "upload.jsonl", 4),
+        (b"\xef\xbb\xbf" + JSONL.encode(), "upload.jsonl", 4),  # with a mark in front, as Windows writes it
+        (json.dumps(PROBLEMS, indent=1).encode(), "upload.json", 18),
+        (CSV.replace("\n", "\r\n").encode(), "upload.csv", 5),
+    ],
+)
+def test_a_file_of_problems_is_kept_under_a_name_of_ours(
+    visit: Visit, content: bytes, name: str, lines: int
+) -> None:
+    text = TEXT.replace("[math-2]", f"[{{pipeline: math-2, data: {name}, format: gsm8k}}]")
+    assert "lines.jsonl alone" in sweep_page.refresh(visit, given(text))["errors"]["text"]
+    said = uploaded(visit, content)
+    assert f"{lines} lines" in said
+    assert f"<code>data: {name}</code>" in said
+    assert "rows</b> in" in sweep_page.refresh(visit, given(text))["cost"]
+    assert swept(visit, text).rows == 18
+
+
+def test_another_upload_takes_the_place_of_the_first(lab: Lab, visit: Visit) -> None:
+    text = TEXT.replace("[math-2]", "[{pipeline: math-2, data: upload.jsonl, format: gsm8k}]")
+    uploaded(visit, JSONL.encode())
+    merged(sweep_page.run(lab, visit, given(text)))
+    assert sweep_page.refresh(visit, given(text))["status"] == ""
+    uploaded(visit, JSONL.replace("+ 1", "+ 2").encode())
+    after = sweep_page.refresh(visit, given(text))
+    assert "earlier text" in after["status"]
+    assert "computed already" not in after["cost"]
+    uploaded(visit, CSV.encode())
+    folder = sweep_page.desk(visit).rows.folder
+    assert [path.name for path in folder.glob("upload.*")] == ["upload.csv"]
+    told = sweep_page.refresh(visit, given(text))["errors"]["text"]
+    assert "reads lines.jsonl and upload.csv alone" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b" \n ", "is empty"),
+        (b"\x89PNG\r\n\x1a\n\xff", "no UTF-8 text (byte 1)"),
+        (JSONL.encode("utf-16"), "no UTF-8 text"),
+        ("question,answer\nGrüße,1".encode("latin-1"), "no UTF-8 text (byte 19)"),
+        (b"question\0,answer", "NUL"),
+        (b"x" * ((16 << 20) + 1), "has 16.0 MiB; a page takes up to 16"),
+    ],
+)
+def test_a_file_that_cannot_be_taken_is_told_beside_the_button(
+    visit: Visit, content: bytes, said: str
+) -> None:
+    uploaded(visit, CSV.encode())
+    assert said in uploaded(visit, content)
+    assert [p.name for p in sweep_page.desk(visit).rows.folder.glob("upload.*")] == ["upload.csv"]
+    for nothing in (None, "/etc/passwd", ["x"]):
+        assert sweep_page.upload(visit, {"upload": nothing}) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "said"),
+    [
+        (b"{", "jsonl", "upload.jsonl, line 1: this is not valid JSON"),
+        (b"[1, 2]", "json", "upload.json, problem 1"),
+        (b"a,b\n1\n", "csv", "upload.csv, row 2 has 1 cells"),
+        (b"any text", "csv", "upload.csv holds no problem"),
+        (b"a,b\n1,2\n", "csv", "no gsm8k problem"),
+        (b"x" * 200_000, "csv", "is no CSV"),
+    ],
+)
+def test_what_is_wrong_in_a_file_stands_beside_it(visit: Visit, content: bytes, name: str, said: str) -> None:
+    uploaded(visit, content)
+    text = TEXT.replace("[math-2]", f"[{{pipeline: math-2, data: upload.{name}, format: gsm8k}}]")
+    assert said in sweep_page.refresh(visit, given(text))["errors"]["lines"]
+
+
 def test_the_last_run_becomes_a_sweep(lab: Lab, visit: Visit) -> None:
     assert "no run" in sweep_page.take(visit, {})["status"]
     pipeline = load_preset("math-2").pipeline
@@ -272,14 +358,14 @@ def test_pools_hold_no_more_than_the_visitor_may(visit: Visit, monkeypatch: pyte
     monkeypatch.setattr(
         "backend.sweeps.desk.run_sweep", lambda sweep, *a, **k: iter([budgets.append(sweep.budget_mb)])
     )
-    desk = SweepDesk(tiny.model(), visit.engine.estimate, 64 << 20)
+    desk = SweepDesk(tiny.model(), visit.engine.estimate, visit.engine.estimate_judging, 64 << 20)
     for asked in ("", "budget_mb: 100000\n", "budget_mb: 7\n"):
         list(desk.run(TEXT + asked, ""))
     assert budgets == [64, 64, 7]
 
 
 def test_a_desk_leaves_nothing_behind(visit: Visit) -> None:
-    desk = SweepDesk(tiny.model(), lambda request, count: None, 1 << 20)
+    desk = SweepDesk(tiny.model(), visit.engine.estimate, visit.engine.estimate_judging, 1 << 20)
     folder = desk.folder
     assert folder.exists()
     del desk
@@ -424,6 +510,17 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
         with page.expect_download(timeout=PATIENCE) as saved:
             page.click("#kv-sweep-csv")
         assert len(Path(saved.value.path()).read_text(encoding="utf-8").splitlines()) == 19
+        # problems from a file, and a file that is none
+        button, note = page.locator("#kv-sweep-upload"), page.locator("#kv-sweep-uploaded")
+        for content, said in ((b"\xff", "no UTF-8 text"), (CSV.encode(), "5 lines")):
+            page.locator("#kv-page-sweep input[type=file]").set_input_files(
+                {"name": "problems.csv", "mimeType": "text/csv", "buffer": content}
+            )
+            expect(note).to_contain_text(said, timeout=PATIENCE)
+        expect(button).to_be_visible()
+        box.fill(TEXT.replace("[math-2]", "[{pipeline: math-2, data: upload.csv, format: gsm8k}]"))
+        expect(cost).to_contain_text("18 rows", timeout=PATIENCE)
+        expect(page.locator("#kv-error-sweep-text .kv-problem")).to_have_count(0, timeout=PATIENCE)
         # much longer: stopped on the way, and what was done stays
         box.fill(TEXT.replace("problems: 3", "problems: 400"))
         expect(page.locator("#kv-sweep-status")).to_contain_text("earlier text", timeout=PATIENCE)

@@ -12,25 +12,34 @@ from fake_record import make_record
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from backend.bench.break_even import ANCHORS, fit_dense, measure_within
 from backend.break_even import (
     LONGEST,
     Case,
     Machine,
     answer,
     dense_ms,
-    fit_dense,
-    from_specifications,
     least_share,
     least_tokens,
     most_anchors,
     parts_ms,
+    plain,
     reuse_ms,
 )
-from backend.errors import OptionError
+from backend.errors import BudgetError, OptionError
+from backend.hardware import (
+    Figures,
+    from_specifications,
+    measured_figures,
+    saved_figures,
+    shipped_figures,
+)
 from backend.model import LoadedModel
 from backend.records import RunRecord
 from lab_app.cli import main
 from viz.break_even import break_even_view
+from viz.when_it_pays import facts
+from viz.when_it_pays import views as pays_views
 
 ROOT = Path(__file__).parents[2]
 SLOW = Machine("slow", (2.0, 0.1, 1e-5), 6.0, 1e-4, 2e-3, 5e-4, 0.1, 0.5, 4e-3, 1000)
@@ -263,3 +272,93 @@ def test_the_figure_finds_where_the_lines_meet() -> None:
     assert "KVCOMM takes more for each token than dense does" in steep.finding
     far = break_even_view(timed({**lines, "kvcomm": (1e5, 0.02)}))
     assert "KVCOMM does not pay at lengths like these" in far.finding
+
+
+# -- the calculator's hardware and figures (its boxes: tests/app/test_calculator.py)
+
+
+SHIPPED = ROOT / "benchmarks" / "results" / "break-even-embedded-cpu.json"
+
+
+def test_shipped_figures_say_where_they_come_from() -> None:
+    found = shipped_figures()[SHIPPED.stem]
+    assert found.where == "x86_64, 1 of 2 cores, fp32"
+    assert [t.tokens for t in found.timed] == [200, 500, 1000]
+    table = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    assert found.timed[2].dense_ms == table["measured"][2]["dense_ms"]
+    assert found.timed[2].shared == table["measured"][2]["case"]["shared"]
+    gpu = measured_figures(found.machine, {**table, "hardware": "NVIDIA H100", "device": "cuda"})
+    assert gpu.where == "NVIDIA H100, fp32", "a processor beside it says nothing of its times"
+
+
+def test_a_file_without_timed_cases_gives_its_machine(tmp_path: Path) -> None:
+    file = tmp_path / "sheet.json"
+    file.write_text(json.dumps(plain(SLOW, CASE)), encoding="utf-8")
+    assert saved_figures(file) == Figures(SLOW, "slow")
+    for content in ("[]", "{", json.dumps({"machine": {"name": "x"}}), "\x00"):
+        file.write_text(content, encoding="utf-8")
+        with pytest.raises(OptionError, match=r"sheet.json holds no figures"):
+            saved_figures(file)
+    with pytest.raises(OptionError, match="holds no figures"):
+        saved_figures(tmp_path / "none.json")
+
+
+def test_this_machine_is_measured_within_its_budget(tiny_model: LoadedModel) -> None:
+    *steps, found = measure_within(tiny_model, 64 << 20)
+    assert len(steps) == 4
+    assert isinstance(found, Figures)
+    assert found.machine.name == tiny_model.info.name
+    assert [t.tokens for t in found.timed] == [200, 400, 800]
+    assert {t.anchors for t in found.timed} == {ANCHORS}
+    each = 4 * tiny_model.info.kv_bytes_per_token * 800
+    *_, few = measure_within(tiny_model, 3 * each)
+    assert isinstance(few, Figures)
+    assert {t.anchors for t in few.timed} == {3}
+    with pytest.raises(BudgetError, match="Two anchors of 800 tokens"):
+        next(measure_within(tiny_model, 2 * each - 1))
+
+
+@example(replace(SLOW, first_token_ms=1e4), CASE)  # pays from a length that is not on the axis
+@given(machines, cases)
+def test_the_figure_draws_any_case(machine: Machine, case: Case) -> None:
+    lines, by_length, by_part = pays_views(Figures(machine, "here"), case)
+    found = answer(machine, case)
+    assert ("does not" in lines.title) is (found.least_share is None)
+    row = next(row for row in by_length.rows if row[0] == case.prompt)
+    assert row[1:3] == (round(found.dense_ms, 4), round(found.reuse_ms, 4))
+    spent = {side: sum(r[2] for r in by_part.rows if r[0] == side) for side in ("Dense", "Reuse")}
+    assert spent == pytest.approx({"Dense": found.dense_ms, "Reuse": found.reuse_ms}, abs=1e-3)
+    if found.reuse_ms:
+        dotted = [a.text for a in by_length.figure.layout.annotations]
+        crosses = found.least_tokens is not None and 1 < found.least_tokens <= by_length.rows[-1][0]
+        assert dotted == ([f"pays from {found.least_tokens:,} on"] if crosses else [])
+
+
+def test_the_facts_say_every_number_and_when_there_is_none() -> None:
+    said = {label: value for label, value, _ in facts(CASE, answer(SLOW, CASE))}
+    assert said == {
+        "First token": "93.9\u00a0ms sooner",
+        "Requests that must pass the gate": "4.6\u00a0%",
+        "Shortest prompt that pays": "51 tokens",
+        "Most anchors": "215",
+        "A pool of 20 anchors": "15.3\u00a0MiB",
+        "Paid off": "after 21 requests",
+    }
+    slower = replace(SLOW, first_token_ms=1e4)
+    said = {label: value for label, value, _ in facts(CASE, answer(slower, CASE))}
+    assert said["First token"].endswith("later")
+    assert [said[label] for label in list(said)[1:4]] == ["all are too few", "27,508 tokens", "not even none"]
+    assert said["Paid off"] == "never"
+
+
+def test_timed_prompts_are_marked_where_they_are_seen() -> None:
+    found = shipped_figures()[SHIPPED.stem]
+    _, near, by_part = pays_views(found, CASE)
+    assert [t.name for t in near.figure.data if t.name] == ["Dense", "Dense, timed", "Reuse", "Reuse, timed"]
+    assert [bar.name for bar in by_part.figure.data if bar.name][-4:] == [
+        "gate", "correct", "move keys", "last token's forward",
+    ]  # fmt: skip
+    assert list(near.figure.data[-1].y) == [t.reuse_ms for t in found.timed]
+    assert "outside the shade" in near.how_to_read
+    _, far, _ = pays_views(found, Case(20, 10))
+    assert [t.name for t in far.figure.data if t.name] == ["Dense", "Reuse"]

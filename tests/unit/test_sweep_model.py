@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import runpy
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -312,15 +314,29 @@ def test_what_cannot_be_run_is_one_line(
 
 
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its cells, one after the other, as a person would run them."""
+    """Its cells, one after the other, as a person would run them; what is stored beside them is of that shape
+    (``scripts/notebook.py``)."""
+    notebook = runpy.run_path(str(ROOT / "scripts" / "notebook.py"))
     book: dict[str, Any] = json.loads((ROOT / "docs" / "sweeps.ipynb").read_text(encoding="utf-8"))
     assert (book["nbformat"], book["nbformat_minor"]) == (4, 5)
     cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
-    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    for number, cell in enumerate(cells, 1):
-        exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
-    assert isinstance(names["done"], SweepDone)
-    assert [line.method for line in names["lines"][:2]] == ["dense", "kvcomm:gamma=0.3"]
+    found = list(notebook["executed"](["".join(cell["source"]) for cell in cells]))
+    assert [shape(outputs) for outputs in found] == [shape(cell["outputs"]) for cell in cells]
+    assert all(found), "every cell shows something"
+    assert found[0] == cells[0]["outputs"]
+    [*_, drawn] = cells[-1]["outputs"]
+    assert {"application/vnd.plotly.v1+json", "image/png"} < set(drawn["data"])
+    shown = json.dumps([cell["outputs"] for cell in cells])
+    assert not re.search(r"[\"' (](/[a-z]|[A-Z]:\\)", shown), "no path of whoever ran it"
     assert (tmp_path / "orders.csv").is_file()
+
+
+def shape(outputs: list[dict[str, Any]]) -> list[tuple[str, int, list[str]]]:
+    """What kinds of things were shown, how many lines, and the words in them that are no numbers."""
+    kinds = []
+    for output in outputs:
+        text = "".join(output.get("text") or output["data"]["text/plain"])
+        kinds.append((output["output_type"], text.count("\n"), re.findall(r"[A-Za-z]{4,}", text)[:6]))
+    return kinds

@@ -1,0 +1,139 @@
+"""The calculator of the Timing tab: its boxes, its answers, the page around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tiny
+from fake_session import FakeModel, FakeSession
+from playwright.sync_api import expect, sync_playwright
+
+from backend.break_even import Case
+from backend.errors import BudgetError
+from backend.hardware import given_machine
+from backend.session import LabSession
+from lab_app.app import launch
+from lab_app.calculator import HERE, SHEET, Asked, edited, first_asked, hardware, measure, read, told
+from lab_app.form import Problems
+from lab_app.sessions import Lab
+
+PATIENCE = 30_000
+
+
+def test_boxes_become_a_case_or_messages_beside_them() -> None:
+    figures, case = read(Asked(2000, 50, 10, 3, 8, 4, SHEET, "smollm2-135m", 10, 100), None)
+    assert case == Case(2000, 1000, 100, 3, 8, 4)
+    assert figures is not None
+    assert figures.machine == given_machine("smollm2-135m", 10, 100)
+    assert read(Asked(hardware=HERE), None)[0] is None
+    wrong = Asked(0, 101, None, 1.5, "x", 20, SHEET, "gpt", -1, float("nan"))
+    update = told(problems_of(wrong))
+    said = {name: message for name, message in update.items() if message}
+    assert set(said) == {
+        f"error_pays_{n}"
+        for n in ("prompt", "shared", "outside", "readers", "anchors", "shape", "tflops", "gb_s")
+    }
+    assert "allowed: 0 to 100" in said["error_pays_shared"]
+    assert "is empty" in said["error_pays_outside"]
+    few = told(problems_of(Asked(anchors=3, mixed=4)))
+    assert "more than the pool’s 3" in few["error_pays_mixed"]
+    assert "no hardware &#x27;../x&#x27;" in told(problems_of(Asked(hardware="../x")))["error_pays_hardware"]
+
+
+def problems_of(asked: Asked) -> Problems:
+    with pytest.raises(Problems) as found:
+        read(asked, None)
+    return found.value
+
+
+def test_the_calculator_answers_measures_and_stays_on_its_feet() -> None:
+    lab = Lab(FakeModel, FakeSession)
+    visit = lab.open()
+    shown = edited(visit, Asked())
+    assert [v["key"] for v in shown["view_pays"]["views"]] == ["pays", "pays_length", "pays_part"]
+    assert (shown["pays_sheet"], shown["pays_here"]) == (True, False)
+    wrong = edited(visit, Asked(prompt=None))
+    assert "cannot be reckoned with" in wrong["view_pays"]["views"][0]["title"]
+    assert "is empty" in wrong["error_pays_prompt"]
+    asked = Asked(hardware=HERE)
+    before = edited(visit, asked)
+    assert before["pays_here"] is True
+    assert "not been measured" in before["view_pays"]["views"][0]["title"]
+    last: dict[str, Any] = {}
+    for update in measure(lab, visit, asked):
+        last |= update
+    assert last["pays_status"] == ""
+    assert "made-up" in last["view_pays"]["views"][0]["html"]
+    assert visit.measuring is False
+    assert "made-up" not in str(edited(lab.open(), asked)["view_pays"]), "another visit measures for itself"
+
+    def breaks() -> Any:
+        raise BudgetError("Two anchors take 9 MiB.")
+
+    visit.engine.machine_figures = breaks  # type: ignore[method-assign]
+    for update in measure(lab, visit, asked):
+        last |= update
+    assert "Two anchors" in last["error_pays_measure"]
+    assert (last["pays_status"], visit.measuring) == ("", False)
+
+
+def test_measured_hardware_stands_there_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    choices = dict(map(reversed, hardware()))  # type: ignore[arg-type]
+    assert {HERE, SHEET} < set(choices)
+    assert choices[first_asked().hardware].startswith("Measured before: embedded on x86_64")
+    monkeypatch.setattr("lab_app.calculator.shipped", dict)  # as in an image that holds no measurements
+    assert first_asked().hardware == SHEET
+    assert [value for _, value in hardware()] == [HERE, SHEET]
+
+
+# -- in a browser
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    blocks, found = launch(tiny.model, "127.0.0.1", 0, block=False, engine=LabSession)
+    yield found
+    blocks.close(verbose=False)
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_calculator_in_a_browser(chromium_path: str, address: str) -> None:
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=chromium_path, args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(PATIENCE)
+        complaints: list[str] = []
+        page.on("pageerror", lambda e: complaints.append(str(e)))
+        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+        page.goto(address)
+        expect(page.locator("body[data-kv-visit]")).to_be_visible(timeout=PATIENCE)
+        page.click("#kv-tab-timing-button")
+        view, prompt = page.locator("#kv-view-pays"), page.locator("#kv-pays-prompt input")
+        expect(view).to_contain_text("902 ms sooner", timeout=PATIENCE)
+        expect(view.locator(".main-svg").first).to_be_visible(timeout=PATIENCE)
+        prompt.fill("2000")
+        expect(view).to_contain_text("A prompt of 2,000 tokens", timeout=PATIENCE)
+        prompt.fill("0")
+        expect(page.locator("#kv-error-pays-prompt")).to_contain_text("is 0; allowed", timeout=PATIENCE)
+        expect(view).to_contain_text("cannot be reckoned with", timeout=PATIENCE)
+        prompt.fill("3500")
+        expect(page.locator("#kv-error-pays-prompt .kv-problem")).to_have_count(0, timeout=PATIENCE)
+        page.click("#kv-pays-hardware input")
+        page.click("ul[role=listbox] li:has-text('A data sheet')")
+        expect(view).to_contain_text("llama-8b on 600 TFLOP/s", timeout=PATIENCE)
+        page.locator("#kv-pays-tflops input").fill("60")
+        expect(view).to_contain_text("llama-8b on 60 TFLOP/s", timeout=PATIENCE)
+        page.click("#kv-pays-hardware input")
+        page.click("ul[role=listbox] li:has-text('This machine')")
+        expect(view).to_contain_text("has not been measured yet", timeout=PATIENCE)
+        expect(page.locator("#kv-pays-tflops")).to_be_hidden(timeout=PATIENCE)
+        page.click("#kv-pays-measure")
+        expect(view).to_contain_text("A prompt of 3,500 tokens", timeout=6 * PATIENCE)
+        expect(page.locator("#kv-pays-status")).to_have_text("", timeout=PATIENCE)
+        assert complaints == []
+        browser.close()
