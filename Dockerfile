@@ -36,7 +36,7 @@ COPY --chown=1000:1000 backend/ backend/
 COPY --chown=1000:1000 viz/ viz/
 COPY --chown=1000:1000 lab_app/ lab_app/
 COPY --chown=1000:1000 presets/ presets/
-COPY --chown=1000:1000 benchmarks/results/break-even-*.json benchmarks/results/
+COPY --chown=1000:1000 benchmarks/results/break-even-embedded-cpu.json benchmarks/results/
 
 EXPOSE 7860
 HEALTHCHECK --interval=30s --timeout=10s --start-period=120s --retries=3 \

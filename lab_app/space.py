@@ -15,11 +15,12 @@ import yaml
 from backend.errors import LabError, OptionError
 
 ROOT = Path(__file__).resolve().parents[1]
+MEASURED = "benchmarks/results/break-even-embedded-cpu.json"  # hardware that the calculator offers
 PARTS = (
     "Dockerfile", ".dockerignore", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "backend",
-    "viz", "lab_app", "presets",
+    "viz", "lab_app", "presets", MEASURED,
 )  # fmt: skip
-ZERO_PARTS = ("LICENSE", "backend", "viz", "lab_app", "presets")
+ZERO_PARTS = ("LICENSE", "backend", "viz", "lab_app", "presets", MEASURED)
 ZERO_HARDWARE = "zero-a10g"  # the name that ZeroGPU has in a card, whichever GPU is behind it
 ZERO_PYTHON = "3.12"
 SPACES = "spaces>=0.40,<1"
@@ -148,6 +149,7 @@ def rendered(out: Path, card: dict[str, Any], body: str, parts: Sequence[str]) -
     out.mkdir(parents=True, exist_ok=True)
     for name in parts:
         part = ROOT / name
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
         if part.is_dir():
             shutil.copytree(part, out / name, ignore=LEFT_OUT)
         else:
