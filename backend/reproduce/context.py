@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from backend.bench.group import shape_or_model
-from backend.errors import ModelError, RunCancelled
+from backend.errors import RunCancelled
 from backend.events import Progress
-from backend.links import SHIPPED, load_links
 from backend.model import LoadedModel
 from backend.reproduce.spec import Found, Reproduction, Scale
 
@@ -19,13 +17,16 @@ Step = Progress | Found
 
 @dataclass(frozen=True)
 class Linked:
-    """Weights trained for separately encoded documents: the model's name, and what they are."""
+    """Weights trained for separately encoded documents: the model's name, what they are, the steps they were
+    trained for, and where they come from: "shipped", "--links" or "--out"."""
 
     model: str
     label: str
     mixture: str
     compression: str
     rate: str
+    steps: int
+    source: str
 
 
 @dataclass
@@ -35,6 +36,8 @@ class Context:
     Attributes:
         problems, warmup: asked for on the command line; None leaves the plan's own.
         data: folder of the data sets' files; ``links``: of trained link tokens.
+        training_steps: of weights that are lacking; 0 trains none. ``trained``: those that were found or
+            trained (:func:`backend.reproduce.training.provide`).
         out: folder where rows go.
         notes: what has to be said beside the figures; runners add to it.
     """
@@ -52,6 +55,8 @@ class Context:
     cancel: threading.Event | None = None
     notes: list[str] = field(default_factory=list)
     loaded: dict[str, LoadedModel] = field(default_factory=dict)
+    training_steps: int = 0
+    trained: tuple[Linked, ...] = ()
 
     def load(self, name: str) -> LoadedModel:
         """A model by its name, or a known shape with random weights; the base and the last one are kept."""
@@ -80,38 +85,3 @@ class Context:
         """
         if self.cancel is not None and self.cancel.is_set():
             raise RunCancelled("Stopped. What was finished before is still there.")
-
-    def linked(self) -> Iterator[Linked]:
-        """The trained weights of ``links``, the lab's mixture first; what does not fit the model is noted.
-
-        Without a folder, those that ship with the embedded model."""
-        folder = self.links or (SHIPPED if self.model_name == "embedded" else None)
-        files = sorted(folder.glob("*.safetensors")) if folder and folder.is_dir() else []
-        found = []
-        for file in files:
-            try:
-                links, _, _ = load_links(file)
-            except ModelError as error:
-                self.notes.append(str(error))
-                continue
-            facts = links.facts
-            label = str(facts.get("label") or f"KVLink{links.tokens}")
-            label += ", links only" if facts.get("rank") == 0 else ""
-            mixture = str(facts.get("mixture", "unknown"))
-            name = f"{self.model_name}+{file}"
-            found.append(Linked(name, label, mixture, links.compression, f"{links.rate:.0%}"))
-        for one in sorted(found, key=lambda x: (x.mixture != "lab", x.label)):
-            try:
-                self.load(one.model)
-            except ModelError as error:  # they belong to other weights
-                self.notes.append(str(error))
-                continue
-            yield one
-        if not found and self.one.needs_links:
-            self.notes.append(
-                "There are no trained link tokens here, so their rows are empty. Train them into a folder "
-                "and "
-                f"name it with --links: kvlab train-links --model {self.model_name} --links 5 --out "
-                "FOLDER/kvlink5.safetensors; likewise with --links 1 and --links 0, and with --links 0 "
-                "--no-edges for Block-Attention."
-            )

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,13 @@ from backend.reproduce.spec import (
     SpeedPlan,
     SweepPlan,
 )
+from backend.reproduce.training import STEPS, provide
 from backend.session import versions
 
 EMBEDDED = ("embedded", "embedded-small")
-COUNTS = {"problems": (1, 10_000), "warmup": (0, 1000), "seed": (0, 2**31 - 1)}
+COUNTS = {
+    "problems": (1, 10_000), "warmup": (0, 1000), "seed": (0, 2**31 - 1), "training_steps": (0, 100_000),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class Asked:
         scale: absent, it is *paper* for a model of another name and *embedded* otherwise.
         model: instead of the scale's own.
         data: folder of the data sets' files, for the paper scale.
-        links: folder of trained link tokens.
+        links: folder of trained link tokens; looked at before others are trained.
+        training_steps: of weights that are lacking (400); 0 trains none and leaves their lines empty.
         command: as it was typed, for the report.
     """
 
@@ -73,6 +77,7 @@ class Asked:
     device: str | None = None
     seed: int = 0
     command: str = ""
+    training_steps: int = STEPS
 
 
 def reproduce(
@@ -92,12 +97,13 @@ def reproduce(
     asked.out.mkdir(parents=True, exist_ok=True)
     context = Context(
         one, scale, asked.model or scaled.model, asked.out, asked.problems, asked.warmup, asked.data,
-        asked.links, asked.device, asked.seed, cancel,
+        asked.links, asked.device, asked.seed, cancel, training_steps=asked.training_steps,
     )  # fmt: skip
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     model = context.model
     meter = Meter(model.device)
     began, before = time.monotonic(), meter.joules()
+    yield from provide(scaled.weights, context)
     found: list[Found] = []
     for event in steps(scaled.plan, context):
         if isinstance(event, Found):
@@ -118,6 +124,7 @@ def reproduce(
         "requests": context.problems,
         "warmup": context.warmup,
         "seed": asked.seed,
+        "trained": [asdict(one) | {"model": Path(one.model).stem} for one in context.trained],
     }
     yield Done(report(one, scale, found, context.notes, facts))
 
@@ -172,7 +179,7 @@ def check(asked: Asked) -> None:
     for name, (low, high) in COUNTS.items():
         value = getattr(asked, name)
         if value is not None and (type(value) is not int or not low <= value <= high):
-            said = "requests" if name == "problems" else name
+            said = "requests" if name == "problems" else name.replace("_", "-")
             raise OptionError(
                 f"{said} is {value!r}; {low:,} to {high:,} are allowed, whole numbers. Change it.",
                 field=f"reproduce.{said}",

@@ -47,7 +47,7 @@ def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
             field="reproduce.data",
         )
     yield from _run(plan, context, tasks, context.model_name, plan.methods, {})
-    for linked in context.linked() if plan.linked else ():
+    for linked in context.trained if plan.linked else ():
         links = context.load(linked.model).links
         assert links is not None
         own = adapted_arms(linked.model, links)[1]
