@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from backend.errors import OptionError
+from lab_app.sweep import Told, show_end
 
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES = ROOT / "benchmarks" / "results" / "reproductions", ROOT / "docs" / "images"
@@ -38,7 +38,7 @@ def add_reproduce(add: Any) -> None:
     )
     sub.add_argument("--links", metavar="FOLDER", help="link tokens that kvlab train-links wrote")
     sub.add_argument(
-        "--training-steps", type=int, default=400, metavar="N",
+        "--training-steps", type=int, metavar="N",
         help="of weights that a table at embedded scale needs and that are not here (400); 0 trains none",
     )  # fmt: skip
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
@@ -71,13 +71,13 @@ def reproduce(args: argparse.Namespace) -> int:
         out, args.requests, args.warmup, args.scale, args.model, folders["data"], folders["links"],
         args.device, args.seed, typed(args), args.training_steps,
     )  # fmt: skip
+    tell = Told()
     for event in run(one, asked):
         if isinstance(event, Done):
             found = event.report
-        elif sys.stderr.isatty():
-            print(f"\r{event.text[:100]:<100}", end="", file=sys.stderr, flush=True)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+        else:
+            tell(event.text)
+    show_end()
     text = markdown(found)
     saved = out / f"{one.name}.json"
     saved.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -107,9 +107,9 @@ def draw(found: dict[str, Any], out: Path) -> list[Path]:
 def typed(args: argparse.Namespace) -> str:
     """The command again, without folders, which are this machine's."""
     words = ["kvlab reproduce", args.name]
-    for name in ("requests", "warmup", "scale", "device"):
+    for name in ("requests", "warmup", "scale", "device", "training_steps"):
         if getattr(args, name) is not None:
-            words.append(f"--{name} {getattr(args, name)}")
+            words.append(f"--{name.replace('_', '-')} {getattr(args, name)}")
     if args.model:
         words.append(
             f"--model {Path(args.model).name if Path(args.model).expanduser().exists() else args.model}"
@@ -117,6 +117,4 @@ def typed(args: argparse.Namespace) -> str:
     words += [f"--{name} FOLDER" for name in ("data", "links") if getattr(args, name)]
     if args.seed:
         words.append(f"--seed {args.seed}")
-    if args.training_steps != 400:
-        words.append(f"--training-steps {args.training_steps}")
     return " ".join(words)

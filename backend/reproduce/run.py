@@ -77,7 +77,7 @@ class Asked:
     device: str | None = None
     seed: int = 0
     command: str = ""
-    training_steps: int = STEPS
+    training_steps: int | None = None
 
 
 def reproduce(
@@ -97,7 +97,8 @@ def reproduce(
     asked.out.mkdir(parents=True, exist_ok=True)
     context = Context(
         one, scale, asked.model or scaled.model, asked.out, asked.problems, asked.warmup, asked.data,
-        asked.links, asked.device, asked.seed, cancel, training_steps=asked.training_steps,
+        asked.links, asked.device, asked.seed, cancel,
+        training_steps=STEPS if asked.training_steps is None else asked.training_steps,
     )  # fmt: skip
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     model = context.model

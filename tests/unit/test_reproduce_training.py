@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 
-from backend.embedded.linking.examples import LAB, draw
-from backend.embedded.linking.train import LinkRecipe
+from backend.embedded.linking.examples import LAB, Drawn, draw
+from backend.embedded.linking.train import Feed, LinkRecipe, Trainee
 from backend.embedded.tasks.base import held_out
 from backend.errors import OptionError, RunCancelled
 from backend.links import Links, base_hash, load_links, save_links
@@ -178,6 +179,9 @@ def test_training_stops_goes_on_and_is_not_done_twice(
     list(provide(wanted[:1], context(one, seed=1)))
     list(provide(wanted[:1], context(one, training_steps=20)))
     assert {name for name, _ in trained} == {"kvlink5-lab-400-seed1", "kvlink5-lab-20-seed0"}
+    own = context(one)
+    list(provide(wanted[:1], own))
+    assert [x.model.rpartition("/")[2] for x in own.trained] == ["kvlink5-lab-400-seed0.safetensors"]
 
 
 def test_a_damaged_file_is_trained_again(
@@ -293,3 +297,18 @@ def test_unshuffled_questions_are_answered_by_the_first_documents() -> None:
             assert not held_out(question + " ".join(texts)), "no order lets held-out ones in"
     assert set(places[False]) == {1, 2}
     assert set(places[True]) == set(range(1, 11))
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_training_draws_as_its_recipe_says(shuffle: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def noted(*args: Any, **given: Any) -> Drawn:
+        asked.append(given.get("shuffle"))
+        return draw(*args, **given)
+
+    monkeypatch.setattr("backend.embedded.linking.train.draw", noted)
+    model = tiny.model(seed=3)  # of its own: training freezes its parameters
+    recipe = LinkRecipe(batch=2, rank=2, links=1, shuffle=shuffle)
+    Feed(model, Trainee(model, recipe)).at(0)
+    assert asked == [shuffle] * 2
