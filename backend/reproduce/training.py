@@ -148,8 +148,8 @@ def said(context: Context, wanted: int) -> list[str]:
     from_where = {
         "shipped": "shipped with the model, trained for {steps:,} steps",
         "--links": "from --links, trained for {steps:,} steps",
-        "--out": f"trained by this command for {{steps:,}} steps of {BATCH} examples, which a run with the "
-        "same --out uses again; the weights that ship had 4,000",
+        "--out": f"trained into --out for {{steps:,}} steps of {BATCH} examples, where the next run finds "
+        "them; the weights that ship with the embedded model had 4,000",
     }
     for (source, steps), names in lots.items():
         notes.append(f"{', '.join(names)}: {from_where[source].format(steps=steps)}.")

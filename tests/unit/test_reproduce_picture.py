@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from backend.reproduce.registry import REPRODUCTIONS, find
-from backend.reproduce.result import markdown, picture, report
+from backend.reproduce.result import markdown, picture, read, report
 from backend.reproduce.spec import Found, Value
-from lab_app.reproduce import draw
+from lab_app.reproduce import IMAGES, RESULTS, draw
 from viz.reproduction import curves, svg, ticks, view
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -112,3 +112,10 @@ def test_pictures_are_saved_beside_the_report(tmp_path: Path) -> None:
     older = {name: value for name, value in table.items() if name != "picture"}
     assert draw(older, tmp_path / "none") == []
     assert ".svg" not in markdown(older)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_pages_pictures_are_of_the_saved_reports(name: str) -> None:
+    made = read(RESULTS / f"{name}.json")
+    assert (IMAGES / f"{name}.svg").read_text(encoding="utf-8") == svg(made), "renew it from the report"
+    assert f"](images/{name}.svg)" in (IMAGES.parent / "reproductions.md").read_text(encoding="utf-8")

@@ -121,7 +121,7 @@ def test_the_declared_needs_decide_what_is_trained(
     assert {one.mixture for one in mixtures.trained} == {"lab", "no-summary", "no-conversation", "qa-only"}
     assert {(one.steps, one.source) for one in mixtures.trained} == {(400, "--out")}
     [note] = mixtures.notes
-    assert "trained by this command for 400 steps" in note
+    assert "trained into --out for 400 steps of 8 examples" in note
     assert (told[0].done, told[0].total) == (0, 1600)
     assert "kvlink5-lab-400-seed0 (1 of 4): 0 of 1,600 steps" in told[0].text
     assert " left" not in told[0].text
