@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from backend.errors import OptionError
 from lab_app.loading import add_loading, add_workers, check_workers, loading
+from lab_app.sweep import Told, show_end
 
 HUB = "hub"
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "reproductions"
+ROOT = Path(__file__).parents[1]
+RESULTS, IMAGES = ROOT / "benchmarks" / "results" / "reproductions", ROOT / "docs" / "images"
 
 
 def add_reproduce(add: Any) -> None:
@@ -41,6 +42,10 @@ def add_reproduce(add: Any) -> None:
         "fetches each format's own data set",
     )
     sub.add_argument("--links", metavar="FOLDER", help="link tokens that kvlab train-links wrote")
+    sub.add_argument(
+        "--training-steps", type=int, metavar="N",
+        help="of weights that a table at embedded scale needs and that are not here (400); 0 trains none",
+    )  # fmt: skip
     sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
     add_loading(sub)
     add_workers(sub)
@@ -56,7 +61,7 @@ def reproduce(args: argparse.Namespace) -> int:
     if args.markdown or not args.name:
         from backend.reproduce.page import listing, page
 
-        print(page(RESULTS) if args.markdown else listing(), end="")
+        print(page(RESULTS, IMAGES) if args.markdown else listing(), end="")
         return 0
     from backend.reproduce.registry import find
     from backend.reproduce.result import markdown
@@ -73,28 +78,47 @@ def reproduce(args: argparse.Namespace) -> int:
     asked = Asked(
         out, args.requests, args.warmup, args.scale, args.model,
         "hub" if args.data == HUB else folders["data"], folders["links"],
-        seed=args.seed, command=typed(args), ray=args.ray, workers=args.workers, **loading(args),
+        seed=args.seed, command=typed(args), ray=args.ray, workers=args.workers,
+        training_steps=args.training_steps, **loading(args),
     )  # fmt: skip
+    tell = Told()
     for event in run(one, asked):
         if isinstance(event, Done):
             found = event.report
-        elif sys.stderr.isatty():
-            print(f"\r{event.text[:100]:<100}", end="", file=sys.stderr, flush=True)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+        else:
+            tell(event.text)
+    show_end()
     text = markdown(found)
     saved = out / f"{one.name}.json"
     saved.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     saved.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
-    print(f"Saved as {saved} and {saved.with_suffix('.md')}")
+    written = [saved, saved.with_suffix(".md"), *draw(found, out)]
+    print(f"Saved as {', '.join(map(str, written[:-1]))} and {written[-1]}")
     return 0
+
+
+def draw(found: dict[str, Any], out: Path) -> list[Path]:
+    """Save a figure's pictures; nothing of a table, or where nothing was measured."""
+    if not found.get("picture") or not any(any(line["ours"]) for line in found["lines"]):
+        return []
+    from viz.report import figure_html
+    from viz.reproduction import svg, view
+
+    stem = out / found["name"]
+    pictures = {stem.with_suffix(".svg"): svg(found)}
+    note = f"{found['caveat']} {' '.join(found['notes'])}".strip()
+    pictures[stem.with_suffix(".html")] = figure_html(view(found), f"{found['name']}: {found['place']}", note)
+    for path, text in pictures.items():
+        path.write_text(text, encoding="utf-8")
+    return list(pictures)
 
 
 def typed(args: argparse.Namespace) -> str:
     """The command again, without folders, which are this machine's."""
     words = ["kvlab reproduce", args.name]
-    for name in ("requests", "warmup", "scale", "device", "device-map", "quantise", "workers"):
+    counted = ("requests", "warmup", "training-steps")
+    for name in (*counted, "scale", "device", "device-map", "quantise", "workers"):
         given = getattr(args, name.replace("-", "_"))
         if given is not None:
             words.append(f"--{name} {given}")

@@ -122,7 +122,7 @@ class Told:
     def __init__(self) -> None:
         self.last = -math.inf
 
-    def __call__(self, count: Count) -> None:
+    def __call__(self, count: Count | str) -> None:
         if sys.stderr.isatty():
             print(f"\r{str(count)[:100]:<100}", end="", file=sys.stderr, flush=True)
         elif time.monotonic() - self.last >= LOG_SECONDS:

@@ -55,6 +55,8 @@ def add_training(add: Any) -> None:
     sub.add_argument("--compression", help="of documents: none, drop or anchors")
     sub.add_argument("--compressed", type=float, help="share of a document's tokens taken away (0.5)")
     sub.add_argument("--chunk-tokens", type=int, help="text tokens that share one set of anchors (100)")
+    sub.add_argument("--unshuffled", dest="shuffle", action="store_false", default=None,
+                     help="answers stand in the first documents, as a retriever has them")  # fmt: skip
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--stop-after-steps", type=int, help="end early; the same command goes on from there")
 

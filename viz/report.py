@@ -7,7 +7,7 @@ request, so that not even a mistake here could make one.
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,25 @@ def report_html(
     """
     chosen = selection or default_selection(record)
     tabs = [(tab, tab.views(record, chosen)) for tab in TABS]
-    drawn = {v.key: v for _, views in tabs for v in views if isinstance(v, FigureView) and not v.empty}
+    title = escape(f"{record.request.pipeline.title}: dense beside reuse")
+    body = "".join(_body(record, chosen, tabs, title, verdict, citation))
+    return _file(title, body, [view for _, views in tabs for view in views])
+
+
+def figure_html(view: FigureView, heading: str, note: str = "") -> str:
+    """One figure as a file of the same kind; ``note`` stands below it, as plain text."""
+    title = escape(heading)
+    body = f"{_head(title)}{_card(view)}<p>{escape(note)}</p></main>"
+    return _file(title, body, [view])
+
+
+def _file(title: str, body: str, views: Sequence[View]) -> str:
+    """The HTML around a body whose figures are ``views``."""
+    drawn = {v.key: v for v in views if isinstance(v, FigureView) and not v.empty}
     data = {
         "themes": {"light": PLOTLY_LIGHT, "dark": PLOTLY_DARK},
         "figures": {key: view.figure.to_plotly_json() for key, view in drawn.items()},
     }
-    title = escape(f"{record.request.pipeline.title}: dense beside reuse")
-    body = "".join(_body(record, chosen, tabs, title, verdict, citation))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
@@ -83,9 +95,7 @@ def _body(
     names = [("texts", "Texts"), ("tokens", "Tokens"), *((tab.key, tab.label) for tab, _ in tabs)]
     links = "".join(f'<a href="#{key}">{escape(label)}</a>' for key, label in [*names, ("cite", "Cite")])
     yield (
-        f'<main class="kv-report"><header><h1>{title}</h1><button type="button" '
-        f'id="kv-report-theme">Light or dark</button></header>'
-        f'<nav aria-label="Parts of the report">{links}</nav>'
+        f'{_head(title)}<nav aria-label="Parts of the report">{links}</nav>'
         "<noscript>Figures need JavaScript; texts and tables do not.</noscript>"
     )
     yield verdict
@@ -100,6 +110,13 @@ def _body(
         cards = "".join(_card(view) for view in views)
         yield f'<section id="{tab.key}"><h2>{escape(tab.question)}</h2>{note}{cards}</section>'
     yield f'<section id="cite"><h2>How to cite</h2><pre>{escape(citation)}</pre></section></main>'
+
+
+def _head(title: str) -> str:
+    return (
+        f'<main class="kv-report"><header><h1>{title}</h1><button type="button" '
+        f'id="kv-report-theme">Light or dark</button></header>'
+    )
 
 
 def _card(view: View) -> str:

@@ -9,6 +9,7 @@
     registry   all of them by name                                                        (no torch)
     result     a run as JSON and as Markdown, the paper's figure beside ours              (no torch)
     run        carries a plan out: sweeping, studies and timings by the kind of plan, in a context
+    training   weights that a plan needs and that are not here, trained before it is carried out
     energy     joules, where the GPU reports them
 
 A reproduction says what to run in terms of what the lab has (sweeps, studies, benches) and holds no machinery

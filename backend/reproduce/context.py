@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from backend.bench.group import shape_or_model
-from backend.errors import ModelError, RunCancelled
+from backend.errors import RunCancelled
 from backend.events import Progress
-from backend.links import SHIPPED, load_links
 from backend.model import LoadedModel
 from backend.reproduce.spec import Found, Reproduction, Scale
 
@@ -22,13 +21,16 @@ DataSource = Path | Literal["hub"]
 
 @dataclass(frozen=True)
 class Linked:
-    """Weights trained for separately encoded documents: the model's name, and what they are."""
+    """Weights trained for separately encoded documents: the model's name, what they are, the steps they were
+    trained for, and where they come from: "shipped", "--links" or "--out"."""
 
     model: str
     label: str
     mixture: str
     compression: str
     rate: str
+    steps: int
+    source: str
 
 
 @dataclass
@@ -42,6 +44,8 @@ class Context:
         ray, workers: address of a Ray cluster (empty: one on this machine) and how many work at once; without
             an address all is done in this process.
         chosen: the model was named on the command line, and stands for those that tasks name too.
+        training_steps: of weights that are lacking; 0 trains none. ``trained``: those that were found or
+            trained (:func:`backend.reproduce.training.provide`).
         out: folder where rows go.
         notes: what has to be said beside the figures; runners add to it.
     """
@@ -65,6 +69,8 @@ class Context:
     notes: list[str] = field(default_factory=list)
     loaded: dict[str, LoadedModel] = field(default_factory=dict)
     weights: dict[str, str] = field(default_factory=dict)  # hash and dtype of what workers loaded, by name
+    training_steps: int = 0
+    trained: tuple[Linked, ...] = ()
 
     @property
     def loader(self) -> Callable[[str], LoadedModel]:
@@ -98,38 +104,3 @@ class Context:
         """
         if self.cancel is not None and self.cancel.is_set():
             raise RunCancelled("Stopped. What was finished before is still there.")
-
-    def linked(self) -> Iterator[Linked]:
-        """The trained weights of ``links``, the lab's mixture first; what does not fit the model is noted.
-
-        Without a folder, those that ship with the embedded model."""
-        folder = self.links or (SHIPPED if self.model_name == "embedded" else None)
-        files = sorted(folder.glob("*.safetensors")) if folder and folder.is_dir() else []
-        found = []
-        for file in files:
-            try:
-                links, _, _ = load_links(file)
-            except ModelError as error:
-                self.notes.append(str(error))
-                continue
-            facts = links.facts
-            label = str(facts.get("label") or f"KVLink{links.tokens}")
-            label += ", links only" if facts.get("rank") == 0 else ""
-            mixture = str(facts.get("mixture", "unknown"))
-            name = f"{self.model_name}+{file}"
-            found.append(Linked(name, label, mixture, links.compression, f"{links.rate:.0%}"))
-        for one in sorted(found, key=lambda x: (x.mixture != "lab", x.label)):
-            try:
-                self.load(one.model)
-            except ModelError as error:  # they belong to other weights
-                self.notes.append(str(error))
-                continue
-            yield one
-        if not found and self.one.needs_links:
-            self.notes.append(
-                "There are no trained link tokens here, so their rows are empty. Train them into a folder "
-                "and "
-                f"name it with --links: kvlab train-links --model {self.model_name} --links 5 --out "
-                "FOLDER/kvlink5.safetensors; likewise with --links 1 and --links 0, and with --links 0 "
-                "--no-edges for Block-Attention."
-            )

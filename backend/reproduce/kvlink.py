@@ -1,16 +1,19 @@
 """KVLink's Tables 1, 2, 3 and 5 and its Figures 3 and 6. Free of torch.
 
-What needs trained link tokens takes ``--links FOLDER``. The paper's three models are lines of their own; ours
-stands beside the smallest, Llama-3.2-1B, which is nearest in size.
+What needs trained weights says which; those that do not ship are trained first, at embedded scale. The
+paper's three models are lines of their own; ours stands beside the smallest, Llama-3.2-1B, which is nearest
+in size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from backend.reproduce.spec import (
     Column,
     DocumentsPlan,
+    Drawn,
     EvaluationPlan,
     Line,
     Reproduction,
@@ -18,6 +21,7 @@ from backend.reproduce.spec import (
     Scaled,
     SpeedPlan,
     SweepPlan,
+    Weights,
     numbers,
 )
 
@@ -29,11 +33,16 @@ OURS = (
     "HotpotQA. Compare the order of the rows. "
 )
 TRAINED = (
-    "Rows of trained link tokens take those that ship with the embedded model, or --links FOLDER with files "
-    "that kvlab train-links wrote; the paper "
-    "trains all "
-    "weights on 8 H100, this lab small deltas beside frozen ones. "
+    "Trained weights are those in --links FOLDER, those that ship with the embedded model if all that is "
+    "needed ships, and else trained first, into --out. The paper trains all weights on 8 H100, this lab "
+    "small deltas beside frozen ones. "
 )
+ELSEWHERE = (
+    "On another model, kvlab train-links trains on those, and --model MODEL --links FOLDER --scale embedded "
+    "asks the lab's own questions there"
+)
+BLOCK = Weights(links=0, edges=False)
+LINKS = (Weights(5), Weights(1), Weights(0), BLOCK)
 _T1 = """
 Original Llama | 44.6% 61.8% 61.6% 49.3% 13.8% 0.197 0.301
 Finetuned Upperbound | 46.9% 71.9% 68.7% 56.5% 19.9% 0.193 0.291
@@ -64,7 +73,7 @@ KVLink 0 | 71.0% 73.3% 76.4% 72.7% 39.9% 0.163 0.342
 KVLink 1 | 72.4% 74.7% 76.6% 73.6% 38.9% 0.170 0.340
 KVLink 5 | 72.5% 73.8% 76.6% 73.8% 40.8% 0.168 0.345
 """
-_WHOLE = {"compression": "none"}  # of several mixtures the lab's comes first
+_WHOLE = {"compression": "none"}
 _ARMS: Mapping[str, Mapping[str, str]] = {
     "Original Llama": {"arm": "Dense"},
     "Finetuned Upperbound": {"arm": "dense on KVLink5", **_WHOLE},
@@ -123,6 +132,7 @@ TABLE_1 = Reproduction(
             "held-out two-hop questions; embedded model",
             4,
             absent="a larger model, which ours is not compared with",
+            weights=LINKS,
         ),
         "paper": Scaled(
             SweepPlan(
@@ -143,9 +153,9 @@ TABLE_1 = Reproduction(
             "HotpotQA's file, ten documents each",
             60,
             LLAMA_1B,
+            weights=LINKS,
         ),
     },
-    needs_links=True,
 )
 
 _T2 = """
@@ -201,14 +211,14 @@ TABLE_2 = Reproduction(
             "held-out documents of six tasks, the presets' wording; embedded model",
             6,
             absent="no weights of ours stand for this row: larger models, or all weights fine-tuned",
+            weights=LINKS[:3],
         )
     },
     {
-        "paper": "the paper's benchmarks need the LM Evaluation Harness, which the lab does not bring; run "
-        "it on the "
-        "weights themselves"
+        "paper": "the paper's benchmarks need the LM Evaluation Harness, which the lab does not bring. Give "
+        "it the adapted weights as a folder, which load_model('MODEL+FILE').module.save_pretrained('FOLDER') "
+        "writes"
     },
-    needs_links=True,
 )
 
 _T3 = """
@@ -230,6 +240,14 @@ def _t3(label: str) -> Mapping[Scale, Mapping[str, str]]:
     return {"embedded": {"arm": arm, "compression": compression, "rate": rate}}
 
 
+_COMPRESSED = tuple(
+    replace(one, compression=compression, compressed=rate)
+    for compression in ("anchors", "drop")
+    for rate in (0.5, 0.75)
+    for one in (Weights(5), BLOCK)
+)
+
+
 TABLE_3 = Reproduction(
     "kvlink-table-3",
     "kvlink",
@@ -238,22 +256,22 @@ TABLE_3 = Reproduction(
     "Llama-3.2-1B; 50 and 75% compression by LLMLingua or by anchor tokens of 100-token chunks",
     OURS
     + TRAINED
-    + "Prompt compression here drops the tokens that say the least under the model itself. Each row needs "
-    "weights "
-    "trained at its compression: kvlab train-links --compression drop|anchors --compressed 0.5|0.75.",
+    + "Prompt compression here drops the tokens that say the least under the model itself. Each row has "
+    "weights of its own, trained at its compression.",
     (*(Column(name, None) for name in ("NQ", "2WikiMQA", "TriviaQA", "HotpotQA", "MuSiQue")), TWO_HOP),
     tuple(Line(label, (*row, None), _t3(label)) for label, row in numbers(_T3)),
     {
         "embedded": Scaled(
-            DocumentsPlan(120), "held-out two-hop questions over compressed documents; embedded model", 4
+            DocumentsPlan(200),
+            "held-out two-hop questions over compressed documents; embedded model",
+            22,
+            weights=_COMPRESSED,
         )
     },
     {
-        "paper": "link tokens for compressed documents are trained on the lab's generated examples, not on "
-        "the "
-        "paper's; measure them with kvlab documents --model MODEL --links FILE"
+        "paper": "the paper's training data and LLMLingua are not part of the lab, and the lab's generated "
+        f"examples would not show what its rows show. {ELSEWHERE}"
     },
-    needs_links=True,
 )
 
 _T5 = """
@@ -278,7 +296,7 @@ TABLE_5 = Reproduction(
     "Llama-3.2-1B, KVLink5",
     OURS
     + TRAINED
-    + "One file for each mixture: kvlab train-links --mixture lab|no-summary|no-conversation|qa-only.",
+    + "All four mixtures are trained for equally many steps; the paper's QA only for two epochs.",
     (*(Column(name, None, "number" if name == "Samsum" else "percent") for name in _T5_SETS), TWO_HOP),
     tuple(
         Line(
@@ -288,13 +306,18 @@ TABLE_5 = Reproduction(
         )
         for label, row in numbers(_T5)
     ),
-    {"embedded": Scaled(DocumentsPlan(120), "held-out two-hop questions; embedded model", 4)},
     {
-        "paper": "it needs four trainings on the paper's data; train them with kvlab train-links --mixture "
-        "and "
-        "measure each with kvlab documents"
+        "embedded": Scaled(
+            DocumentsPlan(500),
+            "held-out two-hop questions; embedded model",
+            19,
+            weights=tuple(Weights(mixture=name) for name in _MIXTURES.values()),
+        )
     },
-    needs_links=True,
+    {
+        "paper": "it needs four trainings on the paper's data, which the lab does not bring; the lab's "
+        f"mixtures are of generated examples. {ELSEWHERE}"
+    },
 )
 
 FIGURE_3 = Reproduction(
@@ -344,33 +367,68 @@ FIGURE_3 = Reproduction(
             absent="lengths of the embedded scale",
         ),
     },
+    drawn=Drawn(
+        "length",
+        "tokens of each of ten documents",
+        "time to first token (ms)",
+        ("dense", "KVLink1", "KVLink5"),
+    ),
 )
+_SPANS = {"1 to 2": "where unshuffled training has it", "3 to 10": "where it never has it"}
+_BOTH_ORDERS = (Weights(5), Weights(5, shuffle=False), BLOCK, replace(BLOCK, shuffle=False))
 FIGURE_6 = Reproduction(
     "kvlink-figure-6",
     "kvlink",
     "Figure 6 (appendix A.5)",
-    "Does it matter where the document with the answer stands?",
+    "Does it matter where the document with the answer stands, if training never shuffled them?",
     "Llama-3.2-3B trained without shuffling the documents, NaturalQuestions",
     OURS
     + TRAINED
-    + "The figure is a plot without figures in the text, which says that accuracy drops substantially as "
-    "the answer "
-    "stands further back. kvlab train-links always shuffles, so a drop here would not be the one the paper "
-    "blames "
-    "on unshuffled training.",
+    + "The figure is a plot without figures in the text, which says that accuracy drops substantially as the "
+    "answer stands further back, for a retriever had put it near the front of every training example. "
+    "Unshuffled (kvlab train-links --unshuffled) is the same training, but the documents that answer a "
+    "question stand first, in either order. The answer's document is the one with the second fact; the first "
+    "fact's stands anywhere. Places further back exist in longer prompts only.",
     (
         Column("dense", "Dense"),
         Column("PromptCache", "PromptCache"),
         Column("Block-Attention", "Block-Attention"),
+        Column("Block-Attention, unshuffled", "Block-Attention, unshuffled"),
         Column("KVLink5", "KVLink5"),
+        Column("KVLink5, unshuffled", "KVLink5, unshuffled"),
     ),
-    tuple(
-        Line(f"the answer's document stands at {place}", (None,) * 4, {"embedded": {"position": str(place)}})
-        for place in range(1, 11)
+    (
+        *(
+            Line(
+                f"the answer's document stands at {place}",
+                (None,) * 6,
+                {"embedded": {"position": str(place)}},
+            )
+            for place in range(1, 11)
+        ),
+        *(
+            Line(f"at {span}, {words}", (None,) * 6, {"embedded": {"position": span}})
+            for span, words in _SPANS.items()
+        ),
     ),
-    {"embedded": Scaled(DocumentsPlan(300, positions=True), "held-out two-hop questions; embedded model", 8)},
-    {"paper": "no training without shuffling is offered, which the figure is about"},
-    needs_links=True,
+    {
+        "embedded": Scaled(
+            DocumentsPlan(600, positions=True),
+            "held-out two-hop questions; embedded model",
+            20,
+            weights=_BOTH_ORDERS,
+        )
+    },
+    {
+        "paper": "it needs a training on the paper's data in its retriever's order, and NaturalQuestions "
+        f"with the answer at chosen places; the lab brings neither. {ELSEWHERE}"
+    },
+    drawn=Drawn(
+        "position",
+        "place of the document with the answer",
+        "questions answered right",
+        ("dense", "Block-Attention", "Block-Attention, unshuffled", "KVLink5", "KVLink5, unshuffled"),
+    ),
 )
 
 ALL = (TABLE_1, TABLE_2, TABLE_3, TABLE_5, FIGURE_3, FIGURE_6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from backend.reproduce.registry import REPRODUCTIONS
-from backend.reproduce.result import read, table
+from backend.reproduce.result import picture, read, table
 from backend.reproduce.spec import PAPERS, Reproduction
 
 INTRODUCTION = """# Reproductions
@@ -27,8 +27,11 @@ Alone, `kvlab reproduce` lists the names.
   as well as a real model.
 * Where something cannot be run, the report says so in the line; no figure is made up.
 * Sweeps, document studies and hypotheses keep their rows in `--out` and go on where they were stopped.
-* Rows of trained link tokens take those that ship with the embedded model, or `--links FOLDER` with files
-  that `kvlab train-links` wrote.
+* A table that needs trained weights (KVLink's) takes those in `--links FOLDER`, which `kvlab train-links`
+  writes, then those that ship with the embedded model if all that it needs ship. What lacks is trained first,
+  at embedded scale, for `--training-steps` (400; 0 trains none) on one CPU core in about two minutes each,
+  into `--out`, where an interrupted training goes on and the next run finds it.
+* Figures are saved as pictures too, SVG and HTML.
 * Papers are quoted from their text; where a figure is a plot, its numbers are not guessed.
 * Energy is the GPU's own counter (NVML; `pip install 'kv-reuse-lab[energy]'`); a CPU has none.
 """
@@ -51,11 +54,12 @@ def _line(one: Reproduction) -> str:
     return f"{one.place.partition(' (')[0]}, {about}: {one.sentence}"
 
 
-def page(results: Path) -> str:
+def page(results: Path, images: Path) -> str:
     """The page: all reproductions, and what of them was measured.
 
     Args:
         results: folder of saved reports (``NAME.json``).
+        images: folder of the drawings that the page shows (``NAME.svg``), ``images`` beside it.
 
     Raises:
         RecordError: a report is damaged.
@@ -87,18 +91,20 @@ def page(results: Path) -> str:
     ]
     for path in saved:
         if path.exists():
-            lines += _measured(path)
+            lines += _measured(path, images)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _measured(path: Path) -> list[str]:
+def _measured(path: Path, images: Path) -> list[str]:
     found = read(path)
+    drawing = f"{found['name']}.svg"
     model = found["model"]
     return [
         f"### {found['name']}: {found['place']}",
         "",
         f"{found['asks']} Paper: {found['setting_paper']}. Ours: {found['setting_ours']}.",
         "",
+        *(picture(found, f"images/{drawing}") if (images / drawing).exists() else ()),
         *table(found, ours_only=True),
         "",
         f"{found['caveat']} {' '.join(found['notes'])}".strip(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def report(
             {"title": c.title, "form": c.form, "measured": c.metric is not None} for c in one.columns
         ],
         "lines": [_line(one, scale, line, found) for line in one.lines],
+        "picture": _picture(one, scale),
         "measured": [
             {"where": dict(f.where), "values": {k: _plain(v) for k, v in f.values.items()}} for f in found
         ],
@@ -62,6 +64,14 @@ def _line(one: Reproduction, scale: Scale, line: Line, found: Sequence[Found]) -
     elif not any(ours):
         why = NOT_MEASURED
     return {"label": line.label, "paper": list(line.paper), "ours": ours, "absent": why}
+
+
+def _picture(one: Reproduction, scale: Scale) -> dict[str, Any] | None:
+    """What a drawing needs beside the lines: axes, columns, each line's number (None: it is left out)."""
+    if one.drawn is None:
+        return None
+    places = [line.at.get(scale, {}).get(one.drawn.over, "") for line in one.lines]
+    return asdict(one.drawn) | {"places": [int(p) if p.isdigit() else None for p in places]}
 
 
 def fits(found: Found, where: Mapping[str, str]) -> bool:
@@ -116,6 +126,7 @@ def markdown(saved: Mapping[str, Any]) -> str:
         f"| took | | {saved.get('seconds', 0):,.0f} s in this process |",
         f"| energy | | {_energy(energy)} |",
         "",
+        *picture(saved, f"{saved['name']}.svg"),
         *table(saved),
         "",
         f"**Before comparing.** {saved['caveat']}",
@@ -140,6 +151,11 @@ def _energy(energy: Mapping[str, Any]) -> str:
     if energy.get("joules") is None:
         return str(energy.get("absent") or "-")
     return f"{energy['joules']:,.0f} J of the GPU over the whole run"
+
+
+def picture(saved: Mapping[str, Any], path: str) -> list[str]:
+    """The drawing of a figure in Markdown; nothing of a table."""
+    return [f"![{saved['asks']} The table has its figures.]({path})", ""] if saved.get("picture") else []
 
 
 def table(saved: Mapping[str, Any], ours_only: bool = False) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,13 @@ from backend.reproduce.spec import (
     SpeedPlan,
     SweepPlan,
 )
+from backend.reproduce.training import STEPS, provide
 from backend.session import versions
 
 EMBEDDED = ("embedded", "embedded-small")
-COUNTS = {"problems": (1, 10_000), "warmup": (0, 1000), "seed": (0, 2**31 - 1)}
+COUNTS = {
+    "problems": (1, 10_000), "warmup": (0, 1000), "seed": (0, 2**31 - 1), "training_steps": (0, 100_000),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class Asked:
         scale: absent, it is *paper* for a model of another name and *embedded* otherwise.
         model: instead of the scale's own.
         data: folder of the data sets' files, for the paper scale, or *hub*: each format's own there.
-        links: folder of trained link tokens.
+        links: folder of trained link tokens; looked at before others are trained.
+        training_steps: of weights that are lacking (400); 0 trains none and leaves their lines empty.
         device_map, quantise: see :func:`backend.model.load_model`.
         ray: run a sweep's shards in workers on Ray: the address of a cluster, or empty for this machine.
         workers: how many, with ``ray``.
@@ -81,6 +85,7 @@ class Asked:
     quantise: str | None = None
     ray: str | None = None
     workers: int | None = None
+    training_steps: int | None = None
 
 
 def reproduce(
@@ -102,11 +107,13 @@ def reproduce(
         one, scale, asked.model or scaled.model, asked.out, asked.problems, asked.warmup, asked.data,
         asked.links, asked.device, asked.device_map, asked.quantise, asked.ray, asked.workers,
         asked.model is not None, asked.seed, cancel,
+        training_steps=STEPS if asked.training_steps is None else asked.training_steps,
     )  # fmt: skip
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     loaded = None if context.ray is not None else (context.model.info, context.model.device)
     meter = Meter(loaded[1] if loaded else None)
     began, before = time.monotonic(), meter.joules()
+    yield from provide(scaled.weights, context)
     found: list[Found] = []
     for event in steps(scaled.plan, context):
         if isinstance(event, Found):
@@ -127,6 +134,7 @@ def reproduce(
         "requests": context.problems,
         "warmup": context.warmup,
         "seed": asked.seed,
+        "trained": [asdict(one) | {"model": Path(one.model).stem} for one in context.trained],
     }
     yield Done(report(one, scale, found, context.notes, facts))
 
@@ -184,7 +192,7 @@ def check(asked: Asked, plan: Plan, name: str) -> None:
     for count, (low, high) in COUNTS.items():
         value = getattr(asked, count)
         if value is not None and (type(value) is not int or not low <= value <= high):
-            said = "requests" if count == "problems" else count
+            said = "requests" if count == "problems" else count.replace("_", "-")
             raise OptionError(
                 f"{said} is {value!r}; {low:,} to {high:,} are allowed, whole numbers. Change it.",
                 field=f"reproduce.{said}",

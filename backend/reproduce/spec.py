@@ -86,7 +86,7 @@ class SweepPlan:
             ``model`` is one of its own instead of the scale's, ``problems`` their own number, ``steps`` makes
             word problems of so many calculations.
         problems, warmup: measured requests of each cell, and those before them.
-        linked: methods also run on each set of weights in the folder given with ``--links``.
+        linked: methods also run on each set of weights that the scale needs.
     """
 
     tasks: tuple[Mapping[str, Any], ...]
@@ -101,9 +101,8 @@ class SweepPlan:
 
 @dataclass(frozen=True)
 class DocumentsPlan:
-    """Two-hop questions over documents encoded apart (:mod:`backend.probes.document_study`), on the base "
-    "and on
-    each set of weights in ``--links``. ``positions``: also by the place of the answer's document."""
+    """Two-hop questions over documents encoded apart (:mod:`backend.probes.document_study`), on the base and
+    on each set of weights that the scale needs. ``positions``: also by the place of the answer's document."""
 
     problems: int
     positions: bool = False
@@ -111,8 +110,8 @@ class DocumentsPlan:
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """The embedded model's held-out tasks, read densely, on the base and on each set of weights in
-    ``--links`` (:mod:`backend.embedded.evaluate`)."""
+    """The embedded model's held-out tasks, read densely, on the base and on each set of weights that the
+    scale needs (:mod:`backend.embedded.evaluate`)."""
 
     problems: int
 
@@ -185,14 +184,45 @@ Plan = (
 
 
 @dataclass(frozen=True)
+class Weights:
+    """Weights for documents encoded apart that a plan needs; the fields are those of
+    :class:`backend.embedded.linking.train.LinkRecipe`, which trains them."""
+
+    links: int = 5
+    edges: bool = True
+    mixture: str = "lab"
+    compression: str = "none"
+    compressed: float = 0.5
+    shuffle: bool = True
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """How a figure is drawn: a curve for each of some columns, over the lines whose place is a number.
+
+    Attributes:
+        over: what of :attr:`Line.at` is the number; ``x`` and ``y`` are the axes' titles.
+        columns: titles of the columns that are drawn.
+    """
+
+    over: str
+    x: str
+    y: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Scaled:
     """What is run at one scale.
 
     Attributes:
         here: our setting in words, beside the paper's.
-        minutes: about how long it takes: two CPU cores at embedded scale, one large GPU at paper scale.
+        minutes: about how long it takes, training included: two CPU cores at embedded scale, one large GPU at
+            paper scale.
         model: what ``--model`` replaces.
         absent: why lines without a place at this scale have no figure of ours.
+        weights: trained weights that the plan is carried out on, beside the base; those that do not ship are
+            trained first (:mod:`backend.reproduce.training`).
     """
 
     plan: Plan
@@ -200,6 +230,7 @@ class Scaled:
     minutes: int
     model: str = "embedded"
     absent: str = ""
+    weights: tuple[Weights, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -211,6 +242,7 @@ class Reproduction:
         setting: the paper's models, data and hardware.
         caveat: what has to be known before the two figures are compared.
         missing: scales at which it cannot be run, and why.
+        drawn: how it is drawn, where it is a figure.
     """
 
     name: str
@@ -223,7 +255,12 @@ class Reproduction:
     lines: tuple[Line, ...]
     scales: Mapping[Scale, Scaled]
     missing: Mapping[Scale, str] = field(default_factory=dict)
-    needs_links: bool = False
+    drawn: Drawn | None = None
+
+    @property
+    def needs_links(self) -> bool:
+        """Does a scale need trained weights?"""
+        return any(scaled.weights for scaled in self.scales.values())
 
 
 def numbers(text: str) -> tuple[tuple[str, tuple[float | None, ...]], ...]:

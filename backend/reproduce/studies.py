@@ -15,6 +15,8 @@ from backend.probes.hypotheses import hypotheses as measure
 from backend.reproduce.context import Context, Linked, Step
 from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, Found, HypothesesPlan, Value
 
+EARLY = 2  # unshuffled training has both facts of a question in the first two documents
+
 
 def documents(plan: DocumentsPlan, context: Context) -> Iterator[Step]:
     """Ask the questions on the base and on each set of trained weights.
@@ -23,7 +25,7 @@ def documents(plan: DocumentsPlan, context: Context) -> Iterator[Step]:
         LabError: see :func:`backend.probes.document_study.ask`.
     """
     studies: list[tuple[DocumentStudy, Linked | None]] = []
-    for linked in (None, *context.linked()):
+    for linked in (None, *context.trained):
         model = context.load(linked.model if linked else context.model_name)
         rows = context.out / "documents.rows.jsonl"
         count = context.count(plan.problems)
@@ -57,9 +59,10 @@ def arm_name(label: str, method: str, linked: Linked | None) -> str:
 
 
 def by_position(studies: list[tuple[DocumentStudy, Linked | None]]) -> Iterator[Found]:
-    """Shares by the place of the document with the answer, all arms of uncompressed weights beside each
-    other."""
-    for place in range(1, max(SIZES) + 1):
+    """Shares by the place of the document with the answer, alone and with others, all arms of uncompressed
+    weights beside each other."""
+    last = max(SIZES)
+    for first, to in (*((place, place) for place in range(1, last + 1)), (1, EARLY), (EARLY + 1, last)):
         values: dict[str, Value] = {}
         for study, linked in studies:
             if linked and linked.compression != "none":
@@ -67,8 +70,9 @@ def by_position(studies: list[tuple[DocumentStudy, Linked | None]]) -> Iterator[
             for label in study.labels:
                 arm = study.arms[study.arm(label)]
                 name = arm_name(label, arm.method, linked)
-                values.setdefault(name, share(*study.share(label, study.position == place)[:2]))
-        yield Found({"position": str(place)}, values)
+                there = (study.position >= first) & (study.position <= to)
+                values.setdefault(name, share(*study.share(label, there)[:2]))
+        yield Found({"position": str(first) if first == to else f"{first} to {to}"}, values)
 
 
 def share(good: int, seen: int) -> Value:
@@ -80,7 +84,7 @@ def evaluation(plan: EvaluationPlan, context: Context) -> Iterator[Step]:
     """Read the held-out tasks densely under each set of weights."""
     count = context.count(plan.problems)
     yield _evaluated(context.model, count, context, {"weights": "base"})
-    for linked in context.linked():
+    for linked in context.trained:
         where = {"weights": linked.label, "mixture": linked.mixture, "compression": linked.compression}
         yield _evaluated(context.load(linked.model), count, context, where)
 

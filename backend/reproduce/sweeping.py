@@ -59,7 +59,7 @@ def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
             if part.models != (context.model_name,):
                 context.loaded.clear()  # two large models beside each other need not fit
             yield from _run(part, context, {}, runner)
-        for linked in context.linked() if plan.linked else ():
+        for linked in context.trained if plan.linked else ():
             links = context.load(linked.model).links
             assert links is not None
             own = adapted_arms(linked.model, links)[1]

@@ -44,7 +44,7 @@ from backend.reproduce.timings import group_units
 from backend.sweeps.grid import shards_of, slots_of
 from backend.sweeps.spec import JudgeTask, parse_sweep
 from lab_app.cli import main
-from lab_app.reproduce import RESULTS
+from lab_app.reproduce import IMAGES, RESULTS
 
 ROOT = Path(__file__).parents[2]
 ASKED_FOR = {
@@ -183,7 +183,7 @@ def measured(one: Reproduction, scale: Any, folder: Path) -> Iterator[Mapping[st
         yield from ({"task": p, "method": m} for p in plan.pipelines for m in plan.methods)
     else:  # studies: what they call their arms
         yield from ({"hypothesis": f"H{n}"} for n in range(1, 5))
-        yield from ({"position": str(n)} for n in range(1, 11))
+        yield from ({"position": place} for place in (*map(str, range(1, 11)), "1 to 2", "3 to 10"))
         yield {"weights": "base"}
         yield from ({"arm": arm.label} for arm in base_arms("embedded"))
         for label in ("KVLink0", "KVLink1", "KVLink5", "Block-Attention"):
@@ -217,7 +217,7 @@ def test_what_papers_print_is_what_stands_here() -> None:
 
 def test_the_page_lists_all_and_holds_the_saved_reports() -> None:
     saved = (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
-    assert saved == page(RESULTS), "renew it: kvlab reproduce --markdown > docs/reproductions.md"
+    assert saved == page(RESULTS, IMAGES), "renew it: kvlab reproduce --markdown > docs/reproductions.md"
     for one in REPRODUCTIONS:
         assert f"| `{one.name}`" in saved
         assert f"{one.name} " in listing()
@@ -293,9 +293,9 @@ def test_a_sweep_runs_and_goes_on(
 def test_documents_say_which_weights_are_missing(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backend.reproduce.context.SHIPPED", tmp_path / "none")
+    monkeypatch.setattr("backend.reproduce.training.SHIPPED", tmp_path / "none")
     monkeypatch.setattr("backend.probes.document_study.MAX_ANSWER", 2)
-    made = run(find("kvlink-table-1"), Asked(tmp_path, problems=2), tiny_model, monkeypatch)
+    made = run(find("kvlink-table-1"), Asked(tmp_path, problems=2, training_steps=0), tiny_model, monkeypatch)
     lines = {line["label"]: line for line in made["lines"]}
     assert lines["Llama 1B, PromptCache"]["ours"][-1]["of"] == 2
     assert lines["Llama 1B, KVLink 5"]["ours"][-1] is None

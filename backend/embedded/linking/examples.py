@@ -65,10 +65,14 @@ class Drawn:
         return self.apart and piece.name is not None and piece.name != "user_question" and bool(piece.text)
 
 
-def draw(rng: random.Random, mixture: Mixture, level: float = 1.0) -> Drawn:
-    """One training example, of the share that is not held out."""
+def draw(rng: random.Random, mixture: Mixture, level: float = 1.0, *, shuffle: bool = True) -> Drawn:
+    """One training example, of the share that is not held out.
+
+    Without ``shuffle``, a question's documents stand as a retriever orders them (KVLink, appendix A.5): those
+    that answer it come first.
+    """
     kind = rng.choices(list(mixture), list(mixture.values()))[0]
-    style = Style(level=level)
+    style = Style(level=level, answers_first=not shuffle)
     if kind.startswith("documents"):
         hops = "two-hop" if rng.random() < 0.75 else "one-hop"
         document = make_document(rng, "documents", kind=hops, style=style)

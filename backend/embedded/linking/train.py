@@ -41,7 +41,7 @@ class LinkRecipe:
     Block-Attention's. ``rank``: of the deltas; 0 trains the link tokens alone (a control). ``compression``:
     "none", "drop" (tokens that say the least) or "anchors"; ``compressed`` is the share of tokens taken away.
     ``teacher``: share of the loss that is the KL from the base's own dense reading, in the kinds that the
-    base has learnt; the rest is the answer's.
+    base has learnt; the rest is the answer's. ``shuffle``: may a question's documents stand in any order?
     """
 
     seed: int = 0
@@ -59,6 +59,7 @@ class LinkRecipe:
     compressed: float = 0.5
     chunk_tokens: int = 100
     teacher: float = 0.0
+    shuffle: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained.
@@ -103,7 +104,8 @@ class LinkRecipe:
     @property
     def label(self) -> str:
         """KVLink5, Block-Attention, ..."""
-        return f"KVLink{self.links}" if self.edges or self.links else "Block-Attention"
+        name = f"KVLink{self.links}" if self.edges or self.links else "Block-Attention"
+        return name if self.shuffle else f"{name}, unshuffled"
 
 
 class Trainee:
@@ -231,7 +233,7 @@ class Feed:
         """The batch of a step, the kind of each of its rows, and the same rows as the teacher reads them."""
         recipe = self.trainee.recipe
         rng = random.Random(f"links:{recipe.seed}:{step}")
-        examples = [draw(rng, MIXTURES[recipe.mixture]) for _ in range(recipe.batch)]
+        examples = [draw(rng, MIXTURES[recipe.mixture], shuffle=recipe.shuffle) for _ in range(recipe.batch)]
         laid = self.lay_out(examples)
         short = [i for i, sequence in enumerate(laid) if len(sequence.ids) <= self.limit]
         whole = None

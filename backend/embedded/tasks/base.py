@@ -90,10 +90,13 @@ class Style:
 
     ``wording``: *stock* (the presets'), *any* (what training sees: stock half of the time) or *unseen*.
     ``level``: 0 to 1, how long and hard a document may be; training raises it.
+    ``answers_first``: what answers a question over documents stands in the first of them, as a retriever
+    would put it.
     """
 
     wording: str = "any"
     level: float = 1.0
+    answers_first: bool = False
 
     def say(self, rng: random.Random, wording: Wording) -> str:
         """One wording of an instruction."""

@@ -126,7 +126,7 @@ def _draw(rng: random.Random, kind: str, count: int, style: Style) -> tuple[list
     extra = rng.randint(0, round(count * 0.8 * style.level))
     question, facts, others = draw_facts(rng, kind, count - (1 if kind == "one-hop" else 2) + extra)
     # each needed fact in a document of its own, the others anywhere
-    homes = rng.sample(range(count), len(facts))
+    homes = rng.sample(range(len(facts) if style.answers_first else count), len(facts))
     shelves: list[list[Fact]] = [[] for _ in range(count)]
     for fact, home in zip(facts, homes, strict=True):
         shelves[home].append(fact)

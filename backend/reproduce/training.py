@@ -1,0 +1,166 @@
+"""Trained weights that a plan needs: found, or trained at embedded scale before it is carried out.
+
+Looked at in turn: the folder given with ``--links``; those that ship with the embedded model, if all that the
+plan needs do; what an earlier run trained into ``--out``. What is still lacking is trained, for equally many
+steps, so that a table never sets a long training beside a short one unless the given folder does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from backend.embedded.linking.train import LinkRecipe, train_links
+from backend.errors import ModelError
+from backend.events import Progress
+from backend.links import SHIPPED, base_hash, load_links
+from backend.model import SHIPPED as EMBEDDED
+from backend.model import load_model
+from backend.reproduce.context import Context, Linked
+from backend.reproduce.spec import Weights
+from backend.swept import clock_time
+
+STEPS, BATCH, TEACHER = 400, 8, 0.5  # about two minutes of a CPU core each
+AT_ONCE = 20  # steps between two checkpoints, and between two looks at whether to stop
+Found = dict[Weights, Linked]
+
+
+def provide(wanted: Sequence[Weights], context: Context) -> Iterator[Progress]:
+    """Put the weights that are wanted, in their order, into ``context.trained``, and what has to be said of
+    them into its notes.
+
+    Raises:
+        LabError: they cannot be trained.
+        RunCancelled: what was trained before is kept, and the next call goes on from there.
+    """
+    if not wanted:
+        return
+    steps = context.training_steps if context.scale == "embedded" and context.model_name in EMBEDDED else 0
+    base = base_hash(context.model.module)
+    found = look(context.links, wanted, "--links", base, context) if context.links else {}
+    if context.model_name == "embedded":
+        shipped = look(SHIPPED, wanted, "shipped", base, context)
+        if len(shipped) == len(wanted) or not steps:  # else some would have ten times the others' training
+            found = shipped | found
+    lacking = [one for one in wanted if one not in found]
+    if steps and lacking:
+        folder = context.out / "links" / base
+        recipes = [
+            LinkRecipe(**asdict(one), seed=context.seed, steps=steps, batch=BATCH, teacher=TEACHER)
+            for one in lacking
+        ]
+        yield from train([(folder / file_name(recipe), recipe) for recipe in recipes], context)
+        found |= look(folder, lacking, "--out", base, context, steps)
+    context.trained = tuple(found[one] for one in wanted if one in found)
+    context.notes += said(context, len(wanted))
+
+
+def look(
+    folder: Path, wanted: Sequence[Weights], source: str, base: str, context: Context, steps: int = 0
+) -> Found:
+    """The files of a folder that fit what is wanted, the first of several; those that cannot be read or
+    belong to other weights are noted.
+
+    Args:
+        base: :func:`backend.links.base_hash` of the model.
+        steps: those of another number of steps or another seed do not count; 0 takes any.
+    """
+    found: Found = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            links, _, belongs = load_links(file)
+        except ModelError as error:
+            context.notes.append(str(error))
+            continue
+        if belongs != base:
+            context.notes.append(f"{file.name} was left out: it belongs to other weights ({belongs}).")
+            continue
+        facts = links.facts
+        if steps and (facts.get("step"), facts.get("seed")) != (steps, context.seed):
+            continue
+        for one in wanted:
+            if one not in found and fits(facts, one):
+                found[one] = Linked(
+                    f"{context.model_name}+{file}", LinkRecipe(**asdict(one)).label, one.mixture,
+                    links.compression, f"{links.rate:.0%}", int(facts.get("step", 0)), source,
+                )  # fmt: skip
+    return found
+
+
+def fits(facts: Mapping[str, Any], one: Weights) -> bool:
+    """Are these the facts of such weights? With deltas of any rank: link tokens alone are another thing."""
+    facts = {"shuffle": True, **facts}  # files of before there was a choice
+    whole = one.compression == "none"
+    asked = {name: value for name, value in asdict(one).items() if not (whole and name == "compressed")}
+    return bool(facts.get("rank")) and all(facts.get(name) == value for name, value in asked.items())
+
+
+def file_name(recipe: LinkRecipe) -> str:
+    """A name that says what was trained."""
+    parts = [recipe.label.lower().replace(", ", "-"), recipe.mixture]
+    if recipe.compression != "none":
+        parts += [recipe.compression, f"{recipe.compressed:.0%}".rstrip("%")]
+    return "-".join([*parts, str(recipe.steps), f"seed{recipe.seed}"]) + ".safetensors"
+
+
+def train(asked: Sequence[tuple[Path, LinkRecipe]], context: Context) -> Iterator[Progress]:
+    """Train what is not finished, a few steps at a time; an interrupted training goes on where it was.
+
+    Raises:
+        RunCancelled: between two parts.
+    """
+    total, done = sum(recipe.steps for _, recipe in asked), 0
+    model, began, fresh = None, time.monotonic(), 0
+    for number, (file, recipe) in enumerate(asked, 1):
+        at = reached(file)
+        while at < recipe.steps:
+            context.stop_if_cancelled()
+            model = model or load_model(context.model_name, device=context.device, dtype="fp32")
+            pace = (time.monotonic() - began) / fresh if fresh else 0.0
+            left = f", {clock_time(pace * (total - done - at))} left" if fresh else ""
+            text = f"Training {file.stem} ({number} of {len(asked)}): {done + at:,} of {total:,} steps{left}"
+            yield Progress(text, done + at, total)
+            train_links(model, file, recipe, stop_after_steps=AT_ONCE, checkpoint_every=AT_ONCE)
+            fresh, at = fresh + AT_ONCE, reached(file)
+        file.with_suffix(".checkpoint.pt").unlink(missing_ok=True)
+        done += recipe.steps
+
+
+def reached(file: Path) -> int:
+    """The step that a file's training has reached; 0 where there is none that can be read."""
+    try:
+        return int(load_links(file)[0].facts["step"])
+    except (ModelError, KeyError):
+        return 0
+
+
+def said(context: Context, wanted: int) -> list[str]:
+    """What a reader has to know of the weights."""
+    notes = []
+    lots: dict[tuple[str, int], list[str]] = {}
+    for one in context.trained:
+        what = one.label if one.compression == "none" else f"{one.label} ({one.compression} {one.rate})"
+        what += "" if one.mixture == "lab" else f" ({one.mixture})"
+        lots.setdefault((one.source, one.steps), []).append(what)
+    from_where = {
+        "shipped": "shipped with the model, trained for {steps:,} steps",
+        "--links": "from --links, trained for {steps:,} steps",
+        "--out": f"trained into --out for {{steps:,}} steps of {BATCH} examples, where the next run finds "
+        "them; the weights that ship with the embedded model had 4,000",
+    }
+    for (source, steps), names in lots.items():
+        notes.append(f"{', '.join(names)}: {from_where[source].format(steps=steps)}.")
+    if len({steps for _, steps in lots}) > 1:
+        notes.append("The weights were not trained for equally many steps, so their lines compare badly.")
+    if len(context.trained) < wanted:
+        notes.append(
+            f"{wanted - len(context.trained)} of {wanted} sets of trained weights are not here, so their "
+            "lines are empty. Train them into a folder and name it with --links: kvlab train-links "
+            f"--model {context.model_name} --links 5 --out FOLDER/kvlink5.safetensors; likewise with --links "
+            "1 and --links 0, with --links 0 --no-edges for Block-Attention, and with --mixture, "
+            "--compression or --unshuffled where a line needs it."
+        )
+    return notes
