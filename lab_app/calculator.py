@@ -211,38 +211,45 @@ def build() -> dict[str, Any]:
                 )  # fmt: skip
                 page[f"error_pays_{name}"] = error_slot(f"pays-{name}")
 
-    with gr.Column(elem_id="kv-pays", elem_classes="kv-measure-box", min_width=0):
-        gr.HTML(f'<h3 class="kv-card-title">{text.PAYS}</h3>', apply_default_css=False)
-        gr.HTML(f'<p class="kv-help">{text.PAYS_HELP}</p>', apply_default_css=False)
-        with gr.Row(elem_classes="kv-pays-row"):
-            numbers("prompt", "shared", "outside", "readers", "anchors", "mixed")
-        with gr.Row(elem_classes="kv-pays-row"):
-            with gr.Column(min_width=0, elem_classes="kv-pays-wide"):
-                page["pays_hardware"] = gr.Dropdown(
-                    hardware(), value=usual.hardware, label=text.PAYS_HARDWARE, filterable=False,
-                    elem_id="kv-pays-hardware",
-                )  # fmt: skip
-                page["error_pays_hardware"] = error_slot("pays-hardware")
-            page["pays_measure"] = gr.Button(
-                text.PAYS_MEASURE,
-                variant="primary",
-                size="md",
-                visible=False,
-                scale=0,
-                elem_id="kv-pays-measure",
-            )
-        with gr.Row(
-            elem_classes="kv-pays-row", elem_id="kv-pays-sheet", visible=usual.hardware == SHEET
-        ) as sheet:
-            page["pays_sheet"] = sheet
-            with gr.Column(min_width=0, elem_classes="kv-pays-wide"):
-                page["pays_shape"] = gr.Dropdown(
-                    [(text.PAYS_SHAPES.get(name, name), name) for name in SHAPES], value=usual.shape,
-                    label=text.PAYS_SHAPE, filterable=False, elem_id="kv-pays-shape",
-                )  # fmt: skip
-                page["error_pays_shape"] = error_slot("pays-shape")
-            numbers(*OF_SHEET)
-        page["error_pays_measure"] = error_slot("pays-measure")
-    page["pays_status"] = gr.HTML("", elem_id="kv-pays-status", apply_default_css=False)
-    page["view_pays"] = figure_view("pays", drawn(usual, None))
+    # Its boxes take the browser half a second, and the tab's figures come first: see :func:`revealed`.
+    with gr.Column(visible=False, min_width=0) as page["pays"]:
+        with gr.Column(elem_id="kv-pays", elem_classes="kv-measure-box", min_width=0):
+            gr.HTML(f'<h3 class="kv-card-title">{text.PAYS}</h3>', apply_default_css=False)
+            gr.HTML(f'<p class="kv-help">{text.PAYS_HELP}</p>', apply_default_css=False)
+            with gr.Row(elem_classes="kv-pays-row"):
+                numbers("prompt", "shared", "outside", "readers", "anchors", "mixed")
+            with gr.Row(elem_classes="kv-pays-row"):
+                with gr.Column(min_width=0, elem_classes="kv-pays-wide"):
+                    page["pays_hardware"] = gr.Dropdown(
+                        hardware(), value=usual.hardware, label=text.PAYS_HARDWARE, filterable=False,
+                        elem_id="kv-pays-hardware",
+                    )  # fmt: skip
+                    page["error_pays_hardware"] = error_slot("pays-hardware")
+                page["pays_measure"] = gr.Button(
+                    text.PAYS_MEASURE,
+                    variant="primary",
+                    size="md",
+                    visible=False,
+                    scale=0,
+                    elem_id="kv-pays-measure",
+                )
+            with gr.Row(
+                elem_classes="kv-pays-row", elem_id="kv-pays-sheet", visible=usual.hardware == SHEET
+            ) as sheet:
+                page["pays_sheet"] = sheet
+                with gr.Column(min_width=0, elem_classes="kv-pays-wide"):
+                    page["pays_shape"] = gr.Dropdown(
+                        [(text.PAYS_SHAPES.get(name, name), name) for name in SHAPES], value=usual.shape,
+                        label=text.PAYS_SHAPE, filterable=False, elem_id="kv-pays-shape",
+                    )  # fmt: skip
+                    page["error_pays_shape"] = error_slot("pays-shape")
+                numbers(*OF_SHEET)
+            page["error_pays_measure"] = error_slot("pays-measure")
+        page["pays_status"] = gr.HTML("", elem_id="kv-pays-status", apply_default_css=False)
+        page["view_pays"] = figure_view("pays", drawn(usual, None))
     return page
+
+
+def revealed() -> Any:
+    """Put it on the page, once the tab's own figures are there."""
+    return gr.update(visible=True)

@@ -192,7 +192,6 @@ class Wiring:
             event(self.measure_edited, asked, self.outputs, **LATEST)
         self.connect_study()
         self.connect_what_if(follow)
-        self.connect_calculator()
         page["cost_measure"].click(
             self.measure_cost,
             [page["session"], *(page[f"cost_{name}"] for name in anchor_cost.FIELDS)],
@@ -204,8 +203,11 @@ class Wiring:
             self.complete_map, [page["session"], *self.pickers], self.looks,
             concurrency_limit=None, **QUIET,
         )  # fmt: skip
-        for key, tab in page.tabs.items():
-            tab.select(self.tab(key), [page["session"], *self.pickers], self.looks, **QUIET)
+        opened = {
+            key: tab.select(self.tab(key), [page["session"], *self.pickers], self.looks, **QUIET)
+            for key, tab in page.tabs.items()
+        }
+        self.connect_calculator(opened["timing"])
 
     def connect_study(self) -> None:
         """The events of the study in the Offsets tab."""
@@ -236,9 +238,10 @@ class Wiring:
         page["pick_replay"].input(self.replay_pick, [session, page["pick_replay"]], figures, **LATEST)
         page["view_replay"].select(self.replay_point, session, figures, **LATEST)
 
-    def connect_calculator(self) -> None:
-        """The events of the calculator in the Timing tab."""
+    def connect_calculator(self, opened: Any) -> None:
+        """The events of the calculator in the Timing tab; ``opened`` is that of the tab itself."""
         page, boxes = self.page, [self.page[f"pays_{name}"] for name in calculator.FIELDS]
+        opened.then(calculator.revealed, None, page["pays"], **QUIET)
         asked = [page["session"], *boxes]
         shown = [widget for name, widget in page.widgets.items() if "pays" in name] + [page["status"]]
         gr.on([box.input for box in boxes], self.pays, asked, shown, **LATEST)
