@@ -124,8 +124,9 @@ def svg(report: Mapping[str, Any]) -> str:
         return HEIGHT - BOTTOM - y / heights[-1] * (HEIGHT - TOP - BOTTOM)
 
     parts = [*_axes(axes, places, heights, percent, across, up)]
+    barred = any(low is not None for curve in drawn for _, _, low, _ in curve.points)
     for at, curve in enumerate(drawn):
-        aside = (at - (len(drawn) - 1) / 2) * 4
+        aside = (at - (len(drawn) - 1) / 2) * 4 * barred  # bars beside each other, not over
         parts += _curve(
             curve, [(across(x) + aside, up(y), low, high) for x, y, low, high in curve.points], up
         )
@@ -156,7 +157,7 @@ def _axes(
     for y in heights:
         strength = 0.25 if y else 1
         yield f'<path d="M{LEFT} {up(y):.1f}H{WIDTH - RIGHT}" stroke="#8b95a1" stroke-opacity="{strength}"/>'
-        yield _text(LEFT - 8, up(y) + 4, said(y, percent), "end")
+        yield _text(LEFT - 8, up(y) + 4, said(y, True) if percent else f"{y:g}", "end")
     for x in places:
         yield _text(across(x), HEIGHT - BOTTOM + 18, f"{x:g}")
     yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, axes["x"])

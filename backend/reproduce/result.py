@@ -38,9 +38,7 @@ def report(
         "setting_ours": scaled.here,
         "caveat": one.caveat.strip(),
         "notes": list(dict.fromkeys(notes)),
-        "columns": [
-            {"title": c.title, "form": c.form, "measured": c.metric is not None} for c in one.columns
-        ],
+        "columns": [{"title": c.title, "form": c.form, "measured": c.measured(scale)} for c in one.columns],
         "lines": [_line(one, scale, line, found) for line in one.lines],
         "picture": _picture(one, scale),
         "measured": [
@@ -52,11 +50,14 @@ def report(
 
 def _line(one: Reproduction, scale: Scale, line: Line, found: Sequence[Found]) -> dict[str, Any]:
     where = line.at.get(scale)
-    fitting = next((f for f in found if where is not None and fits(f, where)), None)
     ours: list[Any] = []
     for column in one.columns:
         metric = line.metrics.get(column.title, column.metric)
-        value = fitting.values.get(metric) if fitting and metric else None
+        value = None
+        if where is not None and metric and column.measured(scale):
+            place = {**where, **(column.at or {}).get(scale, {})}
+            fitting = next((f for f in found if fits(f, place)), None)
+            value = fitting.values.get(metric) if fitting else None
         ours.append(None if value is None or math.isnan(value.value) else _plain(value))
     why = ""
     if where is None:

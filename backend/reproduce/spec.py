@@ -50,11 +50,18 @@ class Column:
     Attributes:
         metric: the measured figure beside the paper's; None where only the paper has one.
         form: how it is written; percent figures are shares from 0 to 1 when measured and 0 to 100 in papers.
+        at: where columns are settings of their own, such as data sets: what they add to a line's, by scale.
+            They are then measured at no other.
     """
 
     title: str
     metric: str | None
     form: Form = "percent"
+    at: Mapping[Scale, Mapping[str, str]] | None = None
+
+    def measured(self, scale: Scale) -> bool:
+        """Whether there can be a figure of ours."""
+        return self.metric is not None and (self.at is None or scale in self.at)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,9 @@ ROWS = {
     "math500": {"problem": "1 and 1?", "answer": "2"},
     "aime": {"problem": "1 and 1?", "answer": "2"},
     "hotpotqa": {"question": "?", "answer": "b", "context": [["t", ["s."]]]},
+    "2wikimqa": {"question": "?", "answer": "b", "context": [["t", ["s."]]]},
+    "nq": {"question": "?", "answers": ["b"], "ctxs": [{"title": "t", "text": "s."}]},
+    "triviaqa": {"question": "?", "answers": ["b"], "ctxs": [{"title": "t", "text": "s."}]},
 }
 
 
@@ -437,3 +440,20 @@ def test_a_sweeps_judge_may_copy_the_candidates_alone() -> None:
     assert task.request.slots_only
     with pytest.raises(LabError, match="candidates_only"):
         parse_sweep(text.replace("true", "1"))
+
+
+def test_a_column_may_be_a_setting_of_its_own() -> None:
+    """KVLink's Table 1: a data set a column at paper scale, and one of them for all at embedded scale."""
+    one = find("kvlink-table-1")
+    paper = [
+        Found({"task": task, "method": "dense", "model": "llama-1b"}, {"accuracy": Value(value)})
+        for task, value in (("HotpotQA", 0.4), ("NQ", 0.3))
+    ]
+    saved = report(one, "paper", paper, (), {})
+    titles = [c["title"] for c in saved["columns"] if c["measured"]]
+    assert titles == ["NQ", "2WikiMQA", "TriviaQA", "HotpotQA"]
+    first = saved["lines"][0]
+    assert [c and c["value"] for c in first["ours"]] == [0.3, None, None, 0.4, None, None, None, None]
+    ours = report(one, "embedded", [Found({"arm": "Dense"}, {"accuracy": Value(0.9)})], (), {})
+    assert [c["title"] for c in ours["columns"] if c["measured"]] == ["two-hop questions"]
+    assert [c and c["value"] for c in ours["lines"][0]["ours"]] == [*[None] * 7, 0.9]
