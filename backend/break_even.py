@@ -44,7 +44,7 @@ class Machine:
         match_ms: weighing, for each token and anchor.
         write_ms, mix_ms: for each token, and for each token and mixed anchor.
         encode_ms: base KV of an outside text, for each token.
-        gate_ms: deciding, for each request.
+        gate_ms: deciding, for each request: the gate, and what making the plan takes.
         record_ms: keeping offsets, for each token, where reuse is refused.
         anchor_bytes: what a token of an anchor takes for its base and one reader's offset.
     """

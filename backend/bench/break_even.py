@@ -142,7 +142,8 @@ def of_times(times: Sequence[AgentTimes], anchors: int, model: LoadedModel) -> M
     """A machine from agents' times: dense fitted, and the slopes of what grows with the length.
 
     Assembly is one pass: what it takes for each token with A anchors is shared out between writing and mixing
-    as the bytes are, 2 and A caches."""
+    as the bytes are, 2 and A caches. Whatever else a request takes, the gate and the steps' making, is its
+    deciding."""
     per_token = statistics.median(t.assembly_ms / case_of(t, anchors).shared for t in times)
     first = statistics.median(t.first_token_ms for t in times)
     mixed = per_token * anchors / (anchors + 2)
@@ -154,7 +155,7 @@ def of_times(times: Sequence[AgentTimes], anchors: int, model: LoadedModel) -> M
         per_token - mixed,
         mixed / anchors,
         0.0,
-        statistics.median(t.others_ms for t in times),
+        max(0.0, statistics.median(t.reuse_ms - t.assembly_ms - t.first_token_ms for t in times)),
         0.0,
         2 * model.info.kv_bytes_per_token,
     )

@@ -137,12 +137,17 @@ class Peer:
         self.process.wait()
 
 
-def roofs(ours: dict[str, Ours], anchors: int, repeats: int) -> Callable[[str, str, int], float]:
+def rates_of(ours: dict[str, Ours], repeats: int) -> dict[str, Any]:
+    """The rates of a large copy and of a large product in each precision."""
+    cpu = torch.device("cpu")
+    products = {dtype: product_gflop_s(cpu, side.engine.model.dtype, repeats) for dtype, side in ours.items()}
+    return {"copy_gb_s": copy_gb_s(cpu, repeats), "product_gflop_s": products}
+
+
+def roofs(ours: dict[str, Ours], anchors: int, rates: dict[str, Any]) -> Callable[[str, str, int], float]:
     """The least milliseconds of a case in a precision with so many tokens kept: its bytes at the bandwidth of
     a large copy or its operations at the rate of a large product, whichever takes longer."""
-    cpu = torch.device("cpu")
-    gb_s = copy_gb_s(cpu, repeats)
-    rates = {dtype: product_gflop_s(cpu, side.engine.model.dtype, repeats) for dtype, side in ours.items()}
+    gb_s, products = rates["copy_gb_s"], rates["product_gflop_s"]
 
     def least(case: str, dtype: str, kept: int) -> float:
         side = ours[dtype]
@@ -150,7 +155,7 @@ def roofs(ours: dict[str, Ours], anchors: int, repeats: int) -> Callable[[str, s
         if case.startswith("kvcomm"):
             mixed = anchors if case == "kvcomm" else HEAVIEST
             return least_ms(side.reading.least_bytes(mixed), gb_s)
-        computed = least_ms(prefill_operations(model, tokens, tokens - kept), rates[dtype])
+        computed = least_ms(prefill_operations(model, tokens, tokens - kept), products[dtype])
         return max(computed, least_ms(weight_bytes(model), gb_s))
 
     return least
@@ -239,13 +244,15 @@ def main() -> None:
             sides[OURS, dtype] = Ours(reading_of(model, args.tokens, args.anchors))
             if dtype == "fp32":
                 model.module.save_pretrained(folder)
+        ours = {dtype: side for (_, dtype), side in sides.items() if isinstance(side, Ours)}
+        # Before the peers are there: their idle processes take turns on the core.
+        rates = rates_of(ours, 3 * args.repeats)
+        least = roofs(ours, args.anchors, rates)
         for name, python in peers.items():
             for dtype in DTYPES:
                 peer = Peer(name, python, folder, dtype, args.tokens, core)
                 sides[name, dtype], about[name] = peer, peer.about
         try:
-            ours = {dtype: side for (name, dtype), side in sides.items() if isinstance(side, Ours)}
-            least = roofs(ours, args.anchors, args.repeats)
             rows = measure(sides, ours["fp32"].reading, args.repeats, least)
         finally:
             for side in sides.values():
@@ -257,6 +264,7 @@ def main() -> None:
         "tokens": args.tokens,
         "anchors": args.anchors,
         "repeats": args.repeats,
+        **rates,
         "rows": rows,
         "peers": about,
         **conditions(torch.device("cpu"), torch.float32),
