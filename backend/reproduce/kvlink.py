@@ -142,7 +142,8 @@ TABLE_1 = Reproduction(
             SweepPlan(
                 tuple(
                     {
-                        "pipeline": "documents-20" if name == "MuSiQue" else "documents-10",
+                        "pipeline": "documents-10",
+                        "documents": 20 if name == "MuSiQue" else 10,
                         "data": format,
                         "format": format,
                         "label": name,

@@ -228,7 +228,7 @@ def values_of(problem: Problem, pipeline: Pipeline, where: str) -> dict[str, str
     if holes and len(problem.documents) > len(holes):
         raise PromptError(
             f"{where} has {len(problem.documents)} documents, but the pipeline {show(pipeline.name)} has "
-            f"places for {len(holes)}. Choose one with more; of those shipped, documents-20 has the most.",
+            f"places for {len(holes)}. Give it more with documents: {len(problem.documents)}, beside data.",
             field="pipeline",
         )
     texts = [*problem.documents, *[NO_DOCUMENT] * (len(holes) - len(problem.documents))]

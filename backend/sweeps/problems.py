@@ -18,7 +18,6 @@ from backend.prompts import Pipeline, show
 from backend.sweeps.datasets import FORMATS, Problem, read_problems, values_of
 from backend.sweeps.spec import Data, JudgeTask, PipelineTask
 from backend.sweeps.traces import read_trace
-from backend.teams import team
 
 Item = TypeVar("Item")
 
@@ -63,9 +62,7 @@ def pipeline_requests(
         ]
         return pipeline, found
     preset = load_preset(task.pipeline)
-    pipeline = preset.pipeline if task.agents is None else team(preset.pipeline, task.agents)
-    if task.turns is not None:
-        pipeline = replace(pipeline, turns=task.turns)
+    pipeline = task.fitted(preset.pipeline)
     if task.data is None:
         examples = preset_requests(preset, count, seed)
         scoring = pipeline.scoring

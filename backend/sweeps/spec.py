@@ -11,6 +11,10 @@
       - pipeline: gsm8k-paper
         data: gsm8k_test.jsonl           # beside the sweep file; format says how to read it
         format: gsm8k
+      - pipeline: documents-10           # with places for as many documents as the problems bring
+        documents: 20
+        data: musique.jsonl
+        format: musique
       - {pipeline: gsm8k-paper-5, data: hub, format: gsm8k}  # the same from the hub
       - judge: {regime: [parallel, progressive], orders: "identity,shuffle:0"}
       - trace: prompts.jsonl             # prompts that agents of another system were sent
@@ -40,8 +44,9 @@ from backend.errors import LabError, OptionError
 from backend.judge_prompts import WORDINGS, check_wording
 from backend.judged import JudgeRequest, read_orders
 from backend.presets import MAX_PRESET_BYTES, MAX_REQUESTS, load_preset, parse_yaml, preset_names, read_text
-from backend.prompts import show
+from backend.prompts import Pipeline, show
 from backend.records import Decoding, MethodChoice, Mode
+from backend.shelf import with_documents
 from backend.sweeps.against import read_against
 from backend.sweeps.checks import axis, keys, numbers, one_of, within
 from backend.sweeps.choices import read_choices
@@ -70,7 +75,7 @@ class Data:
 class PipelineTask:
     """Agents that answer requests: the preset's own (``data`` None) or a file's. ``trace``: a file of prompts
     with the answers that were recorded, from which pipeline and requests are made. ``agents``: how many of
-    the pipeline's work (:mod:`backend.teams`)."""
+    the pipeline's work (:mod:`backend.teams`); ``documents``: how many it reads (:mod:`backend.shelf`)."""
 
     label: str
     pipeline: str | Path = ""
@@ -78,6 +83,19 @@ class PipelineTask:
     trace: Path | None = None
     turns: int | None = None
     agents: int | None = None
+    documents: int | None = None
+
+    def fitted(self, pipeline: Pipeline) -> Pipeline:
+        """The pipeline with as many agents, documents and turns as the task asks for.
+
+        Raises:
+            PromptError: it cannot have so many.
+        """
+        if self.agents is not None:
+            pipeline = team(pipeline, self.agents)
+        if self.documents is not None:
+            pipeline = with_documents(pipeline, self.documents)
+        return pipeline if self.turns is None else replace(pipeline, turns=self.turns)
 
 
 @dataclass(frozen=True)
@@ -170,7 +188,7 @@ _TOP: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 _PIPELINE: dict[str, tuple[type, ...]] = {
     "pipeline": (str, list), "label": (str,), "agents": (int, list), "data": (str, dict), "format": (str,),
-    "draw": (str,), "turns": (int, list), "trace": (str,),
+    "draw": (str,), "turns": (int, list), "documents": (int,), "trace": (str,),
 }  # fmt: skip
 _JUDGE: dict[str, tuple[type, ...]] = {
     "judge": (dict,), "label": (str,), "data": (str, dict), "format": (str,), "draw": (str,),
@@ -316,17 +334,24 @@ def _tasks(row: object, where: str, field: str, folder: Path) -> list[Task]:
                 field=f"{field}.agents",
             )
     turns: Sequence[int | None] = axis(table, "turns", int, (), field) or (None,)
+    documents = table.get("documents")
+    if documents is not None and data is None:
+        raise OptionError(
+            f"{where}: documents says how many the problems of a data set bring, and there is no data. Give "
+            "data and format, or remove documents.",
+            field=f"{field}.documents",
+        )
     found: list[Task] = []
     for (name, agents), turn in product(names, turns):
         place = name if name in preset_names() or "." not in name else folder / name
-        pipeline = load_preset(place).pipeline  # refused here rather than after hours
-        if agents is not None:
-            team(pipeline, agents)
         label = name + (f", {agents} agents" if agents is not None else "")
+        label += f", {documents} documents" if documents is not None else ""
         label += (f" @ {data.path.name}" if data else "") + (f", {turn} turns" if turn else "")
         if "label" in table:
             label = table["label"] + (f" {label}" if len(names) * len(turns) > 1 else "")
-        found.append(PipelineTask(label, place, data, None, turn, agents))
+        task = PipelineTask(label, place, data, None, turn, agents, documents)
+        task.fitted(load_preset(place).pipeline)  # refused here rather than after hours
+        found.append(task)
     return found
 
 

@@ -64,6 +64,7 @@ ROWS = {
     "aime": {"problem": "1 and 1?", "answer": "2"},
     "hotpotqa": {"question": "?", "answer": "b", "context": [["t", ["s."]]]},
     "2wikimqa": {"question": "?", "answer": "b", "context": [["t", ["s."]]]},
+    "musique": {"question": "?", "answer": "b", "paragraphs": [{"title": "t", "paragraph_text": "s."}] * 20},
     "nq": {"question": "?", "answers": ["b"], "ctxs": [{"title": "t", "text": "s."}]},
     "triviaqa": {"question": "?", "answers": ["b"], "ctxs": [{"title": "t", "text": "s."}]},
 }
@@ -451,7 +452,7 @@ def test_a_column_may_be_a_setting_of_its_own() -> None:
     ]
     saved = report(one, "paper", paper, (), {})
     titles = [c["title"] for c in saved["columns"] if c["measured"]]
-    assert titles == ["NQ", "2WikiMQA", "TriviaQA", "HotpotQA"]
+    assert titles == ["NQ", "2WikiMQA", "TriviaQA", "HotpotQA", "MuSiQue"]
     first = saved["lines"][0]
     assert [c and c["value"] for c in first["ours"]] == [0.3, None, None, 0.4, None, None, None, None]
     ours = report(one, "embedded", [Found({"arm": "Dense"}, {"accuracy": Value(0.9)})], (), {})

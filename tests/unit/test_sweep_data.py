@@ -149,7 +149,7 @@ def test_documents_fill_a_pipelines_places() -> None:
     assert values[QUESTION] == "Who?"
     assert [values[f"document_{n}"] for n in range(1, 6)] == ["one", "two", *["(no document)"] * 3]
     assert pipeline.check_values(values)
-    with pytest.raises(PromptError, match=r"x has 6 documents.*places for 5.*documents-20"):
+    with pytest.raises(PromptError, match=r"x has 6 documents.*places for 5.*documents: 6"):
         values_of(Problem("Who?", ("Ada",), ("d",) * 6), pipeline, "x")
     with pytest.raises(PromptError, match=r"has {candidate_1}.*does not fill"):
         values_of(Problem("Who?", ("Ada",)), load_preset("judge-right").pipeline, "x")
