@@ -34,7 +34,7 @@ def add_sweep(add: Any) -> None:
         "--out", metavar="FILE.sqlite", help="where the rows go; else NAME.sqlite in this folder"
     )
     sub.add_argument(
-        "--export", choices=("csv", "parquet"), help="also write the rows as one table beside it"
+        "--export", choices=("csv", "parquet"), help="also write the rows as one table, NAME.rows.csv"
     )
     sub.add_argument(
         "--show", action="store_true",
@@ -69,6 +69,8 @@ def sweep(args: argparse.Namespace) -> int:
         from backend.sweeps.datasets import parquet_module
 
         parquet_module()  # refused before the work, not after it
+    summary, table = (out.with_suffix(f".{kind}") for kind in ("summary.json", f"rows.{args.export}"))
+    _spare(asked, Path(args.file), (out, summary, table))
     check_workers(args)
     facts = {"versions": versions(), "platform": sys.platform, "device": args.device}
     if args.show and args.ray is not None:
@@ -105,15 +107,29 @@ def sweep(args: argparse.Namespace) -> int:
     swept = Swept(asked.name, asked.title, summarise(done), len(done.rows), done.complete, compare(done))
     for row in tables(swept):
         print(row)
-    summary = out.with_suffix(".json")
     write_summary(asked, swept, facts, summary)
     written = [f"{len(done.rows):,} rows in {out}", f"summary in {summary}"]
     if args.export:
-        place = out.with_suffix(f".{args.export}")
-        export(done.rows, place, args.export)
-        written.append(f"table in {place}")
+        export(done.rows, table, args.export)
+        written.append(f"table in {table}")
     print(", ".join(written))
     return 0
+
+
+def _spare(asked: Sweep, file: Path, outputs: Sequence[Path]) -> None:
+    """Refuse to write over what is read: the sweep's own file and those that it names.
+
+    Raises:
+        OptionError: an output would.
+    """
+    read = {path.resolve() for path in (file, *asked.files)}
+    for place in outputs:
+        if place.resolve() in read:
+            raise OptionError(
+                f"The sweep reads {str(place)!r} and would write over it. Name another file with --out, such "
+                "as results.sqlite.",
+                field="out",
+            )
 
 
 class Told:

@@ -161,6 +161,15 @@ class Sweep:
         return of_tasks * math.prod(map(len, axes))
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """What it reads beside its own text: pipelines, problems and traces."""
+        named = [task.data.path for task in self.tasks if task.data]
+        for task in self.tasks:
+            if isinstance(task, PipelineTask):
+                named += [task.pipeline, task.trace]
+        return tuple(path for path in named if isinstance(path, Path))
+
+    @property
     def axes(self) -> dict[Axis, tuple[str | int | float, ...]]:
         """The values along which lines can be compared."""
         judges = [task for task in self.tasks if isinstance(task, JudgeTask)]

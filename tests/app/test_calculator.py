@@ -82,7 +82,7 @@ def test_the_calculator_answers_measures_and_stays_on_its_feet() -> None:
 def test_measured_hardware_stands_there_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     choices = dict(map(reversed, hardware()))  # type: ignore[arg-type]
     assert {HERE, SHEET} < set(choices)
-    assert choices[first_asked().hardware].startswith("Measured before: embedded on x86_64")
+    assert choices[first_asked().hardware].startswith("Measured before: embedded on ")
     monkeypatch.setattr("lab_app.calculator.shipped", dict)  # as in an image that holds no measurements
     assert first_asked().hardware == SHEET
     assert [value for _, value in hardware()] == [HERE, SHEET]
@@ -114,7 +114,7 @@ def test_the_calculator_in_a_browser(chromium_path: str, address: str) -> None:
         expect(page.locator("body[data-kv-visit]")).to_be_visible(timeout=PATIENCE)
         page.click("#kv-tab-timing-button")
         view, prompt = page.locator("#kv-view-pays"), page.locator("#kv-pays-prompt input")
-        expect(view).to_contain_text("902 ms sooner", timeout=PATIENCE)
+        expect(view).to_contain_text("ms sooner", timeout=PATIENCE)
         expect(view.locator(".main-svg").first).to_be_visible(timeout=PATIENCE)
         prompt.fill("2000")
         expect(view).to_contain_text("A prompt of 2,000 tokens", timeout=PATIENCE)

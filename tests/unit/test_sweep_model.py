@@ -249,18 +249,18 @@ def test_the_command(
         assert found[5][:4] == ["method", "blocks", "reused", "%"]
         assert [shown[:1] for shown in found[6:9]] == [["tiny.yaml"], ["dense"], ["naive"]]
         assert "4 rows in" in said
-    report = json.loads((folder / "s.json").read_text(encoding="utf-8"))
+    report = json.loads((folder / "s.summary.json").read_text(encoding="utf-8"))
     assert [x["method"] for x in report["lines"]] == ["dense", "naive"]
     [test] = report["comparisons"]
     assert (test["method"], test["other"], test["pairs"]) == ("naive", "dense", 2)
     assert test["mcnemar"] is not None
     assert test["ttft_ratio"]["low"] is None, "two problems have no interval"
-    table = (folder / "s.csv").read_text(encoding="utf-8")
+    table = (folder / "s.rows.csv").read_text(encoding="utf-8")
     assert table.count("tiny.yaml") == 4
-    (folder / "s.csv").unlink()
+    (folder / "s.rows.csv").unlink()
     monkeypatch.setattr("backend.model.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     assert main(["sweep", str(file), "--out", str(out), "--export", "csv", "--show"]) == 0
-    assert (folder / "s.csv").read_text(encoding="utf-8") == table
+    assert (folder / "s.rows.csv").read_text(encoding="utf-8") == table
 
 
 def test_stopping_from_the_keyboard_keeps_what_was_finished(
@@ -281,6 +281,41 @@ def test_stopping_from_the_keyboard_keeps_what_was_finished(
     assert "the same command goes on from there" in capsys.readouterr().err
     with SweepStore(out) as store:
         assert len(store.keys()) == 2
+
+
+@pytest.mark.parametrize("taken", ["s.yaml", "s.summary.json", "s.rows.csv"])
+@pytest.mark.parametrize("task", ["{pipeline: tiny.yaml, data: %s, format: gsm8k}", "{trace: %s}"])
+def test_what_a_sweep_reads_it_never_writes_over(
+    folder: Path, task: str, taken: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.chdir(folder)
+    (folder / taken).write_text("mine", encoding="utf-8")
+    text = f"name: s\ntasks: [{task % taken}]\nmethods: [naive]\n"
+    file = folder / ("s.yaml" if taken == "s.yaml" else "other.yaml")
+    file.write_text(text, encoding="utf-8")
+    before = (folder / taken).read_text(encoding="utf-8")
+    out = ["--out", "s.yaml"] if taken == "s.yaml" else []
+    assert main(["sweep", str(file), *out, "--export", "csv"]) == 2
+    assert f"reads '{taken}' and would write over it" in capsys.readouterr().err
+    assert (folder / taken).read_text(encoding="utf-8") == before
+
+
+def test_a_sweep_leaves_a_file_of_problems_that_bears_its_name(
+    folder: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: tiny_model)
+    monkeypatch.chdir(folder)
+    content = {
+        "s.json": json.dumps([{"question": "1?", "answer": "#### 1"}]),
+        "s.csv": "question,answer\n1?,1\n",
+    }
+    for name, text in content.items():
+        Path(name).write_text(text, encoding="utf-8")
+    task = "{pipeline: tiny.yaml, data: s.json, format: gsm8k}"
+    Path("s.yaml").write_text(f"name: s\ntasks: [{task}]\nmethods: [naive]\nproblems: 1\n", encoding="utf-8")
+    assert main(["sweep", "s.yaml", "--export", "csv"]) == 0
+    assert {name: Path(name).read_text(encoding="utf-8") for name in content} == content
 
 
 @pytest.mark.parametrize(
