@@ -12,18 +12,17 @@ ORDERS = {"No": "identity", "Yes": "shuffle 0"}
 REGIMES = {"Progressive Refinement": "progressive", "Parallel Exploration": "parallel"}
 NAMES = {"Dense Prefill": "dense", "Naïve Reuse": "naive", "KVCOMM": "kvcomm", "PAL-KV": "palkv"}
 STUDY = (
-    "As in the study, the candidates are written once by dense agents (temperature 1), all methods read "
-    "the same "
-    "texts, the candidates alone are copied, and reuse is the share of candidates copied. How many "
-    "candidates and anchors there were is lost in its text: four candidates as in its case study, V 5 as "
-    "its Table 3 at V 5 has Table 1's figures. "
+    "As in the study, the candidates are written once by dense agents, all methods read the same texts, at "
+    "paper scale the candidates alone are copied (temperature 1), and reuse is the share of candidates "
+    "copied. How many candidates and anchors there were is lost in its text: four candidates as in its case "
+    "study, V 5 as its Table 3 at V 5 has Table 1's figures. "
 )
 OURS = (
-    "Our candidates solve word problems of two calculations and are mostly right, so a judge that takes "
-    "another one "
-    "often takes one that is as good: JCR, not accuracy, is the measure. The embedded model's judge writes "
-    "its "
-    "steps before it names a candidate. "
+    "At embedded scale candidates solve word problems of one or two calculations at temperature 2, which "
+    "leaves half of them wrong, and the whole prompt is copied: with the candidates alone copied our judge "
+    "keeps nearly every choice (FINDINGS), for what moves it is the words between them. Where two are right "
+    "a judge that takes the other one is as good: JCR, not accuracy, is the measure. The embedded model's "
+    "judge writes its steps before it names a candidate. "
 )
 DATA = {"gsm8k": "general", "mmlu": "general", "humaneval": "programs"}  # how their judges are asked
 MMLU = "MMLU's questions are drawn from the file, the study's are 153 of the validation split"
@@ -31,11 +30,13 @@ SETTING = "Llama-3.2-3B-Instruct, two RTX 4090, bf16, at most 512 tokens"
 
 
 def _tasks(**more: object) -> tuple[Mapping[str, object], ...]:
-    """A judge over generated candidates in each regime, copying the candidates alone."""
-    return tuple(
-        {"label": regime, "judge": {"regime": regime, "candidates": 4, "candidates_only": True, **more}}
-        for regime in REGIMES.values()
-    )
+    """A judge over generated candidates in each regime."""
+    return tuple({"label": regime, "judge": _judge(regime, **more)} for regime in REGIMES.values())
+
+
+def _judge(regime: str, **more: object) -> Mapping[str, object]:
+    """Half of the candidates are wrong; a prompt is copied whole. Else the judge has nothing to lose."""
+    return {"regime": regime, "candidates": 4, "steps": 0, "temperature": 2, **more}
 
 
 def _data_tasks(
@@ -117,7 +118,7 @@ TABLE_1 = Reproduction(
     _t1(),
     {
         "embedded": Scaled(
-            SweepPlan(_tasks(), _POOLED, 30, 10, mode="pinned"),
+            SweepPlan(_tasks(), _POOLED, 60, 10, mode="pinned"),
             "four candidates on generated word problems, both regimes, both orders; embedded model",
             8,
             absent="the embedded model has no judged problems of this data set",
@@ -146,30 +147,37 @@ def _t2(label: str) -> Mapping[Scale, Mapping[str, str]]:
     return {**_at(regime, order, "masked", "MMLU"), "embedded": here}
 
 
+_STRICT: Mapping[Scale, Mapping[str, str]] = {
+    "embedded": {"method": "strict"}, "paper": {"method": "strict"}
+}  # fmt: skip
+_MASKED = ("dense", "masked", "masked:scope=strict@strict")
 TABLE_2 = Reproduction(
     "judges-table-2",
     "judges",
     "Table 2 (Section 6.2)",
     "What does a judge lose when no candidate can see another?",
     "MMLU, Llama-3.2-3B-Instruct",
-    "Everything is computed; only attention between candidates is cut. "
+    "Everything is computed; only attention between the candidates' texts is cut, or, strictly, between each "
+    "with the words before it and the others with theirs. "
     + OURS
-    + "A judge that writes its steps "
-    "compares what it has written, not what it read, so masking need not collapse it.",
+    + "A judge that writes its steps compares what it has written, not what it read, so masking need not "
+    "collapse it.",
     (
         Column("accuracy, dense", "dense_accuracy"),
         Column("accuracy, masked", "accuracy"),
         Column("JCR, masked", "as_dense"),
+        Column("accuracy, strictly masked", "accuracy", at=_STRICT),
+        Column("JCR, strictly masked", "as_dense", at=_STRICT),
     ),
-    table(_T2, {label: _t2(label) for label, _ in numbers(_T2)}),
+    tuple(Line(label, (*row, None, None), _t2(label)) for label, row in numbers(_T2)),
     {
         "embedded": Scaled(
-            SweepPlan(_tasks(), ("dense", "masked"), 40, mode="pinned"),
+            SweepPlan(_tasks(), _MASKED, 60, mode="pinned"),
             "four candidates on generated word problems, both regimes, both orders; embedded model",
             6,
         ),
         "paper": Scaled(
-            SweepPlan(_data_tasks(), ("dense", "masked"), 150, mode="pinned"),
+            SweepPlan(_data_tasks(), _MASKED, 150, mode="pinned"),
             f"both regimes and orders on MMLU's file; {MMLU}",
             30,
             JUDGE,
@@ -214,16 +222,11 @@ TABLE_3 = Reproduction(
                 (
                     {
                         "label": "progressive",
-                        "judge": {
-                            "regime": "progressive",
-                            "candidates": 4,
-                            "candidates_only": True,
-                            "orders": "shuffle:0",
-                        },
+                        "judge": _judge("progressive", orders="shuffle:0"),
                     },
                 ),
                 ("dense", *_SIZED),
-                30,
+                60,
                 25,
                 mode="pinned",
             ),
@@ -260,7 +263,7 @@ TABLE_4 = Reproduction(
     ),
     {
         "embedded": Scaled(
-            SweepPlan(_tasks(orders="shuffle:0"), _ALIGNED, 30, 10, mode="pinned"),
+            SweepPlan(_tasks(orders="shuffle:0"), _ALIGNED, 60, 10, mode="pinned"),
             "four candidates on generated word problems, both regimes, shuffled; embedded model",
             5,
         ),

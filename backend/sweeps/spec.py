@@ -163,7 +163,7 @@ class Sweep:
     @property
     def files(self) -> tuple[Path, ...]:
         """What it reads beside its own text: pipelines, problems and traces."""
-        named = [task.data.path for task in self.tasks if task.data]
+        named: list[object] = [task.data.path for task in self.tasks if task.data]
         for task in self.tasks:
             if isinstance(task, PipelineTask):
                 named += [task.pipeline, task.trace]
