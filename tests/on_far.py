@@ -1,6 +1,7 @@
 """Run the lab's engine on a device that is not the CPU, and print what came out beside the CPU's, as JSON.
 
-A process of its own: once torch knows the device, every later test would be run beside it.
+``python on_far.py [DEVICE]``: on the stand-in for a GPU, with what only it can count, or on a real one.
+A process of its own: once torch knows the stand-in, every later test would be run beside it.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ KVCOMM = (
 WRITES = Decoding(max_new_tokens=6)
 
 
-def moved(model: LoadedModel) -> LoadedModel:
-    """The model on the far device."""
-    module = copy.deepcopy(model.module).to(far.begin())
+def moved(model: LoadedModel, device: str) -> LoadedModel:
+    """The model on another device."""
+    module = copy.deepcopy(model.module).to(device)
     return wrap_model(module, tiny.tokenizer(), name=model.info.name)
 
 
@@ -163,34 +164,52 @@ def path_to_the_first_token(there: LoadedModel) -> dict[str, Any]:
     return out
 
 
-def main() -> None:
-    near = tiny.model()
-    there = moved(near)
-    out: dict[str, Any] = {"device": there.info.device, "relocatable": there.info.certificate.relocatable}
+def beside_the_cpu(near: LoadedModel, there: LoadedModel) -> dict[str, Any]:
+    """What a device and the CPU make of the same requests, under every method."""
     names = [name for name in method_names() if name != "dense"]
-    out["pinned"] = columns(near, there, names[: len(names) // 2], "pinned")
-    out["pinned"] |= columns(near, there, names[len(names) // 2 :], "pinned")
-    out["pinned"] |= columns(near, there, KVCOMM, "pinned")
-    out["free"] = columns(near, there, ("naive", "kvcomm", "cacheblend", "repair"), "free")
-    out["offloaded"] = offloaded(near, there)
-    out["there and back"] = there_and_back()
-    out["on their way"] = on_their_way()
+    half = len(names) // 2
+    pinned: dict[str, float] = {}
+    for choices in (names[:half], names[half:], KVCOMM):
+        pinned |= columns(near, there, choices, "pinned")
+    return {
+        "device": there.info.device,
+        "relocatable": there.info.certificate.relocatable,
+        "pinned": pinned,
+        "free": columns(near, there, ("naive", "kvcomm", "cacheblend", "repair"), "free"),
+        "offloaded": offloaded(near, there),
+    }
+
+
+def counted_there(there: LoadedModel) -> dict[str, Any]:
+    """What the stand-in knows better than a GPU: where things lie, and who waits for it."""
+    out: dict[str, Any] = {"there and back": there_and_back(), "on their way": on_their_way()}
     out["waits"] = path_to_the_first_token(there)
     far.counted.clear()
     wrote = tiny.run(LabSession(there), tiny.request(("dense",), probe_offsets=False))
     out["told"] = [far.counted["tolist"], sum(len(o.token_ids) for o in wrote.outcomes), len(wrote.agents)]
     out["recorded"] = {}
     for name in (name for name in FAMILIES if name not in LEFT_OUT):
-        family = moved(loaded(name))
+        family = moved(loaded(name), far.NAME)
         cache, last, position = split(Engine(family), ids(41))
         fixed = FixedPass(family, 64)
         fixed.load(family, last, cache, position)
         before = sum(far.counted.values())
         fixed.forward(family)
         out["recorded"][name] = sum(far.counted.values()) - before
+    return out
+
+
+def main(device: str) -> None:
+    if device == far.NAME:
+        far.begin()
+    near = tiny.model()
+    there = moved(near, device)
+    out = beside_the_cpu(near, there)
+    if device == far.NAME:
+        out |= counted_there(there)
     print(json.dumps(out))
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main()
+    main(*sys.argv[1:] or [far.NAME])

@@ -2,10 +2,10 @@
 
 Agent m reads the user's input and the answers of the m - 1 agents before it, with template text between
 them. Both sides in one run, interleaved, as in :mod:`backend.bench.ttft`: *dense* is one plain prefill of the
-prompt; *reuse* is KVCOMM's path after the last upstream token: gate of the newest text, matching, correction,
-rotation and the last prompt token's forward, with all V anchors and with the two heaviest; for agent 1 also
-the base of the user's input, which nobody has encoded before. Tokens are drawn at random: times do not depend
-on them.
+prompt, on a CPU that computes in fp32 also one in bf16; *reuse* is KVCOMM's path after the last upstream
+token: gate of the newest text, matching, correction, rotation and the last prompt token's forward, with all V
+anchors and with the two heaviest; for agent 1 also the base of the user's input, which nobody has encoded
+before. Tokens are drawn at random: times do not depend on them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import torch
 
-from backend.bench.common import medians, model_of, timed
+from backend.bench.common import medians, model_of, stronger_dense, timed
 from backend.bench.reading import Reading
+from backend.engine import Engine
 from backend.errors import BudgetError, OptionError
 from backend.events import Progress
 from backend.methods.base import Clock
@@ -49,6 +50,7 @@ class AgentTimes:
     """Medians of one agent, in milliseconds.
 
     Attributes:
+        dense_bf16_ms: None where dense is in half precision already.
         assembly_ms: matching, correction and rotation; ``others_ms`` the gate, and agent 1's base.
         reuse_ms: the whole path, timed without its parts; ``two_heaviest_ms`` with two anchors mixed.
     """
@@ -61,6 +63,7 @@ class AgentTimes:
     assembly_ms: float
     first_token_ms: float
     others_ms: float
+    dense_bf16_ms: float | None = None
 
 
 @torch.inference_mode()
@@ -105,23 +108,22 @@ def group_times(
             f"{model.info.context_tokens:,}. Ask for shorter texts.",
             field="group.answer",
         )
+    stronger = stronger_dense(model)
+    bf16 = Engine(stronger) if stronger else None
     for agent in range(1, agents + 1):
         yield Progress(f"Agent {agent} of {agents}: {prefix} prefix, {answer} answer", agent - 1, agents)
-        yield _measured(model, agent, prefix, question, answer, anchors, repeats)
+        texts = {"user_question": question} | {f"agent_{i}_current": answer for i in range(1, agent)}
+        first, rest = prefix // 2, prefix - prefix // 2
+        share = [rest // agent] * agent
+        share[-1] += rest - sum(share)
+        yield _measured(Reading(model, agent, (first, *share), texts, anchors), bf16, repeats)
 
 
-def _measured(
-    model: LoadedModel, agent: int, prefix: int, question: int, answer: int, anchors: int, repeats: int
-) -> AgentTimes:
+def _measured(reading: Reading, bf16: Engine | None, repeats: int) -> AgentTimes:
     """One agent with full pools."""
-    texts = {"user_question": question} | {f"agent_{i}_current": answer for i in range(1, agent)}
-    first, rest = prefix // 2, prefix - prefix // 2
-    share = [rest // agent] * agent
-    share[-1] += rest - sum(share)
-    reading = Reading(model, agent, (first, *share), texts, anchors)
 
     def encode() -> None:
-        if agent == 1:  # nobody has encoded the user's input before
+        if reading.agent == 1:  # nobody has encoded the user's input before
             reading.engine.encode(reading.newest.ids, (1,), "alone")
 
     def reuse(name: str) -> None:
@@ -130,14 +132,17 @@ def _measured(
 
     sides: dict[str, Callable[[], object]] = {"dense": reading.dense}
     sides |= {name: (lambda name=name: reuse(name)) for name in reading.methods}  # type: ignore[misc]
-    ms = medians(timed(sides, repeats, model.device))
+    if bf16:  # last in a turn, see the bench of the time to first token
+        sides["dense_bf16"] = lambda: bf16.prefill(reading.context.prompt.ids)
+    device = reading.model.device
+    ms = medians(timed(sides, repeats, device))
     parts = reading.parts("reuse", repeats)
-    base = medians(timed({"base": encode}, repeats, model.device))["base"] if agent == 1 else 0.0
+    base = medians(timed({"base": encode}, repeats, device))["base"] if reading.agent == 1 else 0.0
 
     def of(*names: str) -> float:
         return float(sum(parts.get(name, 0.0) for name in names))
 
     return AgentTimes(
-        agent, len(reading.context.prompt.ids), ms["dense"], ms["reuse"], ms["two_heaviest"],
-        of("match", "correct", "rotate"), of("first_token"), of("gate") + base,
+        reading.agent, len(reading.context.prompt.ids), ms["dense"], ms["reuse"], ms["two_heaviest"],
+        of("match", "correct", "rotate"), of("first_token"), of("gate") + base, ms.get("dense_bf16"),
     )  # fmt: skip

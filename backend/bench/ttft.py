@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from backend.bench.common import check, conditions, medians, model_of, spreads, timed
+from backend.bench.common import check, conditions, medians, model_of, spreads, stronger_dense, timed
 from backend.bench.reading import HEAVIEST, Reading
 from backend.bench.roofline import copy_gb_s, least_ms, percent, prefill_operations, product_gflop_s
 from backend.engine import Engine
@@ -59,10 +59,10 @@ def bench_ttft(
     methods = reading.methods
     sides: dict[str, Callable[[], object]] = {"dense": reading.dense}
     sides |= {name: (lambda name=name: reading.reuse(name, Clock())) for name in methods}  # type: ignore[misc]
-    if model.device.type == "cpu" and model.dtype == torch.float32:
+    if stronger := stronger_dense(model):
         # Last in a turn: what it leaves of the heap costs the next pass fresh pages (a reuse of 3,500 tokens
         # on smollm2-135m twice its time). Behind it stands dense, to which they are nothing.
-        bf16 = Engine(model_of(shape, device, "bf16"))
+        bf16 = Engine(stronger)
         sides["dense_bf16"] = lambda: bf16.prefill(reading.context.prompt.ids)
     times = timed(sides, repeats, model.device)
     ms, gb_s = medians(times), copy_gb_s(model.device, repeats)

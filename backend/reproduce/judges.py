@@ -120,7 +120,7 @@ TABLE_1 = Reproduction(
         "embedded": Scaled(
             SweepPlan(_tasks(), _POOLED, 60, 10, mode="pinned"),
             "four candidates on generated word problems, both regimes, both orders; embedded model",
-            8,
+            2,
             absent="the embedded model has no judged problems of this data set",
         ),
         "paper": Scaled(
@@ -174,7 +174,7 @@ TABLE_2 = Reproduction(
         "embedded": Scaled(
             SweepPlan(_tasks(), _MASKED, 60, mode="pinned"),
             "four candidates on generated word problems, both regimes, both orders; embedded model",
-            6,
+            2,
         ),
         "paper": Scaled(
             SweepPlan(_data_tasks(), _MASKED, 150, mode="pinned"),
@@ -232,7 +232,7 @@ TABLE_3 = Reproduction(
             ),
             "four candidates on generated word problems, written one after the other, shuffled; embedded "
             "model",
-            10,
+            1,
         ),
         "paper": Scaled(
             SweepPlan(
@@ -265,7 +265,7 @@ TABLE_4 = Reproduction(
         "embedded": Scaled(
             SweepPlan(_tasks(orders="shuffle:0"), _ALIGNED, 60, 10, mode="pinned"),
             "four candidates on generated word problems, both regimes, shuffled; embedded model",
-            5,
+            1,
         ),
         "paper": Scaled(
             SweepPlan(_data_tasks(orders="shuffle:0"), _ALIGNED, 150, 10, mode="pinned"),

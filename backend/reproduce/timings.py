@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from backend.bench.group import AgentTimes, group_times
 from backend.engine import Engine
@@ -46,18 +47,20 @@ def group(plan: GroupPlan, context: Context) -> Iterator[Step]:
             )
         means = {
             name: Value(statistics.fmean(_of_agent(t, repeats)[name].value for t in times), of=len(times))
-            for name in ("ratio", "two_heaviest_ratio")
+            for name in ("ratio", "two_heaviest_ratio", "strongest_ratio")
         }
         yield Found({**where, "agent": "mean"}, means)
 
 
 def _of_agent(one: AgentTimes, repeats: int) -> dict[str, Value]:
-    plain = {
-        name: Value(getattr(one, name), of=repeats)
-        for name in ("dense_ms", "reuse_ms", "two_heaviest_ms", "assembly_ms", "first_token_ms", "others_ms")
+    times = {name: ms for name, ms in asdict(one).items() if name.endswith("_ms") and ms is not None}
+    strongest = min(one.dense_ms, one.dense_bf16_ms or one.dense_ms)
+    ratios = {
+        "ratio": one.dense_ms / one.reuse_ms,
+        "two_heaviest_ratio": one.dense_ms / one.two_heaviest_ms,
+        "strongest_ratio": strongest / one.reuse_ms,
     }
-    ratios = {"ratio": one.dense_ms / one.reuse_ms, "two_heaviest_ratio": one.dense_ms / one.two_heaviest_ms}
-    return plain | {name: Value(ratio, of=repeats) for name, ratio in ratios.items()}
+    return {name: Value(value, of=repeats) for name, value in (times | ratios).items()}
 
 
 def cost(plan: CostPlan, context: Context) -> Iterator[Step]:

@@ -23,6 +23,7 @@ from backend.methods.registry import method_class, method_names
 pytest.importorskip("torch.utils.backend_registration")
 TESTS = Path(__file__).parents[1]
 NEAR = 1e-6
+NEAR_ON_A_GPU = 1e-3  # whose products add in another order
 #: The last one sorts by experts, with an operation that the CPU, on which "far" computes, does not have.
 LEFT_OUT = (*UNRECORDED, "gpt_oss")
 
@@ -31,8 +32,13 @@ LEFT_OUT = (*UNRECORDED, "gpt_oss")
 def found() -> dict[str, Any]:
     if not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"):
         pytest.skip("this torch cannot be given a device written in Python")
+    return run_on()
+
+
+def run_on(*device: str) -> dict[str, Any]:
+    """The engine's results there beside the CPU's."""
     run = subprocess.run(
-        [sys.executable, str(TESTS / "on_far.py")],
+        [sys.executable, str(TESTS / "on_far.py"), *device],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -90,3 +96,18 @@ def test_a_recorded_pass_asks_the_device_nothing_and_sends_nothing(
 ) -> None:
     """A CUDA graph cannot hold either."""
     assert found["recorded"][family] == 0
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_what_a_cpu_gives() -> None:
+    """Whole runs of every method, pinned and free, with offsets on the device and waiting in main memory."""
+    found = run_on("cuda")
+    assert found["device"].startswith("cuda")
+    assert found["relocatable"]
+    every = {
+        **found["pinned"],
+        **{f"free {k}": v for k, v in found["free"].items()},
+        **found["offloaded"]["apart"],
+    }
+    assert {name: gap for name, gap in every.items() if not gap <= NEAR_ON_A_GPU} == {}
+    assert found["offloaded"]["mixed"] > 0

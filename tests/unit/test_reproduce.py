@@ -311,7 +311,11 @@ def test_a_group_is_timed(tmp_path: Path, tiny_model: LoadedModel, monkeypatch: 
     made = run(one, Asked(tmp_path, problems=1), tiny_model, monkeypatch)
     lines = {line["label"]: line["ours"] for line in made["lines"]}
     assert all(value["value"] > 0 for value in lines["Agent 3"])
-    assert lines["Agent 4"] == [None] * 6
+    for dense, *_, speedup, _, bf16, strongest in (
+        [v["value"] for v in lines[f"Agent {n}"]] for n in (1, 2, 3)
+    ):
+        assert strongest == pytest.approx(speedup * min(1, bf16 / dense))
+    assert lines["Agent 4"] == [None] * 8
     where = [m["where"] for m in made["measured"]]
     assert [w["tokens"] for w in where if "tokens" in w] == ["64", "80", "96"]
 

@@ -1,4 +1,4 @@
-"""What a prefill computes, by torch's own count."""
+"""What a prefill computes, by torch's own count, and the dense that reuse is held against."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from backend.bench.common import stronger_dense
 from backend.bench.roofline import least_ms, percent, prefill_operations
 from backend.engine import Engine
 
@@ -34,3 +35,20 @@ def test_a_prompt_is_the_sum_of_its_parts() -> None:
 def test_least_times() -> None:
     assert least_ms(3e9, 1.5) == 2000, "3e9 bytes at 1.5e9 a second"
     assert percent(5, 20) == 25
+
+
+def test_the_stronger_dense_is_the_same_model_in_bf16() -> None:
+    model = tiny.model()
+    before = [weight.clone() for weight in model.module.parameters()]
+    found = stronger_dense(model)
+    assert found is not None
+    assert found.dtype == torch.bfloat16
+    for was, own, narrow in zip(before, model.module.parameters(), found.module.parameters(), strict=True):
+        assert torch.equal(was, own), "the model that reuses stays as it is"
+        assert torch.equal(narrow, was.bfloat16())
+    buffers = zip(model.module.buffers(), found.module.buffers(), strict=True)
+    assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in buffers), "positions are not rounded"
+    ids = [5 + i % 20 for i in range(40)]
+    logits = [Engine(each).prefill(ids)[1].float() for each in (model, found)]
+    assert 0 < (logits[0] - logits[1]).norm() < 0.05 * logits[0].norm()
+    assert stronger_dense(found) is None
