@@ -204,7 +204,7 @@ def least_tokens(machine: Machine, case: Case) -> int | None:
             root = -2 * constant / (slope + half) if slope > 0 else (half - slope) / (2 * c)
             if slope < 0 < constant and 2 * constant / (half - slope) > LONGEST:  # it gains until it loses
                 return 1
-    return max(1, math.floor(root) + 1) if root < LONGEST else None
+    return math.floor(max(0.0, root)) + 1 if root < LONGEST else None
 
 
 def most_anchors(machine: Machine, case: Case) -> int | None:

@@ -92,6 +92,7 @@ def scaled(case: Case, factor: float) -> tuple[float, float, float]:
 @example(Machine("any", (1.0, 0.0, 0.0), 0.0, 0.0, 1e-12, 0.0, 0.0, 0.0, 0.0, 0), Case(100, 0, 0, 1, 0, 0))
 @example(Machine("any", (1.0, 0.0, 1e-15), 0.0, 0.0, 1e-7, 0.0, 0.0, 0.0, 0.0, 0), Case(100, 0, 0, 1, 0, 0))
 @example(Machine("any", (1.0, 0.0, 0.0), 0.0, 0.0, 1e-6, 0.0, 0.0, 0.0, 0.0, 0), Case(100, 0, 0, 1, 0, 0))
+@example(Machine("any", (1.0, 5e-324, 0.0), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0), Case(100, 0, 0, 1, 0, 0))
 @given(machines, cases)
 def test_from_the_least_length_on_reuse_gains(machine: Machine, case: Case) -> None:
     """Both sides written out over real lengths, so that rounding tokens plays no part."""
