@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from backend import __version__
 from backend.errors import LabError, OptionError, RecordError
 from lab_app.break_even import add_break_even
-from lab_app.command import parse_methods, print_table, read_gate
+from lab_app.command import parse_methods, path_of, print_table, read_gate
 from lab_app.judge_command import add_judge
 from lab_app.loading import add_loading, loading
 from lab_app.loop_command import add_loop
@@ -67,7 +67,7 @@ def serve(args: argparse.Namespace) -> int:
         limits=Limits.read(args.limit),
         offline=args.offline,
         frame_ancestors=[*args.frame_ancestor, *os.environ.get("KVLAB_FRAME_ANCESTORS", "").split()],
-        data=Path(args.data).expanduser() if args.data else None,
+        data=path_of(args.data) if args.data else None,
         mcp=args.mcp,
     )
     return 0
@@ -76,7 +76,7 @@ def serve(args: argparse.Namespace) -> int:
 def space(args: argparse.Namespace) -> int:
     from lab_app.space import ZERO_HARDWARE, render_docker, render_zero
 
-    out = Path(args.out).expanduser()
+    out = path_of(args.out)
     if args.kind == "docker":
         made = render_docker(out, args.hardware or "cpu-basic")
     elif args.hardware in (None, ZERO_HARDWARE):

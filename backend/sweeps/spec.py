@@ -33,6 +33,7 @@ two, which may be lists too.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -459,7 +460,7 @@ def _place(given: str | dict[str, Any], format: str, where: str, field: str, fol
     if given.startswith("hub:"):
         return HubData(given.removeprefix("hub:").strip())
     if given != "hub":
-        return folder / Path(given).expanduser()
+        return folder / os.path.expanduser(given)
     if format not in ON_HUB:
         raise OptionError(
             f"{where} is 'hub', but for {format} no data set of the hub is known: {NOT_ON_HUB[format]}. "

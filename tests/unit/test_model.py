@@ -254,6 +254,11 @@ def test_what_cannot_be_found_is_explained(name: str, words: str) -> None:
     assert_clear(refused.value)
 
 
+def test_link_tokens_in_a_home_that_nobody_has_are_missed_as_any_file_is() -> None:
+    with pytest.raises(ModelError, match=r"x\.safetensors"):
+        load_model("embedded+~nobody-has-this-name/x.safetensors", device="cpu")
+
+
 def test_a_model_that_fails_to_load_tells_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.json").write_text("{}")
     monkeypatch.setenv("HF_TOKEN", "abcdefgh12345678")

@@ -36,6 +36,7 @@ from backend.reproduce.spec import (
     LatencyPlan,
     Plan,
     Reproduction,
+    Scale,
     SpeedPlan,
     SweepPlan,
     Value,
@@ -217,6 +218,17 @@ def test_what_papers_print_is_what_stands_here() -> None:
     ):
         [line] = [line for line in find(name).lines if line.label == label]
         assert line.paper[: len(figures)] == figures, name
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_list_has_the_minutes_of_its_scale(scale: Scale) -> None:
+    said = listing(scale)
+    for one in REPRODUCTIONS:
+        [line] = [row for row in said.splitlines() if row.startswith(f"  {one.name} ")]
+        at = one.scales.get(scale)
+        assert (f", about {at.minutes} min: " if at else ", embedded scale only: ") in line
+    assert f"Minutes are of {scale} scale" in said
+    assert ("--scale paper runs one" in said) is (scale == "paper")
 
 
 def test_the_page_lists_all_and_holds_the_saved_reports() -> None:
@@ -421,6 +433,15 @@ def test_the_command_lists_runs_and_refuses(
 ) -> None:
     assert main(["reproduce"]) == 0
     assert capsys.readouterr().out == listing()
+    assert main(["reproduce", "--list"]) == 0
+    assert capsys.readouterr().out == listing("embedded")
+    assert main(["reproduce", "--scale", "paper"]) == 0
+    assert capsys.readouterr().out == listing("paper")
+    for flag in ("--list", "--markdown"):
+        assert main(["reproduce", "kvcomm-table-5", flag]) == 2
+        assert f"{flag} is of all reproductions, but one is named: 'kvcomm" in capsys.readouterr().err
+    assert main(["reproduce", "kvcomm-table-5", "--out", "~nobody-has-this-name", "--requests", "0"]) == 2
+    assert "requests is 0" in capsys.readouterr().err
     assert main(["reproduce", "kvcomm-table-9"]) == 2
     assert "kvcomm-table-5" in capsys.readouterr().err
     monkeypatch.setattr(Context, "load", lambda self, name: tiny_model)

@@ -518,6 +518,14 @@ def test_a_pipeline_that_a_task_does_not_fit_is_the_tasks(tmp_path: Path) -> Non
     assert caught.value.field == "tasks.1.pipeline"
 
 
+def test_data_in_a_home_that_nobody_has_is_missed_as_any_file_is() -> None:
+    task = "{pipeline: math-2, data: ~nobody-has-this-name/x.jsonl, format: gsm8k}"
+    text = f"name: t\nmethods: dense\ntasks:\n  - {task}\n"
+    [found] = parse_sweep(text).tasks
+    assert found.data is not None
+    assert found.data.path == Path("~nobody-has-this-name/x.jsonl")
+
+
 @pytest.mark.parametrize(("text", "found"), [("", "empty"), ("# nothing yet", "empty"), ("[a]", "['a']")])
 def test_what_is_no_sweep_file_is_told_what_one_looks_like(text: str, found: str) -> None:
     with pytest.raises(OptionError) as caught:
