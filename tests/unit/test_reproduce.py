@@ -17,6 +17,7 @@ from tiny import QUESTIONS
 
 from backend.errors import LabError, OptionError
 from backend.hypotheses import Verdict
+from backend.methods.registry import method_class, option_fields
 from backend.model import LoadedModel
 from backend.presets import Example
 from backend.probes.document_study import base_arms
@@ -218,6 +219,18 @@ def test_what_papers_print_is_what_stands_here() -> None:
     ):
         [line] = [line for line in find(name).lines if line.label == label]
         assert line.paper[: len(figures)] == figures, name
+
+
+def test_the_caveat_on_cacheblend_is_true_at_both_scales() -> None:
+    """Embedded: the method's own share; paper: the one that the plan names."""
+    table = find("kvlink-table-1")
+    usual = next(f.default for f in option_fields(method_class("cacheblend")) if f.name == "ratio")
+    plan = table.scales["paper"].plan
+    assert isinstance(plan, SweepPlan)
+    assert "cacheblend:ratio=0.18@cacheblend" in plan.methods
+    assert (
+        f"computes 18% again at paper scale, as the paper does, and {usual:.0%} at embedded" in table.caveat
+    )
 
 
 @pytest.mark.parametrize("scale", SCALES)
