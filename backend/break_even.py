@@ -26,6 +26,7 @@ from typing import Any
 from backend.errors import OptionError
 
 LONGEST = 1 << 22  # tokens, beyond which no length is spoken of
+MOST_MS, MOST_BYTES = 1e12, 1 << 40  # of a machine's figures, so that no sum of them overflows
 #: The most that may be asked of each number of a case.
 MOST = {
     "prompt": LONGEST, "shared": LONGEST, "outside": LONGEST, "readers": 10_000, "anchors": 10_000,
@@ -63,16 +64,22 @@ class Machine:
     def __post_init__(self) -> None:
         """
         Raises:
-            OptionError: a time is negative, or none.
+            OptionError: a time or the bytes are out of range, or no number.
         """
         times = {f.name: getattr(self, f.name) for f in fields(self) if f.name.endswith("_ms")}
         for name, value in times.items():
             parts = value if isinstance(value, tuple) else (value,)
-            if not all(isinstance(x, int | float) and math.isfinite(x) and x >= 0 for x in parts):
+            if not all(isinstance(x, int | float) and 0 <= x <= MOST_MS for x in parts):
                 raise OptionError(
-                    f"{name} is {value!r}; times are numbers of milliseconds, 0 or more. Correct it.",
+                    f"{name} is {value!r}; times are numbers of milliseconds, 0 to {MOST_MS:g}. Correct it.",
                     field=f"break_even.{name}",
                 )
+        if type(self.anchor_bytes) is not int or not 0 <= self.anchor_bytes <= MOST_BYTES:
+            raise OptionError(
+                f"anchor_bytes is {self.anchor_bytes!r}; 0 to {MOST_BYTES:,} are allowed, a whole number. "
+                "Correct it.",
+                field="break_even.anchor_bytes",
+            )
 
 
 @dataclass(frozen=True)
@@ -197,7 +204,7 @@ def least_tokens(machine: Machine, case: Case) -> int | None:
             root = -2 * constant / (slope + half) if slope > 0 else (half - slope) / (2 * c)
             if slope < 0 < constant and 2 * constant / (half - slope) > LONGEST:  # it gains until it loses
                 return 1
-    return max(1, math.floor(root) + 1) if root < LONGEST else None
+    return math.floor(max(0.0, root)) + 1 if root < LONGEST else None
 
 
 def most_anchors(machine: Machine, case: Case) -> int | None:

@@ -27,6 +27,8 @@ SHAPES: dict[str, dict[str, int]] = {
         "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 16384,
     },
 }  # fmt: skip
+#: The least and the most of a data sheet's figures: TFLOP/s and GB/s.
+OF_SHEET = {"tflops": (1e-3, 1e6), "gb_s": (1e-2, 1e6)}
 
 
 @dataclass(frozen=True)
@@ -164,14 +166,27 @@ def saved_figures(path: Path) -> Figures:
     """
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        table = found["machine"]
-        machine = Machine(**{**table, "dense_ms": tuple(table["dense_ms"])})
-        return measured_figures(machine, found) if "measured" in found else Figures(machine, machine.name)
-    except (OSError, KeyError, TypeError, ValueError, AttributeError):
+    except OSError as error:
         raise OptionError(
-            f"{path.name} holds no figures of kvlab break-even. Name a file that it saved with --json.",
+            f"{path} cannot be read: {error.strerror}. Name a file that kvlab break-even saved with --json.",
             field="break_even.machine",
         ) from None
+    except (ValueError, RecursionError):
+        raise _no_figures(path) from None
+    try:
+        table = found["machine"]
+        a, b, c = table["dense_ms"]
+        machine = Machine(**{**table, "dense_ms": (a, b, c)})
+        return measured_figures(machine, found) if "measured" in found else Figures(machine, machine.name)
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
+        raise _no_figures(path) from None
+
+
+def _no_figures(path: Path) -> OptionError:
+    return OptionError(
+        f"{path.name} holds no figures of kvlab break-even. Name a file that it saved with --json.",
+        field="break_even.machine",
+    )
 
 
 def shipped_figures() -> dict[str, Figures]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -197,7 +198,7 @@ def find_links(name: str) -> Path:
     Raises:
         ModelError: neither.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.suffix == ".safetensors":
         return path
     shipped = sorted(p.stem for p in SHIPPED.glob("*.safetensors"))

@@ -17,10 +17,10 @@ from backend.errors import ModelError
 from backend.kernels.distances import kept_in
 from backend.kv import KVCache
 from backend.links import Links, apply_links, find_links
+from backend.lookups import quiet_lookups, reason
 from backend.placing import dtype_of, home_of, placing, plain_parts, whole_state
 from backend.prompts import Pipeline
 from backend.records import Certificate, LayerCertificate, ModelInfo
-from backend.redaction import redact
 from backend.rope import LayerRotation, Rotation, rotate_layer
 from backend.tokens import Tokens
 
@@ -147,18 +147,21 @@ def load_model(
                 field="model.name",
             )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        if not placed and getattr(config, "quantization_config", None):
-            placed = {"device_map": {"": where}}  # rounded weights do not all go elsewhere once they are read
-        module = AutoModelForCausalLM.from_pretrained(
-            source,
-            config=config,
-            dtype=DTYPES[kind],  # attention: sdpa where the architecture has it, else eager
-            use_safetensors=True,
-            trust_remote_code=False,
-            **placed,
-        )
+        with quiet_lookups():
+            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+            if not placed and getattr(config, "quantization_config", None):
+                placed = {
+                    "device_map": {"": where}
+                }  # rounded weights do not all go elsewhere once they are read
+            module = AutoModelForCausalLM.from_pretrained(
+                source,
+                config=config,
+                dtype=DTYPES[kind],  # attention: sdpa where the architecture has it, else eager
+                use_safetensors=True,
+                trust_remote_code=False,
+                **placed,
+            )
     except Exception as error:
         raise ModelError(_loading_failed(name, looks_local, error), field="model.name") from None
     if not placed:
@@ -178,7 +181,7 @@ def _exists(path: Path) -> bool:
 
 
 def _loading_failed(name: str, local: bool, error: Exception) -> str:
-    detail = redact(" ".join(str(error).split()))[:200]
+    detail = reason(error)
     if local:
         return (
             f"The model folder {name!r} cannot be loaded ({type(error).__name__}: {detail}). It must hold "

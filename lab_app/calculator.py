@@ -16,7 +16,7 @@ import gradio as gr
 
 from backend.break_even import MOST, Case
 from backend.errors import LabError, OptionError
-from backend.hardware import SHAPES, Figures, given_machine, shipped_figures
+from backend.hardware import OF_SHEET, SHAPES, Figures, given_machine, shipped_figures
 from lab_app import html, text
 from lab_app.controls import error_slot
 from lab_app.figure_view import figure_view, payload
@@ -38,10 +38,8 @@ RANGES: dict[str, tuple[float, float, bool]] = {
     "readers": (1, MOST["readers"], True),
     "anchors": (0, MOST["anchors"], True),
     "mixed": (0, MOST["mixed"], True),
-    "tflops": (1e-3, 1e6, False),
-    "gb_s": (1e-2, 1e6, False),
+    **{name: (*limits, False) for name, limits in OF_SHEET.items()},
 }
-OF_SHEET = ("tflops", "gb_s")
 Update = dict[str, Any]
 
 

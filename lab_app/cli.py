@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from backend import __version__
 from backend.errors import LabError, OptionError, RecordError
+from lab_app.bench_command import add_bench
 from lab_app.break_even import add_break_even
-from lab_app.command import parse_methods, print_table, read_gate
+from lab_app.command import parse_methods, path_of, print_table, read_gate
 from lab_app.judge_command import add_judge
 from lab_app.loading import add_loading, loading
 from lab_app.loop_command import add_loop
@@ -67,7 +68,7 @@ def serve(args: argparse.Namespace) -> int:
         limits=Limits.read(args.limit),
         offline=args.offline,
         frame_ancestors=[*args.frame_ancestor, *os.environ.get("KVLAB_FRAME_ANCESTORS", "").split()],
-        data=Path(args.data).expanduser() if args.data else None,
+        data=path_of(args.data) if args.data else None,
         mcp=args.mcp,
     )
     return 0
@@ -76,7 +77,7 @@ def serve(args: argparse.Namespace) -> int:
 def space(args: argparse.Namespace) -> int:
     from lab_app.space import ZERO_HARDWARE, render_docker, render_zero
 
-    out = Path(args.out).expanduser()
+    out = path_of(args.out)
     if args.kind == "docker":
         made = render_docker(out, args.hardware or "cpu-basic")
     elif args.hardware in (None, ZERO_HARDWARE):
@@ -297,28 +298,6 @@ def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     print_table(rows, left=3)
 
 
-def bench(args: argparse.Namespace) -> int:
-    if args.what == "page":
-        from lab_app.page_bench import bench_page
-
-        print(json.dumps(bench_page(args.repeats), indent=1))
-        return 0
-    from backend.bench.assemble import bench_assemble
-    from backend.bench.attention import bench_attention
-    from backend.bench.decode import bench_decode
-    from backend.bench.match import bench_match
-    from backend.bench.memory import bench_memory
-    from backend.bench.ttft import bench_ttft
-
-    measure = {
-        "ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble, "decode": bench_decode,
-        "memory": bench_memory, "attention": bench_attention,
-    }[args.what]  # fmt: skip
-    given = (args.shape, args.tokens, args.anchors, args.repeats, args.device, args.dtype)
-    print(json.dumps(measure(*given), indent=1))
-    return 0
-
-
 def parser() -> argparse.ArgumentParser:
     """All commands and flags."""
     main_parser = argparse.ArgumentParser(
@@ -439,25 +418,7 @@ def parser() -> argparse.ArgumentParser:
     add_sweep(add)
     add_reproduce(add)
     add_break_even(add)
-
-    sub = add(
-        "bench",
-        bench,
-        "Measure time to first token, matching, assembly, batched decoding, memory and recording, both sides "
-        "in one run; or the page.",
-    )
-    sub.add_argument("what", choices=("ttft", "match", "assemble", "decode", "memory", "attention", "page"))
-    sub.add_argument(
-        "--shape", default="embedded", help="'smollm2-135m', 'llama-8b' (random weights), or a model"
-    )
-    sub.add_argument(
-        "--tokens", type=int, default=1000, help="of the measured agent's prompt, or of the text"
-    )
-    sub.add_argument("--anchors", type=int, default=20)
-    sub.add_argument("--repeats", type=int, default=7)
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    sub.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), help="bf16 on CUDA, fp32 elsewhere")
-
+    add_bench(add)
     add_training(add)
     return main_parser
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,12 @@ def read_gate(path: str | None) -> RiskGate | None:
     """The trained gate of a file, if one is named."""
     from backend.gates import RiskGate
 
-    return RiskGate.load(Path(path).expanduser()) if path else None
+    return RiskGate.load(path_of(path)) if path else None
+
+
+def path_of(given: str) -> Path:
+    """A path as typed. A home folder that nobody has stays as it is, so that it is missed like any other."""
+    return Path(os.path.expanduser(given))
 
 
 def print_table(rows: Sequence[Sequence[str]], left: int) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.errors import OptionError
+from lab_app.command import path_of
 from lab_app.loading import add_loading, add_workers, check_workers, loading
 from lab_app.sweep import Told, show_end
 
@@ -24,6 +25,7 @@ def add_reproduce(add: Any) -> None:
         "Run a paper's table or figure and put its figures beside ours; without a name, list them.",
     )
     sub.add_argument("name", nargs="?", metavar="NAME", help="such as kvcomm-table-5; without one, a list")
+    sub.add_argument("--list", action="store_true", help="list them, with the minutes of --scale")
     sub.add_argument(
         "--requests",
         type=int,
@@ -58,10 +60,16 @@ def add_reproduce(add: Any) -> None:
 
 def reproduce(args: argparse.Namespace) -> int:
     """Handler of the command."""
-    if args.markdown or not args.name:
+    if args.name and (args.list or args.markdown):
+        flag = "--list" if args.list else "--markdown"
+        raise OptionError(
+            f"{flag} is of all reproductions, but one is named: {args.name!r}. Leave one of the two out.",
+            field="reproduce.name",
+        )
+    if not args.name:
         from backend.reproduce.page import listing, page
 
-        print(page(RESULTS, IMAGES) if args.markdown else listing(), end="")
+        print(page(RESULTS, IMAGES) if args.markdown else listing(args.scale or "embedded"), end="")
         return 0
     from backend.reproduce.registry import find
     from backend.reproduce.result import markdown
@@ -69,11 +77,11 @@ def reproduce(args: argparse.Namespace) -> int:
     from backend.reproduce.run import reproduce as run
 
     one = find(args.name)
-    out = Path(args.out).expanduser()
+    out = path_of(args.out)
     if out.exists() and not out.is_dir():
         raise OptionError(f"--out is {args.out!r}, which is a file. Name a folder.", field="reproduce.out")
     check_workers(args)
-    folders = {name: Path(given).expanduser() if given else None for name, given in (
+    folders = {name: path_of(given) if given else None for name, given in (
         ("data", args.data), ("links", args.links))}  # fmt: skip
     asked = Asked(
         out, args.requests, args.warmup, args.scale, args.model,
@@ -125,9 +133,7 @@ def typed(args: argparse.Namespace) -> str:
     if args.ray is not None:
         words.append("--ray ADDRESS" if args.ray else "--ray")
     if args.model:
-        words.append(
-            f"--model {Path(args.model).name if Path(args.model).expanduser().exists() else args.model}"
-        )
+        words.append(f"--model {Path(args.model).name if path_of(args.model).exists() else args.model}")
     for name in ("data", "links"):
         if given := getattr(args, name):
             words.append(f"--{name} {HUB if name == 'data' and given == HUB else 'FOLDER'}")

@@ -6,11 +6,10 @@ import argparse
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.errors import OptionError
-from lab_app.command import named_file, print_table
+from lab_app.command import named_file, path_of, print_table
 
 if TYPE_CHECKING:
     from backend.measured import DocumentStudy
@@ -91,14 +90,14 @@ def train_embedded(args: argparse.Namespace) -> int:
     if args.init:  # its numbers have found their order
         recipe = replace(recipe, number_order=0.0)
     folders = {
-        name: SHIPPED.get(given) or Path(given).expanduser() if given else None
+        name: SHIPPED.get(given) or path_of(given) if given else None
         for name, given in (("init", args.init), ("tokenizer_from", args.tokenizer))
     }
     for name, folder in folders.items():
         if folder and not (folder / "tokenizer.json").exists():
             raise OptionError(f"{folder} holds no tokenizer.json. Name a model's folder.", field=name)
     export = train(
-        Path(args.out).expanduser(),
+        path_of(args.out),
         recipe,
         init=folders["init"],
         tokenizer_from=folders["tokenizer_from"],
@@ -123,7 +122,7 @@ def train_links(args: argparse.Namespace) -> int:
     model = load_model(args.model, device=args.device, dtype="fp32")
     file = train(
         model,
-        Path(args.out).expanduser(),
+        path_of(args.out),
         recipe,
         stop_after_steps=args.stop_after_steps,
         report=lambda row: print(json.dumps(row), flush=True),

@@ -73,10 +73,16 @@ def facts(case: Case, found: Answer) -> list[tuple[str, str, str]]:
             "bases and one reader’s offsets",
         ),
         (
-            "Paid off", "never" if after is None else f"after {plural(after, 'request')}",
-            "" if after is None else "those that fill the pool included",
+            "Paid off", _paid_off(case, after),
+            "those that fill the pool included" if after else "",
         ),
     ]  # fmt: skip
+
+
+def _paid_off(case: Case, after: int | None) -> str:
+    if not case.anchors:
+        return "nothing to pay off"
+    return "never" if after is None else f"after {plural(after, 'request')}"
 
 
 def _share(share: float) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from backend.errors import OptionError
+from backend.errors import BudgetError, OptionError
 from backend.hardware import SHAPES
 from backend.kv import KVCache, KVSegment
 from backend.machine import processor
@@ -160,6 +160,20 @@ def check(tokens: int, anchors: int, repeats: int) -> None:
             f"tokens {tokens}, anchors {anchors}, repeats {repeats}: allowed are 32 to 8000, 1 to 64 "
             "and 1 to 1000.",
             field="bench",
+        )
+
+
+def check_reads(model: LoadedModel, tokens: int) -> None:
+    """
+    Raises:
+        BudgetError: the model cannot read so many tokens.
+    """
+    limit = model.info.context_tokens
+    if tokens > limit:
+        raise BudgetError(
+            f"{model.info.name} can read {limit:,} tokens; {tokens:,} would be read and written here. Lower "
+            "--tokens.",
+            field="bench.tokens",
         )
 
 

@@ -16,6 +16,7 @@ import torch
 
 from backend.bench.common import (
     check,
+    check_reads,
     conditions,
     drawn_cache,
     medians,
@@ -70,6 +71,7 @@ def bench_decode(
     """
     check(tokens, anchors, repeats)
     model = model_of(shape, device, dtype)
+    check_reads(model, tokens + STEPS)
     engine, decoding = Endless(model), Decoding(STEPS)
     rows = rows_of(model, tokens, ROWS)
 

@@ -16,6 +16,7 @@ import torch
 
 from backend.bench.common import (
     check,
+    check_reads,
     conditions,
     drawn,
     drawn_cache,
@@ -92,6 +93,7 @@ def bench_memory(
     """
     check(tokens, anchors, repeats)
     model = model_of(shape, device, dtype)
+    check_reads(model, tokens)
     if model.device.type == "mps":
         raise OptionError(
             "The device 'mps' keeps no account of its memory; allowed are cpu and cuda. Choose one of them.",

@@ -17,7 +17,16 @@ from typing import Any
 
 import torch
 
-from backend.bench.common import check, conditions, medians, model_of, spreads, stronger_dense, timed
+from backend.bench.common import (
+    check,
+    check_reads,
+    conditions,
+    medians,
+    model_of,
+    spreads,
+    stronger_dense,
+    timed,
+)
 from backend.bench.reading import HEAVIEST, Reading
 from backend.bench.roofline import copy_gb_s, least_ms, percent, prefill_operations, product_gflop_s
 from backend.engine import Engine
@@ -55,6 +64,7 @@ def bench_ttft(
     """
     check(tokens, anchors, repeats)
     model = model_of(shape, device, dtype)
+    check_reads(model, tokens)
     reading = reading_of(model, tokens, anchors)
     methods = reading.methods
     sides: dict[str, Callable[[], object]] = {"dense": reading.dense}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backend.reproduce.registry import REPRODUCTIONS
 from backend.reproduce.result import picture, read, table
-from backend.reproduce.spec import PAPERS, Reproduction
+from backend.reproduce.spec import PAPERS, Reproduction, Scale
 
 INTRODUCTION = """# Reproductions
 
@@ -37,20 +37,30 @@ Alone, `kvlab reproduce` lists the names.
 """
 
 
-def listing() -> str:
-    """For a terminal: name, place, minutes, and what it asks."""
+#: By scale: what its minutes are of, and how its runs are asked for.
+_RUN = {
+    "embedded": ("two CPU cores", "NAME runs one"),
+    "paper": ("one large GPU", "NAME --scale paper runs one"),
+}
+
+
+def listing(scale: Scale = "embedded") -> str:
+    """For a terminal: name, place, minutes at a scale, and what it asks."""
     wide = max(len(one.name) for one in REPRODUCTIONS)
     lines = []
     for paper, title in PAPERS.items():
         mine = [one for one in REPRODUCTIONS if one.paper == paper]
-        lines += [f"{title}", *(f"  {one.name:<{wide}}  {_line(one)}" for one in mine), ""]
-    lines.append("kvlab reproduce NAME runs one; --requests N makes it shorter.")
+        lines += [f"{title}", *(f"  {one.name:<{wide}}  {_line(one, scale)}" for one in mine), ""]
+    where, how = _RUN[scale]
+    lines.append(
+        f"Minutes are of {scale} scale on {where}. kvlab reproduce {how}; --requests N makes it shorter."
+    )
     return "\n".join(lines) + "\n"
 
 
-def _line(one: Reproduction) -> str:
-    minutes = one.scales["embedded"].minutes if "embedded" in one.scales else None
-    about = f"about {minutes} min" if minutes else "paper scale only"
+def _line(one: Reproduction, scale: Scale) -> str:
+    others = " and ".join(one.scales)
+    about = f"about {one.scales[scale].minutes} min" if scale in one.scales else f"{others} scale only"
     return f"{one.place.partition(' (')[0]}, {about}: {one.sentence}"
 
 

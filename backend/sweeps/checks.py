@@ -20,8 +20,12 @@ def keys(
     """A YAML mapping with none but the known keys, each of its type."""
     listed = ", ".join(allowed)
     if not isinstance(value, dict):
+        found = "empty" if value is None else show(value)
+        needed = f"; needed are {', '.join(required)}" if required else ""
         raise OptionError(
-            f"{where} is {show(value)}, but has the keys {listed}. Correct it.", field=field or None
+            f"{where} is {found}, but must be keys with values, as in '{next(iter(allowed))}: ...'. The keys "
+            f"are {listed}{needed}. docs/sweeps.md has examples.",
+            field=field or None,
         )
     for key, item in value.items():
         inner = f"{field}.{key}" if field else str(key)

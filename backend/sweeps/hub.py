@@ -19,8 +19,8 @@ from typing import Any
 import yaml
 
 from backend.errors import PromptError
+from backend.lookups import quiet_lookups, reason
 from backend.prompts import show
-from backend.redaction import redact
 
 CARD = "README.md"
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv")  # of several in a split, the first is read
@@ -59,6 +59,7 @@ class HubData:
         return yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=math.inf).strip()
 
 
+@quiet_lookups()
 def fetch(asked: HubData, usual: HubData | None = None) -> HubData:
     """Bring a split into the hub's cache.
 
@@ -212,10 +213,9 @@ def _failed(asked: HubData, error: Exception) -> PromptError:
         said = f"{what} has no revision {show(asked.revision)}. Give a branch, a tag or a commit, or none."
     else:
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        detail = redact(" ".join(str(cause).split()))[:200]
         said = (
-            f"{what} cannot be loaded from the hub ({type(cause).__name__}: {detail}), and is not in its "
-            "cache. Check the network; without one, fetch it elsewhere into the cache (hf download "
+            f"{what} cannot be loaded from the hub ({type(cause).__name__}: {reason(cause)}), and is not in "
+            "its cache. Check the network; without one, fetch it elsewhere into the cache (hf download "
             f"{asked.id} --repo-type dataset), or give a local file."
         )
     return PromptError(said, field="data")

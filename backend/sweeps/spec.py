@@ -33,6 +33,7 @@ two, which may be lists too.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -359,9 +360,22 @@ def _tasks(row: object, where: str, field: str, folder: Path) -> list[Task]:
         if "label" in table:
             label = table["label"] + (f" {label}" if len(names) * len(turns) > 1 else "")
         task = PipelineTask(label, place, data, None, turn, agents, documents)
-        task.fitted(load_preset(place).pipeline)  # refused here rather than after hours
+        _check_fits(task, place, field)
         found.append(task)
     return found
+
+
+def _check_fits(task: PipelineTask, place: str | Path, field: str) -> None:
+    """Refuse a pipeline that is not there or cannot be as the task asks, here rather than after hours."""
+    try:
+        pipeline = load_preset(place).pipeline
+    except LabError as error:
+        raise OptionError(str(error), field=f"{field}.pipeline") from None
+    try:
+        task.fitted(pipeline)
+    except LabError as error:
+        asked = error.field if error.field in _PIPELINE else "pipeline"  # a prompt's place is the pipeline's
+        raise OptionError(str(error), field=f"{field}.{asked}") from None
 
 
 def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) -> list[Task]:
@@ -455,7 +469,7 @@ def _place(given: str | dict[str, Any], format: str, where: str, field: str, fol
     if given.startswith("hub:"):
         return HubData(given.removeprefix("hub:").strip())
     if given != "hub":
-        return folder / Path(given).expanduser()
+        return folder / os.path.expanduser(given)
     if format not in ON_HUB:
         raise OptionError(
             f"{where} is 'hub', but for {format} no data set of the hub is known: {NOT_ON_HUB[format]}. "

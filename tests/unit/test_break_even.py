@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +92,7 @@ def scaled(case: Case, factor: float) -> tuple[float, float, float]:
 @example(Machine("any", (1.0, 0.0, 0.0), 0.0, 0.0, 1e-12, 0.0, 0.0, 0.0, 0.0, 0), Case(100, 0, 0, 1, 0, 0))
 @example(Machine("any", (1.0, 0.0, 1e-15), 0.0, 0.0, 1e-7, 0.0, 0.0, 0.0, 0.0, 0), Case(100, 0, 0, 1, 0, 0))
 @example(Machine("any", (1.0, 0.0, 0.0), 0.0, 0.0, 1e-6, 0.0, 0.0, 0.0, 0.0, 0), Case(100, 0, 0, 1, 0, 0))
+@example(Machine("any", (1.0, 5e-324, 0.0), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0), Case(100, 0, 0, 1, 0, 0))
 @given(machines, cases)
 def test_from_the_least_length_on_reuse_gains(machine: Machine, case: Case) -> None:
     """Both sides written out over real lengths, so that rounding tokens plays no part."""
@@ -197,6 +199,8 @@ def test_a_case_that_cannot_be_is_refused(changes: dict[str, int], message: str)
         replace(CASE, **changes)
     with pytest.raises(OptionError, match="first_token_ms is nan"):
         replace(SLOW, first_token_ms=math.nan)
+    with pytest.raises(OptionError, match="anchor_bytes is -1"):
+        replace(SLOW, anchor_bytes=-1)
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "benchmarks" / "results").glob("break-even-*.json")))
@@ -231,14 +235,99 @@ def test_the_command_measures_saves_and_takes_it_again(
     assert capsys.readouterr().out.splitlines()[:2] == first.splitlines()[:2]
     assert main([*ask, "--tflops", "600", "--gb-s", "2500"]) == 0
     assert "llama-8b on 600 TFLOP/s" in capsys.readouterr().out
-    for wrong, message in (
+
+
+SHEET = ["--tflops", "600", "--gb-s", "2500"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
         (["--tflops", "600"], "needs both"),
+        (["--tflops", "0", "--gb-s", "10"], "--tflops is 0; 0.001 to 1,000,000 are allowed"),
+        (["--tflops", "600", "--gb-s", "nan"], "--gb-s is nan; 0.01 to 1,000,000 are allowed"),
         (["--shared", "2"], "a share from 0 to 1"),
-        (["--machine", str(file), "--gb-s", "1"], "one source"),
-        (["--machine", str(ROOT / "README.md")], "holds no figures"),
-    ):
-        assert main([*ask, *wrong]) == 2
-        assert message in capsys.readouterr().err
+        (["--prompt", "9" * 400], "1 to 4,194,304 are allowed"),
+        ([*SHEET, "--model", "embedded"], "--model is embedded, but on hardware given by --tflops and --gb-s "
+        "nothing is measured. Name a --shape (smollm2-135m, llama-8b), or leave --model out. "
+        "[break_even.model]"),
+        ([*SHEET, "--lengths", "100", "200"], "--lengths is 100 200, but"),
+        ([*SHEET, "--device", "cpu"], "--device is cpu, but"),
+        (["--shape", "llama-8b"], "--shape is llama-8b, but this machine is measured"),
+        (["--machine", "m.json", "--gb-s", "1"], "--gb-s is 1.0, but the figures are those of --machine"),
+        (["--machine", "m.json", "--lengths", "100"], "or leave --lengths out"),
+        (["--machine", "m.json", "--repeats", "3"], "one source of figures"),
+        (["--machine", "no.json"], "no.json cannot be read: No such file or directory. Name a file that"),
+        (["--machine", "~nobody-has-this-name/m.json"], "cannot be read: No such file"),
+        (["--machine", str(ROOT / "README.md")], "README.md holds no figures"),
+    ],
+)  # fmt: skip
+def test_the_command_drops_nothing_that_was_typed(
+    wrong: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["break-even", *wrong]) == 2
+    out, err = capsys.readouterr()
+    assert (out, message in err) == ("", True), err
+
+
+def test_the_command_says_what_it_extrapolates(capsys: pytest.CaptureFixture[str]) -> None:
+    """The file's prompts are of 200 to 1,000 tokens; a prompt pays from about a hundred tokens on."""
+
+    def asked(*more: str) -> list[str]:
+        assert main(["break-even", "--machine", str(SHIPPED), *more]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if "extrapolated" in line]
+
+    [line] = asked("--prompt", "5000")
+    assert line.startswith("Beyond the measured prompts of 200 to 1,000 tokens, so extrapolated: ")
+    assert line.endswith(" and 5,000.")
+    assert "1,000." not in asked("--prompt", "1000")[0].partition(": ")[2], "it was measured"
+    assert asked("--prompt", "1000", "--mixed", "0", "--outside", "1") == [], "it pays from within on"
+
+
+def test_the_command_has_words_for_none_and_for_any(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["break-even", *SHEET, "--anchors", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "in reused texts, no anchors." in out
+    assert "Without anchors there is no pool to be filled and paid off." in out
+    assert "With these shares any length of the prompt pays." in out
+    assert "after 0" not in out
+    assert main(["break-even", *SHEET, "--shared", "0"]) == 0
+    assert "Any number of anchors could be mixed" in capsys.readouterr().out
+    bare = replace(CASE, anchors=0, mixed=0)
+    paid = {label: value for label, value, _ in facts(bare, answer(SLOW, bare))}["Paid off"]
+    assert paid == "nothing to pay off"
+
+
+def test_the_pages_example_is_what_its_commands_print(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "break-even.md").read_text(encoding="utf-8")
+    example = page[page.index("## An example") : page.index("## Measured cases")]
+    commands = [
+        shlex.split(line, comments=True) for line in example.splitlines() if line.startswith("kvlab ")
+    ]
+    printed = []
+    for command in commands:
+        assert main(command[1:]) == 0
+        printed.append(capsys.readouterr().out)
+    rows = [line.split("|")[2:5] for line in example.splitlines() if line.startswith("| the formula")]
+    for (dense, reuse, ratio), said in zip(rows, printed[:2], strict=True):
+        whole, parts = reuse.strip().rstrip(")").split(" (")
+        assert f"Dense {dense.strip()}, reuse {whole} to the first token: {ratio.strip()} times" in said
+        assert all(f"{part}" in said for part in parts.split(", ")), parts
+    for said in printed[:2]:
+        assert "3,500 tokens" in said
+    assert "300 tokens, 225 of them" in printed[2]
+    assert "gains 1.66," in example
+    assert "1.66 times" in printed[2]
+    assert "26% of the requests pass" in example
+    assert "from 26% of the requests" in printed[2]
+
+
+def test_the_pages_measured_cases_are_the_files() -> None:
+    page = (ROOT / "docs" / "break-even.md").read_text(encoding="utf-8")
+    for row in json.loads(SHIPPED.read_text(encoding="utf-8"))["measured"]:
+        times = f"{row['dense_ms']:.1f} ms | {row['reuse_ms']:.1f} ms"
+        ratios = f"{row['ratio']:.2f} | {row['formula_ratio']:.2f}"
+        assert f"| {row['case']['prompt']:,} | {times} | {ratios} |" in page
 
 
 # -- the page's figure
@@ -295,11 +384,16 @@ def test_a_file_without_timed_cases_gives_its_machine(tmp_path: Path) -> None:
     file = tmp_path / "sheet.json"
     file.write_text(json.dumps(plain(SLOW, CASE)), encoding="utf-8")
     assert saved_figures(file) == Figures(SLOW, "slow")
-    for content in ("[]", "{", json.dumps({"machine": {"name": "x"}}), "\x00"):
+    sheet = json.dumps(plain(SLOW, CASE))
+    for content in (
+        "[]", "{", json.dumps({"machine": {"name": "x"}}), "\x00", "[" * 100_000,
+        sheet.replace("[2.0, 0.1, 1e-05]", "[2.0]"),
+        sheet[:-1] + ', "measured": [{"case": {"prompt": 1e999}}]}',
+    ):  # fmt: skip
         file.write_text(content, encoding="utf-8")
         with pytest.raises(OptionError, match=r"sheet.json holds no figures"):
             saved_figures(file)
-    with pytest.raises(OptionError, match="holds no figures"):
+    with pytest.raises(OptionError, match=r"none.json cannot be read: No such file"):
         saved_figures(tmp_path / "none.json")
 
 

@@ -18,6 +18,7 @@ from backend.errors import OptionError
 from backend.methods.kvcomm import KVCommMethod
 from backend.methods.registry import METHODS, option_fields
 from backend.model import LoadedModel
+from lab_app.bench_command import DEFAULTS
 from lab_app.cli import main
 from lab_app.command import parse_methods
 
@@ -403,13 +404,41 @@ def test_bench(kvlab: Any, folder: Path) -> None:
         assert_one_line(kvlab("bench", "ttft", "--shape", folder, *flags), "allowed are")
 
 
+@pytest.mark.parametrize(("what", "tokens"), [("ttft", 4000), ("memory", 2049), ("decode", 2040)])
+def test_bench_refuses_prompts_that_the_model_cannot_read(what: str, tokens: int, kvlab: Any) -> None:
+    """A row of ``decode`` also writes sixteen tokens."""
+    done = kvlab("bench", what, "--tokens", tokens, "--device", "cpu")
+    assert_one_line(done, "embedded can read 2,048 tokens; ", "Lower --tokens", "[bench.tokens]")
+
+
+def test_bench_drops_nothing_that_was_typed(kvlab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab_app.page_bench.bench_page", lambda repeats: {"repeats": repeats})
+    assert json.loads(kvlab("bench", "page")[1]) == {"repeats": 7}
+    assert json.loads(kvlab("bench", "page", "--repeats", 2)[1]) == {"repeats": 2}
+    assert_one_line(kvlab("bench", "page", "--repeats", 0), "--repeats is 0; 1 to 1000 are allowed")
+    flags = {"shape": "llama-8b", "tokens": 9, "anchors": 3, "device": "cpu", "dtype": "fp32"}
+    for name, value in flags.items():
+        done = kvlab("bench", "page", f"--{name}", value)
+        assert_one_line(done, f"--{name} is {value}, but kvlab bench page reads no --{name}. Leave it out.")
+    assert_one_line(kvlab("bench", "decode", "--anchors", 3), "reads no --anchors")
+    assert_one_line(kvlab("bench", "attention", "--tokens", 64), "reads no --tokens")
+
+
+def test_benchs_help_has_every_default(kvlab: Any) -> None:
+    said = " ".join(kvlab("bench", "--help")[1].split())
+    for name, usual in DEFAULTS.items():
+        assert usual is None or f"({usual}" in said.partition(f" --{name} ")[2].partition(" --")[0], name
+    assert "'embedded', 'smollm2-135m', 'llama-8b' (random weights), or a model" in said
+
+
 @pytest.mark.parametrize("what", ["ttft", "assemble", "decode", "memory"])
 def test_bench_in_another_precision(
     what: str, kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every side computes in what was asked for, and the report says so."""
     monkeypatch.setattr("backend.bench.roofline.COPY_BYTES", {"cpu": 1 << 20})
-    flags = ("--tokens", 64, "--anchors", 4, "--repeats", 1, "--device", "cpu", "--dtype", "bf16")
+    flags = ["--tokens", 64, "--repeats", 1, "--device", "cpu", "--dtype", "bf16"]
+    flags += [] if what == "decode" else ["--anchors", 4]
     code, out, _ = kvlab("bench", what, "--shape", folder, *flags)
     assert code == 0
     report = json.loads(out)
@@ -464,7 +493,7 @@ def test_stopping_by_hand_says_what_is_kept(
 def test_bench_of_decoding_and_memory(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen rows as one batch; and what is held is what the shapes say."""
     monkeypatch.setattr("backend.bench.roofline.COPY_BYTES", {"cpu": 1 << 20})
-    flags = ("--shape", folder, "--tokens", 48, "--anchors", 3, "--repeats", 1, "--device", "cpu")
+    flags = ("--shape", folder, "--tokens", 48, "--repeats", 1, "--device", "cpu")
     code, out, _ = kvlab("bench", "decode", *flags)
     assert code == 0
     report = json.loads(out)
@@ -472,7 +501,7 @@ def test_bench_of_decoding_and_memory(kvlab: Any, folder: Path, monkeypatch: pyt
     assert report["ratio"] == pytest.approx(16 * report["one_row_ms"] / report["batch_ms"], rel=0.05)
     assert report["slopes"][0]["sizes"] == [1, 2, 4, 8, 16]
     assert {"hardware", "versions", "copy_gb_s", "processor_ratio"} <= report.keys()
-    code, out, _ = kvlab("bench", "memory", *flags)
+    code, out, _ = kvlab("bench", "memory", *flags, "--anchors", 3)
     assert code == 0
     report = json.loads(out)
     each = report["bytes_per_token"]

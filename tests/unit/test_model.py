@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tiny import request, run
 
 from backend.engine import Engine
 from backend.errors import ModelError, NotRelocatableError
+from backend.lookups import LONGEST, reason
 from backend.methods.base import Clock, Dense, Plan, Step
 from backend.model import LoadedModel, load_model, pick_device, weights_hash, wrap_model
 from backend.records import COMPUTED, Decoding
@@ -252,6 +254,37 @@ def test_what_cannot_be_found_is_explained(name: str, words: str) -> None:
     with pytest.raises(ModelError, match=words) as refused:
         load_model(name, device="cpu")
     assert_clear(refused.value)
+
+
+def test_a_look_up_that_fails_is_told_once_and_whole(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without the library's lines about every try, and without cutting what it says at the end."""
+    said = f"We couldn't connect to 'https://huggingface.co'. See {'x' * 200} at 'https://the.end/of#it'."
+    log = logging.getLogger("huggingface_hub.utils._http")
+
+    def refused(*_: Any, **__: Any) -> Any:
+        log.warning("Retrying in 1s [Retry 1/5].")
+        raise OSError(said)
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refused)
+    with pytest.raises(ModelError) as caught:
+        load_model("someone/nothing", device="cpu")
+    assert f"(OSError: {said[:-1]}). Check the id" in str(caught.value)
+    assert "Retrying" not in caplog.text
+    log.warning("and afterwards")
+    assert "and afterwards" in caplog.text
+
+
+def test_a_reason_that_does_not_fit_ends_with_a_word() -> None:
+    told = reason(OSError("many words\n" * 100))
+    assert len(told) <= LONGEST
+    assert told.endswith(("many ...", "words ..."))
+
+
+def test_link_tokens_in_a_home_that_nobody_has_are_missed_as_any_file_is() -> None:
+    with pytest.raises(ModelError, match=r"x\.safetensors"):
+        load_model("embedded+~nobody-has-this-name/x.safetensors", device="cpu")
 
 
 def test_a_model_that_fails_to_load_tells_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

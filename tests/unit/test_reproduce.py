@@ -17,6 +17,7 @@ from tiny import QUESTIONS
 
 from backend.errors import LabError, OptionError
 from backend.hypotheses import Verdict
+from backend.methods.registry import method_class, option_fields
 from backend.model import LoadedModel
 from backend.presets import Example
 from backend.probes.document_study import base_arms
@@ -36,6 +37,7 @@ from backend.reproduce.spec import (
     LatencyPlan,
     Plan,
     Reproduction,
+    Scale,
     SpeedPlan,
     SweepPlan,
     Value,
@@ -217,6 +219,29 @@ def test_what_papers_print_is_what_stands_here() -> None:
     ):
         [line] = [line for line in find(name).lines if line.label == label]
         assert line.paper[: len(figures)] == figures, name
+
+
+def test_the_caveat_on_cacheblend_is_true_at_both_scales() -> None:
+    """Embedded: the method's own share; paper: the one that the plan names."""
+    table = find("kvlink-table-1")
+    usual = next(f.default for f in option_fields(method_class("cacheblend")) if f.name == "ratio")
+    plan = table.scales["paper"].plan
+    assert isinstance(plan, SweepPlan)
+    assert "cacheblend:ratio=0.18@cacheblend" in plan.methods
+    assert (
+        f"computes 18% again at paper scale, as the paper does, and {usual:.0%} at embedded" in table.caveat
+    )
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_list_has_the_minutes_of_its_scale(scale: Scale) -> None:
+    said = listing(scale)
+    for one in REPRODUCTIONS:
+        [line] = [row for row in said.splitlines() if row.startswith(f"  {one.name} ")]
+        at = one.scales.get(scale)
+        assert (f", about {at.minutes} min: " if at else ", embedded scale only: ") in line
+    assert f"Minutes are of {scale} scale" in said
+    assert ("--scale paper runs one" in said) is (scale == "paper")
 
 
 def test_the_page_lists_all_and_holds_the_saved_reports() -> None:
@@ -425,6 +450,15 @@ def test_the_command_lists_runs_and_refuses(
 ) -> None:
     assert main(["reproduce"]) == 0
     assert capsys.readouterr().out == listing()
+    assert main(["reproduce", "--list"]) == 0
+    assert capsys.readouterr().out == listing("embedded")
+    assert main(["reproduce", "--scale", "paper"]) == 0
+    assert capsys.readouterr().out == listing("paper")
+    for flag in ("--list", "--markdown"):
+        assert main(["reproduce", "kvcomm-table-5", flag]) == 2
+        assert f"{flag} is of all reproductions, but one is named: 'kvcomm" in capsys.readouterr().err
+    assert main(["reproduce", "kvcomm-table-5", "--out", "~nobody-has-this-name", "--requests", "0"]) == 2
+    assert "requests is 0" in capsys.readouterr().err
     assert main(["reproduce", "kvcomm-table-9"]) == 2
     assert "kvcomm-table-5" in capsys.readouterr().err
     monkeypatch.setattr(Context, "load", lambda self, name: tiny_model)

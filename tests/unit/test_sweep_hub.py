@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -456,13 +457,17 @@ def test_what_the_hub_does_not_give_is_told_in_a_line(
     assert caught.value.field == "data"
 
 
-def test_what_an_error_carries_is_hidden(hub: Hub) -> None:
+def test_what_an_error_carries_is_hidden(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor do the library's lines about each try tell it."""
+
     def answer(request: httpx2.Request) -> httpx2.Response:
+        logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
         raise httpx2.ConnectError(f"refused for hf_{'x' * 30}\nand more", request=request)
 
     set_client_factory(lambda: httpx2.Client(transport=httpx2.MockTransport(answer)))
     with pytest.raises(OptionError, match=r"refused for \[hidden\] and more"):
         sweep("hub")
+    assert "Retrying" not in caplog.text
 
 
 def test_several_splits_are_listed(hub: Hub) -> None:

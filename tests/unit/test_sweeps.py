@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from backend.errors import LabError, OptionError, RecordError
+from backend.presets import PRESET_FOLDER
 from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
 from backend.sweeps.export import export
 from backend.sweeps.grid import Shard, Slot, shards_of, slots_of
@@ -481,7 +482,13 @@ def test_a_judges_axes_are_tasks_and_its_orders_are_cells() -> None:
         ({"methods": [{"name": "kvcomm", "gamma": []}]}, "gamma is an empty list", "methods.1.gamma"),
         ({"methods": ["naive", "naive@again"]}, "'naive' and 'again' have the same options", "methods"),
         ({"tasks": []}, "tasks is an empty list", "tasks"),
-        ({"tasks": ["math-9"]}, "There is no preset 'math-9'", "preset"),
+        ({"tasks": ["math-9"]}, "There is no preset 'math-9'", "tasks.1.pipeline"),
+        ({"tasks": ["math-2", {"pipeline": "math-4", "agents": 9}]}, "2 to 5 are allowed", "tasks.2.agents"),
+        ({"tasks": [{"pipeline": "math-2", "turns": 99}]}, "1 to 8 are allowed", "tasks.1.turns"),
+        ({"tasks": [{"pipeline": "documents-10", "documents": 900, "data": "x", "format": "musique"}]},
+         "1 to 100 are allowed", "tasks.1.documents"),
+        ({"tasks": ["no.yaml"]}, "no.yaml cannot be read", "tasks.1.pipeline"),
+        ({"tasks": [5]}, "task 1 is 5, but must be keys with values, as in 'pipeline: ...'", "tasks.1"),
         ({"tasks": ["math-2", "math-2"]}, "Two tasks are called 'math-2'", "tasks"),
         ({"tasks": [{"pipeline": "math-{agents}"}]}, "agents are not given", "tasks.1.agents"),
         ({"tasks": [{"agents": 2}]}, "needs one of pipeline, judge and trace", "tasks.1"),
@@ -498,6 +505,36 @@ def test_a_wrong_file_says_what_and_what_is_allowed(change: dict[str, Any], said
     assert str(caught.value).startswith("my.yaml")
     assert said in str(caught.value)
     assert caught.value.field == field
+
+
+def test_a_pipeline_that_a_task_does_not_fit_is_the_tasks(tmp_path: Path) -> None:
+    """A prompt of it looks back further than the task's turns: its place in the preset is no place here."""
+    shipped = (PRESET_FOLDER / "math-turns.yaml").read_text(encoding="utf-8")
+    told = shipped.replace("turns: 2", "turns: 3").replace("{agent_2_history_-1}", "{agent_2_history_-2}")
+    (tmp_path / "far.yaml").write_text(told, encoding="utf-8")
+    text = "name: t\nmethods: dense\ntasks:\n  - {pipeline: far.yaml, turns: 2}\n"
+    with pytest.raises(OptionError, match="look back by 1 at most") as caught:
+        parse_sweep(text, folder=tmp_path)
+    assert caught.value.field == "tasks.1.pipeline"
+
+
+def test_data_in_a_home_that_nobody_has_is_missed_as_any_file_is() -> None:
+    task = "{pipeline: math-2, data: ~nobody-has-this-name/x.jsonl, format: gsm8k}"
+    text = f"name: t\nmethods: dense\ntasks:\n  - {task}\n"
+    [found] = parse_sweep(text).tasks
+    assert found.data is not None
+    assert found.data.path == Path("~nobody-has-this-name/x.jsonl")
+
+
+@pytest.mark.parametrize(("text", "found"), [("", "empty"), ("# nothing yet", "empty"), ("[a]", "['a']")])
+def test_what_is_no_sweep_file_is_told_what_one_looks_like(text: str, found: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_sweep(text, "my.yaml")
+    said = str(caught.value)
+    assert said.startswith(
+        f"my.yaml is {found}, but must be keys with values, as in 'name: ...'. The keys are"
+    )
+    assert "against; needed are name, tasks, methods. docs/sweeps.md has examples." in said
 
 
 @settings(max_examples=30)
