@@ -121,7 +121,7 @@ def ttft(found: list[Report]) -> Iterator[str]:
             if f"{name}_ms" not in r:
                 continue
             key = "ratio" if name == "reuse" else f"{name}_ratio"
-            want = ASKED.get(("ttft", r["shape"], r["tokens"])) if name == "reuse" else None
+            want = ASKED.get((r["shape"], r["tokens"], name))
             dense = min(("dense", "dense_bf16"), key=lambda side: r.get(f"{side}_ms", math.inf))
             strongest, near = r[f"{dense}_ms"], r["roofline_percent"][dense]
             ratio = round(strongest / r[f"{name}_ms"], 2)

@@ -61,3 +61,39 @@ def test_the_page_on_speed_is_what_was_measured() -> None:
     page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
     assert page == script("speed").page(), "renew it: python scripts/speed.py --write"
     assert "kvlab bench ttft" in page
+
+
+def test_what_was_asked_for_stands_beside_what_was_measured() -> None:
+    speed = script("speed")
+    page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    [batch] = [r for r in speed.reports() if r["bench"] == "decode"]
+    assert speed.asked(4, batch["ratio"]) in page
+    for (shape, tokens, _), wanted in speed.ASKED.items():
+        mine = [line for line in page.splitlines() if line.startswith(f"| {shape} | {tokens} |")]
+        assert shape == speed.ON_A_GPU or any(f"| {wanted:g}: " in line for line in mine)
+
+
+@pytest.mark.parametrize(
+    ("bench", "found", "said"),
+    [
+        ("ttft", {"ratio": 8.1, "two_heaviest_ratio": 11.9, "dense_ms": 405, "reuse_ms": 50,
+                  "two_heaviest_ms": 34}, ["8: met", "12: missed"]),
+        ("match", {"match_ms": 0.9}, ["at most 1 ms: met"]),
+        ("match", {"match_ms": 1.1}, ["at most 1 ms: missed"]),
+        ("assemble", {"roofline_percent": {"one_pass": 67, "layer_by_layer": 9}},
+         ["at most 1.5 of a copy's time: met"]),
+        ("assemble", {"roofline_percent": {"one_pass": 66, "layer_by_layer": 9}},
+         ["at most 1.5 of a copy's time: missed"]),
+    ],
+)  # fmt: skip
+def test_a_gpu_will_be_held_to_what_was_asked_of_one(
+    bench: str, found: dict[str, Any], said: list[str]
+) -> None:
+    speed = script("speed")
+    like = next(r for r in speed.reports() if r["bench"] == bench and r["dtype"] == "fp32")
+    bare = {name: value for name, value in like.items() if not name.startswith(("half", "dense_bf16"))}
+    [drawn] = ["\n".join(draw([bare | {"shape": speed.ON_A_GPU, "tokens": 3500} | found]))
+               for kind, (_, draw) in speed.SECTIONS.items() if kind == bench]  # fmt: skip
+    rows = [line for line in drawn.splitlines() if line.startswith(f"| {speed.ON_A_GPU} ")]
+    assert len(rows) == len(said)
+    assert all(wanted in row for wanted, row in zip(said, rows, strict=True)), rows
