@@ -32,6 +32,11 @@ class Linked:
     steps: int
     source: str
 
+    @property
+    def kind(self) -> dict[str, str]:
+        """What tells weights of one label apart."""
+        return {"mixture": self.mixture, "compression": self.compression, "rate": self.rate}
+
 
 @dataclass
 class Context:

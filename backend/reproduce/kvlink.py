@@ -26,7 +26,9 @@ from backend.reproduce.spec import (
 )
 
 LLAMA_1B = "meta-llama/Llama-3.2-1B-Instruct"
+LLAMA_3B = "meta-llama/Llama-3.2-3B-Instruct"
 TWO_HOP = Column("two-hop questions", "accuracy")
+HERE = replace(TWO_HOP, at={"embedded": {}})  # beside columns of the paper's own sets
 #: Table 1's sets at paper scale, as the hub or their authors publish them with passages; formats by title.
 SETS = {
     "NQ": "nq", "2WikiMQA": "2wikimqa", "TriviaQA": "triviaqa", "HotpotQA": "hotpotqa", "MuSiQue": "musique"
@@ -41,9 +43,9 @@ TRAINED = (
     "needed ships, and else trained first, into --out. The paper trains all weights on 8 H100, this lab "
     "small deltas beside frozen ones. "
 )
-ELSEWHERE = (
-    "On another model, kvlab train-links trains on those, and --model MODEL --links FOLDER --scale embedded "
-    "asks the lab's own questions there"
+BROUGHT = (
+    "the weights are those of --links, which kvlab train-links trains on the lab's generated examples, for "
+    "the paper's training data and LLMLingua are not part of the lab"
 )
 BLOCK = Weights(links=0, edges=False)
 LINKS = (Weights(5), Weights(1), Weights(0), BLOCK)
@@ -110,6 +112,35 @@ def _t1() -> tuple[Line, ...]:
     return tuple(lines)
 
 
+FILES = "files of the five sets, ten documents each (MuSiQue: twenty)"
+
+
+def _over_sets(*methods: str) -> SweepPlan:
+    """Table 1's sets under methods, and under each set of weights that the scale needs."""
+    tasks = (_read(name, data, data, 20 if name == "MuSiQue" else 10) for name, data in SETS.items())
+    return _asked_of(tuple(tasks), methods)
+
+
+def _read(label: str, data: str, format: str, documents: int) -> Mapping[str, object]:
+    """A question over documents, of a data set's file."""
+    return {
+        "pipeline": "documents-10",
+        "documents": documents,
+        "data": data,
+        "format": format,
+        "label": label,
+    }
+
+
+def _asked_of(tasks: tuple[Mapping[str, object], ...], methods: tuple[str, ...]) -> SweepPlan:
+    return SweepPlan(tasks, methods, 200, mode="pinned", max_new_tokens=64, linked=("kvlink",))
+
+
+def _set_columns(titles: Mapping[str, str]) -> tuple[Column, ...]:
+    """A column for each question set, by its title; measured at paper scale."""
+    return tuple(Column(title, "accuracy", at={"paper": {"task": name}}) for name, title in titles.items())
+
+
 TABLE_1 = Reproduction(
     "kvlink-table-1",
     "kvlink",
@@ -124,10 +155,10 @@ TABLE_1 = Reproduction(
     "scale, as the paper does, and 15% at embedded scale; it copies the template's words too, which "
     "PromptCache computes. MultiNews and Samsum are not measured: the lab has no summaries.",
     (
-        *(Column(name, "accuracy", at={"paper": {"task": name}}) for name in SETS),
+        *_set_columns({name: name for name in SETS}),
         Column("MultiNews", None, "number"),
         Column("Samsum", None, "number"),
-        replace(TWO_HOP, at={"embedded": {}}),
+        HERE,
     ),
     _t1(),
     {
@@ -139,24 +170,10 @@ TABLE_1 = Reproduction(
             weights=LINKS,
         ),
         "paper": Scaled(
-            SweepPlan(
-                tuple(
-                    {
-                        "pipeline": "documents-10",
-                        "documents": 20 if name == "MuSiQue" else 10,
-                        "data": format,
-                        "format": format,
-                        "label": name,
-                    }
-                    for name, format in SETS.items()
-                ),
-                ("dense", "promptcache:positions=prompt@promptcache", "cacheblend:ratio=0.18@cacheblend"),
-                200,
-                mode="pinned",
-                max_new_tokens=64,
-                linked=("kvlink",),
+            _over_sets(
+                "dense", "promptcache:positions=prompt@promptcache", "cacheblend:ratio=0.18@cacheblend"
             ),
-            "files of the five sets, ten documents each (MuSiQue: twenty)",
+            FILES,
             300,
             LLAMA_1B,
             weights=LINKS,
@@ -243,7 +260,8 @@ def _t3(label: str) -> Mapping[Scale, Mapping[str, str]]:
     how, rate, method = label.split(", ")
     arm = "KVLink5" if method == "KVLink" else "Block-Attention"
     compression = "drop" if how.startswith("Prompt") else "anchors"
-    return {"embedded": {"arm": arm, "compression": compression, "rate": rate}}
+    kept = {"compression": compression, "rate": rate}
+    return {"embedded": {"arm": arm, **kept}, "paper": {"method": arm, **kept}}
 
 
 _COMPRESSED = tuple(
@@ -264,7 +282,7 @@ TABLE_3 = Reproduction(
     + TRAINED
     + "Prompt compression here drops the tokens that say the least under the model itself. Each row has "
     "weights of its own, trained at its compression.",
-    (*(Column(name, None) for name in ("NQ", "2WikiMQA", "TriviaQA", "HotpotQA", "MuSiQue")), TWO_HOP),
+    (*_set_columns({name: name for name in SETS}), HERE),
     tuple(Line(label, (*row, None), _t3(label)) for label, row in numbers(_T3)),
     {
         "embedded": Scaled(
@@ -272,11 +290,8 @@ TABLE_3 = Reproduction(
             "held-out two-hop questions over compressed documents; embedded model",
             22,
             weights=_COMPRESSED,
-        )
-    },
-    {
-        "paper": "the paper's training data and LLMLingua are not part of the lab, and the lab's generated "
-        f"examples would not show what its rows show. {ELSEWHERE}"
+        ),
+        "paper": Scaled(_over_sets("dense"), f"{FILES}; {BROUGHT}", 300, LLAMA_1B, weights=_COMPRESSED),
     },
 )
 
@@ -292,8 +307,8 @@ _MIXTURES = {
     "No multi-turn conversation": "no-conversation",
     "QA only": "qa-only",
 }
-_T5_SETS = ("NQ", "2Wiki", "TriviaQA", "HotpotQA", "MuSiQue", "Samsum", "GSM8K", "MMLU", "IFEval-I",
-            "IFEval-P", "ARC-E", "ARC-C", "PiQA", "SciQ")  # fmt: skip
+_T5_OTHERS = ("Samsum", "GSM8K", "MMLU", "IFEval-I", "IFEval-P", "ARC-E", "ARC-C", "PiQA", "SciQ")
+_MIXED = tuple(Weights(mixture=name) for name in _MIXTURES.values())
 TABLE_5 = Reproduction(
     "kvlink-table-5",
     "kvlink",
@@ -303,12 +318,19 @@ TABLE_5 = Reproduction(
     OURS
     + TRAINED
     + "All four mixtures are trained for equally many steps; the paper's QA only for two epochs.",
-    (*(Column(name, None, "number" if name == "Samsum" else "percent") for name in _T5_SETS), TWO_HOP),
+    (
+        *_set_columns({**{name: name for name in SETS}, "2WikiMQA": "2Wiki"}),
+        *(Column(name, None, "number" if name == "Samsum" else "percent") for name in _T5_OTHERS),
+        HERE,
+    ),
     tuple(
         Line(
             label,
             (*row, None),
-            {"embedded": {"arm": "KVLink5", "mixture": _MIXTURES[label], "compression": "none"}},
+            {
+                "embedded": {"arm": "KVLink5", "mixture": _MIXTURES[label], "compression": "none"},
+                "paper": {"method": "KVLink5", "mixture": _MIXTURES[label], "compression": "none"},
+            },
         )
         for label, row in numbers(_T5)
     ),
@@ -317,12 +339,9 @@ TABLE_5 = Reproduction(
             DocumentsPlan(500),
             "held-out two-hop questions; embedded model",
             19,
-            weights=tuple(Weights(mixture=name) for name in _MIXTURES.values()),
-        )
-    },
-    {
-        "paper": "it needs four trainings on the paper's data, which the lab does not bring; the lab's "
-        f"mixtures are of generated examples. {ELSEWHERE}"
+            weights=_MIXED,
+        ),
+        "paper": Scaled(_over_sets("dense"), f"{FILES}; {BROUGHT}", 240, LLAMA_1B, weights=_MIXED),
     },
 )
 
@@ -381,6 +400,13 @@ FIGURE_3 = Reproduction(
     ),
 )
 _SPANS = {"1 to 2": "where unshuffled training has it", "3 to 10": "where it never has it"}
+_CURVES = {"dense": "Dense"} | {  # what the study calls them
+    name: name
+    for name in (
+        "PromptCache", "Block-Attention", "Block-Attention, unshuffled", "KVLink5", "KVLink5, unshuffled",
+    )
+}  # fmt: skip
+_PLACES = (1, 5, 10)  # of which there are published files
 _BOTH_ORDERS = (Weights(5), Weights(5, shuffle=False), BLOCK, replace(BLOCK, shuffle=False))
 FIGURE_6 = Reproduction(
     "kvlink-figure-6",
@@ -395,14 +421,7 @@ FIGURE_6 = Reproduction(
     "Unshuffled (kvlab train-links --unshuffled) is the same training, but the documents that answer a "
     "question stand first, in either order. The answer's document is the one with the second fact; the first "
     "fact's stands anywhere. Places further back exist in longer prompts only.",
-    (
-        Column("dense", "Dense"),
-        Column("PromptCache", "PromptCache"),
-        Column("Block-Attention", "Block-Attention"),
-        Column("Block-Attention, unshuffled", "Block-Attention, unshuffled"),
-        Column("KVLink5", "KVLink5"),
-        Column("KVLink5, unshuffled", "KVLink5, unshuffled"),
-    ),
+    tuple(Column(name, arm, at={"embedded": {}, "paper": {"method": name}}) for name, arm in _CURVES.items()),
     (
         *(
             Line(
@@ -416,18 +435,39 @@ FIGURE_6 = Reproduction(
             Line(f"at {span}, {words}", (None,) * 6, {"embedded": {"position": span}})
             for span, words in _SPANS.items()
         ),
+        *(
+            Line(
+                f"NaturalQuestions, the answer's document stands at {place}",
+                (None,) * 6,
+                {"paper": {"task": f"at {place}"}},
+                dict.fromkeys(_CURVES, "accuracy"),
+            )
+            for place in _PLACES
+        ),
     ),
     {
         "embedded": Scaled(
             DocumentsPlan(600, positions=True),
             "held-out two-hop questions; embedded model",
             20,
+            absent="a line of the paper's scale",
             weights=_BOTH_ORDERS,
-        )
-    },
-    {
-        "paper": "it needs a training on the paper's data in its retriever's order, and NaturalQuestions "
-        f"with the answer at chosen places; the lab brings neither. {ELSEWHERE}"
+        ),
+        "paper": Scaled(
+            _asked_of(
+                tuple(
+                    _read(f"at {place}", f"nq-open-10_total_documents_gold_at_{place - 1}", "nq", 10)
+                    for place in _PLACES
+                ),
+                ("dense", "promptcache:positions=prompt@PromptCache"),
+            ),
+            "NaturalQuestions with the answer at three places among ten, the files of "
+            f"github.com/nelson-liu/lost-in-the-middle; {BROUGHT}",
+            240,
+            LLAMA_3B,
+            absent="a line of the embedded scale",
+            weights=_BOTH_ORDERS,
+        ),
     },
     drawn=Drawn(
         "position",

@@ -68,11 +68,13 @@ def _line(one: Reproduction, scale: Scale, line: Line, found: Sequence[Found]) -
 
 
 def _picture(one: Reproduction, scale: Scale) -> dict[str, Any] | None:
-    """What a drawing needs beside the lines: axes, columns, each line's number (None: it is left out)."""
+    """What a drawing needs beside the lines: axes, columns, each line's number (None: it is left out). None
+    where no line has a number."""
     if one.drawn is None:
         return None
     places = [line.at.get(scale, {}).get(one.drawn.over, "") for line in one.lines]
-    return asdict(one.drawn) | {"places": [int(p) if p.isdigit() else None for p in places]}
+    numbers = [int(place) if place.isdigit() else None for place in places]
+    return asdict(one.drawn) | {"places": numbers} if any(numbers) else None
 
 
 def fits(found: Found, where: Mapping[str, str]) -> bool:

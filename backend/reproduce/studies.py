@@ -39,11 +39,7 @@ def documents(plan: DocumentsPlan, context: Context) -> Iterator[Step]:
             name = arm_name(label, arm.method, linked)
             where = {"arm": name, "compression": "none", "rate": "0%"}
             if linked:
-                where |= {
-                    "mixture": linked.mixture,
-                    "compression": linked.compression,
-                    "rate": linked.rate,
-                }
+                where |= linked.kind
             yield Found(where, {"accuracy": share(*study.share(label)[:2])})
     if plan.positions:
         yield from by_position(studies)

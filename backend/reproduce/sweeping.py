@@ -20,7 +20,7 @@ from backend.events import Progress
 from backend.judged import Share
 from backend.model import pick_device
 from backend.probes.document_study import adapted_arms
-from backend.reproduce.context import Context, DataSource, Step
+from backend.reproduce.context import Context, DataSource, Linked, Step
 from backend.reproduce.spec import Found, SweepPlan, Value
 from backend.session import versions
 from backend.sweeps.cluster import Cluster
@@ -58,17 +58,16 @@ def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
         for part in parts:
             if part.models != (context.model_name,):
                 context.loaded.clear()  # two large models beside each other need not fit
-            yield from _run(part, context, {}, runner)
+            yield from _run(part, context, runner)
         for linked in context.trained if plan.linked else ():
             links = context.load(linked.model).links
             assert links is not None
             own = adapted_arms(linked.model, links)[1]
             options = "+".join(f"{k}={v}" for k, v in own.options.items())
             method = f"{own.method}{':' * bool(options)}{options}@{linked.label}"
-            renamed = {"dense": f"dense on {linked.label}"}
             count = context.count(plan.problems)
             part = _asked(plan, context, tasks, linked.model, count, ("dense", method))
-            yield from _run(part, context, renamed, runner)
+            yield from _run(part, context, runner, linked)
         if isinstance(runner, Cluster):
             context.weights |= {name: weights for (name, _), weights in runner.known.items()}
 
@@ -126,7 +125,7 @@ def _asked(
 
 
 def _run(
-    asked: Sweep, context: Context, renamed: Mapping[str, str], runner: ModelRunner | Cluster
+    asked: Sweep, context: Context, runner: ModelRunner | Cluster, linked: Linked | None = None
 ) -> Iterator[Step]:
     facts = {"versions": versions(), "device": context.device}
     spread = runner.spread if isinstance(runner, Cluster) else None
@@ -139,11 +138,12 @@ def _run(
     lines = summarise(done)
     for line in lines:
         dense = next(x for x in lines if x.cell == line.cell)
-        yield _found(line, dense, renamed)
+        yield _found(line, dense, linked)
 
 
-def _found(line: SweepLine, dense: SweepLine, renamed: Mapping[str, str]) -> Found:
-    where = place_of(line.cell, renamed.get(line.method, line.method))
+def _found(line: SweepLine, dense: SweepLine, linked: Linked | None) -> Found:
+    method = f"dense on {linked.label}" if linked and line.method == "dense" else line.method
+    where = place_of(line.cell, method) | (linked.kind if linked else {})
     shares = {name: value_of(getattr(line, name)) for name in (
         "accuracy", "selection", "as_dense", "score", "agents", "blocks", "tokens", "kl_first")}  # fmt: skip
     return Found(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +15,10 @@ import tiny
 import torch
 from tiny import QUESTIONS
 
+from backend.embedded.linking.train import LinkRecipe
 from backend.errors import LabError, OptionError
 from backend.hypotheses import Verdict
+from backend.links import SHIPPED as LINKED_WEIGHTS
 from backend.methods.registry import method_class, option_fields
 from backend.model import LoadedModel
 from backend.presets import Example
@@ -24,7 +26,7 @@ from backend.probes.document_study import base_arms
 from backend.probes.latency import Server
 from backend.records import MethodChoice
 from backend.reproduce import energy, studies, sweeping
-from backend.reproduce.context import Context
+from backend.reproduce.context import Context, Linked
 from backend.reproduce.page import listing, page
 from backend.reproduce.registry import REPRODUCTIONS, find
 from backend.reproduce.result import fits, markdown, read, report
@@ -35,12 +37,15 @@ from backend.reproduce.spec import (
     Found,
     GroupPlan,
     LatencyPlan,
+    Line,
     Plan,
     Reproduction,
     Scale,
+    Scaled,
     SpeedPlan,
     SweepPlan,
     Value,
+    Weights,
 )
 from backend.reproduce.timings import group_units
 from backend.sweeps.grid import shards_of, slots_of
@@ -70,6 +75,7 @@ ROWS = {
     "nq": {"question": "?", "answers": ["b"], "ctxs": [{"title": "t", "text": "s."}]},
     "triviaqa": {"question": "?", "answers": ["b"], "ctxs": [{"title": "t", "text": "s."}]},
 }
+ROWS |= {f"nq-open-10_total_documents_gold_at_{n}": ROWS["nq"] for n in (0, 4, 9)}
 
 
 def test_every_table_that_was_asked_for_is_there() -> None:
@@ -156,6 +162,13 @@ def test_as_many_agents_work_as_in_the_paper(name: str, agents: set[int]) -> Non
         assert found == agents, scale
 
 
+def kind_of(one: Weights) -> tuple[str, dict[str, str]]:
+    """What weights are called in a report."""
+    rate = f"{one.compressed if one.compression != 'none' else 0:.0%}"
+    linked = Linked("", LinkRecipe(**asdict(one)).label, one.mixture, one.compression, rate, 0, "")
+    return linked.label, linked.kind
+
+
 def measured(one: Reproduction, scale: Any, folder: Path) -> Iterator[Mapping[str, str]]:
     """The settings that a plan gives figures of."""
     plan: Plan = one.scales[scale].plan
@@ -174,9 +187,10 @@ def measured(one: Reproduction, scale: Any, folder: Path) -> Iterator[Mapping[st
             )  # fmt: skip
             for slot in slots_of(shards_of(parse_sweep(text))):
                 yield sweeping.place_of(slot.cell, slot.method)
-                for label in ("KVLink0", "KVLink1", "KVLink5", "Block-Attention") if plan.linked else ():
-                    yield sweeping.place_of(slot.cell, label)
-                    yield sweeping.place_of(slot.cell, f"dense on {label}")
+                for one_set in one.scales[scale].weights if plan.linked else ():
+                    label, kind = kind_of(one_set)
+                    yield sweeping.place_of(slot.cell, label) | kind
+                    yield sweeping.place_of(slot.cell, f"dense on {label}") | kind
     elif isinstance(plan, GroupPlan):
         for agents, prefix, _, answer in plan.settings:
             for agent in (*range(1, agents + 1), "mean"):
@@ -331,6 +345,30 @@ def test_documents_say_which_weights_are_missing(
     assert any("kvlab train-links" in note for note in made["notes"])
 
 
+def test_a_sweep_runs_under_trained_weights_and_says_which(tmp_path: Path) -> None:
+    """As KVLink's tables do at paper scale: the base's methods, then each set of weights and dense on it."""
+    one = find("kvlink-table-3")
+    plan = SweepPlan(({"pipeline": "documents-5", "label": "NQ"},), ("dense",), 1, max_new_tokens=4,
+                     linked=("kvlink",))  # fmt: skip
+    lines = tuple(
+        Line(name, (None,) * 6, {"paper": {"method": name, **kind}})
+        for name, kind in (
+            ("dense", {}),
+            ("KVLink5", {"mixture": "lab", "compression": "none", "rate": "0%"}),
+            ("dense on KVLink5", {"compression": "none"}),
+            ("KVLink5", {"compression": "anchors"}),
+        )
+    )
+    scaled = Scaled(plan, "a test", 1, "embedded", weights=(Weights(5), Weights(5, compression="anchors")))
+    one = replace(one, lines=lines, scales={"paper": scaled}, missing={"embedded": "a test"})
+    asked = Asked(tmp_path, problems=1, scale="paper", links=LINKED_WEIGHTS, training_steps=0)
+    [*_, done] = reproduce(one, asked)
+    assert isinstance(done, Done)
+    measured = [line["ours"][0] is not None for line in done.report["lines"]]
+    assert measured == [True, True, True, False], "weights of another kind stand for nothing else"
+    assert any("1 of 2 sets of trained weights are not here" in note for note in done.report["notes"])
+
+
 def test_a_group_is_timed(tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     one = planned("kvcomm-table-2", settings=((3, 32, 32, 16),), anchors=3)
     made = run(one, Asked(tmp_path, problems=1), tiny_model, monkeypatch)
@@ -380,7 +418,7 @@ def test_a_verdict_becomes_figures_with_their_intervals(
     [
         ("kvcomm-table-4", {"problems": 0}, "requests is 0; 1 to 10,000"),
         ("kvcomm-table-4", {"links": Path("nowhere")}, "which is no folder"),
-        ("kvlink-table-5", {"scale": "paper"}, "cannot be run at paper scale: it needs four trainings"),
+        ("kvlink-table-2", {"scale": "paper"}, "cannot be run at paper scale: the paper's benchmarks need"),
     ],
 )
 def test_what_cannot_be_run_is_refused(name: str, asked: Any, message: str, tmp_path: Path) -> None:
