@@ -134,6 +134,14 @@ def ttft(found: list[Report]) -> Iterator[str]:
     yield from group()
 
 
+def figure(cell: dict[str, float] | None, form: str) -> str:
+    """A cell of a reproduction's table."""
+    if cell is None:
+        return "-"
+    value = cell["value"]
+    return f"{value:.0%}" if form == "percent" else f"{value:.{2 * (value < 100)}f}"
+
+
 def group() -> Iterator[str]:
     """Table 2 of KVCOMM at its own lengths, where a reproduction was kept."""
     for path in sorted(RESULTS.glob("table-2-*.json")):
@@ -144,11 +152,11 @@ def group() -> Iterator[str]:
         )
         yield from ("agent 5 reads about 3,500 tokens:", "")
         head = ("agent", *(f"{column['title']}, {column['form']}" for column in r["columns"]))
+        forms = [column["form"] for column in r["columns"]]
         rows = [
-            (line["label"], *("-" if cell is None else f"{cell['value']:.{2 * (cell['value'] < 100)}f}"
-                              for cell in line["ours"]))
+            (line["label"], *(figure(cell, form) for cell, form in zip(line["ours"], forms, strict=True)))
             for line in r["lines"]
-        ]  # fmt: skip
+        ]
         yield from table(head, rows)
         yield ""
         yield f"`{r['command']}`: [{path.name}](../benchmarks/results/{path.name})"
@@ -192,8 +200,11 @@ def attention(found: list[Report]) -> Iterator[str]:
             limit = f"at most {1 + r['allowed_percent'] / 100:g}" if name == "offsets" else None
             met = limit and f"{limit}: {'met' if ratio <= 1 + r['allowed_percent'] / 100 else 'missed'}"
             rows.append((r["shape"], r["preset"], name, f"{r['off_ms']:.0f}", f"{r[f'{name}_ms']:.0f}", ratio,
-                         r["processor_ratio"][name], met or "-"))  # fmt: skip
-    yield from table(("model", "preset", "recorded", "off ms", "on ms", "ratio", "processor", "asked"), rows)
+                         r["processor_ratio"][name], met or "-",
+                         *(f"{r['roofline_percent'][side]:.0f}%" for side in ("off", name))))  # fmt: skip
+    head = ("model", "preset", "recorded", "off ms", "on ms", "ratio", "processor", "asked",
+            "roofline of off", "of on")  # fmt: skip
+    yield from table(head, rows)
 
 
 def _beside(found: list[Report], mine: str, other: str, want: Callable[[Report], str]) -> Iterator[str]:

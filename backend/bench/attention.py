@@ -3,7 +3,8 @@
 Four sides in one run, interleaved: a whole pinned run of a preset under dense, position-only reuse and
 KVCOMM, with nothing recorded, with offsets, with attention, and with both. Each side has a session of its own
 that was warmed up with the same requests and is sent the same ones, so at every turn all sides have the same
-pools.
+pools. Beside each time stands what the run needs at least at the rates of the same run: the operations of
+every prefill, and the weights read once for every token written, by all methods together.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 from backend.bench.common import check, conditions, medians, spreads, timed
+from backend.bench.roofline import Rates, least_ms, percent, prefill_operations, rates, weight_bytes
 from backend.errors import OptionError
 from backend.events import RunDone
 from backend.hardware import SHAPES
-from backend.model import load_model
+from backend.model import LoadedModel, load_model
 from backend.presets import load_preset, preset_requests
 from backend.records import Decoding, MethodChoice, RunRecord, RunRequest
 from backend.session import LabSession
@@ -82,6 +84,8 @@ def bench_attention(
     times = timed({name: side(name) for name in SIDES}, repeats, model.device)
     ms = medians(times)
     ratios = {name: times.ratios(name, "off") for name in SIDES if name != "off"}
+    roof = rates(model.device, {"run": model.dtype}, repeats)
+    least = run_least_ms(model, records["off"], roof)
     return {
         "bench": "attention",
         "shape": shape,
@@ -101,5 +105,24 @@ def bench_attention(
             for name, record in records.items()
         },
         "spread": spreads(times),
+        "copy_gb_s": roof.copy_gb_s,
+        "product_gflop_s": roof.product_gflop_s["run"],
+        "least_ms": least,
+        "roofline_percent": {name: percent(least, taken) for name, taken in ms.items()},
         **conditions(model.device, model.dtype),
     }
+
+
+def run_least_ms(model: LoadedModel, record: RunRecord, roof: Rates) -> float:
+    """What a run needs at least, in milliseconds, with nothing recorded: the operations of each method's
+    prefill of what it read afresh, and one pass over the weights for every token behind the first of the
+    longest answer to a prompt, as the methods write together. ``roof`` names the rate ``run``."""
+    bytes_read = operations = 0
+    for number, prompt in enumerate(record.prompts):
+        outcomes = [outcome for outcome in record.outcomes if outcome.prompt == number]
+        tokens = len(prompt.token_ids)
+        for outcome in outcomes:
+            operations += prefill_operations(model, tokens, min(outcome.timing.forwarded_tokens, tokens))
+        written = max((len(outcome.token_ids) for outcome in outcomes), default=1)
+        bytes_read += (written - 1) * weight_bytes(model)
+    return round(least_ms(operations, roof.product_gflop_s["run"]) + least_ms(bytes_read, roof.copy_gb_s), 4)

@@ -10,13 +10,14 @@ before. Tokens are drawn at random: times do not depend on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 
 from backend.bench.common import medians, model_of, stronger_dense, timed
 from backend.bench.reading import Reading
+from backend.bench.roofline import Rates, least_ms, percent, prefill_operations, rates
 from backend.engine import Engine
 from backend.errors import BudgetError, OptionError
 from backend.events import Progress
@@ -53,6 +54,8 @@ class AgentTimes:
         dense_bf16_ms: None where dense is in half precision already.
         assembly_ms: matching, correction and rotation; ``others_ms`` the gate, and agent 1's base.
         reuse_ms: the whole path, timed without its parts; ``two_heaviest_ms`` with two anchors mixed.
+        roofline_percent: by side (``dense``, ``dense_bf16``, ``reuse``, ``two_heaviest``), the least time
+            that the hardware allows as a share of the time taken; see :mod:`backend.bench.roofline`.
     """
 
     agent: int
@@ -63,6 +66,7 @@ class AgentTimes:
     assembly_ms: float
     first_token_ms: float
     others_ms: float
+    roofline_percent: Mapping[str, float]
     dense_bf16_ms: float | None = None
 
 
@@ -110,16 +114,18 @@ def group_times(
         )
     stronger = stronger_dense(model)
     bf16 = Engine(stronger) if stronger else None
+    precisions = {"dense": model.dtype} | ({"dense_bf16": stronger.dtype} if stronger else {})
+    roof = rates(model.device, precisions, repeats)
     for agent in range(1, agents + 1):
         yield Progress(f"Agent {agent} of {agents}: {prefix} prefix, {answer} answer", agent - 1, agents)
         texts = {"user_question": question} | {f"agent_{i}_current": answer for i in range(1, agent)}
         first, rest = prefix // 2, prefix - prefix // 2
         share = [rest // agent] * agent
         share[-1] += rest - sum(share)
-        yield _measured(Reading(model, agent, (first, *share), texts, anchors), bf16, repeats)
+        yield _measured(Reading(model, agent, (first, *share), texts, anchors), bf16, repeats, roof)
 
 
-def _measured(reading: Reading, bf16: Engine | None, repeats: int) -> AgentTimes:
+def _measured(reading: Reading, bf16: Engine | None, repeats: int, roof: Rates) -> AgentTimes:
     """One agent with full pools."""
 
     def encode() -> None:
@@ -137,12 +143,18 @@ def _measured(reading: Reading, bf16: Engine | None, repeats: int) -> AgentTimes
     device = reading.model.device
     ms = medians(timed(sides, repeats, device))
     parts = reading.parts("reuse", repeats)
-    base = medians(timed({"base": encode}, repeats, device))["base"] if reading.agent == 1 else 0.0
+    base, least = 0.0, reading.least_ms(roof)
+    if reading.agent == 1:
+        base = medians(timed({"base": encode}, repeats, device))["base"]
+        encoded = prefill_operations(reading.model, len(reading.newest.ids), logits=False)
+        for name in reading.methods:
+            least[name] += least_ms(encoded, roof.product_gflop_s["dense"])
 
     def of(*names: str) -> float:
         return float(sum(parts.get(name, 0.0) for name in names))
 
     return AgentTimes(
         reading.agent, len(reading.context.prompt.ids), ms["dense"], ms["reuse"], ms["two_heaviest"],
-        of("match", "correct", "rotate"), of("first_token"), of("gate") + base, ms.get("dense_bf16"),
+        of("match", "correct", "rotate"), of("first_token"), of("gate") + base,
+        {name: percent(value, ms[name]) for name, value in least.items()}, ms.get("dense_bf16"),
     )  # fmt: skip

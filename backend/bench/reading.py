@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from backend.bench.common import drawn, drawn_cache, medians
-from backend.bench.roofline import weight_bytes
+from backend.bench.roofline import Rates, least_ms, prefill_operations, weight_bytes
 from backend.engine import Engine
 from backend.errors import OptionError
 from backend.flow import see_offsets
 from backend.methods.base import Arrived, Blend, Clock, Finished
 from backend.methods.kvcomm import KVCommMethod, KVCommOptions
 from backend.model import LoadedModel
+from backend.offset_codec import HALF
 from backend.records import Span
 from backend.store import Observation, ObservationLog, PromptInContext
 from backend.tokens import TokenizedPrompt
@@ -103,9 +104,20 @@ class Reading:
             add("prefix", f"prefix {number}", self.fixed[f"prefix {number}"])
         return PromptInContext(TokenizedPrompt(self.agent, tuple(ids), tuple(spans)), samples, self.bases)
 
-    def least_bytes(self, mixed: float) -> float:
-        """What the path has to move: the weights once for the first token, each corrected token's offsets of
-        so many anchors, and base and cache of the whole prompt."""
+    def least_ms(self, rates: Rates) -> dict[str, float]:
+        """What each side needs at least, in milliseconds: ``dense`` (and ``dense_bf16`` where its rate is
+        known) for its operations, each method's reuse for the bytes that :meth:`least_bytes` counts."""
+        computed = prefill_operations(self.model, len(self.context.prompt.ids))
+        found = {name: least_ms(self.least_bytes(name), rates.copy_gb_s) for name in self.methods}
+        return found | {name: least_ms(computed, rate) for name, rate in rates.product_gflop_s.items()}
+
+    def least_bytes(self, name: str) -> float:
+        """What a method's path has to move: the weights once for the first token, each corrected token's
+        offsets of all anchors that are mixed, and base and cache of the whole prompt."""
+        options = self.methods[name].options
+        mixed: float = min(options.top_k or options.capacity, options.capacity)
+        if options.codec == "half":
+            mixed *= min(1.0, HALF.itemsize / self.model.dtype.itemsize)
         each = self.model.info.kv_bytes_per_token
         return weight_bytes(self.model) + each * (mixed * self.corrected + 2 * len(self.context.prompt.ids))
 

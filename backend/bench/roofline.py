@@ -6,6 +6,9 @@ of a large product of matrices in its own precision.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 
@@ -35,6 +38,27 @@ def product_gflop_s(device: torch.device, dtype: torch.dtype, repeats: int) -> f
     return round(2 * side**3 / spent / 1e6, 2)
 
 
+@dataclass(frozen=True)
+class Rates:
+    """What the hardware gave in one run: bytes of a copy, and operations of a product of matrices by the side
+    that computes in its precision; both in 1e9 a second."""
+
+    copy_gb_s: float
+    product_gflop_s: Mapping[str, float]
+
+
+def rates(device: torch.device, sides: Mapping[str, torch.dtype], repeats: int) -> Rates:
+    """Measure them.
+
+    Args:
+        device: where.
+        sides: the precision of each side that computes.
+        repeats: of the copy, and of each product.
+    """
+    copied = copy_gb_s(device, repeats)
+    return Rates(copied, {name: product_gflop_s(device, dtype, repeats) for name, dtype in sides.items()})
+
+
 def least_ms(amount: float, rate: float) -> float:
     """Milliseconds for so many bytes or operations at a rate in 1e9 a second."""
     return round(amount / rate / 1e6, 4)
@@ -50,7 +74,9 @@ def weight_bytes(model: LoadedModel) -> int:
     return sum(p.numel() * p.element_size() for p in model.module.parameters())
 
 
-def prefill_operations(model: LoadedModel, tokens: int, new: int | None = None) -> int:
+def prefill_operations(
+    model: LoadedModel, tokens: int, new: int | None = None, *, logits: bool = True
+) -> int:
     """Multiplications and additions of a prefill whose last token alone gets logits.
 
     Two for each weight of a linear layer and token, and in each layer and head two products of ``head_dim``
@@ -59,6 +85,7 @@ def prefill_operations(model: LoadedModel, tokens: int, new: int | None = None) 
     Args:
         tokens: of the prompt.
         new: how many of them, the last ones, are computed; all when absent.
+        logits: whether the last one gets logits; a text encoded for its cache does not.
     """
     new = tokens if new is None else new
     head = model.module.get_output_embeddings()
@@ -69,5 +96,5 @@ def prefill_operations(model: LoadedModel, tokens: int, new: int | None = None) 
     )
     pairs = new * (2 * tokens - new + 1) // 2
     attention: int = 4 * model.info.layers * model.info.heads * model.info.head_dim * pairs
-    weights: int = layers * new + head.weight.numel()
+    weights: int = layers * new + (head.weight.numel() if logits else 0)
     return 2 * weights + attention

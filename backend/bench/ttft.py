@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from backend.bench.common import (
     check,
     check_reads,
@@ -27,8 +25,8 @@ from backend.bench.common import (
     stronger_dense,
     timed,
 )
-from backend.bench.reading import HEAVIEST, Reading
-from backend.bench.roofline import copy_gb_s, least_ms, percent, prefill_operations, product_gflop_s
+from backend.bench.reading import Reading
+from backend.bench.roofline import percent, prefill_operations, rates
 from backend.engine import Engine
 from backend.methods.base import Clock
 from backend.methods.kvcomm import KVCommOptions
@@ -68,25 +66,18 @@ def bench_ttft(
     reading = reading_of(model, tokens, anchors)
     methods = reading.methods
     sides: dict[str, Callable[[], object]] = {"dense": reading.dense}
+    precisions = {"dense": model.dtype}
     sides |= {name: (lambda name=name: reading.reuse(name, Clock())) for name in methods}  # type: ignore[misc]
     if stronger := stronger_dense(model):
         # Last in a turn: what it leaves of the heap costs the next pass fresh pages (a reuse of 3,500 tokens
         # on smollm2-135m twice its time). Behind it stands dense, to which they are nothing.
         bf16 = Engine(stronger)
+        precisions["dense_bf16"] = stronger.dtype
         sides["dense_bf16"] = lambda: bf16.prefill(reading.context.prompt.ids)
     times = timed(sides, repeats, model.device)
-    ms, gb_s = medians(times), copy_gb_s(model.device, repeats)
-    read: dict[str, float] = {
-        "reuse": anchors,
-        "two_heaviest": min(HEAVIEST, anchors),
-    }  # offsets of each corrected token
-    read["half"] = anchors * HALF.itemsize / model.dtype.itemsize
-    least = {name: least_ms(reading.least_bytes(read[name]), gb_s) for name in methods}
-    computed = prefill_operations(model, tokens)
-    rates = {"dense": product_gflop_s(model.device, model.dtype, repeats)}
-    if "dense_bf16" in sides:
-        rates["dense_bf16"] = product_gflop_s(model.device, torch.bfloat16, repeats)
-    least |= {name: least_ms(computed, rate) for name, rate in rates.items()}
+    ms = medians(times)
+    roof = rates(model.device, precisions, repeats)
+    least = reading.least_ms(roof)
     return {
         "bench": "ttft",
         "shape": shape,
@@ -100,9 +91,12 @@ def bench_ttft(
         **(times.ratios("dense_bf16", "reuse", "bf16_ratio") if "dense_bf16" in sides else {}),
         **{f"{name}_parts_ms": reading.parts(name, repeats) for name in methods},
         "spread": spreads(times),
-        "copy_gb_s": gb_s,
-        "product_gflop_s": rates,
-        "operations": {"dense": computed, "reuse": prefill_operations(model, tokens, 1)},
+        "copy_gb_s": roof.copy_gb_s,
+        "product_gflop_s": roof.product_gflop_s,
+        "operations": {
+            "dense": prefill_operations(model, tokens),
+            "reuse": prefill_operations(model, tokens, 1),
+        },
         "least_ms": least,
         "roofline_percent": {name: percent(value, ms[name]) for name, value in least.items()},
         **conditions(model.device, model.dtype),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backend.reproduce.registry import REPRODUCTIONS
 from backend.reproduce.result import picture, read, table
-from backend.reproduce.spec import PAPERS, Reproduction, Scale
+from backend.reproduce.spec import PAPERS, SCALES, Reproduction, Scale
 
 INTRODUCTION = """# Reproductions
 
@@ -31,6 +31,9 @@ Alone, `kvlab reproduce` lists the names.
   writes, then those that ship with the embedded model if all that it needs ship. What lacks is trained first,
   at embedded scale, for `--training-steps` (400; 0 trains none) on one CPU core in about two minutes each,
   into `--out`, where an interrupted training goes on and the next run finds it.
+* Public benchmarks (KVLink's Tables 2 and 5 at paper scale) are asked by the LM Evaluation Harness (`pip
+  install 'kv-reuse-lab[harness]'`): its own tasks with `--data hub`, yours of the same names in `--data
+  FOLDER` (`NAME.yaml`, as it writes them).
 * Figures are saved as pictures too, SVG and HTML.
 * Papers are quoted from their text; where a figure is a plot, its numbers are not guessed.
 * Energy is the GPU's own counter (NVML; `pip install 'kv-reuse-lab[energy]'`); a CPU has none.
@@ -59,9 +62,7 @@ def listing(scale: Scale = "embedded") -> str:
 
 
 def _line(one: Reproduction, scale: Scale) -> str:
-    others = " and ".join(one.scales)
-    about = f"about {one.scales[scale].minutes} min" if scale in one.scales else f"{others} scale only"
-    return f"{one.place.partition(' (')[0]}, {about}: {one.sentence}"
+    return f"{one.place.partition(' (')[0]}, about {one.scales[scale].minutes} min: {one.sentence}"
 
 
 def page(results: Path, images: Path) -> str:
@@ -84,9 +85,7 @@ def page(results: Path, images: Path) -> str:
         ]
         for one in REPRODUCTIONS:
             if one.paper == paper:
-                minutes = " / ".join(
-                    str(one.scales[s].minutes) if s in one.scales else "-" for s in ("embedded", "paper")
-                )
+                minutes = " / ".join(str(one.scales[scale].minutes) for scale in SCALES)
                 links = " (`--links`)" if one.needs_links else ""
                 lines.append(f"| `{one.name}`{links} | {one.place} | {minutes} | {one.sentence} |")
         lines.append("")

@@ -18,7 +18,7 @@ from backend.errors import OptionError
 from backend.events import Progress
 from backend.machine import processor
 from backend.records import ModelInfo
-from backend.reproduce import studies, sweeping, timings
+from backend.reproduce import harness, studies, sweeping, timings
 from backend.reproduce.context import Context, DataSource, Step
 from backend.reproduce.energy import Meter
 from backend.reproduce.result import report
@@ -29,11 +29,13 @@ from backend.reproduce.spec import (
     EvaluationPlan,
     Found,
     GroupPlan,
+    HarnessPlan,
     HypothesesPlan,
     LatencyPlan,
     Plan,
     Reproduction,
     Scale,
+    SeriesPlan,
     SpeedPlan,
     SweepPlan,
 )
@@ -99,7 +101,7 @@ def reproduce(
         LabError: it cannot be run.
         RunCancelled: ``cancel`` was set.
     """
-    scale = scale_of(one, asked)
+    scale = scale_of(asked)
     scaled = one.scales[scale]
     check(asked, scaled.plan, one.name)
     asked.out.mkdir(parents=True, exist_ok=True)
@@ -148,6 +150,11 @@ def steps(plan: Plan, context: Context) -> Iterator[Step]:
             yield from studies.documents(plan, context)
         case EvaluationPlan():
             yield from studies.evaluation(plan, context)
+        case HarnessPlan():
+            yield from harness.harness(plan, context)
+        case SeriesPlan():
+            for part in plan.plans:
+                yield from steps(part, context)
         case HypothesesPlan():
             yield from studies.hypotheses(plan, context)
         case GroupPlan():
@@ -160,23 +167,17 @@ def steps(plan: Plan, context: Context) -> Iterator[Step]:
             yield from timings.latency(plan, context)
 
 
-def scale_of(one: Reproduction, asked: Asked) -> Scale:
+def scale_of(asked: Asked) -> Scale:
     """The scale that is meant.
 
     Raises:
-        OptionError: it cannot be run at that scale.
+        OptionError: there is no such scale.
     """
     other = asked.model is not None and asked.model not in EMBEDDED
-    scale: Scale = asked.scale or ("paper" if other and "paper" in one.scales else "embedded")
+    scale: Scale = asked.scale or ("paper" if other else "embedded")
     if scale not in SCALES:
         raise OptionError(
             f"The scale is {scale!r}; there are {', '.join(SCALES)}. Choose one.", field="reproduce.scale"
-        )
-    if scale not in one.scales:
-        raise OptionError(
-            f"{one.name} cannot be run at {scale} scale: {one.missing[scale]}. Choose --scale "
-            f"{next(iter(one.scales))}.",
-            field="reproduce.scale",
         )
     return scale
 
@@ -187,8 +188,12 @@ def check(asked: Asked, plan: Plan, name: str) -> None:
         plan, name: of what is asked for.
 
     Raises:
-        OptionError: a number is out of range, a folder is not there, or workers cannot do it.
+        OptionError: a number is out of range, a folder is not there, an extra is not installed, or workers
+            cannot do it.
     """
+    for part in plan.plans if isinstance(plan, SeriesPlan) else (plan,):
+        if isinstance(part, HarnessPlan):
+            harness.check(part, asked.data, name)
     for count, (low, high) in COUNTS.items():
         value = getattr(asked, count)
         if value is not None and (type(value) is not int or not low <= value <= high):
@@ -204,7 +209,7 @@ def check(asked: Asked, plan: Plan, name: str) -> None:
                 f"--{what} is {str(folder)!r}, which is no folder. Name one that is there.",
                 field=f"reproduce.{what}",
             )
-    if asked.ray is not None and not isinstance(plan, SweepPlan):
+    if asked.ray is not None and not isinstance(plan, SweepPlan | SeriesPlan):
         raise OptionError(
             f"--ray spreads the rows of a sweep over workers, but {name} is no sweep: one process does it. "
             "Leave --ray out.",

@@ -124,6 +124,38 @@ class EvaluationPlan:
 
 
 @dataclass(frozen=True)
+class HarnessTask:
+    """A benchmark, by the names of the LM Evaluation Harness.
+
+    Attributes:
+        metrics: by the title of the column that they fill: a metric and its filter, such as ``acc,none``.
+        shots: examples before each question; None leaves the task's own number.
+        chat: whether prompts are put into the model's chat template.
+    """
+
+    name: str
+    metrics: Mapping[str, str]
+    shots: int | None = None
+    chat: bool = False
+
+
+@dataclass(frozen=True)
+class HarnessPlan:
+    """Public benchmarks, read densely (:mod:`backend.reproduce.harness`), on the base and on each set of
+    weights that the scale needs; ``problems`` of each task, 0 asks all."""
+
+    tasks: tuple[HarnessTask, ...]
+    problems: int = 0
+
+
+@dataclass(frozen=True)
+class SeriesPlan:
+    """Several plans, one after another."""
+
+    plans: tuple[SweepPlan | HarnessPlan, ...]
+
+
+@dataclass(frozen=True)
 class HypothesesPlan:
     """H1 to H4 (:mod:`backend.probes.hypotheses`); ``problems`` are episodes."""
 
@@ -182,6 +214,8 @@ Plan = (
     SweepPlan
     | DocumentsPlan
     | EvaluationPlan
+    | HarnessPlan
+    | SeriesPlan
     | HypothesesPlan
     | GroupPlan
     | CostPlan
@@ -248,7 +282,7 @@ class Reproduction:
         sentence: what it asks.
         setting: the paper's models, data and hardware.
         caveat: what has to be known before the two figures are compared.
-        missing: scales at which it cannot be run, and why.
+        scales: what is run at each of :data:`SCALES`.
         drawn: how it is drawn, where it is a figure.
     """
 
@@ -261,7 +295,6 @@ class Reproduction:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     scales: Mapping[Scale, Scaled]
-    missing: Mapping[Scale, str] = field(default_factory=dict)
     drawn: Drawn | None = None
 
     @property

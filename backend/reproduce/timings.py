@@ -54,11 +54,14 @@ def group(plan: GroupPlan, context: Context) -> Iterator[Step]:
 
 def _of_agent(one: AgentTimes, repeats: int) -> dict[str, Value]:
     times = {name: ms for name, ms in asdict(one).items() if name.endswith("_ms") and ms is not None}
-    strongest = min(one.dense_ms, one.dense_bf16_ms or one.dense_ms)
+    dense = "dense_bf16" if one.dense_bf16_ms and one.dense_bf16_ms < one.dense_ms else "dense"
+    strongest = times[f"{dense}_ms"]
     ratios = {
         "ratio": one.dense_ms / one.reuse_ms,
         "two_heaviest_ratio": one.dense_ms / one.two_heaviest_ms,
         "strongest_ratio": strongest / one.reuse_ms,
+        "strongest_roofline": one.roofline_percent[dense] / 100,
+        "reuse_roofline": one.roofline_percent["reuse"] / 100,
     }
     return {name: Value(value, of=repeats) for name, value in (times | ratios).items()}
 

@@ -521,6 +521,8 @@ def test_bench_of_recording(kvlab: Any, folder: Path, monkeypatch: pytest.Monkey
     assert code == 0
     report = json.loads(out)
     seen = report["recorded"]
+    for side, share in report["roofline_percent"].items():
+        assert share == pytest.approx(100 * report["least_ms"] / report[f"{side}_ms"], abs=0.06)
     assert seen["off"] == {"offsets": 0, "attention": 0}
     assert seen["offsets"]["offsets"] > 0 == seen["offsets"]["attention"]
     assert seen["attention"]["attention"] > 0 == seen["attention"]["offsets"]

@@ -36,12 +36,14 @@ from backend.reproduce.spec import (
     CostPlan,
     Found,
     GroupPlan,
+    HarnessPlan,
     LatencyPlan,
     Line,
     Plan,
     Reproduction,
     Scale,
     Scaled,
+    SeriesPlan,
     SpeedPlan,
     SweepPlan,
     Value,
@@ -92,8 +94,7 @@ def test_a_table_is_whole(one: Reproduction) -> None:
     assert all(len(line.paper) == len(one.columns) for line in one.lines)
     labels = [line.label for line in one.lines]
     assert len(set(labels)) == len(labels)
-    assert set(one.scales) | set(one.missing) == set(SCALES)
-    assert not set(one.scales) & set(one.missing)
+    assert set(one.scales) == set(SCALES)
     for scale, scaled in one.scales.items():
         placed = [scale in line.at for line in one.lines]
         assert any(placed), "a scale at which nothing is measured"
@@ -104,13 +105,14 @@ def test_a_table_is_whole(one: Reproduction) -> None:
 @pytest.mark.parametrize("one", REPRODUCTIONS, ids=lambda one: one.name)
 def test_every_line_names_what_its_plan_measures(one: Reproduction, scale: Any, tmp_path: Path) -> None:
     """Nobody notices a line that points nowhere: it says "not measured" for ever."""
-    if scale not in one.scales:
-        return
     settings = [Found(where, {}) for where in measured(one, scale, tmp_path)]
     for line in one.lines:
         if scale in line.at:
-            where = {name: value for name, value in line.at[scale].items() if name != "model"}
-            assert any(fits(found, where) for found in settings), (line.label, where)
+            for column in one.columns:
+                place = {**line.at[scale], **(column.at or {}).get(scale, {})}
+                where = {name: value for name, value in place.items() if name != "model"}
+                there = any(fits(found, where) for found in settings)
+                assert there or not column.measured(scale), (line.label, column.title, where)
 
 
 # Rows that the papers print, and data sets, agents and models of each: what is run when nobody says --model.
@@ -169,10 +171,24 @@ def kind_of(one: Weights) -> tuple[str, dict[str, str]]:
     return linked.label, linked.kind
 
 
+def kind_of_weights(one: Weights) -> dict[str, str]:
+    label, kind = kind_of(one)
+    return {"weights": label, **kind}
+
+
 def measured(one: Reproduction, scale: Any, folder: Path) -> Iterator[Mapping[str, str]]:
     """The settings that a plan gives figures of."""
     plan: Plan = one.scales[scale].plan
-    if isinstance(plan, SweepPlan):
+    for part in plan.plans if isinstance(plan, SeriesPlan) else (plan,):
+        yield from measured_by(part, one, scale, folder)
+
+
+def measured_by(plan: Plan, one: Reproduction, scale: Any, folder: Path) -> Iterator[Mapping[str, str]]:
+    if isinstance(plan, HarnessPlan):
+        for title in (title for task in plan.tasks for title in task.metrics):
+            for kind in ({"weights": "base"}, *map(kind_of_weights, one.scales[scale].weights)):
+                yield {**kind, "method": "dense", "task": title}
+    elif isinstance(plan, SweepPlan):
         for name, row in ROWS.items():
             (folder / f"{name}.jsonl").write_text(f"{json.dumps(row)}\n" * 3, encoding="utf-8")
         context = Context(one, scale, one.scales[scale].model, folder, problems=1, warmup=0, data=folder)
@@ -252,8 +268,7 @@ def test_the_list_has_the_minutes_of_its_scale(scale: Scale) -> None:
     said = listing(scale)
     for one in REPRODUCTIONS:
         [line] = [row for row in said.splitlines() if row.startswith(f"  {one.name} ")]
-        at = one.scales.get(scale)
-        assert (f", about {at.minutes} min: " if at else ", embedded scale only: ") in line
+        assert f", about {one.scales[scale].minutes} min: " in line
     assert f"Minutes are of {scale} scale" in said
     assert ("--scale paper runs one" in said) is (scale == "paper")
 
@@ -360,7 +375,7 @@ def test_a_sweep_runs_under_trained_weights_and_says_which(tmp_path: Path) -> No
         )
     )
     scaled = Scaled(plan, "a test", 1, "embedded", weights=(Weights(5), Weights(5, compression="anchors")))
-    one = replace(one, lines=lines, scales={"paper": scaled}, missing={"embedded": "a test"})
+    one = replace(one, lines=lines, scales={"paper": scaled})
     asked = Asked(tmp_path, problems=1, scale="paper", links=LINKED_WEIGHTS, training_steps=0)
     [*_, done] = reproduce(one, asked)
     assert isinstance(done, Done)
@@ -370,15 +385,19 @@ def test_a_sweep_runs_under_trained_weights_and_says_which(tmp_path: Path) -> No
 
 
 def test_a_group_is_timed(tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.bench.roofline.COPY_BYTES", {"cpu": 1 << 20})
+    monkeypatch.setattr("backend.bench.roofline.PRODUCT_SIDE", {"cpu": 64})
     one = planned("kvcomm-table-2", settings=((3, 32, 32, 16),), anchors=3)
     made = run(one, Asked(tmp_path, problems=1), tiny_model, monkeypatch)
     lines = {line["label"]: line["ours"] for line in made["lines"]}
     assert all(value["value"] > 0 for value in lines["Agent 3"])
-    for dense, *_, speedup, _, bf16, strongest in (
+    for dense, *_, speedup, _, bf16, strongest, of_dense, of_reuse in (
         [v["value"] for v in lines[f"Agent {n}"]] for n in (1, 2, 3)
     ):
+        assert 0 < of_dense < 2, "a share, not a percentage"
+        assert 0 < of_reuse < 2
         assert strongest == pytest.approx(speedup * min(1, bf16 / dense))
-    assert lines["Agent 4"] == [None] * 8
+    assert lines["Agent 4"] == [None] * 10
     where = [m["where"] for m in made["measured"]]
     assert [w["tokens"] for w in where if "tokens" in w] == ["64", "80", "96"]
 
@@ -418,7 +437,9 @@ def test_a_verdict_becomes_figures_with_their_intervals(
     [
         ("kvcomm-table-4", {"problems": 0}, "requests is 0; 1 to 10,000"),
         ("kvcomm-table-4", {"links": Path("nowhere")}, "which is no folder"),
-        ("kvlink-table-2", {"scale": "paper"}, "cannot be run at paper scale: the paper's benchmarks need"),
+        ("kvlink-table-2", {"scale": "paper"}, "asks gsm8k, mmlu, .* Give --data hub to fetch them"),
+        ("kvlink-table-5", {"scale": "paper"}, "asks gsm8k, mmlu, .* Give --data hub to fetch them"),
+        ("kvlink-table-5", {"scale": "own"}, "The scale is 'own'; there are embedded, paper"),
     ],
 )
 def test_what_cannot_be_run_is_refused(name: str, asked: Any, message: str, tmp_path: Path) -> None:

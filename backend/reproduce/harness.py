@@ -1,0 +1,159 @@
+"""Public benchmarks of general capability, read densely by the LM Evaluation Harness, on the base and on each
+set of trained weights: KVLink's Table 2 and half of its Table 5 (Section 3.4).
+
+The harness is an extra. Its data sets come from the hub; tasks in a folder stand in for its own of that name.
+What a model answered is kept beside the rows, by weights, so a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backend.errors import LabError, OptionError
+from backend.events import Progress
+from backend.lookups import quiet_lookups, reason
+from backend.model import LoadedModel
+from backend.reproduce.context import Context, DataSource, Step
+from backend.reproduce.spec import Found, HarnessPlan, HarnessTask, Value
+
+LONGEST = 8192  # tokens of a prompt and its answer; examples and all, no benchmark's is longer
+ROWS = {"cuda": 4}  # prompts at once: the harness takes every token's logits, and a vocabulary is large
+
+
+def harness(plan: HarnessPlan, context: Context) -> Iterator[Step]:
+    """Ask every benchmark under every set of weights.
+
+    Raises:
+        OptionError: a task cannot be asked.
+        RunCancelled: what was answered before is kept.
+    """
+    library = _library()
+    manager = _manager(context.data if isinstance(context.data, Path) else None)
+    count = len(plan.tasks) * (1 + len(context.trained))
+    done = 0
+    for linked in (None, *context.trained):
+        name = linked.model if linked else context.model_name
+        where = {"weights": linked.label, **linked.kind} if linked else {"weights": "base"}
+        for task in plan.tasks:
+            yield Progress(f"{task.name} under {where['weights']}", done, count)
+            done += 1
+            values = _asked(library, manager, context.load(name), task, plan, context)
+            for title, value in values.items():
+                place = {**where, "method": "dense", "model": context.model_name, "task": title}
+                yield Found(place, {"accuracy": value})
+
+
+def check(plan: HarnessPlan, data: DataSource | None, name: str) -> None:
+    """Before anything is fetched or loaded.
+
+    Raises:
+        OptionError: the harness is not installed, or no data was named.
+    """
+    _library()
+    if data is None:
+        raise OptionError(
+            f"{name} at paper scale asks {', '.join(task.name for task in plan.tasks)}. Give --data hub to "
+            "fetch them, or --data FOLDER: tasks of these names in it (NAME.yaml, as the LM Evaluation "
+            "Harness writes them) stand in for its own, the others are fetched.",
+            field="reproduce.data",
+        )
+
+
+def _library() -> Any:
+    """The harness.
+
+    Raises:
+        OptionError: it is not installed.
+    """
+    try:
+        import lm_eval
+        import lm_eval.models.huggingface
+        import lm_eval.tasks
+    except ImportError:
+        raise OptionError(
+            "These benchmarks are asked by the LM Evaluation Harness, which is not installed. Install it "
+            "(pip install 'kv-reuse-lab[harness]'), or choose --scale embedded.",
+            field="reproduce.scale",
+        ) from None
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # what it remarks on being called is not for a user
+    return lm_eval
+
+
+@lru_cache(maxsize=1)
+def _manager(folder: Path | None) -> Any:
+    """The harness's tasks and, in their stead, a folder's: it reads thousands of files, seconds long."""
+    return _library().tasks.TaskManager(include_path=str(folder) if folder else None)
+
+
+def _asked(
+    library: Any, manager: Any, model: LoadedModel, task: HarnessTask, plan: HarnessPlan, context: Context
+) -> dict[str, Value]:
+    """One benchmark under one set of weights: its figures, by title."""
+    kept = context.out / f"harness-{model.info.weights_hash}"
+    try:
+        with quiet_lookups(), stopping(model, context), torch.inference_mode():
+            asking = library.models.huggingface.HFLM(
+                pretrained=model.module,
+                tokenizer=model.tokens.tokenizer,
+                batch_size=ROWS.get(model.device.type, 1),
+                max_length=min(LONGEST, model.info.context_tokens),
+            )
+            found = library.simple_evaluate(
+                asking,
+                tasks=[task.name],
+                num_fewshot=task.shots,
+                apply_chat_template=task.chat,
+                limit=context.count(plan.problems) or None,
+                bootstrap_iters=100,  # of no metric here: a share's error has a formula
+                log_samples=False,
+                use_cache=str(kept),
+                task_manager=manager,
+                random_seed=context.seed,
+                fewshot_random_seed=context.seed,
+            )
+    except LabError:
+        raise
+    except Exception as error:  # of the many kinds that files, networks and tasks have
+        raise OptionError(
+            f"The benchmark {task.name} cannot be asked ({type(error).__name__}: {reason(error)}). Check the "
+            "network and the task, or give --data FOLDER with one of that name.",
+            field="reproduce.data",
+        ) from error
+    marks, asked = found["results"][task.name], _questions(found["n-samples"])
+    return {title: _value(marks, metric, asked) for title, metric in task.metrics.items()}
+
+
+@contextmanager
+def stopping(model: LoadedModel, context: Context) -> Iterator[None]:
+    """Every pass of the model looks whether the run was stopped: a benchmark takes hours."""
+    hook = model.module.register_forward_pre_hook(lambda *_: context.stop_if_cancelled())
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _questions(counted: Mapping[str, Mapping[str, int]]) -> int:
+    """How many were asked, over all parts of a benchmark."""
+    return sum(count["effective"] for count in counted.values())
+
+
+def _value(marks: Mapping[str, Any], metric: str, asked: int) -> Value:
+    """A share with 95% of the harness's own error on either side, where it gives one."""
+    if metric not in marks:
+        raise OptionError(
+            f"The task gives no {metric!r}; it gives {', '.join(sorted(k for k in marks if ',' in k))}. "
+            "Write the task so that it does.",
+            field="reproduce.data",
+        )
+    share, error = float(marks[metric]), marks.get(metric.replace(",", "_stderr,"))
+    spread = 1.96 * error if isinstance(error, int | float) else math.nan
+    return Value(share, share - spread, share + spread, asked)
