@@ -98,11 +98,12 @@ def _asked(
 ) -> dict[str, Value]:
     """One benchmark under one set of weights: its figures, by title."""
     kept = context.out / f"harness-{model.info.weights_hash}"
+    tokenizer = model.tokens.tokenizer
     try:
         with quiet_lookups(), stopping(model, context), torch.inference_mode():
             asking = library.models.huggingface.HFLM(
                 pretrained=model.module,
-                tokenizer=model.tokens.tokenizer,
+                tokenizer=tokenizer,
                 batch_size=ROWS.get(model.device.type, 1),
                 max_length=min(LONGEST, model.info.context_tokens),
             )
@@ -110,7 +111,7 @@ def _asked(
                 asking,
                 tasks=[task.name],
                 num_fewshot=task.shots,
-                apply_chat_template=task.chat,
+                apply_chat_template=task.chat and bool(tokenizer.chat_template),
                 limit=context.count(plan.problems) or None,
                 bootstrap_iters=100,  # of no metric here: a share's error has a formula
                 log_samples=False,

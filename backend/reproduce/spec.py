@@ -130,7 +130,7 @@ class HarnessTask:
     Attributes:
         metrics: by the title of the column that they fill: a metric and its filter, such as ``acc,none``.
         shots: examples before each question; None leaves the task's own number.
-        chat: whether prompts are put into the model's chat template.
+        chat: whether prompts are put into the model's chat template, if it has one.
     """
 
     name: str

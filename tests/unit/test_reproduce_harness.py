@@ -17,6 +17,7 @@ import torch
 from backend.errors import OptionError, RunCancelled
 from backend.links import SHIPPED
 from backend.model import LoadedModel, load_model
+from backend.reproduce.context import Context
 from backend.reproduce.registry import find
 from backend.reproduce.run import Asked, Done, reproduce
 from backend.reproduce.spec import HarnessPlan, HarnessTask, Line, Reproduction, Scaled, SeriesPlan, Weights
@@ -162,6 +163,23 @@ def test_as_many_questions_as_were_asked_for(folder: Path, tmp_path: Path) -> No
     one = replace(one, scales={"paper": replace(one.scales["paper"], plan=SeriesPlan((
         HarnessPlan((ARC,), 2), HarnessPlan((ARC,), 4))))})  # fmt: skip
     assert ours(one, asked(tmp_path / "out", folder))["base"][0]["of"] == 2, "one after another"
+
+
+def test_a_model_without_a_chat_template_is_asked_plainly(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_model("embedded")
+    monkeypatch.setattr(Context, "load", lambda self, name: model)
+    seen: list[str] = []
+    encode = type(model.tokens.tokenizer).__call__
+    monkeypatch.setattr(
+        type(model.tokens.tokenizer), "__call__",
+        lambda self, text, *more, **named: (seen.extend(text), encode(self, text, *more, **named))[1],
+    )  # fmt: skip
+    for template in (model.tokens.tokenizer.chat_template, None):
+        monkeypatch.setattr(model.tokens.tokenizer, "chat_template", template)
+        assert ours(table(GSM8K), asked(tmp_path / str(template is None), folder))["base"][0]["of"] == 2
+        assert ("What is 2 + 3?" in seen) is (template is None), "as it stands, or wrapped"
 
 
 def test_a_task_that_cannot_be_asked_is_named(folder: Path, tmp_path: Path) -> None:
