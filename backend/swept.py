@@ -3,6 +3,7 @@ Free of torch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -70,7 +71,8 @@ class SweepLine:
     Attributes:
         accuracy: answers right; ``selection`` a judge's selections right; ``as_dense`` answers (a judge's:
             selections, JCR) equal to dense's.
-        score: mean token F1 of questions over texts, else the accuracy with a t interval.
+        score: mean token F1 of questions over texts, or Rouge-L of summaries, else the accuracy with a t
+            interval.
         agents, blocks, tokens: the three reuse rates.
         ttft_ms, ttft_ratio: medians; the ratio is dense's time over this one's, problem by problem.
     """
@@ -90,6 +92,12 @@ class SweepLine:
     near_ties: int
     ttft_ms: Share
     ttft_ratio: Share
+
+    @property
+    def graded(self) -> bool:
+        """Whether the score says more than how many are right."""
+        told = bool(self.accuracy.of) and math.isclose(self.score.value, self.accuracy.value, abs_tol=1e-9)
+        return bool(self.score.of) and not told
 
 
 @dataclass(frozen=True)
@@ -187,6 +195,11 @@ class Swept:
     rows: int
     complete: bool
     compared: Compared = Compared()
+
+    @property
+    def graded(self) -> bool:
+        """Whether scores say more than how many answers are right: F1 of questions over texts, Rouge-L."""
+        return any(line.graded for line in self.lines)
 
     @property
     def dense(self) -> str:

@@ -165,13 +165,14 @@ def tables(swept: Swept) -> Iterator[str]:
 
 
 def answers(swept: Swept) -> Iterator[str]:
-    """Right or wrong, against dense."""
-    head = ("n", "right %", "as dense %", "KL first", "lost/won", "McNemar p", "Holm")
+    """Right or wrong, against dense; and the score, where it says more."""
+    score = ("score",) * swept.graded
+    head = ("n", "right %", *score, "as dense %", "KL first", "lost/won", "McNemar p", "Holm")
 
     def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
         return (
-            str(x.problems), shown(x.accuracy, ".1f", 100), shown(x.as_dense, ".1f", 100),
-            shown(x.kl_first, ".2g"), *right_or_wrong(test),
+            str(x.problems), shown(x.accuracy, ".1f", 100), *(shown(x.score, ".3f") for _ in score),
+            shown(x.as_dense, ".1f", 100), shown(x.kl_first, ".2g"), *right_or_wrong(test),
         )  # fmt: skip
 
     yield from by_cell(swept, head, cells)

@@ -18,10 +18,12 @@ LABEL = 44  # characters of a cell's name in a figure
 
 
 def views(swept: Swept) -> tuple[FigureView | Panel, ...]:
-    """Right answers, answers as dense, what came from a cache, the first token, the table, and where
-    something other than dense is compared with, that too."""
-    found = (
-        right(swept),
+    """Right answers or scores, answers as dense, what came from a cache, the first token, the table, and
+    where something other than dense is compared with, that too."""
+    known = any(line.accuracy.of for line in swept.lines)
+    found: tuple[FigureView | Panel, ...] = (
+        *([right(swept)] if known or not swept.graded else []),
+        *([score(swept)] if swept.graded else []),
         as_dense(swept),
         cached(swept),
         sooner(swept),
@@ -69,6 +71,27 @@ def right(swept: Swept) -> FigureView:
     return _dots(
         swept, "sweep_right", "Does accuracy hold?", how, finding, "answered right", lambda x: x.accuracy
     )
+
+
+def score(swept: Swept) -> FigureView:
+    """Mean score with a t interval, of answers that can be half right."""
+    finding = "Only dense has run."
+    dense = {x.cell: x.score for x in swept.lines if x.method == swept.dense}
+    others = [x for x in swept.lines if x.score.of and x.method != swept.dense and x.cell in dense]
+    if others:
+        most = max(others, key=lambda x: dense[x.cell].value - x.score.value)
+        finding = (
+            f"Most lost: {_named(swept, most)}, {number(most.score.value)}; dense has "
+            f"{number(dense[most.cell].value)}."
+        )
+    how = (
+        "Mean over problems of token F1 (questions over texts) or Rouge-L (summaries), from 0 to 1; bars: "
+        "95% (t)."
+    )
+    return _dots(
+        swept, "sweep_score", "How good are the answers?", how, finding, "score", lambda x: x.score,
+        share=False,
+    )  # fmt: skip
 
 
 def _clear(tests: Sequence[Comparison]) -> list[Comparison]:
@@ -215,7 +238,7 @@ def _share(share: Share) -> str:
 
 
 def _middle(share: Share, places: int, unit: str = "") -> str:
-    """A median, with its interval if there is one."""
+    """A median or mean, with its interval if there is one."""
     if not share.of:
         return "-"
     said = f"{share.value:.{places}f}{unit}"
@@ -235,9 +258,10 @@ def _p(value: float | None, corrected: float | None) -> str:
 def table_html(swept: Swept) -> str:
     """All lines as a table."""
     looks = styles(swept)
+    scored = ("score",) * swept.graded
     head = (
-        "method", "problems", "right", "as dense", "tokens from a cache", "first token, ms", "dense’s / it",
-        "lost / won", "McNemar p", "times p",
+        "method", "problems", "right", *scored, "as dense", "tokens from a cache", "first token, ms",
+        "dense’s / it", "lost / won", "McNemar p", "times p",
     )  # fmt: skip
     body = ""
     many = len({line.cell for line in swept.lines}) > 1
@@ -248,8 +272,8 @@ def table_html(swept: Swept) -> str:
             body += f'<tr><th scope="rowgroup" colspan="{len(head)}">{escape(lines[0].label)}</th></tr>'
         for x in lines:
             cells = (
-                str(x.problems), _share(x.accuracy), _share(x.as_dense), _share(x.tokens),
-                _middle(x.ttft_ms, 1), _middle(x.ttft_ratio, 2, "×"),
+                str(x.problems), _share(x.accuracy), *(_middle(x.score, 3) for _ in scored),
+                _share(x.as_dense), _share(x.tokens), _middle(x.ttft_ms, 1), _middle(x.ttft_ratio, 2, "×"),
                 *_parted(against.get((x.cell, x.method))),
             )  # fmt: skip
             body += f'<tr><th scope="row">{escape(looks[x.method].name)}</th>'

@@ -15,9 +15,13 @@ hotpotqa    question, answer, context                               contains
 musique     question, answer, answer_aliases, paragraphs            contains
 nq          question, answers, ctxs                                 contains
 triviaqa    the same                                                contains
+samsum      dialogue, summary; or question, answers, ctxs           rouge
+multinews   document, summary; or the same                          rouge
 ==========  ======================================================  =========
 
 Documents go into the placeholders ``{document_1}``, ``{document_2}`` and so on of a pipeline that has them.
+A text to summarise has examples as its documents: those that its row brings (``ctxs``, as CacheBlend's files
+have them), else the texts behind it in the file, each with its summary.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,10 +44,13 @@ from backend.sweeps.hub import HubData
 
 LETTERS = "ABCD"
 NO_DOCUMENT = "(no document)"
+EXAMPLES = 4  # texts with their summaries before one that is to be summarised
 NOT_ON_HUB = {
     "nq": "google-research-datasets/nq_open has questions alone; files with passages are those of "
     "github.com/nelson-liu/lost-in-the-middle, such as nq-open-10_total_documents_gold_at_0.jsonl.gz",
     "2wikimqa": "files are those of github.com/Alab-NII/2wikimultihop, such as dev.json",
+    "multinews": "alexfabbri/multi_news is read by a script of its own; write its rows, document and "
+    "summary, as JSON lines",
     "triviaqa": "mandarjoshi/trivia_qa has whole pages; files with passages are what DPR's or Contriever's "
     "retrieval writes, with question, answers and ctxs",
 }
@@ -65,6 +72,7 @@ class Format:
     read: Callable[[Mapping[str, Any]], Problem]
     scorer: str
     example: str
+    examples: bool = False  # where a row brings no documents, other rows are its examples
 
 
 def _text(value: Any) -> str:
@@ -141,6 +149,26 @@ def _retrieved(row: Mapping[str, Any], format: str) -> Problem:
     return Problem(_text(row["question"]), golds, documents)
 
 
+def _summary(row: Mapping[str, Any], text: str) -> Problem:
+    """A text to summarise. MultiNews sets its articles apart by five bars."""
+    if row.get("ctxs"):
+        documents = tuple(_text(c["text"]).strip() for c in row["ctxs"])
+        return Problem(_text(row["question"]).strip(), tuple(map(_text, row["answers"])), documents)
+    articles = (part.strip() for part in _text(row[text]).split("|||||"))
+    return Problem("\n\n".join(filter(None, articles)), (_text(row["summary"]).strip(),))
+
+
+def with_examples(problems: Sequence[Problem], count: int = EXAMPLES) -> list[Problem]:
+    """Those without documents get others, those behind them in turn, as examples: never themselves."""
+    shown = [f"{problem.question}\nSummary: {problem.golds[0]}" for problem in problems]
+    return [
+        problem if problem.documents else replace(
+            problem, documents=tuple((shown * 2)[at + 1 : at + 1 + min(count, len(shown) - 1)])
+        )
+        for at, problem in enumerate(problems)
+    ]  # fmt: skip
+
+
 _PASSAGES = '{"question": "...", "answers": ["..."], "ctxs": [{"title": "...", "text": "..."}]}'
 FORMATS: dict[str, Format] = {
     "gsm8k": Format(_gsm8k, "number", '{"question": "...", "answer": "... #### 18"}'),
@@ -161,6 +189,12 @@ FORMATS: dict[str, Format] = {
     ),
     "nq": Format(partial(_retrieved, format="nq"), "contains", _PASSAGES),
     "triviaqa": Format(partial(_retrieved, format="triviaqa"), "contains", _PASSAGES),
+    "samsum": Format(
+        partial(_summary, text="dialogue"), "rouge", '{"dialogue": "...", "summary": "..."}', True
+    ),
+    "multinews": Format(
+        partial(_summary, text="document"), "rouge", '{"document": "... ||||| ...", "summary": "..."}', True
+    ),
 }
 #: Where the hub has them; for the others :data:`NOT_ON_HUB` says what to take.
 ON_HUB: dict[str, HubData] = {
@@ -170,6 +204,7 @@ ON_HUB: dict[str, HubData] = {
     "math500": HubData("HuggingFaceH4/MATH-500", split="test"),
     "aime": HubData("HuggingFaceH4/aime_2024", split="train"),
     "hotpotqa": HubData("hotpotqa/hotpot_qa", "distractor", "validation"),
+    "samsum": HubData("knkarthick/samsum", split="test"),
     "musique": HubData(
         "dgslibisey/MuSiQue", "default", "musique_ans_v1.0_dev"
     ),  # its split is its file's name
@@ -204,7 +239,7 @@ def read_problems(path: Path | HubData, format: str) -> list[Problem]:
         found.append(problem)
     if not found:
         raise PromptError(f"{path.name} holds no problem. Choose another file.", field="data")
-    return found
+    return with_examples(found) if known.examples else found
 
 
 def values_of(problem: Problem, pipeline: Pipeline, where: str) -> dict[str, str]:

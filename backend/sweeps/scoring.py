@@ -9,6 +9,8 @@
   sub-string of the prediction exactly matches any gold answer"). *exact* and F1: SQuAD's exact match and
   token F1, for what follows the last "The answer is", else for the whole text. Both normalise as SQuAD does:
   small letters, no punctuation, no articles.
+* *rouge*: Rouge-L (Lin 2004) of a summary, by Google's ``rouge_score`` with its stemmer, as CacheBlend's code
+  takes it. A summary is neither right nor wrong.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from backend.answers import SCORINGS, Scoring, extract_answer, extract_number, right
+from backend.errors import OptionError
 
 QA = ("contains", "exact")
-SCORERS: tuple[str, ...] = (*SCORINGS, "math", *QA)
+SCORERS: tuple[str, ...] = (*SCORINGS, "math", *QA, "rouge")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SPACING = re.compile(r"\\[!,;:> ]|\\(?:left|right|big|Big|displaystyle|limits)(?![a-zA-Z])|\\\$|\$|\\%|%")
@@ -36,11 +41,11 @@ _PLAIN_NUMBER = re.compile(r"-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?"
 
 @dataclass(frozen=True)
 class Score:
-    """``answer``: what was read off, if anything. ``value``: token F1 for questions over texts, else 1 or
-    0."""
+    """``answer``: what was read off, if anything. ``correct``: None where nothing is right or wrong.
+    ``value``: token F1 for questions over texts, Rouge-L for summaries, else 1 or 0."""
 
     answer: str | None
-    correct: bool
+    correct: bool | None
     value: float
 
 
@@ -57,11 +62,13 @@ def score(text: str, golds: Sequence[str], scorer: str) -> Score:
         if scorer == "exact":
             return Score(answer, answer is not None and normalised(answer) in goods, f1)
         return Score(answer, any(good in normalised(text) for good in goods if good), f1)
+    if scorer == "rouge":
+        return Score(text.strip() or None, None, max((rouge_l(text, gold) for gold in golds), default=0.0))
     if scorer == "math":
         answer = math_answer(text)
         hit = answer is not None and any(same_math(answer, gold) for gold in golds)
         return Score(answer, hit, float(hit))
-    own: Scoring = scorer  # type: ignore[assignment]  # SCORERS but for the two above
+    own: Scoring = scorer  # type: ignore[assignment]  # SCORERS but for those above
     answer = extract_answer(text, own)
     hit = any(right(answer, gold, own) for gold in golds)
     return Score(answer, hit, float(hit))
@@ -79,6 +86,33 @@ def token_f1(answer: str, gold: str) -> float:
         return float(said == wanted)
     common = sum((Counter(said) & Counter(wanted)).values())
     return 2 * common / (len(said) + len(wanted))
+
+
+def rouge_l(summary: str, gold: str) -> float:
+    """F measure of the longest common subsequence of words, stemmed.
+
+    Raises:
+        OptionError: see :func:`rouge`.
+    """
+    return float(rouge().score(gold, summary)["rougeL"].fmeasure)
+
+
+@cache
+def rouge() -> Any:
+    """The scorer, of a package that is an extra.
+
+    Raises:
+        OptionError: it is not installed.
+    """
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+    except ImportError:
+        raise OptionError(
+            "Summaries are scored by the package rouge-score, which is not installed. Install it (pip "
+            "install 'kv-reuse-lab[rouge]'), or choose another format.",
+            field="format",
+        ) from None
+    return RougeScorer(["rougeL"], use_stemmer=True)
 
 
 def math_answer(text: str) -> str | None:

@@ -53,6 +53,7 @@ from backend.sweeps.checks import axis, keys, numbers, one_of, within
 from backend.sweeps.choices import read_choices
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
 from backend.sweeps.hub import HubData, fetch
+from backend.sweeps.scoring import rouge
 from backend.swept import Axis, Baseline
 from backend.teams import team
 
@@ -455,6 +456,8 @@ def _data(table: Mapping[str, Any], where: str, field: str, folder: Path) -> Dat
             field=f"{field}.format",
         )
     one_of(table["format"], f"{field}.format", tuple(FORMATS))
+    if FORMATS[table["format"]].scorer == "rouge":
+        rouge()  # said here rather than after the first answer
     draw = table.get("draw", "first")
     one_of(draw, f"{field}.draw", ("first", "random"))
     place = _place(table["data"], table["format"], f"{where}, data", f"{field}.data", folder)

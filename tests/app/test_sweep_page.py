@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -394,6 +395,27 @@ def test_figures_say_what_the_lines_do(visit: Visit) -> None:
     drawn = views(many)[0]
     assert f"first {MOST_CELLS} of 30 cells" in drawn.finding  # type: ignore[union-attr]
     assert len(drawn.rows) == 90, "the table behind it has all"  # type: ignore[union-attr]
+
+
+def test_scores_stand_beside_or_instead_of_what_is_right(visit: Visit) -> None:
+    found = swept(visit)
+    assert not found.graded, "a number is right or wrong"
+    assert "sweep_score" not in [view.key for view in views(found)]
+    lines = tuple(
+        replace(line, score=Share(0.9 - 0.2 * place + 0.1 * (place > 2), 0.1, 0.95, 3))
+        for place, line in enumerate(found.lines)
+    )
+    halves = replace(found, lines=lines)
+    assert [view.key for view in views(halves)][:2] == ["sweep_right", "sweep_score"]
+    drawn = views(halves)[1]
+    assert [row[3] for row in drawn.rows] == [round(x.score.value, 4) for x in lines]  # type: ignore[union-attr]
+    said = "Most lost: kvcomm:gamma=0.9 in math-2, given, 0.500; dense has 0.900."  # dense of its own cell
+    assert drawn.finding == said  # type: ignore[union-attr]
+    table = next(view for view in views(halves) if view.key == "sweep_table").html  # type: ignore[union-attr]
+    assert "<th>score</th>" in table
+    assert "0.900 <small>0.100 to 0.950</small>" in table
+    bare = replace(halves, lines=tuple(replace(x, accuracy=Share(math.nan, 0, 0, 0)) for x in lines))
+    assert [view.key for view in views(bare)][:2] == ["sweep_score", "sweep_as_dense"]
 
 
 def test_times_have_their_interval_where_there_are_enough_problems(visit: Visit) -> None:

@@ -74,6 +74,8 @@ ROWS = {
     "hotpotqa": {"question": "?", "answer": "b", "context": [["t", ["s."]]]},
     "2wikimqa": {"question": "?", "answer": "b", "context": [["t", ["s."]]]},
     "musique": {"question": "?", "answer": "b", "paragraphs": [{"title": "t", "paragraph_text": "s."}] * 20},
+    "samsum": {"dialogue": "A: hi", "summary": "A greets."},
+    "multinews": {"document": "One. ||||| Two.", "summary": "Both."},
     "nq": {"question": "?", "answers": ["b"], "ctxs": [{"title": "t", "text": "s."}]},
     "triviaqa": {"question": "?", "answers": ["b"], "ctxs": [{"title": "t", "text": "s."}]},
 }
@@ -549,7 +551,7 @@ def test_a_column_may_be_a_setting_of_its_own() -> None:
     ]
     saved = report(one, "paper", paper, (), {})
     titles = [c["title"] for c in saved["columns"] if c["measured"]]
-    assert titles == ["NQ", "2WikiMQA", "TriviaQA", "HotpotQA", "MuSiQue"]
+    assert titles == ["NQ", "2WikiMQA", "TriviaQA", "HotpotQA", "MuSiQue", "MultiNews", "Samsum"]
     first = saved["lines"][0]
     assert [c and c["value"] for c in first["ours"]] == [0.3, None, None, 0.4, None, None, None, None]
     ours = report(one, "embedded", [Found({"arm": "Dense"}, {"accuracy": Value(0.9)})], (), {})

@@ -11,6 +11,7 @@ from fake_sweep import row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.judged import Share
 from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
 from backend.sweeps.grid import Slot, shards_of, slots_of
 from backend.sweeps.run import SweepDone
@@ -38,7 +39,8 @@ def pairs(found: Compared) -> list[tuple[str, str, str]]:
 def chance(slot: Slot) -> dict[str, Any]:
     """Something else in every row, the same whenever it is asked for."""
     rng = random.Random(repr(slot))
-    return {"correct": rng.random() < 0.6, "ttft_ms": rng.uniform(1, 9)}
+    correct = rng.random() < 0.6
+    return {"correct": correct, "score": float(correct), "ttft_ms": rng.uniform(1, 9)}
 
 
 # -- what stands beside what
@@ -338,6 +340,7 @@ def test_the_tables_of_the_command() -> None:
     lines: tuple[SweepLine, ...] = summarise(done)
     shown = Swept(sweep.name, sweep.title, lines, len(done.rows), True, compare(done))
     answers, costs, others = "\n".join(tables(shown)).split("\n\n")
+    assert "score" not in answers, "which are right says it"
     assert max(map(len, f"{answers}\n{costs}\n{others}".splitlines())) <= 120, "a terminal's width"
     naive = next(line for line in answers.splitlines() if line.startswith("  naive"))
     right = next(x for x in lines if x.method == "naive").accuracy
@@ -348,5 +351,9 @@ def test_the_tables_of_the_command() -> None:
     assert costs.count("math-2, ascending\n") == 1, "a cell's name stands once"
     assert others.splitlines()[1] == "against request order given"
     assert len(others.splitlines()) == 2 + 2 * 3
+    halves = replace(shown, lines=tuple(replace(x, score=Share(0.25, 0.125, 0.5, 9)) for x in lines))
+    answers = "\n".join(tables(halves)).split("\n\n")[0]
+    assert "score" in answers.splitlines()[0]
+    assert answers.count("0.250 [0.125, 0.500]") == len(lines)
     alone = replace(shown, compared=compare(replace(done, against=sweep.against[:1])))
     assert "\n".join(tables(alone)).count("\n\n") == 1, "no third table where there is dense alone"

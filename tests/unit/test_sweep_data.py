@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,16 @@ from backend.prompts import QUESTION
 from backend.sweeps.datasets import FORMATS, Problem, read_problems, values_of
 from backend.sweeps.grid import shards_of
 from backend.sweeps.problems import judge_problems, pipeline_requests
-from backend.sweeps.scoring import SCORERS, boxed, normalised, plain_math, same_math, score, token_f1
+from backend.sweeps.scoring import (
+    SCORERS,
+    boxed,
+    normalised,
+    plain_math,
+    rouge,
+    same_math,
+    score,
+    token_f1,
+)
 from backend.sweeps.spec import JudgeTask, PipelineTask, parse_sweep
 from backend.sweeps.traces import read_trace
 
@@ -63,6 +73,15 @@ ROWS: dict[str, tuple[dict[str, Any], Problem]] = {
     "nq": (
         {"question": "Who?", "answers": ["Ada", "Lovelace"], "ctxs": [{"title": "One", "text": "A.", "isgold":
         True}]}, Problem("Who?", ("Ada", "Lovelace"), ("One\nA.",)),
+    ),
+    "samsum": (  # as CacheBlend's files have it
+        {"ctxs": [{"title": "", "text": "A: hi\nSummary: Hello. "}, {"text": "B: no\nSummary: Never."}],
+        "question": "C: yes ", "answers": ["C agrees."]},
+        Problem("C: yes", ("C agrees.",), ("A: hi\nSummary: Hello.", "B: no\nSummary: Never.")),
+    ),
+    "multinews": (
+        {"ctxs": [{"text": "One\nSummary: 1."}], "question": "Two", "answers": ["2."]},
+        Problem("Two", ("2.",), ("One\nSummary: 1.",)),
     ),
 }  # fmt: skip
 
@@ -109,6 +128,27 @@ def test_csv_and_parquet(tmp_path: Path) -> None:
     table = pyarrow.Table.from_pylist([{"question": "Who?", "answer": "Ada", "context": context}])
     parquet.write_table(table, tmp_path / "h.parquet")
     assert read_problems(tmp_path / "h.parquet", "hotpotqa") == [Problem("Who?", ("Ada",), ("One\nA. B.",))]
+
+
+def test_what_is_to_be_summarised_has_others_as_examples(tmp_path: Path) -> None:
+    """Those behind it, never itself; as many as there are, up to four."""
+    rows = [{"document": f" {n} ||||| and more |||||", "summary": f"s{n}"} for n in range(6)]
+    found = read_problems(write(tmp_path / "m.jsonl", *rows), "multinews")
+    assert found[4].question == "4\n\nand more"
+    assert found[4].golds == ("s4",)
+    shown = [f"{n}\n\nand more\nSummary: s{n}" for n in (5, 0, 1, 2)]
+    assert found[4].documents == tuple(shown)
+    assert [len(problem.documents) for problem in found] == [4] * 6
+    own = {"dialogue": "A: hi", "summary": "A greets."}
+    pair = read_problems(write(tmp_path / "s.jsonl", own, {**own, "dialogue": "B: hi"}), "samsum")
+    assert [problem.documents for problem in pair] == [
+        ("B: hi\nSummary: A greets.",), ("A: hi\nSummary: A greets.",)
+    ]  # fmt: skip
+    assert read_problems(write(tmp_path / "o.jsonl", own), "samsum")[0].documents == ()
+    pipeline = load_preset("summaries").pipeline
+    values = values_of(found[0], pipeline, "x")
+    assert values["document_4"].endswith("Summary: s4")
+    assert pipeline.check_values(values)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +266,26 @@ def test_answers_are_scored_as_the_papers_do(
     assert found.correct is correct
     if scorer not in ("contains", "exact"):
         assert found.value == correct
+
+
+def test_a_summary_is_neither_right_nor_wrong() -> None:
+    """Rouge-L: the longest common subsequence of stemmed words over what both say."""
+    found = score(" The cats sat here.\n", ("nothing", "A cat sits there, here"), "rouge")
+    assert (found.answer, found.correct) == ("The cats sat here.", None)
+    common, said, wanted = 2, 4, 5  # cat ... here
+    precision, recall = common / said, common / wanted
+    assert found.value == pytest.approx(2 * precision * recall / (precision + recall))
+    assert score("", ("x",), "rouge").value == 0
+
+
+def test_summaries_are_scored_by_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "s.jsonl", {"dialogue": "A: hi", "summary": "A greets."})
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+    rouge.cache_clear()
+    task = "{pipeline: summaries, data: s.jsonl, format: samsum}"
+    text = f"{{name: t, methods: dense, problems: 1, tasks: [{task}]}}"
+    with pytest.raises(OptionError, match=r"pip install 'kv-reuse-lab\[rouge\]'"):
+        parse_sweep(text, "a.yaml", tmp_path)
 
 
 def test_f1_by_hand() -> None:
