@@ -18,7 +18,7 @@ from lab_app.form import Form
 from viz.words import clip, listing
 
 LOG = logging.getLogger("lab_app")
-FAMILIES = tuple("math judge documents message react program gsm8k mmlu humaneval".split())
+FAMILIES = tuple("math judge documents message react program gsm8k mmlu humaneval summaries".split())
 Choices = list[tuple[str, str]]
 
 

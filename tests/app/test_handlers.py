@@ -627,6 +627,7 @@ def test_every_scenario_fits_the_bench(handlers: Handlers, visit: Visit) -> None
         "gsm8k",
         "mmlu",
         "humaneval",
+        "summaries",
     ]
     assert families == sorted(families, key=families.index), "the families stand together"
     assert [n for _, n in rows if n.startswith("documents")] == [
