@@ -80,10 +80,12 @@ def score(swept: Swept) -> FigureView:
     others = [x for x in swept.lines if x.score.of and x.method != swept.dense and x.cell in dense]
     if others:
         most = max(others, key=lambda x: dense[x.cell].value - x.score.value)
-        finding = (
-            f"Most lost: {_named(swept, most)}, {number(most.score.value)}; dense has "
-            f"{number(dense[most.cell].value)}."
-        )
+        finding = "No method scores below dense."
+        if most.score.value < dense[most.cell].value:
+            finding = (
+                f"Most lost: {_named(swept, most)}, {number(most.score.value)}; dense has "
+                f"{number(dense[most.cell].value)}."
+            )
     how = (
         "Mean over problems of token F1 (questions over texts) or Rouge-L (summaries), from 0 to 1; bars: "
         "95% (t)."

@@ -411,6 +411,8 @@ def test_scores_stand_beside_or_instead_of_what_is_right(visit: Visit) -> None:
     assert [row[3] for row in drawn.rows] == [round(x.score.value, 4) for x in lines]  # type: ignore[union-attr]
     said = "Most lost: kvcomm:gamma=0.9 in math-2, given, 0.500; dense has 0.900."  # dense of its own cell
     assert drawn.finding == said  # type: ignore[union-attr]
+    even = replace(halves, lines=tuple(replace(x, score=Share(0.5, 0.1, 0.9, 3)) for x in lines))
+    assert views(even)[1].finding == "No method scores below dense."  # type: ignore[union-attr]
     table = next(view for view in views(halves) if view.key == "sweep_table").html  # type: ignore[union-attr]
     assert "<th>score</th>" in table
     assert "0.900 <small>0.100 to 0.950</small>" in table
