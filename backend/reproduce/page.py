@@ -19,9 +19,9 @@ Alone, `kvlab reproduce` lists the names.
 * At *embedded* scale, the default, each takes minutes on two cores; `--requests N` shortens it. The model is
   small and its tasks are its own: it can show whether a trend holds, not whether a level does.
 * At *paper* scale (`--model` with a hub id or a folder, or `--scale paper`) the papers' prompts and lengths
-  are used on a GPU. Data sets are files in `--data FOLDER`, called `gsm8k`, `mmlu`, `humaneval`, `math500`,
-  `aime` or `hotpotqa` with the ending `.jsonl`, `.json`, `.csv` or `.parquet` ([sweeps.md](sweeps.md) has
-  their columns); `--data hub` fetches each format's own data set. Lines that a paper ran on another model run
+  are used on a GPU. Data sets are files in `--data FOLDER`, called after their format, such as `gsm8k` or
+  `hotpotqa`, with the ending `.jsonl`, `.json`, `.csv` or `.parquet` ([sweeps.md](sweeps.md) has the formats
+  and their columns); `--data hub` fetches each format's own data set. Lines that a paper ran on another model run
   on it, unless `--model` names one for all. `--device-map`, `--quantise` and, for tables that are sweeps,
   `--ray` and `--workers` are those of `kvlab sweep`. Tables of times take `--model llama-8b` (random weights)
   as well as a real model.
