@@ -21,10 +21,10 @@ Alone, `kvlab reproduce` lists the names.
 * At *paper* scale (`--model` with a hub id or a folder, or `--scale paper`) the papers' prompts and lengths
   are used on a GPU. Data sets are files in `--data FOLDER`, called after their format, such as `gsm8k` or
   `hotpotqa`, with the ending `.jsonl`, `.json`, `.csv` or `.parquet` ([sweeps.md](sweeps.md) has the formats
-  and their columns); `--data hub` fetches each format's own data set. Lines that a paper ran on another model run
-  on it, unless `--model` names one for all. `--device-map`, `--quantise` and, for tables that are sweeps,
-  `--ray` and `--workers` are those of `kvlab sweep`. Tables of times take `--model llama-8b` (random weights)
-  as well as a real model.
+  and their columns); `--data hub` fetches each format's own data set. Lines that a paper ran on another
+  model run on it, unless `--model` names one for all. `--device-map`, `--quantise` and, for tables that are
+  sweeps, `--ray` and `--workers` are those of `kvlab sweep`. Tables of times take `--model llama-8b` (random
+  weights) as well as a real model.
 * Where something cannot be run, the report says so in the line; no figure is made up.
 * Sweeps, document studies and hypotheses keep their rows in `--out` and go on where they were stopped.
 * A table that needs trained weights (KVLink's) takes those in `--links FOLDER`, which `kvlab train-links`
