@@ -427,7 +427,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; expected failures become one line on stderr and exit code 2."""
     args = parser().parse_args(argv)
     try:
-        return int(args.handler(args))
+        code = int(args.handler(args))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read along, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is dropped at exit
+        return 141  # as a shell says that a pipe was closed
     except LabError as error:
         where = f" [{error.field}]" if error.field else ""
         print(f"kvlab: {error}{where}", file=sys.stderr)

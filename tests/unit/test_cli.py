@@ -513,6 +513,14 @@ def test_bench_of_decoding_and_memory(kvlab: Any, folder: Path, monkeypatch: pyt
     assert 0 <= report["measured_bytes"]["cache"] - report["predicted_bytes"]["cache"] < 1 << 14
 
 
+def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
+    """As ``kvlab reproduce | head -1`` closes the pipe."""
+    told = f"{sys.executable} -m lab_app.cli reproduce --markdown | head -n 1; echo ${{PIPESTATUS[0]}}"
+    ran = subprocess.run(["bash", "-c", told], capture_output=True, text=True, check=True)
+    assert ran.stdout == "# Reproductions\n141\n"
+    assert ran.stderr == ""
+
+
 def test_bench_of_recording(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is recorded when it is off, and what is asked for when it is on."""
     monkeypatch.setattr("backend.bench.attention.MAX_NEW_TOKENS", 2)
