@@ -514,10 +514,10 @@ def test_bench_of_decoding_and_memory(kvlab: Any, folder: Path, monkeypatch: pyt
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
-    """As ``kvlab reproduce | head -1`` closes the pipe."""
-    told = f"{sys.executable} -m lab_app.cli reproduce --markdown | head -n 1; echo ${{PIPESTATUS[0]}}"
+    """As ``kvlab reproduce | head -1`` closes the pipe; ``true`` has done so before the first word."""
+    told = f"{sys.executable} -m lab_app.cli reproduce --markdown | true; echo ${{PIPESTATUS[0]}}"
     ran = subprocess.run(["bash", "-c", told], capture_output=True, text=True, check=True)
-    assert ran.stdout == "# Reproductions\n141\n"
+    assert ran.stdout == "141\n"
     assert ran.stderr == ""
 
 
