@@ -428,7 +428,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         code = int(args.handler(args))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is where a caller closed it before
+            sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read along, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is dropped at exit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from backend.judged import Share
@@ -77,7 +78,7 @@ def score(swept: Swept) -> FigureView:
     """Mean score with a t interval, of answers that can be half right."""
     finding = "Only dense has run."
     dense = {x.cell: x.score for x in swept.lines if x.method == swept.dense}
-    others = [x for x in swept.lines if x.score.of and x.method != swept.dense and x.cell in dense]
+    others = [x for x in swept.lines if x.graded and x.method != swept.dense and x.cell in dense]
     if others:
         most = max(others, key=lambda x: dense[x.cell].value - x.score.value)
         finding = "No method scores below dense."
@@ -90,9 +91,10 @@ def score(swept: Swept) -> FigureView:
         "Mean over problems of token F1 (questions over texts) or Rouge-L (summaries), from 0 to 1; bars: "
         "95% (t)."
     )
+    half_right = {x.cell for x in swept.lines if x.graded}
     return _dots(
-        swept, "sweep_score", "How good are the answers?", how, finding, "score", lambda x: x.score,
-        share=False,
+        swept, "sweep_score", "How good are the answers?", how, finding, "score",
+        lambda x: x.score if x.cell in half_right else replace(x.score, of=0), share=False,
     )  # fmt: skip
 
 

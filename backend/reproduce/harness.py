@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from backend.errors import LabError, OptionError
+from backend.errors import BudgetError, LabError, OptionError
 from backend.events import Progress
 from backend.lookups import quiet_lookups, reason
 from backend.model import LoadedModel
@@ -122,6 +122,12 @@ def _asked(
             )
     except LabError:
         raise
+    except torch.OutOfMemoryError as error:
+        raise BudgetError(
+            f"The benchmark {task.name} does not fit into the device's memory ({reason(error)}). Choose a "
+            "smaller model or a larger device, or --quantise.",
+            field="reproduce.model",
+        ) from error
     except Exception as error:  # of the many kinds that files, networks and tasks have
         raise OptionError(
             f"The benchmark {task.name} cannot be asked ({type(error).__name__}: {reason(error)}). Check the "
@@ -156,5 +162,6 @@ def _value(marks: Mapping[str, Any], metric: str, asked: int) -> Value:
             field="reproduce.data",
         )
     share, error = float(marks[metric]), marks.get(metric.replace(",", "_stderr,"))
-    spread = 1.96 * error if isinstance(error, int | float) else math.nan
-    return Value(share, share - spread, share + spread, asked)
+    if not isinstance(error, int | float):
+        return Value(share, math.nan, math.nan, asked)
+    return Value(share, max(0.0, share - 1.96 * error), min(1.0, share + 1.96 * error), asked)

@@ -154,7 +154,10 @@ def steps(plan: Plan, context: Context) -> Iterator[Step]:
             yield from harness.harness(plan, context)
         case SeriesPlan():
             for part in plan.plans:
-                yield from steps(part, context)
+                try:
+                    yield from steps(part, context)
+                except sweeping.NoDataError as error:  # the other parts read other data
+                    context.notes.append(str(error))
         case HypothesesPlan():
             yield from studies.hypotheses(plan, context)
         case GroupPlan():

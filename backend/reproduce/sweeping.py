@@ -24,10 +24,11 @@ from backend.reproduce.context import Context, DataSource, Linked, Step
 from backend.reproduce.spec import Found, SweepPlan, Value
 from backend.session import versions
 from backend.sweeps.cluster import Cluster
-from backend.sweeps.datasets import NOT_ON_HUB, ON_HUB
+from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
 from backend.sweeps.grid import shards_of
 from backend.sweeps.run import run_sweep
 from backend.sweeps.runner import ModelRunner
+from backend.sweeps.scoring import rouge
 from backend.sweeps.spec import Sweep, parse_sweep
 from backend.sweeps.stats import summarise
 from backend.sweeps.store import SweepStore
@@ -35,6 +36,10 @@ from backend.swept import Cell, Count, SweepLine
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".csv", ".parquet")
 TRIES = 50
+
+
+class NoDataError(OptionError):
+    """None of the data sets that a sweep reads is there."""
 
 
 def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
@@ -175,6 +180,12 @@ def _task(given: Mapping[str, Any], plan: SweepPlan, context: Context) -> dict[s
     None, and a note, where its data is not there."""
     task = dict(given)
     task.setdefault("label", str(task.get("pipeline")))
+    if "data" in task and FORMATS[task["format"]].scorer == "rouge":
+        try:
+            rouge()
+        except OptionError as error:
+            context.notes.append(f"{task['label']} was left out: {error}")
+            return None
     if steps := task.pop("steps", None):
         count = context.count(plan.problems) + context.warm(plan.warmup)
         task |= {"data": str(_problems(context.out, steps, count, context.seed)), "format": "gsm8k"}
@@ -202,13 +213,13 @@ def _not_on_hub(format: str) -> str:
     )
 
 
-def _no_data(plan: SweepPlan, context: Context) -> OptionError:
+def _no_data(plan: SweepPlan, context: Context) -> NoDataError:
     tasks = [task for task in plan.tasks if "data" in task]
     if context.data == "hub":
         said = " ".join(_not_on_hub(format) for format in dict.fromkeys(t["format"] for t in tasks))
-        return OptionError(f"--data is hub, but {said}", field="reproduce.data")
+        return NoDataError(f"--data is hub, but {said}", field="reproduce.data")
     wanted = ", ".join(dict.fromkeys(f"{task['data']}.jsonl" for task in tasks))
-    return OptionError(
+    return NoDataError(
         f"{context.one.name} at paper scale reads {wanted}, of which none was found. Give their folder with "
         "--data FOLDER (docs/sweeps.md has the columns), --data hub to fetch the formats' own data sets, or "
         "choose --scale embedded.",

@@ -34,6 +34,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -143,27 +144,39 @@ def _retrieved(row: Mapping[str, Any], format: str) -> Problem:
     """Questions with the passages that a retriever found."""
     if not row.get("ctxs"):
         raise ValueError(f"it has no passages (ctxs). {NOT_ON_HUB[format]}")
-    answers = _first(row, "answers", "answer")
-    golds = (answers,) if isinstance(answers, str) else tuple(map(_text, answers))
     documents = tuple(f"{_text(c['title'])}\n{_text(c['text']).strip()}" for c in row["ctxs"])
-    return Problem(_text(row["question"]), golds, documents)
+    return Problem(_text(row["question"]), _golds(row, "answers", "answer"), documents)
+
+
+def _golds(row: Mapping[str, Any], *names: str) -> tuple[str, ...]:
+    """The known answers: a list of texts, or one text."""
+    answers = _first(row, *names)
+    return (answers,) if isinstance(answers, str) else tuple(map(_text, answers))
 
 
 def _summary(row: Mapping[str, Any], text: str) -> Problem:
-    """A text to summarise. MultiNews sets its articles apart by five bars."""
-    if row.get("ctxs"):
-        documents = tuple(_text(c["text"]).strip() for c in row["ctxs"])
-        return Problem(_text(row["question"]).strip(), tuple(map(_text, row["answers"])), documents)
-    articles = (part.strip() for part in _text(row[text]).split("|||||"))
-    return Problem("\n\n".join(filter(None, articles)), (_text(row["summary"]).strip(),))
+    """A text to summarise, with its examples where the row brings any. MultiNews sets its articles apart by
+    five bars."""
+    shown = row.get("ctxs") or []
+    if not isinstance(shown, list) or not all(isinstance(one, Mapping) and "text" in one for one in shown):
+        raise ValueError('ctxs is no list of examples, each {"text": "..."}')
+    articles = (part.strip() for part in _text(_first(row, text, "question")).split("|||||"))
+    golds = tuple(gold.strip() for gold in _golds(row, "summary", "answers", "answer"))
+    documents = tuple(_text(one["text"]).strip() for one in shown)
+    return Problem("\n\n".join(filter(None, articles)), golds, documents)
 
 
 def with_examples(problems: Sequence[Problem], count: int = EXAMPLES) -> list[Problem]:
-    """Those without documents get others, those behind them in turn, as examples: never themselves."""
-    shown = [f"{problem.question}\nSummary: {problem.golds[0]}" for problem in problems]
+    """Those without documents get others, those behind them in turn, as examples: never the same text."""
+
+    def behind(at: int) -> Iterator[Problem]:
+        near = range(1, min(len(problems), 4 * count))  # no further: a file may hold one text many times
+        others = (problems[(at + step) % len(problems)] for step in near)
+        return islice((one for one in others if one.question != problems[at].question), count)
+
     return [
         problem if problem.documents else replace(
-            problem, documents=tuple((shown * 2)[at + 1 : at + 1 + min(count, len(shown) - 1)])
+            problem, documents=tuple(f"{one.question}\nSummary: {one.golds[0]}" for one in behind(at))
         )
         for at, problem in enumerate(problems)
     ]  # fmt: skip

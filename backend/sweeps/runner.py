@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from backend.batch import outcome_row
 from backend.codec import decode, encode
-from backend.errors import RunCancelled
+from backend.errors import BudgetError, RunCancelled
 from backend.events import Progress, RunDone
 from backend.judge_lab import JudgeLab
 from backend.judged import NEAR_TIE, JudgeOutcome, JudgeProblem, JudgeRequest
@@ -116,11 +116,16 @@ class ModelRunner:
             request = shard.requests[shard.warmup + place]
             session.recorded = request.recorded
             record = None
-            for event in session.run(replace(base, values=dict(request.values)), cancel=cancel):
-                if isinstance(event, RunDone):
-                    record = event.record
-                elif isinstance(event, Progress):
-                    yield event
+            try:
+                for event in session.run(replace(base, values=dict(request.values)), cancel=cancel):
+                    if isinstance(event, RunDone):
+                        record = event.record
+                    elif isinstance(event, Progress):
+                        yield event
+            except BudgetError as error:  # which of hundreds it is, nobody could tell
+                raise BudgetError(
+                    f"{shard.cell.task}, problem {request.number}: {error}", field=error.field
+                ) from None
             assert record is not None
             mine = [slot for slot in slots[place] if slot.method in {m.label for m in methods}]
             rows = pipeline_rows(record, request, mine, weights)

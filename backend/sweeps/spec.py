@@ -409,6 +409,12 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
         )
         request.check()
         check_wording(request.wording)
+        if data and FORMATS[data.format].examples:
+            raise OptionError(
+                f"{where}: a judge names the right candidate, and of the summaries that {data.format} asks "
+                "for none is right or wrong. Choose gsm8k, mmlu, math500, aime or humaneval.",
+                field=f"{inner}.format",
+            )
         if data and request.regime == "typed":
             raise OptionError(
                 f"{where}: the candidates are typed, but {data.path.name} has questions alone. Choose the "

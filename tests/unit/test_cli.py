@@ -519,6 +519,9 @@ def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
     ran = subprocess.run(["bash", "-c", told], capture_output=True, text=True, check=True)
     assert ran.stdout == "141\n"
     assert ran.stderr == ""
+    closed = f"{sys.executable} -m lab_app.cli methods >&-"
+    ran = subprocess.run(["bash", "-c", closed], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_bench_of_recording(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

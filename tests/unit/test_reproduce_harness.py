@@ -18,9 +18,19 @@ from backend.errors import OptionError, RunCancelled
 from backend.links import SHIPPED
 from backend.model import LoadedModel, load_model
 from backend.reproduce.context import Context
+from backend.reproduce.harness import _value
 from backend.reproduce.registry import find
 from backend.reproduce.run import Asked, Done, reproduce
-from backend.reproduce.spec import HarnessPlan, HarnessTask, Line, Reproduction, Scaled, SeriesPlan, Weights
+from backend.reproduce.spec import (
+    HarnessPlan,
+    HarnessTask,
+    Line,
+    Reproduction,
+    Scaled,
+    SeriesPlan,
+    Value,
+    Weights,
+)
 
 CHOICES = """
 task: {name}
@@ -180,6 +190,24 @@ def test_a_model_without_a_chat_template_is_asked_plainly(
         monkeypatch.setattr(model.tokens.tokenizer, "chat_template", template)
         assert ours(table(GSM8K), asked(tmp_path / str(template is None), folder))["base"][0]["of"] == 2
         assert ("What is 2 + 3?" in seen) is (template is None), "as it stands, or wrapped"
+
+
+def test_a_series_goes_on_where_one_part_has_no_data(folder: Path, tmp_path: Path) -> None:
+    whole = find("kvlink-table-5").scales["paper"].plan
+    assert isinstance(whole, SeriesPlan)
+    one = table(ARC)
+    plan = SeriesPlan((whole.plans[0], HarnessPlan((ARC,), 4)))
+    one = replace(one, scales={"paper": replace(one.scales["paper"], plan=plan)})
+    *_, last = reproduce(one, asked(tmp_path / "out", folder))
+    assert isinstance(last, Done)
+    assert last.report["lines"][0]["ours"][0]["of"] == 4
+    assert any("reads nq.jsonl" in note for note in last.report["notes"])
+
+
+def test_intervals_of_shares_end_at_nothing_and_at_all() -> None:
+    marks = {"acc,none": 0.75, "acc_stderr,none": 0.25}
+    assert _value(marks, "acc,none", 4) == Value(0.75, 0.26, 1.0, 4)
+    assert _value({**marks, "acc,none": 0.25}, "acc,none", 4) == Value(0.25, 0.0, 0.74, 4)
 
 
 def test_a_task_that_cannot_be_asked_is_named(folder: Path, tmp_path: Path) -> None:

@@ -145,6 +145,8 @@ def test_what_is_to_be_summarised_has_others_as_examples(tmp_path: Path) -> None
         ("B: hi\nSummary: A greets.",), ("A: hi\nSummary: A greets.",)
     ]  # fmt: skip
     assert read_problems(write(tmp_path / "o.jsonl", own), "samsum")[0].documents == ()
+    same = read_problems(write(tmp_path / "e.jsonl", *[own] * 50, {**own, "dialogue": "B: hi"}), "samsum")
+    assert [len(problem.documents) for problem in (same[0], same[45], same[50])] == [0, 1, 4], "no text twice"
     pipeline = load_preset("summaries").pipeline
     values = values_of(found[0], pipeline, "x")
     assert values["document_4"].endswith("Summary: s4")
@@ -170,6 +172,10 @@ def test_what_is_to_be_summarised_has_others_as_examples(tmp_path: Path) -> None
         ("a.jsonl", b'{"question": "?", "answer": "1", "context": 3}', "hotpotqa", "no hotpotqa problem"),
         ("a.jsonl", b'{"question": "?", "answer": "1", "paragraphs": [{}]}', "musique", "'title' is missing"),
         ("a.jsonl", b'{"question": "?", "answers": ["1"]}', "triviaqa", "no passages .*Contriever"),
+        ("a.jsonl", b'{"dialogue": "?", "summary": "!", "ctxs": ["x"]}', "samsum", "no list of examples"),
+        ("a.jsonl", b'{"dialogue": "?", "summary": "!", "ctxs": [null]}', "samsum", "no list of examples"),
+        ("a.jsonl", b'{"question": "?", "ctxs": [{"text": "x"}]}', "samsum", "'summary' is missing"),
+        ("a.jsonl", b'{"dialogue": null, "summary": "!"}', "samsum", "'dialogue' is missing"),
         ("none.jsonl", None, "gsm8k", "No such file"),
     ],
 )  # fmt: skip
@@ -276,6 +282,20 @@ def test_a_summary_is_neither_right_nor_wrong() -> None:
     precision, recall = common / said, common / wanted
     assert found.value == pytest.approx(2 * precision * recall / (precision + recall))
     assert score("", ("x",), "rouge").value == 0
+
+
+def test_one_summary_is_one_answer(tmp_path: Path) -> None:
+    bare = {"question": "A: hi", "answers": "A greets.", "ctxs": [{"text": "t"}]}
+    [problem] = read_problems(write(tmp_path / "s.jsonl", bare), "samsum")
+    assert problem.golds == ("A greets.",)
+
+
+def test_no_judge_takes_summaries(tmp_path: Path) -> None:
+    write(tmp_path / "s.jsonl", {"dialogue": "A: hi", "summary": "A greets."})
+    task = "{judge: {regime: parallel}, data: s.jsonl, format: samsum}"
+    text = f"{{name: t, methods: dense, problems: 1, tasks: [{task}]}}"
+    with pytest.raises(OptionError, match=r"none is right or wrong\. Choose gsm8k"):
+        parse_sweep(text, "a.yaml", tmp_path)
 
 
 def test_summaries_are_scored_by_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
