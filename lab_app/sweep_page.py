@@ -48,6 +48,7 @@ class Desk:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(18))
     ran: tuple[str, str] | None = None  # text and lines
     changed: bool = False  # whether another file was uploaded since
+    edited: bool = False  # whether the page says that its figures are of an earlier text
 
 
 def desk(visit: Visit) -> Desk:
@@ -142,7 +143,11 @@ def refresh(visit: Visit, given: Given) -> Update:
         update = told(None) | {"cost": f'<p class="kv-cost">{said}</p>'}
     if visit.cancel is None and mine.ran is not None:
         same = asked(given) == mine.ran and not mine.changed
-        update["status"] = "" if same else html.status(text.SWEEP_EDITED, "edited")
+        if not same:
+            update["status"] = html.status(text.SWEEP_EDITED, "edited")
+        elif mine.edited:  # what else stands there, such as that a run was stopped, stays
+            update["status"] = ""
+        mine.edited = not same
     return update
 
 
@@ -154,7 +159,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         mine = desk(visit)
-        mine.ran, mine.changed = asked(given), False
+        mine.ran, mine.changed, mine.edited = asked(given), False, False
         yield told(None)
         finished = False
         with closing(visit.engine.sweep(mine.rows, *mine.ran, cancel=cancel)) as events:

@@ -234,6 +234,15 @@ def uploaded(visit: Visit, content: Any) -> str:
     return str(found.get("uploaded", ""))
 
 
+def test_an_earlier_text_is_said_once_and_taken_back(lab: Lab, visit: Visit) -> None:
+    """What else the status says, such as that a run was stopped, a look at the page does not wipe away."""
+    merged(sweep_page.run(lab, visit, given(TEXT)))
+    assert "status" not in sweep_page.refresh(visit, given(TEXT))
+    assert "earlier text" in sweep_page.refresh(visit, given(TEXT + "seeds: [1]\n"))["status"]
+    assert sweep_page.refresh(visit, given(TEXT))["status"] == ""
+    assert "status" not in sweep_page.refresh(visit, given(TEXT))
+
+
 @pytest.mark.parametrize(
     ("content", "name", "lines"),
     [
@@ -259,7 +268,7 @@ def test_another_upload_takes_the_place_of_the_first(lab: Lab, visit: Visit) -> 
     text = TEXT.replace("[math-2]", "[{pipeline: math-2, data: upload.jsonl, format: gsm8k}]")
     uploaded(visit, JSONL.encode())
     merged(sweep_page.run(lab, visit, given(text)))
-    assert sweep_page.refresh(visit, given(text))["status"] == ""
+    assert "status" not in sweep_page.refresh(visit, given(text)), "what stands there stays"
     uploaded(visit, JSONL.replace("+ 1", "+ 2").encode())
     after = sweep_page.refresh(visit, given(text))
     assert "earlier text" in after["status"]
