@@ -1,7 +1,7 @@
 """The engine of KV Reuse Lab: real prefill, real reuse, on a real model.
 
-Importing this package, :mod:`backend.errors`, :mod:`backend.prompts` or :mod:`backend.records` does
-not load torch.
+Importing this package, :mod:`backend.base.errors`, :mod:`backend.prompts.pipeline` or
+:mod:`backend.records.run` does not load torch.
 """
 
 import os

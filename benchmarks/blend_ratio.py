@@ -13,11 +13,11 @@ import json
 import sys
 from pathlib import Path
 
-from backend.events import Progress
-from backend.measured import CHOICES, MASKS, RATIOS, BlendRequest, BlendStudy
-from backend.model import load_model
-from backend.presets import load_preset, preset_requests
-from backend.session import LabSession
+from backend.model.load import load_model
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.events import Progress
+from backend.records.offsets import CHOICES, MASKS, RATIOS, BlendRequest, BlendStudy
+from backend.session.session import LabSession
 
 
 def main() -> None:

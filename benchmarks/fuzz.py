@@ -22,9 +22,9 @@ from urllib.parse import quote
 import httpx
 from visitor import Page, RefusedError, Visitor
 
-from backend.errors import LabError
-from backend.presets import load_preset, preset_names
-from backend.records import RunRecord
+from backend.base.errors import LabError
+from backend.prompts.presets import load_preset, preset_names
+from backend.records.run import RunRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What no answer may hold.
@@ -283,7 +283,7 @@ def main() -> int:
     asked = parser.parse_args()
     blocks, address = None, asked.address
     if address is None:
-        from lab_app.app import serve
+        from lab_app.server.serve import serve
 
         blocks, address = serve(port=0, block=False)
     fuzzer, began = Fuzzer(address, asked.seed), time.monotonic()

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import torch
 
-from backend.model import load_model
-from backend.presets import load_preset, preset_requests
-from backend.records import MethodChoice, RunRequest
-from backend.session import LabSession
-from backend.store import Observation
+from backend.cache.observations import Observation
+from backend.model.load import load_model
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.run import MethodChoice, RunRequest
+from backend.session.session import LabSession
 
 Distance = Callable[[Observation, Observation], torch.Tensor]
 REQUESTS, CAPACITY, SEED = 64, 20, 3

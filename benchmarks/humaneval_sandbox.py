@@ -11,7 +11,7 @@ import gzip
 import json
 from pathlib import Path
 
-from backend.tools.sandbox import check
+from backend.prompts.tools.sandbox import check
 
 
 def main() -> None:

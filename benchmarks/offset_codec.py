@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from backend.events import RunDone
-from backend.model import load_model
-from backend.presets import load_preset, preset_requests
-from backend.records import Decoding, MethodChoice, PoolView, RunRequest
-from backend.session import LabSession, versions
+from backend.model.load import load_model
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.events import RunDone
+from backend.records.run import Decoding, MethodChoice, PoolView, RunRequest
+from backend.session.session import LabSession, versions
 
 CODECS: dict[str, dict[str, Any]] = {
     "as computed": {},

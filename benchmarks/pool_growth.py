@@ -6,12 +6,12 @@ requests of the set after 20 and 60 warm-up requests.
 
 from __future__ import annotations
 
-from backend.events import RunDone
-from backend.model import load_model
-from backend.presets import Example, load_preset, preset_requests
-from backend.prompts import Pipeline
-from backend.records import MethodChoice, RunRequest
-from backend.session import LabSession
+from backend.model.load import load_model
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.presets import Example, load_preset, preset_requests
+from backend.records.events import RunDone
+from backend.records.run import MethodChoice, RunRequest
+from backend.session.session import LabSession
 
 METHODS = (MethodChoice("dense"), MethodChoice("naive"), MethodChoice("kvcomm"))
 

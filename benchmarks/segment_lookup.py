@@ -17,9 +17,9 @@ import time
 import numpy as np
 import torch
 
-from backend.kv import KVSegment
-from backend.segments.cutting import Cut
-from backend.segments.store import MatchRules, Owner, SegmentStore
+from backend.cache.kv_cache import KVSegment
+from backend.methods.segments.cutting import Cut
+from backend.methods.segments.store import MatchRules, Owner, SegmentStore
 
 TOKENS, CONTEXT, VOCABULARY = 64, 64, 32_000
 

@@ -35,7 +35,7 @@ from typing import Any
 import httpx
 from visitor import Answer, Page, RefusedError, Visitor
 
-from backend.session import versions
+from backend.session.session import versions
 
 CANARY = re.compile(r"canary[0-9a-f]{16}")
 SWEEP = """
@@ -285,7 +285,7 @@ def serve(log: Path, arguments: list[str]) -> tuple[subprocess.Popen[bytes], str
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-c", "from lab_app.cli import main; raise SystemExit(main())"]
+    command = [sys.executable, "-c", "from lab_app.cli.main import main; raise SystemExit(main())"]
     command += ["serve", "--port", str(port), "--offline", *arguments]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)

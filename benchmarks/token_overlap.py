@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 
-from backend.measured import OverlapRequest, TokenOverlap
-from backend.model import load_model
-from backend.presets import load_preset, preset_requests
-from backend.probes.token_overlap import token_overlap
-from viz.token_overlap import views
+from backend.model.load import load_model
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.offsets import OverlapRequest, TokenOverlap
+from backend.studies.token_overlap import token_overlap
+from viz.studies.token_overlap import views
 
 
 def main() -> None:

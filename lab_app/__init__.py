@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lab_app.importing import import_lightly
+from lab_app.server.fast_import import import_lightly
 
 # Read by the web framework when it is imported: nothing is reported to anyone.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")

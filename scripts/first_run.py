@@ -12,11 +12,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from backend.events import RunDone
-from backend.model import load_model
-from backend.presets import load_preset, preset_requests
-from backend.records import Decoding, MethodChoice, RunRecord, RunRequest
-from backend.session import LabSession
+from backend.model.load import load_model
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.events import RunDone
+from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.session.session import LabSession
 
 OUT = Path(__file__).resolve().parents[1] / "presets" / "first_run.kvrun"
 WARM_UP, TRIES = 20, 60

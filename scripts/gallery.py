@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from backend.gallery import GALLERY, GalleryEntry, save_gallery, search
-from backend.model import load_model
-from backend.presets import load_preset, preset_names, preset_requests
+from backend.model.load import load_model
+from backend.prompts.presets import load_preset, preset_names, preset_requests
+from backend.studies.gallery import GALLERY, GalleryEntry, save_gallery, search
 
 
 def main() -> int:

@@ -14,13 +14,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from backend.events import RunDone
-from backend.model import LoadedModel, load_model
-from backend.presets import Example, preset_requests
-from backend.records import RunRecord
-from backend.session import LabSession
-from lab_app.tour_steps import FOLDER, Step, prepare, steps
-from viz.tour import told
+from backend.model.load import LoadedModel, load_model
+from backend.prompts.presets import Example, preset_requests
+from backend.records.events import RunDone
+from backend.records.run import RunRecord
+from backend.session.session import LabSession
+from lab_app.pages.tour.steps import FOLDER, Step, prepare, steps
+from viz.pages.tour import told
 
 SEED = 3  # another draw than the bench's and the pools'
 

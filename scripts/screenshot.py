@@ -61,7 +61,7 @@ def main() -> None:
         raise SystemExit(
             f"No Chromium on the PATH (looked for {', '.join(CHROMIUM)}). Install one, for example Debian's."
         )
-    from lab_app.app import serve
+    from lab_app.server.serve import serve
 
     blocks, address = serve(port=0, model_name=wish.model, block=False)
     try:

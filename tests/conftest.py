@@ -10,8 +10,8 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from backend.model import LoadedModel
-    from backend.prompts import Pipeline
+    from backend.model.load import LoadedModel
+    from backend.prompts.pipeline import Pipeline
 
 # Before gradio or huggingface_hub is imported: tests read local folders only and report to nobody.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from backend.measured import Correlation, ProximityRecord, ProximityRequest
-from backend.prompts import Agent, Pipeline
-from backend.records import (
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.records.offsets import Correlation, ProximityRecord, ProximityRequest
+from backend.records.run import (
     COMPUTED,
     CORRECTED,
     REUSED,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.events import Progress
+from backend.records.events import Progress
 from backend.sweeps.grid import Shard, Slot
 from backend.sweeps.rows import Finished, Row
 from backend.sweeps.run import run_sweep

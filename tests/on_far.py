@@ -27,17 +27,17 @@ from test_certificates import FAMILIES, loaded
 from test_first_token import ids, split
 from test_offset_codec import observation
 
-from backend.arena import Arena, ArenaOffset
-from backend.bring import brought
-from backend.engine import Engine
-from backend.first_token import FixedPass
-from backend.kv import KVSegment
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import ObservationLog
+from backend.cache.row_arena import Arena, ArenaOffset
+from backend.engine.cuda_graph import FixedPass
+from backend.engine.engine import Engine
+from backend.engine.prefetch import brought
 from backend.methods.base import Blend, Term
 from backend.methods.registry import method_class, method_names
-from backend.model import LoadedModel, wrap_model
-from backend.records import Decoding, MethodChoice, RunRecord
-from backend.session import LabSession
-from backend.store import ObservationLog
+from backend.model.load import LoadedModel, wrap_model
+from backend.records.run import Decoding, MethodChoice, RunRecord
+from backend.session.session import LabSession
 
 KVCOMM = (
     *(MethodChoice("kvcomm", dict(p.options), name) for name, p in method_class("kvcomm").profiles.items()),

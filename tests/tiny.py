@@ -15,19 +15,19 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from backend.decoding import Decoded
-from backend.embedded.tokenizer import train_tokenizer
-from backend.engine import Engine, Prefill
-from backend.events import Event, RunDone
-from backend.flow import Flow, see_offsets
-from backend.kv import KVCache, KVOffset, KVSegment
+from backend.cache.kv_cache import KVCache, KVOffset, KVSegment
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.engine.decoding import Decoded
+from backend.engine.engine import Engine, Prefill
 from backend.methods.base import Blend, Clock, Plan, Step, Term
 from backend.methods.dense import dense_plan
-from backend.model import LoadedModel, wrap_model
-from backend.prompts import Agent, Pipeline
-from backend.records import Decoding, MethodChoice, Mode, RunRecord, RunRequest
-from backend.session import LabSession
-from backend.store import ObservationLog, PromptInContext
+from backend.model.load import LoadedModel, wrap_model
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.records.events import Event, RunDone
+from backend.records.run import Decoding, MethodChoice, Mode, RunRecord, RunRequest
+from backend.session.request_state import Flow, see_offsets
+from backend.session.session import LabSession
+from backend.training.tokenizer import train_tokenizer
 
 # Threads cost more than they bring on tensors of this size, and a busy machine makes them very slow.
 torch.set_num_threads(1)

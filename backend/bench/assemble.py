@@ -1,9 +1,9 @@
 """``kvlab bench assemble``: a corrected span into the cache, beside the time that its bytes need.
 
-Three sides in one run: one pass from the arena (:mod:`backend.kernels.blend`); the engine's general path,
-which mixes separate offsets layer by layer and then rotates; and a plain copy of as many bytes as the pass
-must move at least, (2A + 4)u for A anchors and u bytes of keys. KV is drawn at random: the time does not
-depend on it.
+Three sides in one run: one pass from the arena (:mod:`backend.cache.kernels.mix_and_rotate`); the engine's
+general path, which mixes separate offsets layer by layer and then rotates; and a plain copy of as many bytes
+as the pass must move at least, (2A + 4)u for A anchors and u bytes of keys. KV is drawn at random: the time
+does not depend on it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from backend.bench.common import (
     timed,
 )
 from backend.bench.roofline import copy_gb_s, least_ms, percent
-from backend.engine import mix
-from backend.kernels import triton_on
-from backend.kernels.blend import Mixture, blend
-from backend.kv import KVSegment
-from backend.store import Observation, ObservationLog
+from backend.cache.kernels import triton_on
+from backend.cache.kernels.mix_and_rotate import Mixture, blend
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import Observation, ObservationLog
+from backend.engine.engine import mix
 
 READER = 1
 FEW = 2  # anchors mixed where the pool's size is varied
@@ -86,7 +86,7 @@ def bench_assemble(
         tokens: of the span.
         anchors: that are mixed, of equal length.
         repeats: timed repetitions of each side.
-        device: and ``dtype``: as for :func:`backend.model.load_model`.
+        device: and ``dtype``: as for :func:`backend.model.load.load_model`.
     """
     check(tokens, anchors, repeats)
     kind = cache_shape(shape, device, dtype)

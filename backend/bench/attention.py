@@ -13,15 +13,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from backend.base.errors import OptionError
 from backend.bench.common import check, conditions, medians, spreads, timed
 from backend.bench.roofline import Rates, least_ms, percent, prefill_operations, rates, weight_bytes
-from backend.errors import OptionError
-from backend.events import RunDone
-from backend.hardware import SHAPES
-from backend.model import LoadedModel, load_model
-from backend.presets import load_preset, preset_requests
-from backend.records import Decoding, MethodChoice, RunRecord, RunRequest
-from backend.session import LabSession
+from backend.model.load import LoadedModel, load_model
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.events import RunDone
+from backend.records.hardware import SHAPES
+from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.session.session import LabSession
 
 PRESET = "math-4"
 MAX_NEW_TOKENS = 24
@@ -45,7 +45,7 @@ def bench_attention(
         tokens: plays no part; the preset's prompts are what they are.
         anchors: size of the pools.
         repeats: timed repetitions of each side.
-        device: and ``dtype``: as for :func:`backend.model.load_model`.
+        device: and ``dtype``: as for :func:`backend.model.load.load_model`.
 
     Raises:
         OptionError: a size is out of range, or ``shape`` names no model.

@@ -1,4 +1,4 @@
-"""The figures behind the break-even formula, measured on this machine (:mod:`backend.break_even`).
+"""The figures behind the break-even formula, measured on this machine (:mod:`backend.records.break_even`).
 
 One agent with full pools (:mod:`backend.bench.group`) at several lengths: dense's polynomial is fitted,
 reuse's parts are divided by what they grow with. The measured ratios stand beside what the formula then says
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from backend.base.errors import BudgetError, OptionError
 from backend.bench.common import conditions, medians, timed
 from backend.bench.group import AgentTimes, group_times
-from backend.break_even import Case, Machine, answer
-from backend.engine import Engine
-from backend.errors import BudgetError, OptionError
-from backend.events import Progress
-from backend.hardware import Figures, measured_figures
-from backend.model import LoadedModel
+from backend.engine.engine import Engine
+from backend.model.load import LoadedModel
+from backend.records.break_even import Case, Machine, answer
+from backend.records.events import Progress
+from backend.records.hardware import Figures, measured_figures
 
 AGENT = 2  # reads the user's input and one answer
 PREFIX, QUESTION = 0.25, 0.4  # of a prompt; the rest is the answer

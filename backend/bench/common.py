@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from backend.errors import BudgetError, OptionError
-from backend.hardware import SHAPES
-from backend.kv import KVCache, KVSegment
-from backend.machine import processor
-from backend.model import DTYPES, LoadedModel, load_model, pick_device, wrap_model
-from backend.rope import LayerRotation, Rotation
-from backend.session import versions
+from backend.base.errors import BudgetError, OptionError
+from backend.base.machine import processor
+from backend.cache.kv_cache import KVCache, KVSegment
+from backend.cache.rope import LayerRotation, Rotation
+from backend.model.load import DTYPES, LoadedModel, load_model, pick_device, wrap_model
+from backend.records.hardware import SHAPES
+from backend.session.session import versions
 
 WARM_UP = 2  # turns that do not count
 
@@ -66,7 +66,7 @@ def model_of(
     quantise: str | None = None,
 ) -> LoadedModel:
     """A known shape with random weights, or a model by its name or folder; see
-    :func:`backend.model.load_model`.
+    :func:`backend.model.load.load_model`.
 
     Raises:
         OptionError: random weights are to be spread or rounded.

@@ -26,10 +26,10 @@ from backend.bench.common import (
     timed,
 )
 from backend.bench.roofline import copy_gb_s, least_ms, percent, weight_bytes
-from backend.engine import Engine, Prefill
+from backend.engine.engine import Engine, Prefill
 from backend.methods.base import Plan
-from backend.model import LoadedModel
-from backend.records import Decoding
+from backend.model.load import LoadedModel
+from backend.records.run import Decoding
 
 ROWS = 16
 STEPS = 16  # tokens that each row writes
@@ -67,7 +67,7 @@ def bench_decode(
         tokens: of the longest row's prompt.
         anchors: plays no part.
         repeats: timed repetitions of each side.
-        device: and ``dtype``: as for :func:`backend.model.load_model`.
+        device: and ``dtype``: as for :func:`backend.model.load.load_model`.
     """
     check(tokens, anchors, repeats)
     model = model_of(shape, device, dtype)

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 import torch
 
+from backend.base.errors import BudgetError, OptionError
 from backend.bench.common import medians, model_of, stronger_dense, timed
 from backend.bench.reading import Reading
 from backend.bench.roofline import Rates, least_ms, percent, prefill_operations, rates
-from backend.engine import Engine
-from backend.errors import BudgetError, OptionError
-from backend.events import Progress
+from backend.engine.engine import Engine
 from backend.methods.base import Clock
-from backend.model import LoadedModel, pick_device
+from backend.model.load import LoadedModel, pick_device
+from backend.records.events import Progress
 
 GPU_ONLY = ("llama-8b",)  # 16 GB of weights, and minutes for a prompt on a CPU
 LIMITS = {"agents": (1, 8), "prefix": (16, 8192), "question": (8, 8192), "answer": (8, 8192)}
@@ -35,7 +35,7 @@ def shape_or_model(
 
     Raises:
         OptionError: the shape is too large for a CPU; see :func:`backend.bench.common.model_of`.
-        ModelError: see :func:`backend.model.load_model`.
+        ModelError: see :func:`backend.model.load.load_model`.
     """
     if name in GPU_ONLY and pick_device(device) != "cuda":
         raise OptionError(

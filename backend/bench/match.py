@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from backend.anchors import AnchorPool, PoolRules
 from backend.bench.common import (
     CacheShape,
     cache_shape,
@@ -24,11 +23,12 @@ from backend.bench.common import (
     timed,
 )
 from backend.bench.roofline import copy_gb_s, least_ms, percent
-from backend.kernels import triton_on
-from backend.kernels.distances import kept_in
-from backend.kv import KVSegment
-from backend.store import Observation, ObservationLog
-from backend.weights import squared_distances, weigh
+from backend.cache.kernels import triton_on
+from backend.cache.kernels.distances import kept_in
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import Observation, ObservationLog
+from backend.methods.kvcomm.pool import AnchorPool, PoolRules
+from backend.methods.kvcomm.weights import squared_distances, weigh
 
 READER = 1
 KV_CHANNELS = (2, 16, 64)  # of one head in one layer: how much KV the anchors hold, where that is varied
@@ -74,7 +74,7 @@ def bench_match(
         tokens: of the text and of every anchor.
         anchors: in the pool, all eligible.
         repeats: timed repetitions of each side.
-        device: as for :func:`backend.model.load_model`.
+        device: as for :func:`backend.model.load.load_model`.
         dtype: of the model; on a CPU descriptors are fp32 all the same.
     """
     check(tokens, anchors, repeats)

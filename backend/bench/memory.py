@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from backend.base.errors import OptionError
 from backend.bench.common import (
     check,
     check_reads,
@@ -27,11 +28,10 @@ from backend.bench.common import (
     timed,
 )
 from backend.bench.roofline import copy_gb_s, least_ms, percent
-from backend.engine import Engine
-from backend.errors import OptionError
-from backend.kv import KVCache
-from backend.model import LoadedModel
-from backend.store import ObservationLog
+from backend.cache.kv_cache import KVCache
+from backend.cache.observations import ObservationLog
+from backend.engine.engine import Engine
+from backend.model.load import LoadedModel
 
 READER = 1
 ROWS = 4
@@ -86,7 +86,7 @@ def bench_memory(
         tokens: of the cache, and of each anchor with the prefix segment behind it.
         anchors: in the pool.
         repeats: timed repetitions.
-        device: and ``dtype``: as for :func:`backend.model.load_model`.
+        device: and ``dtype``: as for :func:`backend.model.load.load_model`.
 
     Raises:
         OptionError: a size is out of range, or the device keeps no account.

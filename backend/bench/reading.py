@@ -8,18 +8,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from backend.base.errors import OptionError
 from backend.bench.common import drawn, drawn_cache, medians
 from backend.bench.roofline import Rates, least_ms, prefill_operations, weight_bytes
-from backend.engine import Engine
-from backend.errors import OptionError
-from backend.flow import see_offsets
+from backend.cache.observations import Observation, ObservationLog, PromptInContext
+from backend.cache.offset_packing import HALF
+from backend.engine.engine import Engine
 from backend.methods.base import Arrived, Blend, Clock, Finished
-from backend.methods.kvcomm import KVCommMethod, KVCommOptions
-from backend.model import LoadedModel
-from backend.offset_codec import HALF
-from backend.records import Span
-from backend.store import Observation, ObservationLog, PromptInContext
-from backend.tokens import TokenizedPrompt
+from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
+from backend.model.load import LoadedModel
+from backend.model.tokenizer import TokenizedPrompt
+from backend.records.run import Span
+from backend.session.request_state import see_offsets
 
 HEAVIEST = 2
 MIXED = {"reuse": 0, "two_heaviest": HEAVIEST}  # by side; 0 mixes all

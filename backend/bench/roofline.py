@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from backend.bench.common import medians, timed
-from backend.model import LoadedModel
+from backend.model.load import LoadedModel
 
 COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 31, "mps": 1 << 28}  # several times any cache
 PRODUCT_SIDE = {"cpu": 1024, "cuda": 8192, "mps": 2048}

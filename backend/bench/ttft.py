@@ -27,11 +27,11 @@ from backend.bench.common import (
 )
 from backend.bench.reading import Reading
 from backend.bench.roofline import percent, prefill_operations, rates
-from backend.engine import Engine
+from backend.cache.offset_packing import HALF
+from backend.engine.engine import Engine
 from backend.methods.base import Clock
-from backend.methods.kvcomm import KVCommOptions
-from backend.model import LoadedModel
-from backend.offset_codec import HALF
+from backend.methods.kvcomm.method import KVCommOptions
+from backend.model.load import LoadedModel
 
 QUESTION_SHARE, ANSWER_SHARE = 0.4, 0.35  # of the prompt's tokens; the rest is template text
 
@@ -58,7 +58,7 @@ def bench_ttft(
         tokens: length of the measured agent's prompt.
         anchors: pool size V.
         repeats: timed repetitions of each side.
-        device: and ``dtype``: as for :func:`backend.model.load_model`.
+        device: and ``dtype``: as for :func:`backend.model.load.load_model`.
     """
     check(tokens, anchors, repeats)
     model = model_of(shape, device, dtype)

@@ -18,11 +18,11 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 
 from torch import Tensor
 
-from backend.errors import OptionError
-from backend.kv import KVCache, KVSegment, Offset
-from backend.offset_codec import Stored
-from backend.records import AgentState, GateDecision, ModelInfo, PoolState, Provenance, Span
-from backend.store import Observation, ObservationLog, PromptInContext
+from backend.base.errors import OptionError
+from backend.cache.kv_cache import KVCache, KVSegment, Offset
+from backend.cache.observations import Observation, ObservationLog, PromptInContext
+from backend.cache.offset_packing import Stored
+from backend.records.run import AgentState, GateDecision, ModelInfo, PoolState, Provenance, Span
 
 MaskKind = Literal["exact", "shipped"]
 
@@ -114,7 +114,7 @@ class Plan:
     beside being causal; for the rows that are forwarded, and None where causal is all. ``visible_layers``:
     the first and the last layer at which that holds, where it is not all of them; only where nothing is
     copied. ``cut``: copy the layers below it alone, and forward every token from it on
-    (:mod:`backend.segments.layers`); only with steps at their places.
+    (:mod:`backend.engine.partial_layers`); only with steps at their places.
     """
 
     steps: tuple[Step, ...]
@@ -334,7 +334,8 @@ class Options:
 
     @property
     def wants_lead_in(self) -> bool:
-        """Must outside texts have a base behind their lead-in as well? (:meth:`backend.flow.Flow.lead_in`)"""
+        """Must outside texts have a base behind their lead-in as well?
+        (:meth:`backend.session.request_state.Flow.lead_in`)"""
         return False
 
     def __post_init__(self) -> None:

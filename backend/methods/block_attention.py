@@ -8,10 +8,10 @@ moved, and the plan says so.
 
 from __future__ import annotations
 
+from backend.cache.observations import ObservationLog, PromptInContext
 from backend.methods.base import Blend, Clock, Dense, Method, Plan, Step
 from backend.methods.dense import dense_plan
 from backend.methods.promptcache import NOTHING, apart, documents
-from backend.store import ObservationLog, PromptInContext
 
 LAST_BLOCK = "the last block and what holds the blocks together"
 

@@ -28,7 +28,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from backend.kv import KVSegment
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.methods.base import (
     Arrived,
     Blend,
@@ -48,8 +49,7 @@ from backend.methods.base import (
 from backend.methods.dense import dense_plan
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.selective import best, candidates, mask_option, ratio_option, suffix_option
-from backend.prompts import Placeholder, called
-from backend.store import Observation, ObservationLog, PromptInContext
+from backend.prompts.pipeline import Placeholder, called
 
 TAPER = 0.1
 KEPT = 64  # outside texts whose first context is remembered

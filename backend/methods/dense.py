@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from backend.cache.observations import ObservationLog, PromptInContext
 from backend.methods.base import Clock, Dense, Method, Plan, Step
-from backend.records import ModelInfo
-from backend.store import ObservationLog, PromptInContext
+from backend.records.run import ModelInfo
 
 
 def dense_plan(context: PromptInContext, reason: str) -> Plan:

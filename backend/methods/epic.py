@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from backend.cache.observations import ObservationLog, PromptInContext
 from backend.methods.base import (
     Clock,
     MaskKind,
@@ -27,7 +28,6 @@ from backend.methods.base import (
 )
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.selective import candidates, mask_option, suffix_option
-from backend.store import ObservationLog, PromptInContext
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.alone import shortened
-from backend.links import Links
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.engine.isolated_encoder import shortened
 from backend.methods.base import Blend, Clock, Dense, Link, Method, Options, Plan, Step, option
 from backend.methods.dense import dense_plan
 from backend.methods.promptcache import NOTHING, apart, documents
-from backend.records import ModelInfo
-from backend.store import ObservationLog, PromptInContext
+from backend.model.link_tokens import Links
+from backend.records.run import ModelInfo
 
 READ = "template and question see everything before them"
 RATES = {"half": 0.5, "three-quarters": 0.75}

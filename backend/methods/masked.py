@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.errors import OptionError
-from backend.interventions import SCOPES, blocks, dense_steps, visible
+from backend.base.errors import OptionError
+from backend.cache.observations import ObservationLog, PromptInContext
 from backend.methods.base import Clock, Method, Options, Plan, option
+from backend.methods.candidates import SCOPES, blocks, dense_steps, visible
 from backend.methods.dense import dense_plan
-from backend.records import ModelInfo
-from backend.store import ObservationLog, PromptInContext
+from backend.records.run import ModelInfo
 
 MOST_LAYERS = 255
 

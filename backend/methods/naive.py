@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backend.cache.observations import ObservationLog, PromptInContext
 from backend.methods.base import (
     Blend,
     Clock,
@@ -16,7 +17,6 @@ from backend.methods.base import (
     prefix_base_option,
     segment_base,
 )
-from backend.store import ObservationLog, PromptInContext
 
 
 @dataclass(frozen=True)

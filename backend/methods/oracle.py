@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from backend.kv import Offset
+from backend.cache.kv_cache import Offset
+from backend.cache.observations import ObservationLog, PromptInContext
 from backend.methods.base import (
     Blend,
     Clock,
@@ -26,7 +27,6 @@ from backend.methods.base import (
     segment_base,
 )
 from backend.methods.dense import dense_plan
-from backend.store import ObservationLog, PromptInContext
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backend.cache.observations import ObservationLog, PromptInContext
 from backend.methods.base import Blend, Clock, Dense, Method, Options, Plan, Step, option
 from backend.methods.dense import dense_plan
-from backend.store import ObservationLog, PromptInContext
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.kv import KVSegment
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import ObservationLog, PromptInContext
 from backend.methods.base import Blend, Clock, Dense, Method, Options, Plan, Step, option
 from backend.methods.dense import dense_plan
-from backend.prompts import Placeholder
-from backend.records import Span
-from backend.store import ObservationLog, PromptInContext
+from backend.prompts.pipeline import Placeholder
+from backend.records.run import Span
 
 NOTHING = "No text but the question stands in this prompt's placeholders: there is nothing to copy."
 AFRESH = "the user's own text, and what holds the modules together"

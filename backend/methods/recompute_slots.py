@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.interventions import blocks, chosen_tokens
 from backend.methods.base import Clock, Method, Options, Selection, View, option
+from backend.methods.candidates import blocks, chosen_tokens
 
 WHICH = ("later", "all", "first", "last", "one")
 MOST_SLOTS = 32

@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from backend.errors import OptionError
+from backend.base.errors import OptionError
 from backend.methods.base import Method, Options
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.cacheblend import CacheBlendMethod
 from backend.methods.dense import DenseMethod
 from backend.methods.epic import EpicMethod
-from backend.methods.kvcomm import KVCommMethod
+from backend.methods.kvcomm.method import KVCommMethod
+from backend.methods.kvcomm.palkv import PalKVMethod
+from backend.methods.kvcomm.slot_aligned import SlotAlignedMethod
 from backend.methods.kvlink import KVLinkMethod
 from backend.methods.masked import MaskedMethod
 from backend.methods.naive import NaiveMethod
 from backend.methods.oracle import OracleMethod
-from backend.methods.palkv import PalKVMethod
 from backend.methods.prefix import PrefixMethod
 from backend.methods.promptcache import PromptCacheMethod
 from backend.methods.recompute_slots import RecomputeSlotsMethod
 from backend.methods.repair import RepairMethod
-from backend.methods.segments import SegmentsMethod
+from backend.methods.segments.method import SegmentsMethod
 from backend.methods.selective import OracleKMethod, QueryNormMethod, RandomKMethod
-from backend.methods.slotaligned import SlotAlignedMethod
 
 METHODS: tuple[type[Method], ...] = (
     DenseMethod,

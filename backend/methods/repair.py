@@ -29,13 +29,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from backend.interventions import blocks
+from backend.cache.observations import Observation, ObservationLog, PromptInContext
+from backend.cache.offset_packing import Stored
 from backend.methods.base import Blend, Clock, Method, ObserveEvent, Options, Plan, Selection, View, option
-from backend.methods.kvcomm import PROFILES, KVCommMethod, KVCommOptions
+from backend.methods.candidates import blocks
+from backend.methods.kvcomm.method import PROFILES, KVCommMethod, KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
-from backend.offset_codec import Stored
-from backend.records import PoolState
-from backend.store import Observation, ObservationLog, PromptInContext
+from backend.records.run import PoolState
 
 BASES = {"naive": "", "kvcomm": "published", "kvcomm shipped": "shipped", "kvcomm corrected": "corrected"}
 WORDS = ("words", "headers", "question")

@@ -22,6 +22,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from backend.cache.observations import ObservationLog, PromptInContext
 from backend.methods.base import (
     Clock,
     MaskKind,
@@ -34,8 +35,7 @@ from backend.methods.base import (
     prefix_base_option,
 )
 from backend.methods.naive import NaiveMethod, NaiveOptions
-from backend.probes.offsets import token_norms
-from backend.store import ObservationLog, PromptInContext
+from backend.session.probes.cache_error import token_norms
 
 
 def ratio_option(default: float, paper: str) -> Any:

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from backend.base.errors import RunCancelled
 from backend.bench.group import shape_or_model
-from backend.errors import RunCancelled
-from backend.events import Progress
-from backend.model import LoadedModel
+from backend.model.load import LoadedModel
+from backend.records.events import Progress
 from backend.reproduce.spec import Found, Reproduction, Scale
 
 Step = Progress | Found
@@ -45,7 +45,7 @@ class Context:
     Attributes:
         problems, warmup: asked for on the command line; None leaves the plan's own.
         data: folder of the data sets' files, or *hub*; ``links``: of trained link tokens.
-        device_map, quantise: see :func:`backend.model.load_model`.
+        device_map, quantise: see :func:`backend.model.load.load_model`.
         ray, workers: address of a Ray cluster (empty: one on this machine) and how many work at once; without
             an address all is done in this process.
         chosen: the model was named on the command line, and stands for those that tasks name too.

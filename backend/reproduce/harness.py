@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from backend.errors import BudgetError, LabError, OptionError
-from backend.events import Progress
-from backend.lookups import quiet_lookups, reason
-from backend.model import LoadedModel
+from backend.base.errors import BudgetError, LabError, OptionError
+from backend.base.hub_errors import quiet_lookups, reason
+from backend.model.load import LoadedModel
+from backend.records.events import Progress
 from backend.reproduce.context import Context, DataSource, Step
 from backend.reproduce.spec import Found, HarnessPlan, HarnessTask, Value
 

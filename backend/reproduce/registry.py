@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.errors import OptionError
+from backend.base.errors import OptionError
 from backend.reproduce import judges, kvcomm, kvlink, omitted, segments
 from backend.reproduce.spec import Reproduction
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from backend.errors import RecordError
+from backend.base.errors import RecordError
 from backend.reproduce.spec import PAPERS, Form, Found, Line, Reproduction, Scale, Value
 
 FORMAT = 1

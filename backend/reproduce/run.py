@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from backend.codec import encode
-from backend.errors import OptionError
-from backend.events import Progress
-from backend.machine import processor
-from backend.records import ModelInfo
+from backend.base.errors import OptionError
+from backend.base.machine import processor
+from backend.base.serialization import encode
+from backend.records.events import Progress
+from backend.records.run import ModelInfo
 from backend.reproduce import harness, studies, sweeping, timings
 from backend.reproduce.context import Context, DataSource, Step
 from backend.reproduce.energy import Meter
@@ -40,7 +40,7 @@ from backend.reproduce.spec import (
     SweepPlan,
 )
 from backend.reproduce.training import STEPS, provide
-from backend.session import versions
+from backend.session.session import versions
 
 EMBEDDED = ("embedded", "embedded-small")
 COUNTS = {
@@ -67,7 +67,7 @@ class Asked:
         data: folder of the data sets' files, for the paper scale, or *hub*: each format's own there.
         links: folder of trained link tokens; looked at before others are trained.
         training_steps: of weights that are lacking (400); 0 trains none and leaves their lines empty.
-        device_map, quantise: see :func:`backend.model.load_model`.
+        device_map, quantise: see :func:`backend.model.load.load_model`.
         ray: run a sweep's shards in workers on Ray: the address of a cluster, or empty for this machine.
         workers: how many, with ``ray``.
         command: as it was typed, for the report.

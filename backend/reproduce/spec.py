@@ -108,7 +108,7 @@ class SweepPlan:
 
 @dataclass(frozen=True)
 class DocumentsPlan:
-    """Two-hop questions over documents encoded apart (:mod:`backend.probes.document_study`), on the base and
+    """Two-hop questions over documents encoded apart (:mod:`backend.studies.documents`), on the base and
     on each set of weights that the scale needs. ``positions``: also by the place of the answer's document."""
 
     problems: int
@@ -118,7 +118,7 @@ class DocumentsPlan:
 @dataclass(frozen=True)
 class EvaluationPlan:
     """The embedded model's held-out tasks, read densely, on the base and on each set of weights that the
-    scale needs (:mod:`backend.embedded.evaluate`)."""
+    scale needs (:mod:`backend.training.evaluate`)."""
 
     problems: int
 
@@ -157,7 +157,7 @@ class SeriesPlan:
 
 @dataclass(frozen=True)
 class HypothesesPlan:
-    """H1 to H4 (:mod:`backend.probes.hypotheses`); ``problems`` are episodes."""
+    """H1 to H4 (:mod:`backend.studies.hypotheses`); ``problems`` are episodes."""
 
     problems: int
     grid: Literal["none", "one at a time", "full"] = "one at a time"
@@ -182,7 +182,7 @@ class GroupPlan:
 
 @dataclass(frozen=True)
 class CostPlan:
-    """What pools cost by size (:mod:`backend.probes.anchor_cost`), for each number of reading agents."""
+    """What pools cost by size (:mod:`backend.studies.anchor_cost`), for each number of reading agents."""
 
     anchors: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -192,7 +192,7 @@ class CostPlan:
 
 @dataclass(frozen=True)
 class SpeedPlan:
-    """Time to first token by document length (:mod:`backend.probes.document_speed`); ``problems`` are
+    """Time to first token by document length (:mod:`backend.studies.document_speed`); ``problems`` are
     repetitions."""
 
     lengths: tuple[int, ...]
@@ -202,7 +202,7 @@ class SpeedPlan:
 
 @dataclass(frozen=True)
 class LatencyPlan:
-    """Whole requests, each method by itself (:mod:`backend.probes.latency`)."""
+    """Whole requests, each method by itself (:mod:`backend.studies.latency`)."""
 
     pipelines: tuple[str, ...]
     methods: tuple[str, ...]
@@ -227,7 +227,7 @@ Plan = (
 @dataclass(frozen=True)
 class Weights:
     """Weights for documents encoded apart that a plan needs; the fields are those of
-    :class:`backend.embedded.linking.train.LinkRecipe`, which trains them."""
+    :class:`backend.training.link_tokens.train.LinkRecipe`, which trains them."""
 
     links: int = 5
     edges: bool = True

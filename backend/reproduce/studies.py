@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from backend.batch import read_rows
-from backend.embedded.evaluate import evaluate
-from backend.hypotheses import HypothesesRecord, HypothesesRequest, verdicts
-from backend.measured import DocumentStudy, wilson
-from backend.model import LoadedModel
-from backend.probes.document_study import SIZES, ask, gathered
-from backend.probes.hypotheses import hypotheses as measure
+from backend.model.load import LoadedModel
+from backend.records.hypotheses import HypothesesRecord, HypothesesRequest, verdicts
+from backend.records.offsets import DocumentStudy, wilson
 from backend.reproduce.context import Context, Linked, Step
 from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, Found, HypothesesPlan, Value
+from backend.studies.batch import read_rows
+from backend.studies.documents import SIZES, ask, gathered
+from backend.studies.hypotheses import hypotheses as measure
+from backend.training.evaluate import evaluate
 
 EARLY = 2  # unshuffled training has both facts of a question in the first two documents
 
@@ -22,7 +22,7 @@ def documents(plan: DocumentsPlan, context: Context) -> Iterator[Step]:
     """Ask the questions on the base and on each set of trained weights.
 
     Raises:
-        LabError: see :func:`backend.probes.document_study.ask`.
+        LabError: see :func:`backend.studies.documents.ask`.
     """
     studies: list[tuple[DocumentStudy, Linked | None]] = []
     for linked in (None, *context.trained):
@@ -102,7 +102,7 @@ def hypotheses(plan: HypothesesPlan, context: Context) -> Iterator[Step]:
     """Run the episodes; all four hypotheses share their rows.
 
     Raises:
-        LabError: see :func:`backend.probes.hypotheses.hypotheses`.
+        LabError: see :func:`backend.studies.hypotheses.hypotheses`.
     """
     request = HypothesesRequest(
         episodes=context.count(plan.problems), turns=plan.turns, seed=context.seed, grid=plan.grid,

@@ -14,25 +14,25 @@ from typing import Any
 
 import yaml
 
-from backend.embedded.tasks import Style, make_document
-from backend.errors import OptionError
-from backend.events import Progress
-from backend.judged import Share
-from backend.model import pick_device
-from backend.probes.document_study import adapted_arms
+from backend.base.errors import OptionError
+from backend.model.load import pick_device
+from backend.prompts.tasks import Style, make_document
+from backend.records.events import Progress
+from backend.records.judge import Share
+from backend.records.sweep import Cell, Count, SweepLine
 from backend.reproduce.context import Context, DataSource, Linked, Step
 from backend.reproduce.spec import Found, SweepPlan, Value
-from backend.session import versions
-from backend.sweeps.cluster import Cluster
+from backend.session.session import versions
+from backend.studies.documents import adapted_arms
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
 from backend.sweeps.grid import shards_of
+from backend.sweeps.ray_cluster import Cluster
 from backend.sweeps.run import run_sweep
 from backend.sweeps.runner import ModelRunner
 from backend.sweeps.scoring import rouge
 from backend.sweeps.spec import Sweep, parse_sweep
-from backend.sweeps.stats import summarise
 from backend.sweeps.store import SweepStore
-from backend.swept import Cell, Count, SweepLine
+from backend.sweeps.summary import summarise
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".csv", ".parquet")
 TRIES = 50

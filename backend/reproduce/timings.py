@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from backend.bench.group import AgentTimes, group_times
-from backend.engine import Engine
-from backend.events import Progress
-from backend.judge_metrics import bootstrap
-from backend.judge_metrics import share as wilson_share
-from backend.measured import AnchorCost, AnchorCostRequest, DocumentSpeed
-from backend.methods.choices import parse_methods
-from backend.presets import load_preset, preset_requests
-from backend.probes.anchor_cost import anchor_cost
-from backend.probes.document_speed import document_speed
-from backend.probes.latency import Served, Server
+from backend.engine.engine import Engine
+from backend.methods.parse import parse_methods
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.events import Progress
+from backend.records.judge_summary import bootstrap
+from backend.records.judge_summary import share as wilson_share
+from backend.records.offsets import AnchorCost, AnchorCostRequest, DocumentSpeed
 from backend.reproduce.context import Context, Step
 from backend.reproduce.energy import Meter
 from backend.reproduce.spec import CostPlan, Found, GroupPlan, LatencyPlan, SpeedPlan, Value
 from backend.reproduce.sweeping import value_of
+from backend.studies.anchor_cost import anchor_cost
+from backend.studies.document_speed import document_speed
+from backend.studies.latency import Served, Server
 
 POOL_BYTES = {"cpu": 16 << 30, "cuda": 128 << 30}
 
@@ -70,7 +70,7 @@ def cost(plan: CostPlan, context: Context) -> Iterator[Step]:
     """Times and bytes of pools; with several numbers of agents, each metric's name ends in its number.
 
     Raises:
-        LabError: see :func:`backend.probes.anchor_cost.anchor_cost`.
+        LabError: see :func:`backend.studies.anchor_cost.anchor_cost`.
     """
     model = context.model
     budget = POOL_BYTES.get(model.device.type, POOL_BYTES["cpu"])
@@ -106,7 +106,7 @@ def speed(plan: SpeedPlan, context: Context) -> Iterator[Step]:
     """Time to first token by document length.
 
     Raises:
-        LabError: see :func:`backend.probes.document_speed.document_speed`.
+        LabError: see :func:`backend.studies.document_speed.document_speed`.
     """
     repeats = context.count(plan.problems)
     for event in document_speed(context.model, plan.lengths, repeats, plan.source):
@@ -127,7 +127,7 @@ def latency(plan: LatencyPlan, context: Context) -> Iterator[Step]:
     """Whole requests, method by method; energy of the measured ones where the GPU reports it.
 
     Raises:
-        LabError: see :class:`backend.probes.latency.Server`.
+        LabError: see :class:`backend.studies.latency.Server`.
     """
     meter = Meter(context.model.device)
     warm, count = context.warm(plan.warmup), context.count(plan.problems)

@@ -13,15 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from backend.embedded.linking.train import LinkRecipe, train_links
-from backend.errors import ModelError
-from backend.events import Progress
-from backend.links import SHIPPED, base_hash, load_links
-from backend.model import SHIPPED as EMBEDDED
-from backend.model import load_model
+from backend.base.errors import ModelError
+from backend.model.link_tokens import SHIPPED, base_hash, load_links
+from backend.model.load import SHIPPED as EMBEDDED
+from backend.model.load import load_model
+from backend.records.events import Progress
+from backend.records.sweep import clock_time
 from backend.reproduce.context import Context, Linked
 from backend.reproduce.spec import Weights
-from backend.swept import clock_time
+from backend.training.link_tokens.train import LinkRecipe, train_links
 
 STEPS, BATCH, TEACHER = 400, 8, 0.5  # about two minutes of a CPU core each
 AT_ONCE = 20  # steps between two checkpoints, and between two looks at whether to stop
@@ -65,7 +65,7 @@ def look(
     belong to other weights are noted.
 
     Args:
-        base: :func:`backend.links.base_hash` of the model.
+        base: :func:`backend.model.link_tokens.base_hash` of the model.
         steps: those of another number of steps or another seed do not count; 0 takes any.
     """
     found: Found = {}

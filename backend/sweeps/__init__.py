@@ -14,12 +14,12 @@
 
 In Python::
 
-    from backend.model import load_model
+    from backend.model.load import load_model
     from backend.sweeps.compare import compare
     from backend.sweeps.run import SweepDone, run_sweep
     from backend.sweeps.runner import ModelRunner
     from backend.sweeps.spec import read_sweep
-    from backend.sweeps.stats import summarise
+    from backend.sweeps.summary import summarise
     from backend.sweeps.store import SweepStore
 
     with SweepStore("orders.sqlite") as store:

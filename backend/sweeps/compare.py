@@ -18,10 +18,10 @@ from dataclasses import replace
 
 from scipy import stats
 
+from backend.records.sweep import Baseline, Cell, Compared, Comparison
 from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone
-from backend.sweeps.stats import by_line, median
-from backend.swept import Baseline, Cell, Compared, Comparison
+from backend.sweeps.summary import by_line, median
 
 Rows = Mapping[int, Row]  # by problem
 

@@ -38,9 +38,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from backend.errors import OptionError, PromptError
-from backend.presets import MAX_REQUEST_FILE_BYTES
-from backend.prompts import QUESTION, Pipeline, check_text, show
+from backend.base.errors import OptionError, PromptError
+from backend.prompts.pipeline import QUESTION, Pipeline, check_text, show
+from backend.prompts.presets import MAX_REQUEST_FILE_BYTES
 from backend.sweeps.hub import HubData
 
 LETTERS = "ABCD"

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from backend.records.sweep import Cell
 from backend.sweeps.datasets import parquet_module
 from backend.sweeps.rows import COLUMNS, Row
-from backend.swept import Cell
 
 ExportFormat = Literal["csv", "parquet"]
 EXPORTS: tuple[ExportFormat, ...] = ("csv", "parquet")

@@ -21,16 +21,16 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from backend.codec import encode
-from backend.errors import OptionError
-from backend.judged import JudgeProblem, JudgeRequest, Order
-from backend.limits import Limits
+from backend.base.errors import OptionError
+from backend.base.serialization import encode
 from backend.methods.registry import make_options
-from backend.prompts import Pipeline, show
-from backend.records import Decoding, MethodChoice
+from backend.prompts.pipeline import Pipeline, show
+from backend.records.judge import JudgeProblem, JudgeRequest, Order
+from backend.records.run import Decoding, MethodChoice
+from backend.records.sweep import Cell
+from backend.session.limits import Limits
 from backend.sweeps.problems import Request, arranged, judge_problems, pipeline_requests
 from backend.sweeps.spec import JudgeTask, PipelineTask, Sweep
-from backend.swept import Cell
 
 ROW_VERSION = 1  # raised when a row of the same request would hold something else
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import yaml
 
-from backend.errors import PromptError
-from backend.lookups import quiet_lookups, reason
-from backend.prompts import show
+from backend.base.errors import PromptError
+from backend.base.hub_errors import quiet_lookups, reason
+from backend.prompts.pipeline import show
 
 CARD = "README.md"
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv")  # of several in a split, the first is read

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from backend.errors import OptionError, PromptError
-from backend.judge_lab import drawn_problem
-from backend.judged import JudgeProblem
-from backend.presets import Example, load_preset, preset_requests
-from backend.prompts import Pipeline, show
+from backend.base.errors import OptionError, PromptError
+from backend.judge.judge_lab import drawn_problem
+from backend.prompts.pipeline import Pipeline, show
+from backend.prompts.presets import Example, load_preset, preset_requests
+from backend.records.judge import JudgeProblem
 from backend.sweeps.datasets import FORMATS, Problem, read_problems, values_of
 from backend.sweeps.spec import Data, JudgeTask, PipelineTask
 from backend.sweeps.traces import read_trace

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from backend.errors import OptionError
-from backend.events import Progress
+from backend.base.errors import OptionError
+from backend.records.events import Progress
+from backend.records.sweep import Baseline, Cell, Count
 from backend.sweeps.grid import Shard, Slot, shards_of, slots_of
 from backend.sweeps.rows import Finished, Row
 from backend.sweeps.runner import Memo, Runner
 from backend.sweeps.spec import Sweep
 from backend.sweeps.store import SweepStore
-from backend.swept import Baseline, Cell, Count
 
 Spread = Callable[
     [Sequence[Shard], Collection[str], Memo, threading.Event | None], Iterator[Progress | Finished]
@@ -53,7 +53,7 @@ def run_sweep(
         runner: does the work (:class:`backend.sweeps.runner.ModelRunner`).
         cancel: ends it at its next step.
         facts: of this process, kept in the file: versions, the machine.
-        spread: runs several shards at once (:class:`backend.sweeps.cluster.Cluster`); else one after the
+        spread: runs several shards at once (:class:`backend.sweeps.ray_cluster.Cluster`); else one after the
             other.
         look_seconds: give the rows so far about so often too.
 

@@ -1,5 +1,5 @@
-"""Shards on a real model: pipelines through :class:`backend.session.LabSession`, judges through the judge
-lab.
+"""Shards on a real model: pipelines through :class:`backend.session.session.LabSession`, judges through the
+judge lab.
 
 A shard that goes on first rebuilds its pools from the problems that are done: pipelines by sending them
 through dense again (pinned) or under every method (free), judges from the candidates that were kept.
@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
-from backend.batch import outcome_row
-from backend.codec import decode, encode
-from backend.errors import BudgetError, RunCancelled
-from backend.events import Progress, RunDone
-from backend.judge_lab import JudgeLab
-from backend.judged import NEAR_TIE, JudgeOutcome, JudgeProblem, JudgeRequest
-from backend.model import LoadedModel
-from backend.records import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.base.errors import BudgetError, RunCancelled
+from backend.base.serialization import decode, encode
+from backend.judge.judge_lab import JudgeLab
+from backend.model.load import LoadedModel
+from backend.records.events import Progress, RunDone
+from backend.records.judge import NEAR_TIE, JudgeOutcome, JudgeProblem, JudgeRequest
+from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.studies.batch import outcome_row
 from backend.sweeps.grid import Shard, Slot
 from backend.sweeps.problems import Request
 from backend.sweeps.rows import Finished, Row

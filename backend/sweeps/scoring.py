@@ -1,7 +1,8 @@
 """Is an answer right, as the papers count it.
 
-* Pipelines' own scorings (:mod:`backend.answers`): *number* (the last number, GSM8K and AIME), *choice* (the
-  letter stated last, MMLU), *code* (unit tests in the sandbox, HumanEval), *text*, *selection*, *none*.
+* Pipelines' own scorings (:mod:`backend.prompts.scoring`): *number* (the last number, GSM8K and AIME),
+  *choice* (the letter stated last, MMLU), *code* (unit tests in the sandbox, HumanEval), *text*, *selection*,
+  *none*.
 * *math*: what stands in the last ``\\boxed{}``, else after "The answer is", else the last number, compared
   after LaTeX's ways to write the same are made one (MATH: Hendrycks et al. 2021, whose normaliser this
   follows).
@@ -23,8 +24,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from backend.answers import SCORINGS, Scoring, extract_answer, extract_number, right
-from backend.errors import OptionError
+from backend.base.errors import OptionError
+from backend.prompts.scoring import SCORINGS, Scoring, extract_answer, extract_number, right
 
 QA = ("contains", "exact")
 SCORERS: tuple[str, ...] = (*SCORINGS, "math", *QA, "rouge")

@@ -24,10 +24,10 @@
     problems: 60
     against: [dense, {request_order: given}]   # what a line is compared with, problem by problem
 
-Every value that is a list is an axis of the grid, but for ``against`` (:mod:`backend.sweeps.against`). Dense
-is added where it is missing. ``problems``, ``warmup``, ``budget_mb`` and ``measure_cache`` are the sweep's,
-one value each. ``max_new_tokens`` and ``temperature`` are those of pipelines and traces; a judge has its own
-two, which may be lists too.
+Every value that is a list is an axis of the grid, but for ``against`` (:mod:`backend.sweeps.baselines`).
+Dense is added where it is missing. ``problems``, ``warmup``, ``budget_mb`` and ``measure_cache`` are the
+sweep's, one value each. ``max_new_tokens`` and ``temperature`` are those of pipelines and traces; a judge has
+its own two, which may be lists too.
 """
 
 from __future__ import annotations
@@ -41,21 +41,28 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from backend.errors import LabError, OptionError
-from backend.judge_prompts import WORDINGS, check_wording
-from backend.judged import JudgeRequest, read_orders
-from backend.presets import MAX_PRESET_BYTES, MAX_REQUESTS, load_preset, parse_yaml, preset_names, read_text
-from backend.prompts import Pipeline, show
-from backend.records import Decoding, MethodChoice, Mode
-from backend.shelf import with_documents
-from backend.sweeps.against import read_against
-from backend.sweeps.checks import axis, keys, numbers, one_of, within
-from backend.sweeps.choices import read_choices
+from backend.base.errors import LabError, OptionError
+from backend.judge.prompts import WORDINGS, check_wording
+from backend.prompts.pipeline import Pipeline, show
+from backend.prompts.presets import (
+    MAX_PRESET_BYTES,
+    MAX_REQUESTS,
+    load_preset,
+    parse_yaml,
+    preset_names,
+    read_text,
+)
+from backend.prompts.resize import team
+from backend.prompts.resize_documents import with_documents
+from backend.records.judge import JudgeRequest, read_orders
+from backend.records.run import Decoding, MethodChoice, Mode
+from backend.records.sweep import Axis, Baseline
+from backend.sweeps.baselines import read_against
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
 from backend.sweeps.hub import HubData, fetch
+from backend.sweeps.method_axes import read_choices
 from backend.sweeps.scoring import rouge
-from backend.swept import Axis, Baseline
-from backend.teams import team
+from backend.sweeps.yaml_checks import axis, keys, numbers, one_of, within
 
 MAX_CELLS = 10_000
 MAX_SEED = 2**31 - 1
@@ -77,7 +84,8 @@ class Data:
 class PipelineTask:
     """Agents that answer requests: the preset's own (``data`` None) or a file's. ``trace``: a file of prompts
     with the answers that were recorded, from which pipeline and requests are made. ``agents``: how many of
-    the pipeline's work (:mod:`backend.teams`); ``documents``: how many it reads (:mod:`backend.shelf`)."""
+    the pipeline's work (:mod:`backend.prompts.resize`); ``documents``: how many it reads
+    (:mod:`backend.prompts.resize_documents`)."""
 
     label: str
     pipeline: str | Path = ""

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from backend.errors import RecordError
+from backend.base.errors import RecordError
 from backend.sweeps.rows import COLUMNS, Finished, Row, sql_type
 
 FORMAT = 2

@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.errors import PromptError
-from backend.flow import Flow
-from backend.kv import KVSegment
-from backend.presets import MAX_REQUEST_FILE_BYTES, read_text
-from backend.prompts import MAX_NEW_TOKENS, QUESTION, Agent, Pipeline, check_text, show
-from backend.records import RunRequest
-from backend.session import LabSession
-from backend.store import Observation
-from backend.streams import Stream
+from backend.base.errors import PromptError
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import Observation
+from backend.prompts.pipeline import MAX_NEW_TOKENS, QUESTION, Agent, Pipeline, check_text, show
+from backend.prompts.presets import MAX_REQUEST_FILE_BYTES, read_text
+from backend.records.run import RunRequest
+from backend.session.request_state import Flow
+from backend.session.session import LabSession
+from backend.session.streams import Stream
 
 _EXAMPLE = '{"request": "17", "agent": "Solver", "question": "...", "prompt": "...", "response": "..."}'
 _FIELDS = ("request", "agent", "prompt")
@@ -166,7 +166,7 @@ class TracedFlow(Flow):
     recorded: Mapping[int, str]
 
     def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Observation | None:
-        """Take the recorded answer in; see :meth:`backend.flow.Flow.answer`."""
+        """Take the recorded answer in; see :meth:`backend.session.request_state.Flow.answer`."""
         known = self.recorded.get(agent)
         if known is not None:
             engine = self.at(agent)

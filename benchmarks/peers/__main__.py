@@ -50,10 +50,10 @@ from backend.bench.roofline import (  # noqa: E402
     weight_bytes,
 )
 from backend.bench.ttft import reading_of  # noqa: E402
-from backend.hardware import SHAPES  # noqa: E402
 from backend.methods.base import Blend, Clock, Dense, Plan, Step  # noqa: E402
-from backend.records import Span  # noqa: E402
-from backend.tokens import TokenizedPrompt  # noqa: E402
+from backend.model.tokenizer import TokenizedPrompt  # noqa: E402
+from backend.records.hardware import SHAPES  # noqa: E402
+from backend.records.run import Span  # noqa: E402
 
 PROGRAMS = {"vllm": "vllm_side.py", "llama.cpp": "llama_side.py"}
 CASES = {"vllm": ("whole", "front", "again"), "llama.cpp": ("whole", "front", "moved", "again")}

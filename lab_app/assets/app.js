@@ -1,4 +1,4 @@
-/* The page's own script: theme, bench, figures. Views announce selections as "kv-select" (viz/view.js). */
+/* The page's own script: theme, bench, figures. Views announce selections as "kv-select" (viz/base/view.js). */
 (() => {
   "use strict";
   if (window.KVLab) return;

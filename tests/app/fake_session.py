@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from fake_record import make_model, make_proximity, make_record
 
-from backend.break_even import Machine
-from backend.errors import OptionError, RunCancelled
-from backend.events import Event, Progress, RunDone, TextSoFar
-from backend.hardware import Figures
-from backend.judged import JudgeRequest
-from backend.measured import (
+from backend.base.errors import OptionError, RunCancelled
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.presets import Example
+from backend.records.break_even import Machine
+from backend.records.events import Event, Progress, RunDone, TextSoFar
+from backend.records.hardware import Figures
+from backend.records.judge import JudgeRequest
+from backend.records.offsets import (
     BlendRequest,
     BlendStudy,
     DocumentArm,
@@ -25,10 +27,8 @@ from backend.measured import (
     ProximityRecord,
     ProximityRequest,
 )
-from backend.presets import Example
-from backend.prompts import Pipeline
-from backend.records import ModelInfo, PoolState, RunRecord, RunRequest
-from backend.swept import Count, SweepPlan, Swept
+from backend.records.run import ModelInfo, PoolState, RunRecord, RunRequest
+from backend.records.sweep import Count, SweepPlan, Swept
 
 
 class FakeModel:

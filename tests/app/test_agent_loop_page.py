@@ -10,12 +10,13 @@ import pytest
 import tiny
 from fake_session import FakeModel, FakeSession
 
-from backend.errors import LabError
-from backend.looped import LoopRequest
-from backend.prompts import QUESTION
-from backend.session import LabSession
-from lab_app import agent_loop, pages
-from lab_app.sessions import Lab, Visit
+from backend.base.errors import LabError
+from backend.prompts.pipeline import QUESTION
+from backend.records.agent_loop import LoopRequest
+from backend.session.session import LabSession
+from lab_app.pages import registry as pages
+from lab_app.pages.agent_loop import page as agent_loop
+from lab_app.visits.visits import Lab, Visit
 
 METHODS = ["prefix", "naive"]
 

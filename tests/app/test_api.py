@@ -13,18 +13,18 @@ import httpx
 import pytest
 from fake_session import FakeModel, FakeSession
 
-from backend.errors import LabError, RateError
-from backend.limits import Limits
-from backend.presets import load_preset
-from backend.records import RunRecord
-from lab_app import doors
-from lab_app.app import launch
-from lab_app.callers import ADDRESSES, Caller, Callers
-from lab_app.calls import read_judge, read_run, sentence
-from lab_app.client_config import short
-from lab_app.endpoints import CallError, steps
-from lab_app.sessions import Lab
-from lab_app.working import ENDPOINTS
+from backend.base.errors import LabError, RateError
+from backend.prompts.presets import load_preset
+from backend.records.run import RunRecord
+from backend.session.limits import Limits
+from lab_app.api.callers import ADDRESSES, Caller, Callers
+from lab_app.api.gradio_endpoints import CallError, steps
+from lab_app.api.requests import read_judge, read_run, sentence
+from lab_app.api.tasks import ENDPOINTS
+from lab_app.server import request_guard as doors
+from lab_app.server.client_config import short
+from lab_app.server.serve import launch
+from lab_app.visits.visits import Lab
 
 # Gradio's queue reads its own statistics in ways that pandas has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -266,8 +266,8 @@ def test_answers_are_json_without_nan(lab: Lab) -> None:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A lab with the model that ships with it."""
-    from backend.model import load_model
-    from backend.session import LabSession
+    from backend.model.load import load_model
+    from backend.session.session import LabSession
 
     limits = Limits(methods=SIDE_BY_SIDE)
     model: Any = load_model("embedded", device="cpu")
@@ -372,7 +372,7 @@ def test_the_doors_know_every_endpoint() -> None:
 def test_a_session_of_the_client_is_not_taken_for_none() -> None:
     import uuid
 
-    from lab_app.endpoints import NO_SESSION
+    from lab_app.api.gradio_endpoints import NO_SESSION
 
     assert NO_SESSION.fullmatch(uuid.uuid4().hex)
     assert not NO_SESSION.fullmatch(str(uuid.uuid4()))

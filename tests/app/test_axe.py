@@ -11,8 +11,8 @@ from fake_record import make_record
 from fake_session import FakeModel, StandingSession
 from playwright.sync_api import Page, expect, sync_playwright
 
-from lab_app.app import launch
-from lab_app.pages import FIRST, PAGES
+from lab_app.pages.registry import FIRST, PAGES
+from lab_app.server.serve import launch
 
 # Gradio's queue reads its own statistics in ways that pandas has deprecated.
 pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::DeprecationWarning")]

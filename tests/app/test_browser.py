@@ -12,12 +12,12 @@ from fake_record import make_record
 from fake_session import FakeModel, StandingSession
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
-from backend.gallery import GalleryEntry, save_gallery
-from backend.limits import Limits
-from backend.measured import ProximityRecord
-from backend.presets import load_preset, preset_requests
-from backend.records import RunRecord
-from lab_app.app import launch, serve
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.offsets import ProximityRecord
+from backend.records.run import RunRecord
+from backend.session.limits import Limits
+from backend.studies.gallery import GalleryEntry, save_gallery
+from lab_app.server.serve import launch, serve
 
 # Gradio's queue reads its own statistics in ways that pandas has deprecated.
 QUIET = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -10,14 +10,24 @@ import tiny
 from fake_session import FakeModel, FakeSession
 from playwright.sync_api import expect, sync_playwright
 
-from backend.break_even import Case
-from backend.errors import BudgetError
-from backend.hardware import given_machine
-from backend.session import LabSession
-from lab_app.app import launch
-from lab_app.calculator import HERE, SHEET, Asked, edited, first_asked, hardware, measure, read, told
-from lab_app.form import Problems
-from lab_app.sessions import Lab
+from backend.base.errors import BudgetError
+from backend.records.break_even import Case
+from backend.records.hardware import given_machine
+from backend.session.session import LabSession
+from lab_app.pages.pipeline.form import Problems
+from lab_app.pages.pipeline.sections.break_even import (
+    HERE,
+    SHEET,
+    Asked,
+    edited,
+    first_asked,
+    hardware,
+    measure,
+    read,
+    told,
+)
+from lab_app.server.serve import launch
+from lab_app.visits.visits import Lab
 
 PATIENCE = 30_000
 
@@ -83,7 +93,9 @@ def test_measured_hardware_stands_there_at_first(monkeypatch: pytest.MonkeyPatch
     choices = dict(map(reversed, hardware()))  # type: ignore[arg-type]
     assert {HERE, SHEET} < set(choices)
     assert choices[first_asked().hardware].startswith("Measured before: embedded on ")
-    monkeypatch.setattr("lab_app.calculator.shipped", dict)  # as in an image that holds no measurements
+    monkeypatch.setattr(
+        "lab_app.pages.pipeline.sections.break_even.shipped", dict
+    )  # as in an image that holds no measurements
     assert first_asked().hardware == SHEET
     assert [value for _, value in hardware()] == [HERE, SHEET]
 

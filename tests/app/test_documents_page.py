@@ -10,18 +10,20 @@ from fake_session import FakeModel, FakeSession
 from playwright.sync_api import expect, sync_playwright
 from tiny import model
 
-from backend.measured import DocumentStudy
-from backend.presets import load_preset
-from backend.prompts import QUESTION
-from backend.records import RunRecord
-from backend.session import LabSession
-from lab_app import documents, documents_ratio, documents_trained
-from lab_app.app import launch
-from lab_app.documents import CARDS, Desk
-from lab_app.form import Problems
-from lab_app.sessions import Lab, Visit
-from lab_app.study_part import told
-from viz.documents import finding, treated
+from backend.prompts.pipeline import QUESTION
+from backend.prompts.presets import load_preset
+from backend.records.offsets import DocumentStudy
+from backend.records.run import RunRecord
+from backend.session.session import LabSession
+from lab_app.pages.documents import page as documents
+from lab_app.pages.documents import recompute_ratio as documents_ratio
+from lab_app.pages.documents import trained_weights as documents_trained
+from lab_app.pages.documents.page import CARDS, Desk
+from lab_app.pages.pipeline.form import Problems
+from lab_app.server.serve import launch
+from lab_app.ui.measurement import told
+from lab_app.visits.visits import Lab, Visit
+from viz.pages.documents import finding, treated
 
 TEXTS = ["Nina works for Hugo.", "Hugo lives in Rome.", "Omar eats rice."]
 PATIENCE = 60_000  # ms; a slow machine is no failure

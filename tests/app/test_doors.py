@@ -21,11 +21,11 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from backend.errors import OptionError
-from backend.redaction import HIDDEN, Discreet, places, redact
-from lab_app import doors
-from lab_app.doors import Doors, check_frame_ancestors, policy
-from lab_app.offline import GUARD, Guard, is_local
+from backend.base.errors import OptionError
+from backend.base.redaction import HIDDEN, Discreet, places, redact
+from lab_app.server import request_guard as doors
+from lab_app.server.offline import GUARD, Guard, is_local
+from lab_app.server.request_guard import Doors, check_frame_ancestors, policy
 
 SEEN: list[str] = []
 

@@ -12,10 +12,10 @@ import pytest
 from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
-from lab_app.app import build_app
-from lab_app.early import with_early_page
-from lab_app.index_cache import KeptIndex
-from lab_app.quick import QuickBlocks
+from lab_app.server.blocks import QuickBlocks
+from lab_app.server.index_cache import KeptIndex
+from lab_app.server.placeholder_page import with_early_page
+from lab_app.server.serve import build_app
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_the_document_is_sent_compressed_to_who_can_read_it() -> None:
 def test_the_styles_are_served(tmp_path: Path) -> None:
     from starlette.requests import Request
 
-    from lab_app import web
+    from lab_app.server import downloads as web
 
     routes = {route.path: route.endpoint for route in web.routes(lab=None)}  # type: ignore[arg-type]
     css = routes["/lab/app.css"](Request({"type": "http", "headers": []})).body.decode()

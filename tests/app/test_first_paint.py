@@ -13,11 +13,11 @@ import pytest
 from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
-from backend.errors import ModelError
-from lab_app import first_paint
-from lab_app.app import build_app
-from lab_app.index_cache import KEPT, KeptIndex
-from lab_app.sessions import Lab
+from backend.base.errors import ModelError
+from lab_app.server.index_cache import KEPT, KeptIndex
+from lab_app.server.serve import build_app
+from lab_app.ui import initial_state as first_paint
+from lab_app.visits.visits import Lab
 
 MOST_OUTPUTS_AT_LOAD = 3  # the visit's id and the link that saves its run, of some 250 widgets
 MOST_BYTES_AT_LOAD = 4096

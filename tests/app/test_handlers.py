@@ -12,19 +12,20 @@ import pytest
 from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
-from backend.errors import LabError
-from backend.gallery import GalleryEntry, save_gallery
+from backend.base.errors import LabError
 from backend.methods.registry import profile_options
-from backend.presets import load_preset, preset_names, preset_requests
-from lab_app import form as forms
-from lab_app import html, proximity
-from lab_app.form import Form
-from lab_app.gallery import read_gallery, scenarios
-from lab_app.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
-from lab_app.line import Turns
-from lab_app.proximity import Asked
-from lab_app.sessions import Lab, Visit
-from lab_app.sharing import Sharing
+from backend.prompts.presets import load_preset, preset_names, preset_requests
+from backend.studies.gallery import GalleryEntry, save_gallery
+from lab_app.pages.pipeline import form as forms
+from lab_app.pages.pipeline.examples import read_gallery, scenarios
+from lab_app.pages.pipeline.form import Form
+from lab_app.pages.pipeline.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
+from lab_app.pages.pipeline.sections import proximity
+from lab_app.pages.pipeline.sections.proximity import Asked
+from lab_app.pages.pipeline.sharing.actions import Sharing
+from lab_app.ui import html
+from lab_app.visits.queue import Turns
+from lab_app.visits.visits import Lab, Visit
 
 
 @pytest.fixture

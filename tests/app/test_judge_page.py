@@ -13,7 +13,8 @@ from fake_session import FakeModel, FakeSession
 from playwright.sync_api import expect, sync_playwright
 from tiny import model
 
-from backend.judged import (
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.judge import (
     PROTOCOLS,
     Candidate,
     Judged,
@@ -23,14 +24,15 @@ from backend.judged import (
     JudgeRequest,
     Order,
 )
-from backend.presets import load_preset, preset_requests
-from backend.records import MethodChoice
-from backend.session import LabSession
-from lab_app import judge, judge_gate, judge_set
-from lab_app.app import launch
-from lab_app.judge import CARDS, Desk
-from lab_app.sessions import Lab, Visit
-from viz.judge_grid import baseline, grid_html, picks_html, repaired, sentence, tone
+from backend.records.run import MethodChoice
+from backend.session.session import LabSession
+from lab_app.pages.judge import page as judge
+from lab_app.pages.judge import problem_set as judge_set
+from lab_app.pages.judge import risk_gate as judge_gate
+from lab_app.pages.judge.page import CARDS, Desk
+from lab_app.server.serve import launch
+from lab_app.visits.visits import Lab, Visit
+from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
 
 PATIENCE = 60_000  # ms; a slow machine is no failure
 expect.set_options(timeout=PATIENCE)

@@ -13,11 +13,11 @@ from fake_session import FakeModel, FakeSession
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.errors import LabError, RateError, RunCancelled
-from backend.limits import Limits
-from lab_app.handlers import Handlers, paced
-from lab_app.line import Place, Turns, waiting
-from lab_app.sessions import KEPT_RECORDS, LEFT_SECONDS, Lab, Visit
+from backend.base.errors import LabError, RateError, RunCancelled
+from backend.session.limits import Limits
+from lab_app.pages.pipeline.handlers import Handlers, paced
+from lab_app.visits.queue import Place, Turns, waiting
+from lab_app.visits.visits import KEPT_RECORDS, LEFT_SECONDS, Lab, Visit
 
 
 class Clock:
@@ -286,7 +286,7 @@ def test_records_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPatch) ->
     records = [make_record(layers=4, seed=n) for n in range(KEPT_RECORDS + 2)]
     tokens = [visit.keep(record) for record in records]
     assert list(visit.records) == tokens[-KEPT_RECORDS:]
-    monkeypatch.setattr("lab_app.sessions.RECORD_BYTES", 1)
+    monkeypatch.setattr("lab_app.visits.visits.RECORD_BYTES", 1)
     shown = visit.shown
     last = visit.keep(records[0], show=False)
     assert list(visit.records) == [shown, last], "what is on the screen and what was just made stay"

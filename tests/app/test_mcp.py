@@ -12,13 +12,13 @@ import httpx
 import pytest
 from fake_session import FakeModel, FakeSession
 
-from backend.errors import OptionError
-from lab_app.app import build_app, launch
-from lab_app.callers import Callers
-from lab_app.cli import parser
-from lab_app.mcp_server import PATH, Tools
-from lab_app.sessions import Lab
-from lab_app.working import ENDPOINTS
+from backend.base.errors import OptionError
+from lab_app.api.callers import Callers
+from lab_app.api.mcp import PATH, Tools
+from lab_app.api.tasks import ENDPOINTS
+from lab_app.cli.main import parser
+from lab_app.server.serve import build_app, launch
+from lab_app.visits.visits import Lab
 
 # Gradio's queue reads its own statistics in ways that pandas has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -38,7 +38,7 @@ def served() -> Iterator[tuple[Lab, str]]:
         return blocks, lab
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lab_app.app.build_app", build)
+        patch.setattr("lab_app.server.serve.build_app", build)
         blocks, address = launch(
             FakeModel, "127.0.0.1", 0, block=False, first_run=None, mcp=True,
             engine=lambda model: FakeSession(model, 0.02),

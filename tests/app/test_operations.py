@@ -22,11 +22,11 @@ from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from backend.errors import LabError, OptionError, RunCancelled
-from backend.events import Progress
-from backend.sharing.store import SharedRuns
-from lab_app.operations import STOPPING, JsonLines, Operations, routes, stop
-from lab_app.sessions import Lab, Visit
+from backend.base.errors import LabError, OptionError, RunCancelled
+from backend.records.events import Progress
+from backend.records.sharing.store import SharedRuns
+from lab_app.server.monitoring import STOPPING, JsonLines, Operations, routes, stop
+from lab_app.visits.visits import Lab, Visit
 
 CANARY = "the visitor's own words"
 REQUEST = make_record(layers=2).request
@@ -193,8 +193,8 @@ def test_a_log_line_is_json_and_holds_no_words_of_a_failure() -> None:
 
 SERVED = """
 from fake_session import FakeModel, FakeSession
-from lab_app.app import launch
-from lab_app.operations import log_as_json
+from lab_app.server.serve import launch
+from lab_app.server.monitoring import log_as_json
 log_as_json()
 launch(FakeModel, "127.0.0.1", 0, engine=FakeSession, first_run=None)
 """

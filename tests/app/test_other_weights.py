@@ -14,27 +14,28 @@ import pytest
 import tiny
 from tiny import QUESTIONS
 
-from backend.errors import ModelError
-from backend.gallery import GalleryEntry
-from backend.model import LoadedModel
-from backend.presets import Example, Preset, load_preset
-from backend.prompts import Pipeline
-from backend.records import RunRecord
-from backend.session import LabSession
-from lab_app import form as forms
-from lab_app import offset_study, text
-from lab_app.cli import main
-from lab_app.form import Form, Problems
-from lab_app.gallery import as_checked
-from lab_app.handlers import AGENT_SLOTS, Handlers, Update, statement
-from lab_app.page import Page, build_page
-from lab_app.sessions import Lab, Visit
-from lab_app.sharing import Sharing
-from lab_app.updates import applied
-from lab_app.wiring import bench_inputs, read_form
-from viz.comparison import comparison_html
-from viz.graph import graph_svg
-from viz.summary import record_html
+from backend.base.errors import ModelError
+from backend.model.load import LoadedModel
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.presets import Example, Preset, load_preset
+from backend.records.run import RunRecord
+from backend.session.session import LabSession
+from backend.studies.gallery import GalleryEntry
+from lab_app.cli.main import main
+from lab_app.pages.pipeline import form as forms
+from lab_app.pages.pipeline.events import bench_inputs, read_form
+from lab_app.pages.pipeline.examples import as_checked
+from lab_app.pages.pipeline.form import Form, Problems
+from lab_app.pages.pipeline.handlers import AGENT_SLOTS, Handlers, Update, statement
+from lab_app.pages.pipeline.layout import Page, build_page
+from lab_app.pages.pipeline.sections import offset_study
+from lab_app.pages.pipeline.sharing.actions import Sharing
+from lab_app.pages.pipeline.updates import applied
+from lab_app.ui import text
+from lab_app.visits.visits import Lab, Visit
+from viz.run.agent_graph import graph_svg
+from viz.run.comparison import comparison_html
+from viz.run.summary import record_html
 
 ODD = '<b>"tuned"</b>'
 
@@ -300,9 +301,11 @@ def test_serve_loads_what_the_command_names_and_nothing_else(
 ) -> None:
     loaded: list[str] = []
     models = {"embedded": tiny_model, "a/b": other, "c": changed()}
-    monkeypatch.setattr("backend.model.load_model", lambda name, **_: loaded.append(name) or models[name])
+    monkeypatch.setattr(
+        "backend.model.load.load_model", lambda name, **_: loaded.append(name) or models[name]
+    )
     caught: dict[str, Any] = {}
-    monkeypatch.setattr("lab_app.app.launch", lambda *_, **more: caught.update(more) or (None, ""))
+    monkeypatch.setattr("lab_app.server.serve.launch", lambda *_, **more: caught.update(more) or (None, ""))
     assert main(["serve", "--weights", "tuned=a/b", "--weights", "twin=embedded"]) == 0
     assert loaded == ["embedded", "a/b", "embedded"]
     assert caught["weights"] == ("tuned", "twin")
@@ -325,7 +328,7 @@ def changed() -> LoadedModel:
     """A model that the tiny one cannot exchange caches with."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from backend.model import wrap_model
+    from backend.model.load import wrap_model
 
     body = tiny.llama().config.to_dict() | {"num_hidden_layers": 2}
     return wrap_model(LlamaForCausalLM(LlamaConfig(**body)).eval(), tiny.tokenizer(), name="changed")

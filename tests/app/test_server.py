@@ -15,10 +15,10 @@ import pytest
 from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
-from backend.records import RunRequest
-from lab_app.app import build_app, launch
-from lab_app.offline import GUARD, go_offline
-from lab_app.sessions import LEFT_SECONDS, Lab
+from backend.records.run import RunRequest
+from lab_app.server.offline import GUARD, go_offline
+from lab_app.server.serve import build_app, launch
+from lab_app.visits.visits import LEFT_SECONDS, Lab
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -66,7 +66,7 @@ def lab() -> Iterator[tuple[Lab, str]]:
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("lab_app.app.build_app", build)
+            patch.setattr("lab_app.server.serve.build_app", build)
             blocks, address = launch(
                 FakeModel, "127.0.0.1", 0, block=False, first_run=None,
                 engine=lambda model: Breakable(model, 0.005), frame_ancestors=["https://huggingface.co"],
@@ -175,7 +175,7 @@ def test_a_visitor_who_closes_the_tab_in_a_run_leaves_nothing(
     visitor.leave()
     assert until(lambda: visit.left is not None), "the server notices"
     assert until(lambda: len(lab[0].turns) == 0 and not visit.busy), "the run ends and gives its turn away"
-    monkeypatch.setattr("lab_app.sessions.LEFT_SECONDS", 0.0)
+    monkeypatch.setattr("lab_app.visits.visits.LEFT_SECONDS", 0.0)
     assert until(lambda: lab[0].sweep() >= 0 and mine not in lab[0]._visits)
 
 

@@ -19,22 +19,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_handlers import last, make_form, templates
 
-from backend.errors import LabError, RecordError
+from backend.base.errors import LabError, RecordError
 from backend.methods.registry import method_class, option_fields
-from backend.presets import load_preset, preset_names, preset_requests
-from backend.records import RunRecord
-from backend.sharing.bundle import Bundle, read_bundle
-from backend.sharing.links import to_link
-from backend.sharing.store import SharedRuns
-from lab_app import form as forms
-from lab_app.cli import main
-from lab_app.configuration import from_record, ordered, read_body, to_body
-from lab_app.form import Form
-from lab_app.handlers import Handlers
-from lab_app.history import History, Step
-from lab_app.report import read_run, report
-from lab_app.sessions import Lab, Visit
-from lab_app.sharing import STORED_OF_A_VISIT, Sharing, restored
+from backend.prompts.presets import load_preset, preset_names, preset_requests
+from backend.records.run import RunRecord
+from backend.records.sharing.bundle import Bundle, read_bundle
+from backend.records.sharing.links import to_link
+from backend.records.sharing.store import SharedRuns
+from lab_app.cli.main import main
+from lab_app.pages.pipeline import form as forms
+from lab_app.pages.pipeline.form import Form
+from lab_app.pages.pipeline.form_json import from_record, ordered, read_body, to_body
+from lab_app.pages.pipeline.handlers import Handlers
+from lab_app.pages.pipeline.sharing.actions import STORED_OF_A_VISIT, Sharing, restored
+from lab_app.pages.pipeline.undo import History, Step
+from lab_app.reports.run_report import read_run, report
+from lab_app.visits.visits import Lab, Visit
 
 ROOT = Path(__file__).parents[2]
 TITLE = load_preset("math-3").pipeline.title
@@ -431,7 +431,7 @@ def test_a_report_stands_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_report_needs_neither_torch_nor_the_page() -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom lab_app.report import read_file, report\n"
+        "import sys\nfrom pathlib import Path\nfrom lab_app.reports.run_report import read_file, report\n"
         f"made = report(read_file(Path({str(ROOT / 'presets' / 'first_run.kvrun')!r})).record)\n"
         "heavy = {'torch', 'gradio', 'transformers'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"

@@ -20,20 +20,21 @@ from playwright.sync_api import expect, sync_playwright
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from backend.errors import LabError, OptionError
-from backend.judged import Share
-from backend.presets import load_preset, preset_requests
-from backend.records import Decoding, MethodChoice, RunRequest
-from backend.session import LabSession
-from backend.sweeps.desk import LINES, SweepDesk
+from backend.base.errors import LabError, OptionError
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.judge import Share
+from backend.records.run import Decoding, MethodChoice, RunRequest
+from backend.records.sweep import Compared, Count, Swept
+from backend.session.session import LabSession
+from backend.sweeps.page_sweep import LINES, SweepDesk
 from backend.sweeps.spec import parse_sweep
-from backend.swept import Compared, Count, Swept
-from lab_app import pages, sweep_page
-from lab_app.app import launch
-from lab_app.line import waiting as waits
-from lab_app.sessions import Lab, Visit
-from lab_app.web import routes
-from viz.sweep import MOST_CELLS, views
+from lab_app.pages import registry as pages
+from lab_app.pages.sweeps import page as sweep_page
+from lab_app.server.downloads import routes
+from lab_app.server.serve import launch
+from lab_app.visits.queue import waiting as waits
+from lab_app.visits.visits import Lab, Visit
+from viz.studies.sweep import MOST_CELLS, views
 
 TEXT = """
 name: small
@@ -366,7 +367,7 @@ def test_rows_are_saved_as_files_by_whoever_has_the_token(lab: Lab, visit: Visit
 def test_pools_hold_no_more_than_the_visitor_may(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     budgets: list[int] = []
     monkeypatch.setattr(
-        "backend.sweeps.desk.run_sweep", lambda sweep, *a, **k: iter([budgets.append(sweep.budget_mb)])
+        "backend.sweeps.page_sweep.run_sweep", lambda sweep, *a, **k: iter([budgets.append(sweep.budget_mb)])
     )
     desk = SweepDesk(tiny.model(), visit.engine.estimate, visit.engine.estimate_judging, 64 << 20)
     for asked in ("", "budget_mb: 100000\n", "budget_mb: 7\n"):

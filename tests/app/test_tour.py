@@ -11,13 +11,15 @@ import pytest
 from fake_session import FakeModel, FakeSession
 from playwright.sync_api import Page, expect, sync_playwright
 
-from backend.errors import LabError
-from lab_app import classroom, tour, tour_html
-from lab_app import tour_text as words
-from lab_app.app import launch
-from lab_app.classroom import MOST_MEMBERS, MOST_ROOMS, Rooms
-from lab_app.sessions import Lab, Visit
-from lab_app.tour_steps import recorded, steps
+from backend.base.errors import LabError
+from lab_app.pages.tour import html as tour_html
+from lab_app.pages.tour import page as tour
+from lab_app.pages.tour import text as words
+from lab_app.pages.tour.steps import recorded, steps
+from lab_app.server.serve import launch
+from lab_app.visits import classroom
+from lab_app.visits.classroom import MOST_MEMBERS, MOST_ROOMS, Rooms
+from lab_app.visits.visits import Lab, Visit
 
 FIRST = steps()[0]
 CHOICES = list(FIRST.choices)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab_app.handlers import Update
-from lab_app.updates import whole
+from lab_app.pages.pipeline.handlers import Update
+from lab_app.pages.pipeline.updates import whole
 
 
 def test_what_came_an_instant_before_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:

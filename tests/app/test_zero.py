@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from backend.errors import BudgetError, RateError, RunCancelled
-from backend.events import RunDone
-from backend.limits import Limits
-from backend.presets import Example
-from backend.records import MethodChoice, RunRecord, RunRequest
-from backend.session import LabSession
-from lab_app import zero
-from lab_app.cli import main
-from lab_app.space import ROOT, ZERO_HARDWARE, ZERO_PARTS, split_card
-from lab_app.zero import Failed, Job, ZeroSession, on_gpu
+from backend.base.errors import BudgetError, RateError, RunCancelled
+from backend.prompts.presets import Example
+from backend.records.events import RunDone
+from backend.records.run import MethodChoice, RunRecord, RunRequest
+from backend.session.limits import Limits
+from backend.session.session import LabSession
+from lab_app.cli.main import main
+from lab_app.cli.space import ROOT, ZERO_HARDWARE, ZERO_PARTS, split_card
+from lab_app.server import zero_gpu as zero
+from lab_app.server.zero_gpu import Failed, Job, ZeroSession, on_gpu
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

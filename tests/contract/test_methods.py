@@ -12,9 +12,8 @@ import tiny
 import torch
 from tiny import QUESTIONS, request, run, walk
 
-from backend.engine import Engine
-from backend.errors import NotRelocatableError, OptionError
-from backend.limits import ALONE
+from backend.base.errors import NotRelocatableError, OptionError
+from backend.engine.engine import Engine
 from backend.methods.base import Arrived, Blend, Clock, Method, Prefilled
 from backend.methods.registry import (
     METHODS,
@@ -23,9 +22,8 @@ from backend.methods.registry import (
     method_names,
     option_fields,
 )
-from backend.model import LoadedModel
-from backend.outcomes import PARTS
-from backend.records import (
+from backend.model.load import LoadedModel
+from backend.records.run import (
     ACTIONS,
     COMPUTED,
     CORRECTED,
@@ -36,7 +34,9 @@ from backend.records import (
     MethodChoice,
     RunRecord,
 )
-from backend.session import LabSession
+from backend.session.limits import ALONE
+from backend.session.outcomes import PARTS
+from backend.session.session import LabSession
 
 OPTIONS = [(cls, f) for cls in METHODS for f in option_fields(cls)]
 EACH_METHOD = pytest.mark.parametrize("cls", METHODS, ids=lambda c: c.name)

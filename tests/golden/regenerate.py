@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tiny import QUESTIONS, model, pipeline, request, run
 
-from backend.engine import Engine
-from backend.records import ACTIONS, Decoding, MethodChoice, Outcome, RunRecord
-from backend.session import LabSession
+from backend.engine.engine import Engine
+from backend.records.run import ACTIONS, Decoding, MethodChoice, Outcome, RunRecord
+from backend.session.session import LabSession
 
 GOLDEN = Path(__file__).with_name("tiny.json")
 METHODS = ("dense", "prefix", "naive", MethodChoice("kvcomm", {"gamma": 0.9, "capacity": 3}))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.adapted import adapted, fitting
-from backend.errors import ModelError, OptionError
-from backend.events import Progress
-from backend.links import SHIPPED, base_hash
-from backend.measured import DocumentRequest, DocumentStudy
-from backend.model import LoadedModel, load_model
-from backend.session import LabSession
+from backend.base.errors import ModelError, OptionError
+from backend.model.adapters import adapted, fitting
+from backend.model.link_tokens import SHIPPED, base_hash
+from backend.model.load import LoadedModel, load_model
+from backend.records.events import Progress
+from backend.records.offsets import DocumentRequest, DocumentStudy
+from backend.session.session import LabSession
 
 
 @pytest.fixture(scope="module")

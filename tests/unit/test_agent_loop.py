@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import viz.agent_loop as figures
-from backend.agent_loop import Plan, episode, episode_row, plans, run_loop
-from backend.embedded.tasks.base import held_out
-from backend.errors import OptionError
-from backend.events import RunDone
-from backend.looped import (
+import viz.pages.agent_loop as figures
+from backend.base.errors import OptionError
+from backend.model.load import LoadedModel
+from backend.prompts.pipeline import QUESTION
+from backend.prompts.presets import load_preset
+from backend.prompts.tasks.base import held_out
+from backend.records.agent_loop import (
     GOES_ON,
     RIGHT,
     UNKNOWN,
@@ -33,13 +34,12 @@ from backend.looped import (
     summary,
     turns_of,
 )
-from backend.model import LoadedModel
-from backend.presets import load_preset
-from backend.prompts import QUESTION
-from backend.records import PROVENANCE, MethodChoice, Mode, Outcome, RunRecord
-from backend.session import LabSession
-from lab_app.cli import main
-from viz.loop_turns import fragments_html, turns_html
+from backend.records.events import RunDone
+from backend.records.run import PROVENANCE, MethodChoice, Mode, Outcome, RunRecord
+from backend.session.session import LabSession
+from backend.studies.agent_loop import Plan, episode, episode_row, plans, run_loop
+from lab_app.cli.main import main
+from viz.pages.agent_loop_turns import fragments_html, turns_html
 
 METHODS = tuple(MethodChoice(name) for name in ("dense", "prefix", "naive"))
 
@@ -91,7 +91,7 @@ def test_questions_are_unseen_distinct_and_answered_by_the_tools_prices() -> Non
     ):
         assert answer_of(question, prices) == wanted
     examples = load_preset("react-tools").examples
-    from backend.tools.collection import price_list
+    from backend.prompts.tools.collection import price_list
 
     real = {p.title: int(p.value or 0) for p in price_list().passages}
     assert [str(answer_of(e.values[QUESTION], real)) for e in examples] == [e.answer for e in examples]
@@ -314,7 +314,7 @@ def test_the_command_writes_rows_summary_and_record(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: tiny_model)
+    monkeypatch.setattr("backend.model.load.load_model", lambda *_, **__: tiny_model)
     out = tmp_path / "loop.json"
     args = ["loop", "--methods", "dense,prefix", "--turns", "2", "--max-new-tokens", "4", "--mode", "free"]
     assert main([*args, "--episodes", "1", "--json", str(out)]) == 0
@@ -332,5 +332,5 @@ def test_the_command_writes_rows_summary_and_record(
 def test_the_record_holds_the_turns_that_ran(
     tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backend.agent_loop.over", lambda outcome: outcome.agent == 2)
+    monkeypatch.setattr("backend.studies.agent_loop.over", lambda outcome: outcome.agent == 2)
     assert [a.id for a in ran(LabSession(tiny_model)).request.pipeline.agents] == [1, 2]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tiny
 
-from backend.alone import Alone
-from backend.engine import Engine
-from backend.flow import Flow
+from backend.cache.observations import ObservationLog
+from backend.engine.engine import Engine
+from backend.engine.isolated_encoder import Alone
 from backend.methods.base import Clock
-from backend.model import LoadedModel
-from backend.store import ObservationLog
+from backend.model.load import LoadedModel
+from backend.session.request_state import Flow
 
 ONE, OTHER = (11, 12, 13), (14, 15)
 

@@ -18,24 +18,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from backend.errors import BudgetError, OptionError
-from backend.measured import AnchorCost, AnchorCostRequest
-from backend.pool_view import principal_coordinates
-from backend.records import GateDecision, MethodChoice, RunRecord
-from backend.session import LabSession
-from lab_app.anchor_cost import first_asked, read, told
-from lab_app.form import Problems
-from lab_app.maps import Maps
-from viz import anchor_map as maps
-from viz.activations import activation_histograms, activations_by_length, rank_correlation, whole_bins
-from viz.anchor_cost import views as cost_views
-from viz.anchor_map import anchor_map, mapped_pool, umap_layout
-from viz.anchors import pool_table
-from viz.figure import FigureView
-from viz.gate_words import decision_panel, decision_words, told_apart
-from viz.mixes import MAX_ROWS, weights_by_layer, weights_by_token
-from viz.pool_memory import codec_view, memory_by_length, memory_by_pool
-from viz.registry import Selection, tab
+from backend.base.errors import BudgetError, OptionError
+from backend.records.offsets import AnchorCost, AnchorCostRequest
+from backend.records.run import GateDecision, MethodChoice, RunRecord
+from backend.session.pool_views import principal_coordinates
+from backend.session.session import LabSession
+from lab_app.pages.pipeline.form import Problems
+from lab_app.pages.pipeline.sections.anchor_cost import first_asked, read, told
+from lab_app.visits.umap_worker import Maps
+from viz.anchors import pool_map as maps
+from viz.anchors.activations import activation_histograms, activations_by_length, rank_correlation, whole_bins
+from viz.anchors.cost import views as cost_views
+from viz.anchors.gate_decisions import decision_panel, decision_words, told_apart
+from viz.anchors.memory import codec_view, memory_by_length, memory_by_pool
+from viz.anchors.pool import pool_table
+from viz.anchors.pool_map import anchor_map, mapped_pool, umap_layout
+from viz.anchors.weights import MAX_ROWS, weights_by_layer, weights_by_token
+from viz.base.figure import FigureView
+from viz.run.tabs import Selection, tab
 
 
 def kvcomm(label: str, **options: Any) -> MethodChoice:
@@ -371,7 +371,7 @@ def test_the_page_shows_pca_at_once_and_umap_when_ready(
         assert gate.wait(20)
         return np.zeros((len(points), 2), dtype=np.float32)
 
-    monkeypatch.setattr("lab_app.maps.umap_layout", slow)
+    monkeypatch.setattr("lab_app.visits.umap_worker.umap_layout", slow)
     background, chosen = Maps(), Selection(reusing(record), "plain")
     views = tab("anchors").views(record, chosen)
 
@@ -391,7 +391,7 @@ def test_a_failed_umap_leaves_pca_and_says_so(record: RunRecord, monkeypatch: py
     def broken(points: Any) -> Any:
         raise RuntimeError("cannot cache function")
 
-    monkeypatch.setattr("lab_app.maps.umap_layout", broken)
+    monkeypatch.setattr("lab_app.visits.umap_worker.umap_layout", broken)
     chosen = Selection(reusing(record), "plain")
     views = Maps().completed(tab("anchors").views(record, chosen), record, chosen, 20)
     [found] = [v for v in views if isinstance(v, FigureView) and v.key == "anchor_map"]

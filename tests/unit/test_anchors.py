@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy as scipy_entropy
 
-from backend.anchors import AnchorPool, PoolRules, entropy
-from backend.kv import KVOffset, KVSegment
-from backend.records import GateDecision
-from backend.store import Observation, ObservationLog, SeenOffset
-from backend.weights import Match, Weighing, Weight, squared_distances
+from backend.cache.kv_cache import KVOffset, KVSegment
+from backend.cache.observations import Observation, ObservationLog, SeenOffset
+from backend.methods.kvcomm.pool import AnchorPool, PoolRules, entropy
+from backend.methods.kvcomm.weights import Match, Weighing, Weight, squared_distances
+from backend.records.run import GateDecision
 
 
 def rows(*tokens: float | Sequence[float]) -> torch.Tensor:

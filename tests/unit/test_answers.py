@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.answers import SCORINGS, Scoring, extract_answer, right
+from backend.prompts.scoring import SCORINGS, Scoring, extract_answer, right
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, caches, walk
 
-import backend.engine
-from backend.arena import Arena, ArenaOffset, Rows
-from backend.kv import KVSegment
+import backend.engine.engine
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import Observation, ObservationLog
+from backend.cache.row_arena import Arena, ArenaOffset, Rows
 from backend.methods.base import Arrived, Clock
-from backend.methods.kvcomm import KVCommMethod, KVCommOptions
-from backend.model import LoadedModel
-from backend.prompts import Pipeline
-from backend.store import Observation, ObservationLog
+from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
+from backend.model.load import LoadedModel
+from backend.prompts.pipeline import Pipeline
 
 
 def arena() -> Arena:
@@ -164,10 +164,10 @@ def test_one_pass_gives_what_mixing_layer_by_layer_gives(
         plan = method.plan(context, log, Clock())
         assert plan.state == "reused", plan.reason
         with monkeypatch.context() as patch:
-            patch.setattr(backend.engine, "mix", None)
+            patch.setattr(backend.engine.engine, "mix", None)
             one_pass = third.execute(agent, plan)
         with monkeypatch.context() as patch:
-            patch.setattr(backend.engine, "_mixture", lambda blend, tokens: None)
+            patch.setattr(backend.engine.engine, "_mixture", lambda blend, tokens: None)
             general = third.execute(agent, plan)
         total = len(context.prompt.ids)
         assert caches(one_pass.cache, general.cache, total) <= TOLERANCE

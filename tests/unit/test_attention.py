@@ -20,19 +20,19 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from backend.answers import selection_token
-from backend.engine import Engine
-from backend.errors import ModelError
+from backend.base.errors import ModelError
+from backend.engine.engine import Engine
 from backend.methods.base import Blend, Clock, Dense, Link, Plan, Step
-from backend.model import LoadedModel, wrap_model
-from backend.probes import attention
-from backend.probes.attention import Rows, attention_probes, attention_rows
-from backend.records import RunRecord, slots
-from backend.session import LabSession
-from viz.attention import mass_by_layer, mass_by_slot
-from viz.attention_maps import head_map, token_difference, token_map
-from viz.figure import FigureView
-from viz.registry import TABS, Selection
+from backend.model.load import LoadedModel, wrap_model
+from backend.prompts.scoring import selection_token
+from backend.records.run import RunRecord, slots
+from backend.session.probes import attention
+from backend.session.probes.attention import Rows, attention_probes, attention_rows
+from backend.session.session import LabSession
+from viz.attention.maps import head_map, token_difference, token_map
+from viz.attention.views import mass_by_layer, mass_by_slot
+from viz.base.figure import FigureView
+from viz.run.tabs import TABS, Selection
 
 TOKENS = [1, *(5 + (i * 37) % 300 for i in range(40))]
 

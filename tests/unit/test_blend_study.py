@@ -10,12 +10,12 @@ import pytest
 import tiny
 from tiny import QUESTIONS
 
-from backend.errors import BudgetError, OptionError
-from backend.events import Progress
-from backend.measured import CHOICES, BlendRequest, BlendStudy
-from backend.model import LoadedModel
-from backend.session import LabSession
-from viz.blend_study import views
+from backend.base.errors import BudgetError, OptionError
+from backend.model.load import LoadedModel
+from backend.records.events import Progress
+from backend.records.offsets import CHOICES, BlendRequest, BlendStudy
+from backend.session.session import LabSession
+from viz.studies.recompute_ratio import views
 
 RATIOS = (0.0, 0.4, 1.0)
 

@@ -13,8 +13,10 @@ from fake_record import make_record
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from backend.base.errors import BudgetError, OptionError
 from backend.bench.break_even import ANCHORS, fit_dense, measure_within
-from backend.break_even import (
+from backend.model.load import LoadedModel
+from backend.records.break_even import (
     LONGEST,
     Case,
     Machine,
@@ -27,20 +29,18 @@ from backend.break_even import (
     plain,
     reuse_ms,
 )
-from backend.errors import BudgetError, OptionError
-from backend.hardware import (
+from backend.records.hardware import (
     Figures,
     from_specifications,
     measured_figures,
     saved_figures,
     shipped_figures,
 )
-from backend.model import LoadedModel
-from backend.records import RunRecord
-from lab_app.cli import main
-from viz.break_even import break_even_view
-from viz.when_it_pays import facts
-from viz.when_it_pays import views as pays_views
+from backend.records.run import RunRecord
+from lab_app.cli.main import main
+from viz.run.break_even import break_even_view
+from viz.studies.break_even_calculator import facts
+from viz.studies.break_even_calculator import views as pays_views
 
 ROOT = Path(__file__).parents[2]
 SLOW = Machine("slow", (2.0, 0.1, 1e-5), 6.0, 1e-4, 2e-3, 5e-4, 0.1, 0.5, 4e-3, 1000)

@@ -15,10 +15,10 @@ import torch
 import transformers
 from tiny import request, run, walk
 
-from backend.engine import Engine
-from backend.errors import ModelError, NotRelocatableError
-from backend.model import LoadedModel, wrap_model
-from backend.session import LabSession
+from backend.base.errors import ModelError, NotRelocatableError
+from backend.engine.engine import Engine
+from backend.model.load import LoadedModel, wrap_model
+from backend.session.session import LabSession
 
 WINDOW = 8
 SIZES: dict[str, Any] = {

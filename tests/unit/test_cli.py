@@ -14,13 +14,13 @@ import yaml
 from tiny import QUESTIONS
 
 from backend import __version__
-from backend.errors import OptionError
-from backend.methods.kvcomm import KVCommMethod
+from backend.base.errors import OptionError
+from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.registry import METHODS, option_fields
-from backend.model import LoadedModel
-from lab_app.bench_command import DEFAULTS
-from lab_app.cli import main
-from lab_app.command import parse_methods
+from backend.model.load import LoadedModel
+from lab_app.cli.bench import DEFAULTS
+from lab_app.cli.common import parse_methods
+from lab_app.cli.main import main
 
 Run = tuple[int, str, str]
 
@@ -49,7 +49,7 @@ def kvlab(capsys: pytest.CaptureFixture[str]) -> Any:
 @pytest.fixture
 def quick(tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny model without loading it again."""
-    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: tiny_model)
+    monkeypatch.setattr("backend.model.load.load_model", lambda *_, **__: tiny_model)
 
 
 def preset(path: Path, *templates: str, tokens: int = 6, **changes: Any) -> Path:
@@ -178,7 +178,7 @@ def test_version_and_help(kvlab: Any) -> None:
 
 
 def test_listing_and_help_load_no_torch() -> None:
-    code = "import sys\nfrom lab_app.cli import main, parser\nparser()\nsys.exit('torch' in sys.modules)"
+    code = "import sys\nfrom lab_app.cli.main import main, parser\nparser()\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 
@@ -412,7 +412,7 @@ def test_bench_refuses_prompts_that_the_model_cannot_read(what: str, tokens: int
 
 
 def test_bench_drops_nothing_that_was_typed(kvlab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lab_app.page_bench.bench_page", lambda repeats: {"repeats": repeats})
+    monkeypatch.setattr("lab_app.cli.page_load.bench_page", lambda repeats: {"repeats": repeats})
     assert json.loads(kvlab("bench", "page")[1]) == {"repeats": 7}
     assert json.loads(kvlab("bench", "page", "--repeats", 2)[1]) == {"repeats": 2}
     assert_one_line(kvlab("bench", "page", "--repeats", 0), "--repeats is 0; 1 to 1000 are allowed")
@@ -484,7 +484,7 @@ def test_stopping_by_hand_says_what_is_kept(
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("backend.batch.run_batch", interrupted)
+    monkeypatch.setattr("backend.studies.batch.run_batch", interrupted)
     code, out, err = kvlab("run", preset(tmp_path / "p.yaml"), "--json", tmp_path / "o.json")
     assert (code, out) == (130, "")
     assert "goes on from there" in err
@@ -515,11 +515,11 @@ def test_bench_of_decoding_and_memory(kvlab: Any, folder: Path, monkeypatch: pyt
 
 def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
     """As ``kvlab reproduce | head -1`` closes the pipe; ``true`` has done so before the first word."""
-    told = f"{sys.executable} -m lab_app.cli reproduce --markdown | true; echo ${{PIPESTATUS[0]}}"
+    told = f"{sys.executable} -m lab_app.cli.main reproduce --markdown | true; echo ${{PIPESTATUS[0]}}"
     ran = subprocess.run(["bash", "-c", told], capture_output=True, text=True, check=True)
     assert ran.stdout == "141\n"
     assert ran.stderr == ""
-    closed = f"{sys.executable} -m lab_app.cli methods >&-"
+    closed = f"{sys.executable} -m lab_app.cli.main methods >&-"
     ran = subprocess.run(["bash", "-c", closed], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
 

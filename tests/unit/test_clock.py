@@ -6,9 +6,9 @@ import pytest
 import tiny
 import torch
 
-from backend.engine import Engine
+from backend.engine.engine import Engine
 from backend.methods.base import Clock
-from backend.model import wrap_model
+from backend.model.load import wrap_model
 
 
 class Device:

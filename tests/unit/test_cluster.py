@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from fake_sweep import FakeRunner
 
-from backend.errors import LabError, OptionError, RunCancelled
-from backend.sweeps.cluster import Cluster, raised, ray_module, refused
+from backend.base.errors import LabError, OptionError, RunCancelled
 from backend.sweeps.grid import Shard
+from backend.sweeps.ray_cluster import Cluster, raised, ray_module, refused
 from backend.sweeps.run import SweepDone, run_sweep
 from backend.sweeps.spec import parse_sweep
 from backend.sweeps.store import SweepStore
@@ -170,7 +170,7 @@ class Dying(Mortal):
 
 
 def cluster_of(monkeypatch: pytest.MonkeyPatch, make: Any, ray: InProcess) -> Cluster:
-    monkeypatch.setattr("backend.sweeps.cluster.ray_module", lambda: ray)
+    monkeypatch.setattr("backend.sweeps.ray_cluster.ray_module", lambda: ray)
     return Cluster(make)
 
 

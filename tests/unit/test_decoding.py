@@ -15,17 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TOLERANCE, error
 
-from backend.decoding import DecodeBatch, Decoded, Together
-from backend.engine import Engine, Prefill
-from backend.errors import LabError, RunCancelled
-from backend.events import RunDone, TextSoFar
-from backend.kv import KVCache
+from backend.base.errors import LabError, RunCancelled
+from backend.cache.kv_cache import KVCache
+from backend.engine.decoding import DecodeBatch, Decoded, Together
+from backend.engine.engine import Engine, Prefill
 from backend.methods.base import Clock, Dense, Plan, Step
-from backend.model import LoadedModel
-from backend.presets import Example
-from backend.records import Decoding
-from backend.session import LabSession
-from backend.tokens import TokenizedPrompt
+from backend.model.load import LoadedModel
+from backend.model.tokenizer import TokenizedPrompt
+from backend.prompts.presets import Example
+from backend.records.events import RunDone, TextSoFar
+from backend.records.run import Decoding
+from backend.session.session import LabSession
 
 Steps = Generator[list[list[int]], None, list[Decoded]]
 
@@ -356,7 +356,7 @@ def test_a_cancelled_run_leaves_the_batch_before_anybody_is_told(tiny_model: Loa
 
 
 def test_what_sessions_share_goes_with_the_model() -> None:
-    from backend import decoding
+    from backend.engine import decoding
 
     model = tiny.model.__wrapped__() if hasattr(tiny.model, "__wrapped__") else tiny.model()
     session = LabSession(model)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from backend.model import EMBEDDED, SHIPPED, load_model
-from lab_app.cli import methods_markdown
+from backend.model.load import EMBEDDED, SHIPPED, load_model
+from lab_app.cli.main import methods_markdown
 
 ROOT = Path(__file__).parents[2]
 

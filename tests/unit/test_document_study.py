@@ -12,15 +12,15 @@ import pytest
 import tiny
 import torch
 
-from backend.batch import read_rows
-from backend.errors import BudgetError, OptionError, RecordError
-from backend.links import Links, base_hash, save_links
-from backend.measured import DocumentArm, DocumentSpeed, DocumentStudy, wilson
-from backend.model import LoadedModel, load_model, wrap_model
-from backend.probes.document_speed import document_speed
-from backend.probes.document_study import adapted_arms, arms_of, ask, gathered, question
-from lab_app.cli import main
-from viz.document_study import views
+from backend.base.errors import BudgetError, OptionError, RecordError
+from backend.model.link_tokens import Links, base_hash, save_links
+from backend.model.load import LoadedModel, load_model, wrap_model
+from backend.records.offsets import DocumentArm, DocumentSpeed, DocumentStudy, wilson
+from backend.studies.batch import read_rows
+from backend.studies.document_speed import document_speed
+from backend.studies.documents import adapted_arms, arms_of, ask, gathered, question
+from lab_app.cli.main import main
+from viz.studies.document_study import views
 
 
 def linked(seed: int = 5, tokens: int = 2, edges: int = 2, **facts: Any) -> LoadedModel:

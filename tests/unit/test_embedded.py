@@ -28,9 +28,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from backend.embedded import evaluate as evaluation
-from backend.embedded import train
-from backend.embedded.evaluate import (
+from backend.model.load import EMBEDDED, LoadedModel, load_model
+from backend.model.tokenizer import Tokens
+from backend.prompts.presets import Preset, load_preset, preset_names
+from backend.prompts.tasks import TASKS, Document, Style, arithmetic, drills, judging, make_document, prefixes
+from backend.records.events import RunDone
+from backend.records.run import MethodChoice, slots
+from backend.session.session import LabSession
+from backend.training import evaluate as evaluation
+from backend.training import train
+from backend.training.evaluate import (
     EVALUATED,
     WORDINGS,
     answers,
@@ -41,26 +48,10 @@ from backend.embedded.evaluate import (
     suitability,
     tally,
 )
-from backend.embedded.muon import Muon, orthogonalise
-from backend.embedded.numbers import order_numbers
-from backend.embedded.tasks import (
-    TASKS,
-    Document,
-    Style,
-    arithmetic,
-    drills,
-    judging,
-    make_document,
-    prefixes,
-)
-from backend.embedded.tokenizer import VOCABULARY
-from backend.embedded.train import CURRICULUM, SIZES, Packer, Recipe, curriculum, rate_factor
-from backend.events import RunDone
-from backend.model import EMBEDDED, LoadedModel, load_model
-from backend.presets import Preset, load_preset, preset_names
-from backend.records import MethodChoice, slots
-from backend.session import LabSession
-from backend.tokens import Tokens
+from backend.training.muon import Muon, orthogonalise
+from backend.training.number_head_start import order_numbers
+from backend.training.tokenizer import VOCABULARY
+from backend.training.train import CURRICULUM, SIZES, Packer, Recipe, curriculum, rate_factor
 
 SEEDS = st.integers(0, 10**9)
 STEP = re.compile(r"(\d+) ([-+*]) (\d+) = (-?\d+)\.")

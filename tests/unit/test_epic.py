@@ -10,13 +10,13 @@ import pytest
 import tiny
 from tiny import assert_same, request, run, walk
 
-from backend.engine import Prefill
+from backend.engine.engine import Prefill
 from backend.methods.base import Clock
 from backend.methods.epic import EpicMethod, EpicOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
-from backend.model import LoadedModel
-from backend.records import RECOMPUTED, MethodChoice, Span
-from backend.session import LabSession
+from backend.model.load import LoadedModel
+from backend.records.run import RECOMPUTED, MethodChoice, Span
+from backend.session.session import LabSession
 
 
 @cache

@@ -10,11 +10,11 @@ import tiny
 import torch
 from test_certificates import FAMILIES, loaded
 
-from backend import first_token
-from backend.engine import Engine
-from backend.first_token import FixedPass, Recordings, capacity_for, recordable
-from backend.kv import KVCache
-from backend.model import LoadedModel, wrap_model
+from backend.cache.kv_cache import KVCache
+from backend.engine import cuda_graph as first_token
+from backend.engine.cuda_graph import FixedPass, Recordings, capacity_for, recordable
+from backend.engine.engine import Engine
+from backend.model.load import LoadedModel, wrap_model
 
 
 def ids(count: int, seed: int = 0) -> list[int]:
@@ -87,7 +87,7 @@ class Recorder:
         patch.setattr(first_token, "LEAST", 16)
         patch.setattr(first_token, "has_room", lambda *_: True)
         patch.setattr(first_token, "recordable", lambda *_: True)
-        patch.setattr("backend.engine.recordable", lambda *_: True)
+        patch.setattr("backend.engine.engine.recordable", lambda *_: True)
         patch.setattr(FixedPass, "record", self.record)
         patch.setattr(first_token, "_BY_MODEL", type(first_token._BY_MODEL)())
 

@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from backend.gallery import GalleryEntry, judge_example, load_gallery, save_gallery, try_example, verify
-from backend.model import LoadedModel, load_model
-from backend.presets import load_preset, preset_names
-from backend.records import MethodChoice
+from backend.model.load import LoadedModel, load_model
+from backend.prompts.presets import load_preset, preset_names
+from backend.records.run import MethodChoice
+from backend.studies.gallery import (
+    GalleryEntry,
+    judge_example,
+    load_gallery,
+    save_gallery,
+    try_example,
+    verify,
+)
 
 WEIGHTS, ENTRIES = load_gallery()
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from backend.embedded.tokenizer import train_tokenizer
-from backend.events import RunDone
-from backend.model import load_model
-from backend.presets import load_preset, preset_requests
-from backend.records import Decoding, MethodChoice, RunRecord, RunRequest
-from backend.session import LabSession
+from backend.model.load import load_model
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.events import RunDone
+from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.session.session import LabSession
+from backend.training.tokenizer import train_tokenizer
 
 
 def hub_folder(folder: Path) -> Path:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.errors import OptionError
-from backend.events import Progress
-from backend.hypotheses import (
+from backend.base.errors import OptionError
+from backend.model.load import LoadedModel
+from backend.records.events import Progress
+from backend.records.hypotheses import (
     BASE,
     KEPT,
     SKIPPED,
@@ -29,11 +30,10 @@ from backend.hypotheses import (
     settings_of,
     verdicts,
 )
-from backend.model import LoadedModel
-from backend.probes.hypotheses import entropy, hypotheses, levenshtein, moved_keys, repeated, right
-from backend.records import MethodChoice
-from viz.figure import FigureView
-from viz.hypotheses import views
+from backend.records.run import MethodChoice
+from backend.studies.hypotheses import entropy, hypotheses, levenshtein, moved_keys, repeated, right
+from viz.base.figure import FigureView
+from viz.studies.hypotheses import views
 
 METHODS = (
     MethodChoice("dense"),

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from lab_app import importing
+from lab_app.server import fast_import as importing
 
 
 def test_the_framework_renders_no_typing_stubs() -> None:

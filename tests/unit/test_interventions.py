@@ -13,21 +13,21 @@ import torch
 from tiny import TOLERANCE, error
 from torch import Tensor
 
-from backend.engine import Engine, Prefill
-from backend.errors import OptionError
-from backend.flow import Flow
-from backend.interventions import Scope, blocks, chosen_tokens, dense_steps, slots_only, visible
-from backend.kv import KVSegment
+from backend.base.errors import OptionError
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.engine.engine import Engine, Prefill
 from backend.methods.base import Clock, Dense, Plan
+from backend.methods.candidates import Scope, blocks, chosen_tokens, dense_steps, slots_only, visible
 from backend.methods.dense import dense_plan
 from backend.methods.masked import MaskedMethod
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.recompute_slots import RecomputeSlotsMethod
 from backend.methods.registry import make_options
-from backend.prompts import Agent, Pipeline
-from backend.records import COMPUTED, CORRECTED, RECOMPUTED, REUSED, Outcome, RunRecord, slots
-from backend.session import LabSession
-from backend.store import ObservationLog, PromptInContext
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.records.run import COMPUTED, CORRECTED, RECOMPUTED, REUSED, Outcome, RunRecord, slots
+from backend.session.request_state import Flow
+from backend.session.session import LabSession
 
 TEXTS = ("The answer is 4.", "Two and two give 4, so the answer is 4.", "It must be 5")
 LIKE = (

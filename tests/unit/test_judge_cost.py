@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from backend.judge_cost import BATCH, CANDIDATE, READING, judging_seconds
-from backend.judge_lab import JudgeLab
-from backend.judged import Candidate, JudgeProblem, JudgeRequest, Order
-from backend.model import LoadedModel
-from backend.records import Decoding, MethodChoice
-from backend.session import LabSession
-from backend.sweeps.desk import SweepDesk
+from backend.judge.cost import BATCH, CANDIDATE, READING, judging_seconds
+from backend.judge.judge_lab import JudgeLab
+from backend.model.load import LoadedModel
+from backend.records.judge import Candidate, JudgeProblem, JudgeRequest, Order
+from backend.records.run import Decoding, MethodChoice
+from backend.session.session import LabSession
+from backend.sweeps.page_sweep import SweepDesk
 
 READ, STEP = (1.0, 0.0), (0.0, 1.0)  # as if tokens, or steps, took all the time
 TEXTS = ("36. The answer is 36", "41. The answer is 41", "7. The answer is 7")

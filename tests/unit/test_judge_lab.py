@@ -22,18 +22,19 @@ from hypothesis import strategies as st
 from tiny import QUESTIONS, error, llama, model, tokenizer
 from transformers import LlamaForCausalLM
 
-from backend import judge_reading
-from backend.decoding import Together
-from backend.embedded.tasks import Style, make_document
-from backend.engine import Engine, Prefill
-from backend.errors import LabError, ModelError, OptionError, PromptError, RecordError, RunCancelled
-from backend.events import READ, RunDone
-from backend.judge_batch import keys_of, read_problems, run_judging, typed_problem
-from backend.judge_lab import JudgeLab, JudgeSession, side_by_side
-from backend.judge_metrics import bootstrap, counted, heat, paired, picks, share, table
-from backend.judge_prompts import Verdict, execution_pipeline, judge_pipeline, read_verdict, same_final, truth
-from backend.judge_reading import most_wins, near_tie
-from backend.judged import (
+from backend.base.errors import LabError, ModelError, OptionError, PromptError, RecordError, RunCancelled
+from backend.engine.decoding import Together
+from backend.engine.engine import Engine, Prefill
+from backend.judge import verdicts as judge_reading
+from backend.judge.batch import keys_of, read_problems, run_judging, typed_problem
+from backend.judge.judge_lab import JudgeLab, JudgeSession, side_by_side
+from backend.judge.prompts import Verdict, execution_pipeline, judge_pipeline, read_verdict, same_final, truth
+from backend.judge.verdicts import most_wins, near_tie
+from backend.model.load import LoadedModel, wrap_model
+from backend.prompts.presets import load_preset
+from backend.prompts.tasks import Style, make_document
+from backend.records.events import READ, RunDone
+from backend.records.judge import (
     CRITERIA,
     Candidate,
     Judged,
@@ -45,12 +46,11 @@ from backend.judged import (
     originals,
     read_orders,
 )
-from backend.measured import wilson
-from backend.model import LoadedModel, wrap_model
-from backend.presets import load_preset
-from backend.records import Decoding, MethodChoice
-from viz import judge as drawn
-from viz.figure import FigureView, Panel
+from backend.records.judge_summary import bootstrap, counted, heat, paired, picks, share, table
+from backend.records.offsets import wilson
+from backend.records.run import Decoding, MethodChoice
+from viz.base.figure import FigureView, Panel
+from viz.judge import metrics as drawn
 
 METHODS = (MethodChoice("naive"), MethodChoice("kvcomm", {"gate": "length"}))
 
@@ -299,11 +299,11 @@ def test_so_many_orders_at_once_as_memory_allows(tiny: LoadedModel, monkeypatch:
     few, more = sizes(16)[0], sizes(32)[0]
     assert 1 < few < more < JudgeLab.most_at_once // rows
     assert abs(more - 2 * few) <= 1
-    monkeypatch.setattr("backend.judge_lab.free_bytes", lambda device: 4 << 20)  # a half is 8's quarter
+    monkeypatch.setattr("backend.judge.judge_lab.free_bytes", lambda device: 4 << 20)  # a half is 8's quarter
     assert sizes(32)[0] == sizes(8)[0] < more
-    monkeypatch.setattr("backend.judge_lab.free_bytes", lambda device: 1 << 40)
+    monkeypatch.setattr("backend.judge.judge_lab.free_bytes", lambda device: 1 << 40)
     assert sizes(32)[0] == more
-    monkeypatch.setattr("backend.judge_lab.LOGIT_BYTES", 4 << 20)
+    monkeypatch.setattr("backend.judge.judge_lab.LOGIT_BYTES", 4 << 20)
     assert sizes(32)[0] == 1
 
 

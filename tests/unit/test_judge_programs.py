@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from backend import judge_lab, judge_reading
-from backend.errors import LabError, OptionError
-from backend.judge_lab import JudgeLab
-from backend.judge_prompts import final_of, read_verdict, right_final
-from backend.judged import JudgeRequest
-from backend.model import LoadedModel
+from backend.base.errors import LabError, OptionError
+from backend.judge import judge_lab
+from backend.judge import verdicts as judge_reading
+from backend.judge.judge_lab import JudgeLab
+from backend.judge.prompts import final_of, read_verdict, right_final
+from backend.model.load import LoadedModel
+from backend.records.judge import JudgeRequest
 from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone, run_sweep
 from backend.sweeps.runner import ModelRunner

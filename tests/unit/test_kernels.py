@@ -19,13 +19,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.arena import Arena
-from backend.kernels import distances
-from backend.kernels.blend import Mixture, blend, mixed
-from backend.kv import KVSegment
-from backend.model import wrap_model
-from backend.rope import LayerRotation, Rotation
-from backend.store import ObservationLog
+from backend.cache.kernels import distances
+from backend.cache.kernels.mix_and_rotate import Mixture, blend, mixed
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import ObservationLog
+from backend.cache.rope import LayerRotation, Rotation
+from backend.cache.row_arena import Arena
+from backend.model.load import wrap_model
 
 HALVES = LayerRotation(torch.tensor([1.0, 0.3, 0.1, 0.01]))
 FREE = LayerRotation(torch.empty(0))
@@ -139,8 +139,8 @@ def test_blending_is_eq_6_and_one_rotation(
     """Whatever lies evenly or not, and however much is taken at a time."""
     case = Case(kind, tokens, anchors, even, torch.float32, "cpu", seed, kept)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("backend.kernels.blend.PIECE_BYTES", piece_bytes)
-        patch.setattr("backend.kernels.blend.SUM_WIDTH", width)
+        patch.setattr("backend.cache.kernels.mix_and_rotate.PIECE_BYTES", piece_bytes)
+        patch.setattr("backend.cache.kernels.mix_and_rotate.SUM_WIDTH", width)
         found = case.run()
     assert case.error(found) <= (1e-5 if kept == torch.float32 else 8 * torch.finfo(kept).eps)
     assert case.untouched()
@@ -219,7 +219,7 @@ def test_what_lies_evenly_is_taken_together() -> None:
 
 def compare(device: str) -> None:
     """Every kind of rotation, every spacing, several sizes: the kernel against the torch path."""
-    from backend.kernels import fused
+    from backend.cache.kernels import triton_kernels as fused
 
     full, half = torch.float32, torch.float16
     kinds = [(full, full), (full, half)]  # of the cache, and of the offsets

@@ -18,7 +18,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed (it comes
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from backend.kernels import fused  # noqa: E402
+from backend.cache.kernels import triton_kernels as fused  # noqa: E402
 
 WIDE = 16  # bytes; the most that a thread loads at once
 POINTERS = dict.fromkeys(("starts", "rules"), "*i64")

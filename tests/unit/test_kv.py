@@ -7,10 +7,10 @@ import torch
 from tiny import TOLERANCE, error
 from transformers import DynamicCache
 
-from backend.engine import Engine
-from backend.kv import KVCache, KVOffset, KVSegment
-from backend.model import LoadedModel
-from backend.rope import LayerRotation, Rotation
+from backend.cache.kv_cache import KVCache, KVOffset, KVSegment
+from backend.cache.rope import LayerRotation, Rotation
+from backend.engine.engine import Engine
+from backend.model.load import LoadedModel
 
 IDS = list(range(20, 52))
 SHAPE = (2, 1, 2, 6, 4)  # layers, rows, heads, capacity, channels

@@ -17,27 +17,27 @@ import tiny
 import torch
 from tiny import TOLERANCE, assert_same, error
 
-from backend.alone import Alone
-from backend.embedded.linking import train as train_module
-from backend.embedded.linking.examples import MIXTURES, Drawn, draw, make_summary
-from backend.embedded.linking.layout import Laid, batch, lay_out
-from backend.embedded.linking.train import Feed, LinkRecipe, Trainee, train_links
-from backend.embedded.tasks import make_document
-from backend.embedded.tasks.base import held_out
-from backend.engine import Engine, Prefill
-from backend.errors import ModelError, OptionError
-from backend.flow import Flow
-from backend.links import Links, apply_links, base_hash, kept_tokens, load_links, projections
+from backend.base.errors import ModelError, OptionError
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.engine.engine import Engine, Prefill
+from backend.engine.isolated_encoder import Alone
 from backend.methods.base import Blend, Clock, Dense, Method, Plan
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.dense import dense_plan
 from backend.methods.kvlink import KVLinkMethod, KVLinkOptions
 from backend.methods.promptcache import PromptCacheMethod, PromptCacheOptions, documents
-from backend.model import LoadedModel, load_model, wrap_model
-from backend.prompts import Agent, Pipeline
-from backend.records import COMPUTED, REUSED, MethodChoice
-from backend.session import LabSession
-from backend.store import ObservationLog, PromptInContext
+from backend.model.link_tokens import Links, apply_links, base_hash, kept_tokens, load_links, projections
+from backend.model.load import LoadedModel, load_model, wrap_model
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.tasks import make_document
+from backend.prompts.tasks.base import held_out
+from backend.records.run import COMPUTED, REUSED, MethodChoice
+from backend.session.request_state import Flow
+from backend.session.session import LabSession
+from backend.training.link_tokens import train as train_module
+from backend.training.link_tokens.examples import MIXTURES, Drawn, draw, make_summary
+from backend.training.link_tokens.layout import Laid, batch, lay_out
+from backend.training.link_tokens.train import Feed, LinkRecipe, Trainee, train_links
 
 TEXTS = {
     "document_1": "Tess works for Omar.",
@@ -235,7 +235,7 @@ def test_promptcache_keeps_the_positions_of_its_schema(base: LoadedModel, module
 
 def test_answers_go_on_behind_gaps_and_links(base: LoadedModel) -> None:
     """Decoding after a plan with soft tokens reads the positions that follow them."""
-    from backend.records import Decoding
+    from backend.records.run import Decoding
 
     trainee, model = trained(base, RECIPES["kvlink2"])
     _, found, engine, _ = carry_out(KVLinkMethod(KVLinkOptions()), model)
@@ -609,7 +609,7 @@ def test_compressed_documents_in_a_session(base: LoadedModel, compression: str) 
     assert short.timing.forwarded_tokens == (short.actions[0] == COMPUTED).sum() + sum(
         k.tokens for k in short.links
     )
-    from viz.comparison import comparison_html
-    from viz.strip import strip_html
+    from viz.run.comparison import comparison_html
+    from viz.run.token_strip import strip_html
 
     assert "short" in comparison_html(record) + strip_html(record, 1)

@@ -21,7 +21,7 @@ sys.exit(f"importing {module} loaded {{heavy}}" if heavy else 0)
 # A bare GPU machine has torch and transformers, and neither a page nor plots nor fuzzy matching.
 ENGINE_ALONE = """
 import importlib, importlib.util, pkgutil, sys
-kernels = [] if importlib.util.find_spec("triton") else ["backend.kernels.fused"]
+kernels = [] if importlib.util.find_spec("triton") else ["backend.cache.kernels.triton_kernels"]
 for name in ("gradio", "plotly", "umap", "datasketch"):
     sys.modules[name] = None  # importing it now raises ImportError
 import backend
@@ -36,7 +36,15 @@ def run_fresh(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["viz", "backend", "backend.records", "backend.prompts", "backend.errors", "backend.events"]
+    "module",
+    [
+        "viz",
+        "backend",
+        "backend.records.run",
+        "backend.prompts.pipeline",
+        "backend.base.errors",
+        "backend.records.events",
+    ],
 )
 def test_importing_leaves_torch_unloaded(module: str) -> None:
     result = run_fresh(WITHOUT_TORCH.format(module=module))

@@ -14,14 +14,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.errors import BudgetError, LabError, MemoryFullError, OptionError, RateError, RunCancelled
-from backend.events import Event, Progress, RunDone
-from backend.limits import ALONE, Limits, Rate
-from backend.measured import ProximityRequest
-from backend.memory import Memory, out_of_memory, surviving
-from backend.model import LoadedModel
-from backend.presets import Example
-from backend.session import SMALLER, LabSession
+from backend.base.errors import BudgetError, LabError, MemoryFullError, OptionError, RateError, RunCancelled
+from backend.cache.memory_budget import Memory, out_of_memory, surviving
+from backend.model.load import LoadedModel
+from backend.prompts.presets import Example
+from backend.records.events import Event, Progress, RunDone
+from backend.records.offsets import ProximityRequest
+from backend.session.limits import ALONE, Limits, Rate
+from backend.session.session import SMALLER, LabSession
 
 MIB = 2**20
 EXAMPLES = [Example({"user_question": question}, None) for question in tiny.QUESTIONS]
@@ -308,7 +308,7 @@ def test_a_measurement_that_runs_out_is_told(
         yield Progress("one", 0, 2)
         raise OUT[0]
 
-    monkeypatch.setattr("backend.probes.proximity.proximity", full)
+    monkeypatch.setattr("backend.studies.proximity.proximity", full)
     with pytest.raises(MemoryFullError, match="more memory than this machine has free"):
         list(session.proximity(ProximityRequest("a", "b")))
 

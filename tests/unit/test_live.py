@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import tiny
 
-from backend.errors import LabError
-from backend.events import Event, Progress, TextSoFar
-from lab_app import live
+from backend.base.errors import LabError
+from backend.records.events import Event, Progress, TextSoFar
+from lab_app.ui import streaming as live
 
 
 def test_the_first_word_is_shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

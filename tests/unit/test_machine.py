@@ -7,7 +7,7 @@ import platform
 
 import pytest
 
-from backend import machine
+from backend.base import machine
 
 
 def test_the_processor_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

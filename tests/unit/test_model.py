@@ -13,14 +13,14 @@ import torch
 import transformers
 from tiny import request, run
 
-from backend.engine import Engine
-from backend.errors import ModelError, NotRelocatableError
-from backend.lookups import LONGEST, reason
+from backend.base.errors import ModelError, NotRelocatableError
+from backend.base.hub_errors import LONGEST, reason
+from backend.engine.engine import Engine
 from backend.methods.base import Clock, Dense, Plan, Step
-from backend.model import LoadedModel, load_model, pick_device, weights_hash, wrap_model
-from backend.records import COMPUTED, Decoding
-from backend.session import LabSession
-from backend.tokens import TokenizedPrompt
+from backend.model.load import LoadedModel, load_model, pick_device, weights_hash, wrap_model
+from backend.model.tokenizer import TokenizedPrompt
+from backend.records.run import COMPUTED, Decoding
+from backend.session.session import LabSession
 
 SIZES = {
     "vocab_size": 64,

@@ -11,19 +11,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.anchors import AnchorPool, PoolRules
-from backend.arena import ArenaOffset, Arenas
-from backend.bring import brought
-from backend.engine import _mixture
-from backend.kv import KVOffset, KVSegment
+from backend.cache.kv_cache import KVOffset, KVSegment
+from backend.cache.observations import SMALL, Observation, ObservationLog, SeenOffset
+from backend.cache.offset_packing import AnchorStore, Codec, PackedOffset, pack, pack_tensor, store
+from backend.cache.row_arena import ArenaOffset, Arenas
+from backend.engine.engine import _mixture
+from backend.engine.prefetch import brought
 from backend.methods.base import Blend, Finished, Term
-from backend.methods.kvcomm import KVCommMethod
+from backend.methods.kvcomm.method import KVCommMethod
+from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.repair import RepairMethod
-from backend.offset_codec import AnchorStore, Codec, PackedOffset, pack, pack_tensor, store
-from backend.records import MethodChoice
-from backend.session import LabSession
-from backend.store import SMALL, Observation, ObservationLog, SeenOffset
-from backend.streams import Slot, Stream
+from backend.records.run import MethodChoice
+from backend.session.session import LabSession
+from backend.session.streams import Slot, Stream
 
 SHAPE = (2, 2, 3, 4)
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)

@@ -12,10 +12,13 @@ import pytest
 import tiny
 import torch
 
-from backend.engine import Engine
-from backend.errors import BudgetError, OptionError, RecordError
-from backend.events import Progress
-from backend.measured import (
+from backend.base.errors import BudgetError, OptionError, RecordError
+from backend.engine.engine import Engine
+from backend.model.load import LoadedModel
+from backend.prompts.pipeline import QUESTION
+from backend.prompts.presets import Example, load_preset, preset_names
+from backend.records.events import Progress
+from backend.records.offsets import (
     APPROXIMATIONS,
     MOST_PREFIXES,
     MOST_SAMPLES,
@@ -23,9 +26,9 @@ from backend.measured import (
     OffsetStudy,
     ProximityRecord,
 )
-from backend.model import LoadedModel
-from backend.presets import Example, load_preset, preset_names
-from backend.probes.offset_study import (
+from backend.records.run import MethodChoice
+from backend.session.session import LabSession
+from backend.studies.offsets import (
     METHODS,
     approximate,
     nearest_tokens,
@@ -33,15 +36,20 @@ from backend.probes.offset_study import (
     offset_study,
     sample_offsets,
 )
-from backend.prompts import QUESTION
-from backend.records import MethodChoice
-from backend.session import LabSession
-from lab_app import offset_study as tab
-from lab_app.form import Form, Problems
-from lab_app.sessions import Lab, Visit
-from viz.figure import FigureView, card_html
-from viz.offset_study import PART_WORDS, Focus, token_map, tokens_html, usual_token, valid_focus, views
-from viz.theme import PLOTLY_DARK
+from lab_app.pages.pipeline.form import Form, Problems
+from lab_app.pages.pipeline.sections import offset_study as tab
+from lab_app.visits.visits import Lab, Visit
+from viz.base.figure import FigureView, card_html
+from viz.base.theme import PLOTLY_DARK
+from viz.studies.offset_study import (
+    PART_WORDS,
+    Focus,
+    token_map,
+    tokens_html,
+    usual_token,
+    valid_focus,
+    views,
+)
 
 TEXT = "Tess has 35 coins. Tess gives away 34."
 PREFIXES = ("", "You are a math solver. ", "You are the judge of all of them.\nThe task is: ")
@@ -173,7 +181,7 @@ def test_twins_are_the_nearest_tokens(tiny_model: LoadedModel) -> None:
 def test_chunks_change_nothing(
     record: OffsetStudy, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backend.probes.offset_study.TWIN_BYTES", 1)
+    monkeypatch.setattr("backend.studies.offsets.TWIN_BYTES", 1)
     alone = finished(offset_study(tiny_model, ASKED))
     np.testing.assert_allclose(alone.twins.keys, record.twins.keys, atol=TOLERANCE)
     assert alone.samples is alone.approximated is None

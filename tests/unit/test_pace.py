@@ -11,12 +11,14 @@ import pytest
 import tiny
 import torch
 
-from backend import heap, pace, presets
-from backend.engine import Engine
-from backend.kv import in_large_pages
-from backend.model import LoadedModel
-from backend.presets import PRESET_FOLDER, load_preset
-from backend.session import LabSession
+from backend.cache import process_memory as heap
+from backend.cache.kv_cache import in_large_pages
+from backend.engine import speed as pace
+from backend.engine.engine import Engine
+from backend.model.load import LoadedModel
+from backend.prompts import presets
+from backend.prompts.presets import PRESET_FOLDER, load_preset
+from backend.session.session import LabSession
 
 
 def test_a_model_is_timed_once_for_all_visitors(

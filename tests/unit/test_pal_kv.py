@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, error, model
 
-from backend.judge_lab import Given, JudgeLab, JudgeSession, side_by_side
-from backend.judged import Candidate, JudgeProblem, JudgeRequest, Order
+from backend.judge.judge_lab import Given, JudgeLab, JudgeSession, side_by_side
 from backend.methods.base import Blend
+from backend.methods.kvcomm.weights import Weight, of_those
 from backend.methods.registry import profile_options
-from backend.model import LoadedModel
-from backend.records import CORRECTED, MethodChoice, Outcome, RunRecord, RunRequest
-from backend.weights import Weight, of_those
+from backend.model.load import LoadedModel
+from backend.records.judge import Candidate, JudgeProblem, JudgeRequest, Order
+from backend.records.run import CORRECTED, MethodChoice, Outcome, RunRecord, RunRequest
 
 TEXTS = (
     "35 - 34 = 1. The answer is 1",

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from backend.answers import extract_answer, right
-from backend.presets import load_preset, preset_requests
-from backend.prompts import notices
-from backend.tools.registry import get_tool
+from backend.prompts.pipeline import notices
+from backend.prompts.presets import load_preset, preset_requests
+from backend.prompts.scoring import extract_answer, right
+from backend.prompts.tools.registry import get_tool
 
 NAMES = {
     "mmlu-paper": ["Knowledgeable Expert", "Wiki Searcher", "Critic", "Mathematician", "FinalRefer"],

@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from backend.engine import Engine
-from backend.errors import ModelError
-from backend.kv import BufferLayer
-from backend.model import load_model, wrap_model
-from backend.placing import dtype_of, placing, plain_parts
-from backend.session import LabSession
+from backend.base.errors import ModelError
+from backend.cache.kv_cache import BufferLayer
+from backend.engine.engine import Engine
+from backend.model.device_map import dtype_of, placing, plain_parts
+from backend.model.load import load_model, wrap_model
+from backend.session.session import LabSession
 
 
 @pytest.fixture
@@ -106,14 +106,14 @@ def test_what_does_not_go_together_is_refused(asked: dict[str, Any], said: str) 
 
 @pytest.mark.parametrize(("name", "asked"), [("accelerate", "device_map"), ("bitsandbytes", "quantise")])
 def test_a_missing_package_is_named(name: str, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.placing.find_spec", lambda package: None)
+    monkeypatch.setattr("backend.model.device_map.find_spec", lambda package: None)
     given = {"device_map": None, "quantise": None} | {asked: "auto" if asked == "device_map" else "8bit"}
     with pytest.raises(ModelError, match=f"needs {name}, which is not installed"):
         placing(None, "cpu", links="", **given)
 
 
 def test_bits_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.placing.find_spec", lambda package: object())
+    monkeypatch.setattr("backend.model.device_map.find_spec", lambda package: object())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ModelError, match="needs a CUDA device"):
         placing(None, "cpu", None, "4bit", "")

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import QUESTIONS, request, run, walk
 
-from backend.kv import KVSegment
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import ObservationLog
+from backend.cache.radix_tree import Key, PrefixTree
 from backend.methods.base import Blend, Clock
 from backend.methods.prefix import PrefixMethod, PrefixOptions
-from backend.model import LoadedModel
-from backend.prefix_tree import Key, PrefixTree
-from backend.records import REUSED
-from backend.session import LabSession
-from backend.store import ObservationLog
+from backend.model.load import LoadedModel
+from backend.records.run import REUSED
+from backend.session.session import LabSession
 
 TOKEN_BYTES = 2 * 2 * 4  # keys and values of one layer, one head, two dims, fp32
 KEYS: tuple[Key, ...] = (("a", ""), ("a", "tuned"), ("b", ""))

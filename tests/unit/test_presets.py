@@ -12,11 +12,10 @@ import pytest
 import yaml
 from test_embedded import solved, trained_document, truth
 
-from backend.answers import same_answer
-from backend.codec import decode, encode
-from backend.embedded.tasks import Piece
-from backend.errors import PromptError
-from backend.presets import (
+from backend.base.errors import PromptError
+from backend.base.serialization import decode, encode
+from backend.prompts.pipeline import Pipeline, Placeholder, notices
+from backend.prompts.presets import (
     PRESET_FOLDER,
     Example,
     TaskSource,
@@ -25,7 +24,8 @@ from backend.presets import (
     preset_requests,
     read_requests,
 )
-from backend.prompts import Pipeline, Placeholder, notices
+from backend.prompts.scoring import same_answer
+from backend.prompts.tasks import Piece
 
 SHIPPED = sorted(path.stem for path in PRESET_FOLDER.glob("*.yaml"))
 MATH = [name for name in SHIPPED if name.startswith("math-") and name != "math-turns"]  # see test_turns.py

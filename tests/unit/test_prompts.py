@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.answers import extract_number, same_answer
-from backend.codec import decode, encode
-from backend.errors import PromptError
-from backend.prompts import MAX_TEXT, Agent, Pipeline, Placeholder, PromptTemplate, notices
+from backend.base.errors import PromptError
+from backend.base.serialization import decode, encode
+from backend.prompts.pipeline import MAX_TEXT, Agent, Pipeline, Placeholder, PromptTemplate, notices
+from backend.prompts.scoring import extract_number, same_answer
 
 NAMES = (
     "user_question",
@@ -439,5 +439,5 @@ def test_same_answer(a: str | None, b: str | None, same: bool) -> None:
 
 
 def test_importing_prompts_leaves_torch_unloaded() -> None:
-    code = "import sys, backend.prompts; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    code = "import sys, backend.prompts.pipeline; exit(bool({'torch', 'transformers'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,13 +11,13 @@ import pytest
 import torch
 from scipy import stats
 
-from backend.errors import OptionError, RecordError
-from backend.events import Progress
-from backend.measured import LIMITS, ProximityRecord, ProximityRequest
-from backend.model import LoadedModel
-from backend.probes.proximity import last_tokens, nearest_pairs, proposition_bound, proximity, spearman
-from backend.records import RunRecord
-from backend.session import LabSession
+from backend.base.errors import OptionError, RecordError
+from backend.model.load import LoadedModel
+from backend.records.events import Progress
+from backend.records.offsets import LIMITS, ProximityRecord, ProximityRequest
+from backend.records.run import RunRecord
+from backend.session.session import LabSession
+from backend.studies.proximity import last_tokens, nearest_pairs, proposition_bound, proximity, spearman
 
 ASKED = ProximityRequest("You are a solver. ", "You are the judge of all of them. ", 300, 60, 3)
 TOLERANCE = 1e-5

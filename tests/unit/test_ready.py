@@ -17,18 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from backend.arena import Arenas, Rows
-from backend.codec import encode
-from backend.errors import RunCancelled
-from backend.events import Progress, TextSoFar
-from backend.memory import Memory
+from backend.base.errors import RunCancelled
+from backend.base.serialization import encode
+from backend.cache.memory_budget import Memory
+from backend.cache.row_arena import Arenas, Rows
 from backend.methods.registry import method_class, method_names
-from backend.model import LoadedModel
-from backend.presets import Example
-from backend.ready import Ready
-from backend.records import Decoding, RunRecord, RunRequest
-from backend.session import LabSession
-from backend.streams import Stream
+from backend.model.load import LoadedModel
+from backend.prompts.presets import Example
+from backend.records.events import Progress, TextSoFar
+from backend.records.run import Decoding, RunRecord, RunRequest
+from backend.session.session import LabSession
+from backend.session.shared_warm_up import Ready
+from backend.session.streams import Stream
 
 EXAMPLES = tuple(Example({"user_question": question}, None) for question in tiny.QUESTIONS[:4])
 
@@ -157,7 +157,7 @@ def test_a_warm_up_that_cannot_be_kept_is_done_all_the_same(
     tiny.run(idle, tiny.request())
     held = idle.held
     with monkeypatch.context() as patched:
-        patched.setattr("backend.ready.copied", full)
+        patched.setattr("backend.session.shared_warm_up.copied", full)
         assert not warm(session, tiny.request())
     assert len(log_of(session).history) == len(EXAMPLES)
     assert idle.held == held > 0

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import QUESTIONS, request, run
 
-from backend.codec import decode, encode
-from backend.errors import RecordError
-from backend.model import LoadedModel
-from backend.records import FORMAT, Decoding, MethodChoice, RunRecord
-from backend.session import LabSession
+from backend.base.errors import RecordError
+from backend.base.serialization import decode, encode
+from backend.model.load import LoadedModel
+from backend.records.run import FORMAT, Decoding, MethodChoice, RunRecord
+from backend.session.session import LabSession
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_a_record_is_read_without_torch(real: RunRecord, tmp_path: Path) -> None
 
     path = real.save(tmp_path / "record.kvlab")
     code = (
-        "import sys\nfrom pathlib import Path\nfrom backend.records import RunRecord\n"
+        "import sys\nfrom pathlib import Path\nfrom backend.records.run import RunRecord\n"
         f"record = RunRecord.load(Path({str(path)!r}))\nprint(len(record.outcomes))\n"
         "sys.exit('torch was loaded' if 'torch' in sys.modules else 0)"
     )

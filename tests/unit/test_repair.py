@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import QUESTIONS, Walk, assert_same, caches, walk
 
-from backend.engine import Prefill
-from backend.interventions import blocks
+from backend.engine.engine import Prefill
 from backend.methods.base import Arrived, Clock, Prefilled
+from backend.methods.candidates import blocks
 from backend.methods.dense import dense_plan
 from backend.methods.repair import SELECTORS, WORDS, RepairMethod, RepairOptions, _behind, shares
-from backend.model import LoadedModel
-from backend.records import COMPUTED, CORRECTED, RECOMPUTED, REUSED, MethodChoice
-from backend.session import LabSession
+from backend.model.load import LoadedModel
+from backend.records.run import COMPUTED, CORRECTED, RECOMPUTED, REUSED, MethodChoice
+from backend.session.session import LabSession
 
 EACH = pytest.mark.parametrize("selector", [s for s in SELECTORS if s not in WORDS])
 

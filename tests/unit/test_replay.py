@@ -15,23 +15,24 @@ import pytest
 import tiny
 from tiny import QUESTIONS, run
 
-from backend.errors import BudgetError, LabError, OptionError, RecordError, RunCancelled
-from backend.events import Progress
-from backend.measured import MOST_REPLAYED, Replay, Replayed, wilson
+from backend.base.errors import BudgetError, LabError, OptionError, RecordError, RunCancelled
 from backend.methods.registry import profile_options
-from backend.model import LoadedModel
-from backend.presets import Example
-from backend.records import Decoding, GateDecision, MethodChoice, RunRecord, RunRequest, reuse
-from backend.replay import BATCH_ROWS
-from backend.session import LabSession
-from backend.streams import Stream
-from lab_app import form as forms
-from lab_app import html, text, what_if
-from lab_app.form import Form
-from lab_app.sessions import Lab, Visit
-from viz.figure import FigureView, card_html
-from viz.replay import FATES, counts, fates, tallies, texts, trade_off, valid_request, views
-from viz.theme import OUTLINE_COLOUR
+from backend.model.load import LoadedModel
+from backend.prompts.presets import Example
+from backend.records.events import Progress
+from backend.records.offsets import MOST_REPLAYED, Replay, Replayed, wilson
+from backend.records.run import Decoding, GateDecision, MethodChoice, RunRecord, RunRequest, reuse
+from backend.session.replay import BATCH_ROWS
+from backend.session.session import LabSession
+from backend.session.streams import Stream
+from lab_app.pages.pipeline import form as forms
+from lab_app.pages.pipeline.form import Form
+from lab_app.pages.pipeline.sections import replay as what_if
+from lab_app.ui import html, text
+from lab_app.visits.visits import Lab, Visit
+from viz.base.figure import FigureView, card_html
+from viz.base.theme import OUTLINE_COLOUR
+from viz.studies.replay import FATES, counts, fates, tallies, texts, trade_off, valid_request, views
 
 PIPELINE = replace(tiny.pipeline(), scoring="number")
 OPEN = {"gamma": 1.0}  # every text is shared as soon as an anchor is long enough

@@ -15,16 +15,13 @@ import tiny
 import torch
 from tiny import QUESTIONS
 
-from backend.embedded.linking.train import LinkRecipe
-from backend.errors import LabError, OptionError
-from backend.hypotheses import Verdict
-from backend.links import SHIPPED as LINKED_WEIGHTS
+from backend.base.errors import LabError, OptionError
 from backend.methods.registry import method_class, option_fields
-from backend.model import LoadedModel
-from backend.presets import Example
-from backend.probes.document_study import base_arms
-from backend.probes.latency import Server
-from backend.records import MethodChoice
+from backend.model.link_tokens import SHIPPED as LINKED_WEIGHTS
+from backend.model.load import LoadedModel
+from backend.prompts.presets import Example
+from backend.records.hypotheses import Verdict
+from backend.records.run import MethodChoice
 from backend.reproduce import energy, studies, sweeping
 from backend.reproduce.context import Context, Linked
 from backend.reproduce.page import listing, page
@@ -50,10 +47,13 @@ from backend.reproduce.spec import (
     Weights,
 )
 from backend.reproduce.timings import group_units
+from backend.studies.documents import base_arms
+from backend.studies.latency import Server
 from backend.sweeps.grid import shards_of, slots_of
 from backend.sweeps.spec import JudgeTask, parse_sweep
-from lab_app.cli import main
-from lab_app.reproduce import IMAGES, RESULTS
+from backend.training.link_tokens.train import LinkRecipe
+from lab_app.cli.main import main
+from lab_app.cli.reproduce import IMAGES, RESULTS
 
 ROOT = Path(__file__).parents[2]
 ASKED_FOR = {
@@ -354,7 +354,7 @@ def test_documents_say_which_weights_are_missing(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backend.reproduce.training.SHIPPED", tmp_path / "none")
-    monkeypatch.setattr("backend.probes.document_study.MAX_ANSWER", 2)
+    monkeypatch.setattr("backend.studies.documents.MAX_ANSWER", 2)
     made = run(find("kvlink-table-1"), Asked(tmp_path, problems=2, training_steps=0), tiny_model, monkeypatch)
     lines = {line["label"]: line for line in made["lines"]}
     assert lines["Llama 1B, PromptCache"]["ours"][-1]["of"] == 2

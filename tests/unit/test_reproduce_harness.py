@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from backend.errors import OptionError, RunCancelled
-from backend.links import SHIPPED
-from backend.model import LoadedModel, load_model
+from backend.base.errors import OptionError, RunCancelled
+from backend.model.link_tokens import SHIPPED
+from backend.model.load import LoadedModel, load_model
 from backend.reproduce.context import Context
 from backend.reproduce.harness import _value
 from backend.reproduce.registry import find

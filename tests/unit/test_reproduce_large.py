@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import pytest
 
+from backend.base.errors import ModelError, OptionError
 from backend.bench import common
-from backend.errors import ModelError, OptionError
-from backend.model import LoadedModel
+from backend.model.load import LoadedModel
 from backend.reproduce import sweeping
 from backend.reproduce.context import Context
 from backend.reproduce.registry import REPRODUCTIONS, find
@@ -22,7 +22,7 @@ from backend.reproduce.run import Asked, Done, reproduce
 from backend.reproduce.spec import Line, Reproduction, SweepPlan
 from backend.sweeps.hub import HubData
 from backend.sweeps.runner import ModelRunner
-from lab_app.cli import main
+from lab_app.cli.main import main
 
 MMLU = {"question": "?", "choices": ["a", "b", "c", "d"], "answer": 0}
 

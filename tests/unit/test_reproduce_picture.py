@@ -12,8 +12,8 @@ import pytest
 from backend.reproduce.registry import REPRODUCTIONS, find
 from backend.reproduce.result import markdown, picture, read, report
 from backend.reproduce.spec import Found, Value
-from lab_app.reproduce import IMAGES, RESULTS, draw
-from viz.reproduction import curves, svg, ticks, view
+from lab_app.cli.reproduce import IMAGES, RESULTS, draw
+from viz.studies.reproduction import curves, svg, ticks, view
 
 SVG = "{http://www.w3.org/2000/svg}"
 FIGURES = [one.name for one in REPRODUCTIONS if one.drawn]

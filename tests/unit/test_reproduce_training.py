@@ -13,18 +13,18 @@ import pytest
 import tiny
 import torch
 
-from backend.embedded.linking.examples import LAB, Drawn, draw
-from backend.embedded.linking.train import Feed, LinkRecipe, Trainee
-from backend.embedded.tasks.base import held_out
-from backend.errors import OptionError, RunCancelled
-from backend.links import Links, base_hash, load_links, save_links
-from backend.model import LoadedModel
+from backend.base.errors import OptionError, RunCancelled
+from backend.model.link_tokens import Links, base_hash, load_links, save_links
+from backend.model.load import LoadedModel
+from backend.prompts.tasks.base import held_out
 from backend.reproduce import training
 from backend.reproduce.context import Context
 from backend.reproduce.registry import REPRODUCTIONS, find
 from backend.reproduce.run import Asked, Done, reproduce
 from backend.reproduce.spec import Reproduction, Weights
 from backend.reproduce.training import provide
+from backend.training.link_tokens.examples import LAB, Drawn, draw
+from backend.training.link_tokens.train import Feed, LinkRecipe, Trainee
 
 Trained = list[tuple[str, int]]
 
@@ -264,7 +264,7 @@ def test_figure_6_trains_what_it_needs_and_fills_its_columns(
 ) -> None:
     """The whole way, with trainings of a step."""
     monkeypatch.setattr(training, "BATCH", 2)
-    monkeypatch.setattr("backend.probes.document_study.MAX_ANSWER", 2)
+    monkeypatch.setattr("backend.studies.documents.MAX_ANSWER", 2)
     *events, last = reproduce(find("kvlink-figure-6"), Asked(tmp_path, problems=2, training_steps=1))
     assert isinstance(last, Done)
     assert sum("Training " in event.text for event in events if not isinstance(event, Done)) == 4
@@ -307,7 +307,7 @@ def test_a_training_draws_as_its_recipe_says(shuffle: bool, monkeypatch: pytest.
         asked.append(given.get("shuffle"))
         return draw(*args, **given)
 
-    monkeypatch.setattr("backend.embedded.linking.train.draw", noted)
+    monkeypatch.setattr("backend.training.link_tokens.train.draw", noted)
     model = tiny.model(seed=3)  # of its own: training freezes its parameters
     recipe = LinkRecipe(batch=2, rank=2, links=1, shuffle=shuffle)
     Feed(model, Trainee(model, recipe)).at(0)

@@ -15,13 +15,12 @@ from fake_record import make_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import backend.risk_gate as risk_gate
-import viz.risk as risk_views
-from backend.errors import OptionError, RecordError
-from backend.gates import EVERY, OWN_FEATURES, TEXT_FEATURES, RiskGate, text_features
-from backend.model import LoadedModel
-from backend.records import COMPUTED, RunRecord
-from backend.risk import (
+import backend.judge.gate_training as risk_gate
+import viz.judge.risk_gate as risk_views
+from backend.base.errors import OptionError, RecordError
+from backend.judge.gate_training import auc, auc_interval, fit, folds, risk_study
+from backend.model.load import LoadedModel
+from backend.records.risk import (
     CandidateSet,
     RiskRecord,
     RiskRequest,
@@ -29,8 +28,9 @@ from backend.risk import (
     roc,
     trade,
 )
-from backend.risk_gate import auc, auc_interval, fit, folds, risk_study
-from backend.session import LabSession
+from backend.records.risk_gate import EVERY, OWN_FEATURES, TEXT_FEATURES, RiskGate, text_features
+from backend.records.run import COMPUTED, RunRecord
+from backend.session.session import LabSession
 
 MODEL = make_model(6)
 SCORES = st.lists(st.integers(0, 5), min_size=2, max_size=30)

@@ -15,9 +15,9 @@ from backend.bench.attention import run_least_ms
 from backend.bench.common import stronger_dense
 from backend.bench.reading import Reading
 from backend.bench.roofline import Rates, least_ms, percent, prefill_operations, weight_bytes
-from backend.engine import Engine
-from backend.methods.kvcomm import KVCommOptions
-from backend.records import RunRecord
+from backend.engine.engine import Engine
+from backend.methods.kvcomm.method import KVCommOptions
+from backend.records.run import RunRecord
 
 
 def test_operations_are_torchs_own_count() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from transformers.models.cohere2.modeling_cohere2 import apply_rotary_pos_emb as apply_interleaved
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as apply_halves
 
-from backend.model import LoadedModel
-from backend.rope import LayerRotation, Rotation, rotate_layer
+from backend.cache.rope import LayerRotation, Rotation, rotate_layer
+from backend.model.load import LoadedModel
 
 HEAD_DIM = 16
 SMALL = st.integers(-2000, 2000)

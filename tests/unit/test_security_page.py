@@ -12,9 +12,9 @@ import pytest
 import tiny
 import torch
 
-from backend.errors import ModelError
-from backend.limits import Limits
-from backend.model import load_model
+from backend.base.errors import ModelError
+from backend.model.load import load_model
+from backend.session.limits import Limits
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")

@@ -10,18 +10,18 @@ import pytest
 import tiny
 import torch
 
-from backend.engine import Engine, Prefill
-from backend.flow import Flow
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.engine.engine import Engine, Prefill
 from backend.methods.base import Blend, Clock, Dense, Prefilled
 from backend.methods.dense import dense_plan
-from backend.methods.segments import SegmentsMethod
-from backend.model import LoadedModel
-from backend.prompts import Agent, Pipeline
-from backend.records import COMPUTED, REUSED, MethodChoice, RunRequest
-from backend.segments.options import FORMS, SegmentsOptions
-from backend.segments.store import Owner
-from backend.session import LabSession
-from backend.store import ObservationLog, PromptInContext
+from backend.methods.segments.method import SegmentsMethod
+from backend.methods.segments.options import FORMS, SegmentsOptions
+from backend.methods.segments.store import Owner
+from backend.model.load import LoadedModel
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.records.run import COMPUTED, REUSED, MethodChoice, RunRequest
+from backend.session.request_state import Flow
+from backend.session.session import LabSession
 
 NOTE = (
     "Thought 1: the price of pens is not known, so it has to be looked up before anything else is done.\n"

@@ -13,16 +13,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.errors import ModelError, OptionError
-from backend.kv import KVSegment
+from backend.base.errors import ModelError, OptionError
+from backend.cache.int8 import pack
+from backend.cache.kv_cache import KVSegment
+from backend.engine.partial_layers import Known, gather, read_above
 from backend.methods.base import Blend, Dense, Plan, Step
-from backend.model import LoadedModel
-from backend.segments.codec import pack
-from backend.segments.cutting import Cut, CutRules, cuts
-from backend.segments.grafts import Graft, Run, labels, runs, without_halo
-from backend.segments.layers import Known, gather, read_above
-from backend.segments.sketch import Sketcher, blocks, jaccard, shingles
-from backend.segments.store import Found, MatchRules, Owner, SegmentStore, beginnings
+from backend.methods.segments.cutting import Cut, CutRules, cuts
+from backend.methods.segments.grafts import Graft, Run, labels, runs, without_halo
+from backend.methods.segments.minhash import Sketcher, blocks, jaccard, shingles
+from backend.methods.segments.store import Found, MatchRules, Owner, SegmentStore, beginnings
+from backend.model.load import LoadedModel
 
 RULES = MatchRules(shingle=3, permutations=64, tau=0.7, context_tokens=6, context_tau=0.5, edit_tokens=2)
 ME = Owner("me")
@@ -326,7 +326,7 @@ def test_a_twin_goes_on_by_itself() -> None:
 
 
 def test_an_index_is_made_anew_when_most_of_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.segments.store.REBUILD", 2)
+    monkeypatch.setattr("backend.methods.segments.store.REBUILD", 2)
     store = SegmentStore(RULES, 2500)
     for number in range(20):
         ids = tuple(range(number * 100, number * 100 + 40))
@@ -512,14 +512,14 @@ def test_half_given_states_are_refused(tiny_model: LoadedModel) -> None:
 
 
 def test_another_family_is_refused_in_words(tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.segments.layers.why_not_layerwise", lambda _model: "no")
+    monkeypatch.setattr("backend.engine.partial_layers.why_not_layerwise", lambda _model: "no")
     with pytest.raises(OptionError, match="Reuse all layers instead"):
         read_above(tiny_model, IDS, Known(torch.empty(0, dtype=torch.long), NOTHING, NOTHING, None, 0))
 
 
 def test_datasketch_is_needed_only_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasketch", None)
-    monkeypatch.delitem(sys.modules, "backend.segments.sketch")
-    sketch = importlib.import_module("backend.segments.sketch")
+    monkeypatch.delitem(sys.modules, "backend.methods.segments.minhash")
+    sketch = importlib.import_module("backend.methods.segments.minhash")
     with pytest.raises(OptionError, match="pip install datasketch"):
         sketch.Sketcher(3, 16, 0.5)

@@ -12,16 +12,16 @@ import tiny
 import torch
 from tiny import QUESTIONS, assert_same, request, run, walk
 
-from backend.engine import Prefill
-from backend.errors import OptionError
+from backend.base.errors import OptionError
+from backend.engine.engine import Prefill
 from backend.methods.base import Arrived, Clock, Method, Selection, View
 from backend.methods.cacheblend import CacheBlendMethod, first_seen
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.registry import make_options, method_class, profile_options
 from backend.methods.selective import best, candidates
-from backend.model import LoadedModel
-from backend.records import COMPUTED, RECOMPUTED, REUSED, MethodChoice
-from backend.session import LabSession
+from backend.model.load import LoadedModel
+from backend.records.run import COMPUTED, RECOMPUTED, REUSED, MethodChoice
+from backend.session.session import LabSession
 
 CONTROLS = ("query_norm", "random_k", "oracle_k")
 EACH = pytest.mark.parametrize("name", ["cacheblend", *CONTROLS])
@@ -313,7 +313,7 @@ def test_profiles_run_side_by_side_and_say_what_they_did(tiny_model: LoadedModel
 
 
 def test_gradual_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.passes.LAYERWISE", ("qwen3",))
+    monkeypatch.setattr("backend.model.hooks.LAYERWISE", ("qwen3",))
     with pytest.raises(OptionError, match="family 'llama'"):
         execute("cacheblend", selection="gradual")
 

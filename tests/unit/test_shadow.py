@@ -13,16 +13,16 @@ import tiny
 from scipy.stats import binom
 from tiny import QUESTIONS
 
-from backend.answers import extract_answer
-from backend.batch import Batch, flip_rates, read_rows, run_batch
-from backend.engine import Prefill
-from backend.errors import OptionError
+from backend.base.errors import OptionError
+from backend.engine.engine import Prefill
 from backend.methods.base import Dense, Plan, Step
-from backend.model import LoadedModel
-from backend.presets import Example
-from backend.records import Decoding, RunRecord
-from backend.session import LabSession
-from backend.shadow import check_share, drawn, flip_rate
+from backend.model.load import LoadedModel
+from backend.prompts.presets import Example
+from backend.prompts.scoring import extract_answer
+from backend.records.run import Decoding, RunRecord
+from backend.session.session import LabSession
+from backend.session.shadow_check import check_share, drawn, flip_rate
+from backend.studies.batch import Batch, flip_rates, read_rows, run_batch
 
 
 def test_the_estimate_is_unbiased() -> None:

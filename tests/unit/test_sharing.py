@@ -20,14 +20,14 @@ from fake_record import make_record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.errors import RecordError
+from backend.base.errors import RecordError
 from backend.methods.registry import method_names
-from backend.records import RunRecord
-from backend.sharing import links
-from backend.sharing.bundle import BENCH, CONTENTS, RECORD, Bundle, is_bundle, read_bundle
-from backend.sharing.citations import ENTRIES, PAPERS, citations
-from backend.sharing.links import LINK_CHARACTERS, LinkTooLong, from_link, to_link
-from backend.sharing.store import ID_BYTES, ORPHAN_SECONDS, SharedRuns
+from backend.records.run import RunRecord
+from backend.records.sharing import links
+from backend.records.sharing.bundle import BENCH, CONTENTS, RECORD, Bundle, is_bundle, read_bundle
+from backend.records.sharing.citations import ENTRIES, PAPERS, citations
+from backend.records.sharing.links import LINK_CHARACTERS, LinkTooLong, from_link, to_link
+from backend.records.sharing.store import ID_BYTES, ORPHAN_SECONDS, SharedRuns
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 JSON = st.recursive(

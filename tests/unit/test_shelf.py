@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.errors import LabError, PromptError
-from backend.presets import load_preset
-from backend.prompts import Pipeline
-from backend.shelf import MOST, with_documents
+from backend.base.errors import LabError, PromptError
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.presets import load_preset
+from backend.prompts.resize_documents import MOST, with_documents
 from backend.sweeps.grid import shards_of
 from backend.sweeps.problems import pipeline_requests
 from backend.sweeps.spec import PipelineTask, parse_sweep

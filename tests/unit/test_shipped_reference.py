@@ -21,19 +21,19 @@ from reference import kvcomm_shipped as reference
 from tiny import QUESTIONS, TOLERANCE, error, request, run
 from torch import Tensor
 
-from backend.anchors import AnchorPool, PoolRules
-from backend.engine import Engine
-from backend.flow import see_offsets
-from backend.kv import KVSegment
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import Observation, ObservationLog, PromptInContext
+from backend.cache.rope import LayerRotation, Rotation
+from backend.engine.engine import Engine
 from backend.methods.base import Arrived, Blend, Clock
-from backend.methods.kvcomm import PROFILES, KVCommMethod, KVCommOptions
-from backend.model import LoadedModel
-from backend.records import EARLIER, MethodChoice, Span
-from backend.rope import LayerRotation, Rotation
-from backend.session import LabSession
-from backend.store import Observation, ObservationLog, PromptInContext
-from backend.tokens import TokenizedPrompt
-from backend.weights import Match, Weighing, Weight
+from backend.methods.kvcomm.method import PROFILES, KVCommMethod, KVCommOptions
+from backend.methods.kvcomm.pool import AnchorPool, PoolRules
+from backend.methods.kvcomm.weights import Match, Weighing, Weight
+from backend.model.load import LoadedModel
+from backend.model.tokenizer import TokenizedPrompt
+from backend.records.run import EARLIER, MethodChoice, Span
+from backend.session.request_state import see_offsets
+from backend.session.session import LabSession
 
 LAYERS, HEADS, DIM = 3, 2, 16
 SHIPPED = PROFILES["shipped"].options

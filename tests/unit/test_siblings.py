@@ -11,14 +11,14 @@ import tiny
 import torch
 from tiny import QUESTIONS, TOLERANCE, request, run
 
-from backend.errors import LabError, ModelError, OptionError
-from backend.model import LoadedModel, wrap_model
-from backend.presets import Example
-from backend.prompts import Pipeline
-from backend.records import RunRecord
-from backend.session import LabSession
-from backend.siblings import check_sibling, foreign
-from lab_app.cli import parse_weights
+from backend.base.errors import LabError, ModelError, OptionError
+from backend.model.load import LoadedModel, wrap_model
+from backend.model.weight_variants import check_sibling, foreign
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.presets import Example
+from backend.records.run import RunRecord
+from backend.session.session import LabSession
+from lab_app.cli.main import parse_weights
 
 METHODS = ("dense", "prefix", "naive", "oracle", "kvcomm")
 

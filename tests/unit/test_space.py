@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.errors import LabError, OptionError
-from lab_app.space import COLOURS, PORT, ROOT, docker_card, render_docker, split_card
+from backend.base.errors import LabError, OptionError
+from lab_app.cli.space import COLOURS, PORT, ROOT, docker_card, render_docker, split_card
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_everything_that_the_image_copies_is_there_and_nothing_else(space: Path)
 
 
 def test_the_copy_runs_by_itself(space: Path) -> None:
-    code = "import lab_app.space as s; from lab_app.cli import parser; print(s.ROOT); parser()"
+    code = "import lab_app.cli.space as s; from lab_app.cli.main import parser; print(s.ROOT); parser()"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=space, capture_output=True, text=True, timeout=300,
         env={"PATH": "", "PYTHONPATH": str(space), "PYTHONDONTWRITEBYTECODE": "1"},

@@ -11,14 +11,14 @@ from fake_sweep import row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.judged import Share
+from backend.records.judge import Share
+from backend.records.sweep import Axis, Baseline, Cell, Compared, SweepLine, Swept
 from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
 from backend.sweeps.grid import Slot, shards_of, slots_of
 from backend.sweeps.run import SweepDone
 from backend.sweeps.spec import Sweep, parse_sweep
-from backend.sweeps.stats import summarise
-from backend.swept import Axis, Baseline, Cell, Compared, SweepLine, Swept
-from lab_app.sweep import tables
+from backend.sweeps.summary import summarise
+from lab_app.cli.sweep import tables
 
 Change = Any  # from a slot to what is measured there
 HEAD = "name: small\ntasks: [math-2]\nproblems: 8\n"

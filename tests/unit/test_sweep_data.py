@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.errors import OptionError, PromptError
-from backend.presets import load_preset
-from backend.prompts import QUESTION
+from backend.base.errors import OptionError, PromptError
+from backend.prompts.pipeline import QUESTION
+from backend.prompts.presets import load_preset
 from backend.sweeps.datasets import FORMATS, Problem, read_problems, values_of
 from backend.sweeps.grid import shards_of
 from backend.sweeps.problems import judge_problems, pipeline_requests

@@ -19,12 +19,12 @@ import yaml
 from huggingface_hub import constants, set_client_factory
 from huggingface_hub.utils._http import default_client_factory
 
-from backend.errors import LabError, OptionError, PromptError
+from backend.base.errors import LabError, OptionError, PromptError
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB, Problem, read_problems
 from backend.sweeps.grid import shards_of, slots_of
 from backend.sweeps.hub import HubData, fetch, splits_of
 from backend.sweeps.spec import JudgeTask, PipelineTask, Sweep, parse_sweep
-from lab_app.cli import main
+from lab_app.cli.main import main
 
 Files = dict[str, bytes]
 

@@ -15,12 +15,13 @@ import tiny
 import yaml
 from tiny import QUESTIONS
 
-from backend.errors import RunCancelled
-from backend.events import RunDone
-from backend.judge_lab import JudgeLab
-from backend.judged import JudgeProblem
-from backend.model import LoadedModel
-from backend.records import MethodChoice, RunRecord, RunRequest
+from backend.base.errors import RunCancelled
+from backend.judge.judge_lab import JudgeLab
+from backend.model.load import LoadedModel
+from backend.records.events import RunDone
+from backend.records.judge import JudgeProblem
+from backend.records.run import MethodChoice, RunRecord, RunRequest
+from backend.records.sweep import Count
 from backend.sweeps.grid import shards_of
 from backend.sweeps.problems import Request
 from backend.sweeps.rows import Row
@@ -29,8 +30,7 @@ from backend.sweeps.runner import ModelRunner, pipeline_rows
 from backend.sweeps.spec import Sweep, parse_sweep
 from backend.sweeps.store import SweepStore
 from backend.sweeps.traces import TraceSession, read_trace
-from backend.swept import Count
-from lab_app.cli import main
+from lab_app.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 TIMES = ("ttft_ms", "total_ttft_ms", "wall_ms", "body")  # what no two runs share
@@ -234,7 +234,7 @@ def test_a_trace_is_replayed_on_what_was_recorded(tmp_path: Path, tiny_model: Lo
 def test_the_command(
     folder: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: tiny_model)
+    monkeypatch.setattr("backend.model.load.load_model", lambda *_, **__: tiny_model)
     file, out = folder / "s.yaml", folder / "s.sqlite"
     file.write_text("name: s\ntasks: [tiny.yaml]\nmethods: [naive]\nproblems: 2\n", encoding="utf-8")
     for _ in range(2):  # the second time there is nothing left to do
@@ -258,7 +258,7 @@ def test_the_command(
     table = (folder / "s.rows.csv").read_text(encoding="utf-8")
     assert table.count("tiny.yaml") == 4
     (folder / "s.rows.csv").unlink()
-    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("backend.model.load.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     assert main(["sweep", str(file), "--out", str(out), "--export", "csv", "--show"]) == 0
     assert (folder / "s.rows.csv").read_text(encoding="utf-8") == table
 
@@ -266,7 +266,7 @@ def test_the_command(
 def test_stopping_from_the_keyboard_keeps_what_was_finished(
     folder: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: tiny_model)
+    monkeypatch.setattr("backend.model.load.load_model", lambda *_, **__: tiny_model)
     calls = iter([pipeline_rows])
 
     def once(*arguments: Any) -> Any:
@@ -288,7 +288,7 @@ def test_stopping_from_the_keyboard_keeps_what_was_finished(
 def test_what_a_sweep_reads_it_never_writes_over(
     folder: Path, task: str, taken: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("backend.model.load.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     monkeypatch.chdir(folder)
     (folder / taken).write_text("mine", encoding="utf-8")
     text = f"name: s\ntasks: [{task % taken}]\nmethods: [naive]\n"
@@ -304,7 +304,7 @@ def test_what_a_sweep_reads_it_never_writes_over(
 def test_a_sweep_leaves_a_file_of_problems_that_bears_its_name(
     folder: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backend.model.load_model", lambda *_, **__: tiny_model)
+    monkeypatch.setattr("backend.model.load.load_model", lambda *_, **__: tiny_model)
     monkeypatch.chdir(folder)
     content = {
         "s.json": json.dumps([{"question": "1?", "answer": "#### 1"}]),

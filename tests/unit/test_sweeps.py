@@ -21,8 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from backend.errors import LabError, OptionError, RecordError
-from backend.presets import PRESET_FOLDER
+from backend.base.errors import LabError, OptionError, RecordError
+from backend.prompts.presets import PRESET_FOLDER
+from backend.records.sweep import Count, SweepLine, clock_time
 from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
 from backend.sweeps.export import export
 from backend.sweeps.grid import Shard, Slot, shards_of, slots_of
@@ -30,9 +31,8 @@ from backend.sweeps.problems import arranged
 from backend.sweeps.rows import COLUMNS, Finished
 from backend.sweeps.run import Recorded, SweepDone, run_sweep
 from backend.sweeps.spec import JudgeTask, Sweep, parse_sweep, read_sweep
-from backend.sweeps.stats import mean, median, summarise
 from backend.sweeps.store import SweepStore
-from backend.swept import Count, SweepLine, clock_time
+from backend.sweeps.summary import mean, median, summarise
 
 ROOT = Path(__file__).parents[2]
 SMALL = "name: small\ntasks: [math-2]\nmethods: [dense, naive]\nproblems: 5\n"

@@ -13,14 +13,14 @@ import pytest
 import tiny
 import torch
 
-from backend.engine import Engine
-from backend.errors import ModelError, OptionError
-from backend.measured import OBSERVERS, OverlapRequest, TokenOverlap
-from backend.probes import token_overlap as probe
-from backend.probes.token_overlap import expected_jaccard, keep, overlap, received, token_overlap
-from backend.prompts import Agent, Pipeline
-from backend.session import LabSession
-from viz.token_overlap import views
+from backend.base.errors import ModelError, OptionError
+from backend.engine.engine import Engine
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.records.offsets import OBSERVERS, OverlapRequest, TokenOverlap
+from backend.session.session import LabSession
+from backend.studies import token_overlap as probe
+from backend.studies.token_overlap import expected_jaccard, keep, overlap, received, token_overlap
+from viz.studies.token_overlap import views
 
 JUDGE = Pipeline(
     "judge", "Judge", "For tests.",

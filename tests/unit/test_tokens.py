@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tiny import request, run
 
-from backend.model import LoadedModel
-from backend.prompts import Agent, Pipeline
-from backend.records import Span
-from backend.session import LabSession
-from backend.tokens import Tokens
+from backend.model.load import LoadedModel
+from backend.model.tokenizer import Tokens
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.records.run import Span
+from backend.session.session import LabSession
 
 CONTROL = ("<s>", "</s>", "<a>", "<pad>", "<|eot_id|>")
 ODD = (

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from tiny import QUESTIONS, run
 
-from backend.errors import PromptError
-from backend.model import LoadedModel
-from backend.presets import Example, load_preset
-from backend.prompts import Agent, Pipeline
-from backend.records import MethodChoice, RunRecord, RunRequest
-from backend.session import LabSession
-from backend.tools.base import Tool, ToolResult
-from backend.tools.registry import get_tool
+from backend.base.errors import PromptError
+from backend.model.load import LoadedModel
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.presets import Example, load_preset
+from backend.prompts.tools.base import Tool, ToolResult
+from backend.prompts.tools.registry import get_tool
+from backend.records.run import MethodChoice, RunRecord, RunRequest
+from backend.session.session import LabSession
 
 WRITER = Agent(1, "Writer", "", "Solve it: {user_question}\n", 6, tool="calculator")
 READER = Agent(2, "Reader", "", "Read {agent_1_current} and the result {condition_1_current}\n", 4)
@@ -33,7 +33,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     found = replace(get_tool("calculator"), run=give)
     assert isinstance(found, Tool)
-    monkeypatch.setattr("backend.session.get_tool", lambda name: found)
+    monkeypatch.setattr("backend.session.session.get_tool", lambda name: found)
     return seen
 
 

@@ -12,16 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.embedded.tasks.base import ITEMS
-from backend.errors import OptionError, PromptError
-from backend.tools import arithmetic, collection, sandbox
-from backend.tools.arithmetic import evaluate, show
-from backend.tools.base import ToolError, clip, finish
-from backend.tools.calculator import calculate, find_expression
-from backend.tools.collection import Collection, Passage, load_collection, parse_collection, price_list
-from backend.tools.lookup import find_queries, lookup, lookup_tool
-from backend.tools.registry import TOOLS, get_tool, tool_names
-from backend.tools.sandbox import check, find_code, run_python
+from backend.base.errors import OptionError, PromptError
+from backend.prompts.tasks.base import ITEMS
+from backend.prompts.tools import arithmetic, collection, sandbox
+from backend.prompts.tools.arithmetic import evaluate, show
+from backend.prompts.tools.base import ToolError, clip, finish
+from backend.prompts.tools.calculator import calculate, find_expression
+from backend.prompts.tools.collection import (
+    Collection,
+    Passage,
+    load_collection,
+    parse_collection,
+    price_list,
+)
+from backend.prompts.tools.lookup import find_queries, lookup, lookup_tool
+from backend.prompts.tools.registry import TOOLS, get_tool, tool_names
+from backend.prompts.tools.sandbox import check, find_code, run_python
 
 NUMBERS = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3})?", fullmatch=True)
 SPACES = st.sampled_from(["", " "])

@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, request, run
 
-from backend.codec import decode, encode
-from backend.errors import BudgetError, PromptError
-from backend.model import LoadedModel
-from backend.presets import Example, load_preset, preset_requests
-from backend.prompts import (
+from backend.base.errors import BudgetError, PromptError
+from backend.base.serialization import decode, encode
+from backend.model.load import LoadedModel
+from backend.prompts.pipeline import (
     MAX_TURNS,
     Agent,
     Pipeline,
@@ -28,19 +27,20 @@ from backend.prompts import (
     called,
     notices,
 )
-from backend.records import MethodChoice, Outcome, RunRecord, RunRequest
-from backend.session import LabSession
-from backend.tools.base import ToolResult
-from lab_app import form as forms
-from lab_app.cli import main
-from lab_app.form import Form, Problems
-from lab_app.handlers import slot_of
-from lab_app.html import bench
-from viz.comparison import comparison_html
-from viz.graph import graph_svg
-from viz.registry import TABS, Selection
-from viz.strip import strip_html
-from viz.verdict import verdict_html
+from backend.prompts.presets import Example, load_preset, preset_requests
+from backend.prompts.tools.base import ToolResult
+from backend.records.run import MethodChoice, Outcome, RunRecord, RunRequest
+from backend.session.session import LabSession
+from lab_app.cli.main import main
+from lab_app.pages.pipeline import form as forms
+from lab_app.pages.pipeline.form import Form, Problems
+from lab_app.pages.pipeline.handlers import slot_of
+from lab_app.ui.html import bench
+from viz.run.agent_graph import graph_svg
+from viz.run.comparison import comparison_html
+from viz.run.tabs import TABS, Selection
+from viz.run.token_strip import strip_html
+from viz.run.verdict import verdict_html
 
 METHODS = ("dense", "prefix", "naive", "oracle", MethodChoice("kvcomm", {"gamma": 1.0}))
 TEMPLATES = {
@@ -279,10 +279,10 @@ def test_a_tools_result_is_remembered_too(tiny_model: LoadedModel, monkeypatch: 
         given_.append(f"result {len(given_) + 1}")
         return ToolResult(given_[-1], True, None, 0.1)
 
-    from backend.tools.registry import get_tool
+    from backend.prompts.tools.registry import get_tool
 
     tool = replace(get_tool("calculator"), run=give)
-    monkeypatch.setattr("backend.session.get_tool", lambda name: tool)
+    monkeypatch.setattr("backend.session.session.get_tool", lambda name: tool)
     agents = (
         Agent(1, "Writer", "", "Do {user_question} {condition_1_history_-1} {condition_2_current}", 4,
               tool="calculator"),
@@ -489,7 +489,7 @@ def test_the_page_refuses_other_turns(turns: Any) -> None:
 def test_the_command_line_runs_turns(
     tiny_model: LoadedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("backend.model.load_model", lambda *a, **k: tiny_model)
+    monkeypatch.setattr("backend.model.load.load_model", lambda *a, **k: tiny_model)
     out = tmp_path / "out.json"
     given_ = ["run", "math-turns", "--requests", "2", "--methods", "dense,naive", "--mode", "pinned",
               "--max-new-tokens", "4", "--turns", "3", "--json", str(out)]  # fmt: skip

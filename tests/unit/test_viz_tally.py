@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from fake_record import make_record
 
-from backend.records import COMPUTED
-from viz.tally import count, tally_html
+from backend.records.run import COMPUTED
+from viz.run.tally import count, tally_html
 
 
 def test_a_count_is_the_record_in_numbers() -> None:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from fake_record import make_record
 
-from backend.records import MethodChoice, RunRecord
-from lab_app.tour_steps import Step, recorded, steps
-from viz import tour, words
-from viz.glossary import GLOSSARY
+from backend.records.run import MethodChoice, RunRecord
+from lab_app.pages.tour.steps import Step, recorded, steps
+from viz.base import format as words
+from viz.base.glossary import GLOSSARY
+from viz.pages import tour
 
 
 def record_of(key: str, **changes: object) -> RunRecord:
@@ -183,7 +184,7 @@ def test_what_models_wrote_is_escaped() -> None:
 
 @pytest.mark.parametrize("step", steps(), ids=lambda s: s.key)
 def test_a_step_is_whole(step: Step) -> None:
-    from lab_app.tour_html import unknown_terms
+    from lab_app.pages.tour.html import unknown_terms
 
     texts = (*step.text, step.asked, step.takeaway)
     assert not [t for text in texts for t in unknown_terms(text)], GLOSSARY.keys()

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from fake_record import make_record
 
-from viz.verdict import verdict, verdict_html
+from viz.run.verdict import verdict, verdict_html
 
 
 def said(record) -> str:
@@ -160,7 +160,8 @@ def test_answers_are_escaped():
 
 def test_drawing_loads_neither_torch_nor_the_page():
     code = (
-        "import sys, viz.registry, viz.comparison, viz.strip, viz.verdict, viz.graph, viz.pills; "
+        "import sys, viz.run.tabs, viz.run.comparison, viz.run.token_strip, viz.run.verdict; "
+        "import viz.run.agent_graph, viz.run.placeholder_pills; "
         "bad = {'torch', 'gradio', 'transformers'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

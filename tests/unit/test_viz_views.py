@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 from fake_record import make_pipeline, make_proximity, make_record
 
-from viz.anchors import gate_view, pool_table, weights_view
-from viz.comparison import comparison_html, live_html
-from viz.figure import FigureView, Panel, card_html, pool_columns
-from viz.glossary import GLOSSARY, term
-from viz.graph import graph_svg
-from viz.offsets import error_by_layer, error_map, kl_along_answer, offset_by_layer
-from viz.pills import template_html
-from viz.proximity import examples
-from viz.proximity import views as proximity_views
-from viz.registry import TABS, Selection, default_selection, valid_selection
-from viz.strip import strip_html
-from viz.summary import memory_view, record_html
-from viz.textdiff import diff_html
-from viz.theme import PLOTLY_DARK, PLOTLY_LIGHT, css_variables, method_styles, script, stylesheet
-from viz.timing import ttft_view
-from viz.verdict import verdict_html
-from viz.words import number, visible
+from viz.anchors.pool import gate_view, pool_table, weights_view
+from viz.base.figure import FigureView, Panel, card_html, pool_columns
+from viz.base.format import number, visible
+from viz.base.glossary import GLOSSARY, term
+from viz.base.textdiff import diff_html
+from viz.base.theme import PLOTLY_DARK, PLOTLY_LIGHT, css_variables, method_styles, script, stylesheet
+from viz.run.agent_graph import graph_svg
+from viz.run.cache_error import error_by_layer, error_map, kl_along_answer, offset_by_layer
+from viz.run.comparison import comparison_html, live_html
+from viz.run.placeholder_pills import template_html
+from viz.run.summary import memory_view, record_html
+from viz.run.tabs import TABS, Selection, default_selection, valid_selection
+from viz.run.timing import ttft_view
+from viz.run.token_strip import strip_html
+from viz.run.verdict import verdict_html
+from viz.studies.proximity import examples
+from viz.studies.proximity import views as proximity_views
 
 EVIL = "<script>alert(1)</script> \"quoted\" & 'single' {braces} </p> --> <!--"
 

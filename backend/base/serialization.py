@@ -1,0 +1,158 @@
+"""Dataclasses to one file and back: a zip of ``record.json`` and one ``.npy`` per array. Free of torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import json
+import types
+import typing
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.base.errors import RecordError
+
+UNPACKED_BYTES = 256 * 2**20  # a file that unpacks to more is not opened
+
+
+def pack(value: Any) -> bytes:
+    """The content of the file for a dataclass with a ``format``; the same value gives the same bytes."""
+    arrays: dict[str, NDArray[Any]] = {}
+    body = json.dumps(encode(value, arrays), ensure_ascii=False, allow_nan=True)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(_entry("record.json"), body)
+        for name, array in arrays.items():
+            part = io.BytesIO()
+            np.save(part, array, allow_pickle=False)
+            archive.writestr(_entry(f"{name}.npy"), part.getvalue())
+    return buffer.getvalue()
+
+
+def unpack(kind: type, content: bytes, wanted_format: int, limit_bytes: int = UNPACKED_BYTES) -> Any:
+    """The inverse of :func:`pack`.
+
+    Raises:
+        RecordError: the content is damaged, too large or of another format.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(part.file_size for part in archive.infolist()) > limit_bytes:
+                raise RecordError(
+                    f"The record unpacks to more than {limit_bytes // 2**20} MiB and was not opened."
+                )
+            body = json.loads(archive.read("record.json"))
+            arrays = {
+                name[:-4]: np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+                for name in archive.namelist()
+                if name.endswith(".npy")
+            }
+        if body.get("format") != wanted_format:
+            raise RecordError(
+                f"The record has format {body.get('format')!r}; this version reads format {wanted_format}. "
+                "Run it again."
+            )
+        return decode(kind, body, arrays)
+    except RecordError:
+        raise
+    except Exception as error:
+        raise RecordError(
+            f"This is not a complete record of the lab ({type(error).__name__}). "
+            "Choose a file that the lab's download button wrote."
+        ) from None
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """A file in the archive, without the time of day: the same record gives the same bytes."""
+    entry = zipfile.ZipInfo(name)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
+
+
+def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+    """Dataclasses, tuples and mappings to JSON values; arrays go to ``arrays`` by reference."""
+    if isinstance(value, np.ndarray):
+        name = f"a{len(arrays)}"
+        arrays[name] = value
+        return {"$array": name}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: encode(getattr(value, f.name), arrays) for f in dataclasses.fields(value) if f.init}
+    if isinstance(value, Mapping):
+        return {str(k): encode(v, arrays) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [encode(v, arrays) for v in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """The inverse of :func:`encode`, guided by type hints.
+
+    Every value must be of the type that its field says, down to the leaves: what draws a record writes a
+    number without escaping it, so a text that stands in a number's place would reach the page as it is.
+
+    Raises:
+        TypeError: a value of another type, or a field that the class does not have.
+    """
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return _decode_one_of(args, value, arrays)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = _hints(kind)
+        return kind(**{k: decode(hints[k], v, arrays) for k, v in _a(dict, value).items()})
+    if origin is np.ndarray:
+        return _decode_array(args[-1], value, arrays)
+    if origin is tuple:
+        items = _a(list, value)
+        kinds = [args[0]] * len(items) if args[-1] is Ellipsis or len(args) == 1 else args
+        return tuple(decode(k, v, arrays) for k, v in zip(kinds, items, strict=True))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return {k: decode(args[1], v, arrays) for k, v in _a(dict, value).items()}
+    if origin is typing.Literal:
+        if value not in args or type(value) not in map(type, args):
+            raise TypeError(f"{str(value)[:40]!r} is none of {args}")
+        return value
+    if kind is float and type(value) is int:
+        return value
+    return _a(kind, value)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _a(kind: Any, value: Any) -> Any:
+    """The value, if it is of exactly this type."""
+    if type(value) is not (type(None) if kind is None else kind):
+        raise TypeError(f"{type(value).__name__} stands where {kind} belongs")
+    return value
+
+
+def _decode_one_of(kinds: tuple[Any, ...], value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """The value as the first of the types that it fits."""
+    for kind in kinds[:-1]:
+        try:
+            return decode(kind, value, arrays)
+        except TypeError:
+            continue
+    return decode(kinds[-1], value, arrays)
+
+
+def _decode_array(hint: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """The array that a value names; numbers of the kind that the hint says (``np.dtype[np.float32]``)."""
+    if set(_a(dict, value)) != {"$array"}:
+        raise TypeError("an array is missing")
+    found, wanted = arrays[value["$array"]], typing.get_args(hint)
+    kinds = np.dtype(wanted[0]).kind if wanted and wanted[0] is not Any else "biuf"
+    if found.dtype.kind not in kinds:
+        raise TypeError(f"an array of {found.dtype} stands where {wanted} belongs")
+    return found

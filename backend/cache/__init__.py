@@ -1,0 +1,1 @@
+"""Keys and values: rotation, buffers, rows, offsets, observations, kernels, budget."""

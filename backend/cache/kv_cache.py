@@ -1,0 +1,253 @@
+"""KV tensors: segments stored position-free, and the cache that a forward pass reads and extends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+from backend.cache.process_memory import want_large_pages
+from backend.cache.rope import Rotation
+
+
+def in_large_pages(tensor: Tensor) -> Tensor:
+    """A fresh tensor, with large pages asked for where it is large and lies in main memory."""
+    if tensor.device.type == "cpu":
+        want_large_pages(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+    return tensor
+
+
+@dataclass(frozen=True)
+class KVSegment:
+    """The KV of a contiguous token span, computed in some context.
+
+    Attributes:
+        keys: (layers, kv_heads, tokens, head_dim), position-free: rotated back to position 0.
+        values: the same shape.
+        start: RoPE position of the first token where the segment was computed.
+        exact: computed by real prefill or decoding over an exact cache.
+        context: in words, where it was computed ("alone", "agent 1's own context", ...).
+    """
+
+    keys: Tensor
+    values: Tensor
+    start: int
+    exact: bool
+    context: str
+
+    @property
+    def tokens(self) -> int:
+        return int(self.keys.shape[2])
+
+    @property
+    def bytes(self) -> int:
+        return 2 * self.keys.numel() * self.keys.element_size()
+
+    def slice(self, start: int, end: int) -> KVSegment:
+        """Tokens ``[start, end)`` as a view."""
+        return KVSegment(
+            self.keys[:, :, start:end],
+            self.values[:, :, start:end],
+            self.start + start,
+            self.exact,
+            self.context,
+        )
+
+
+class Offset(Protocol):
+    """What a correction reads of a stored offset, packed or not; shapes as in :class:`KVSegment`."""
+
+    @property
+    def keys(self) -> Tensor: ...
+    @property
+    def values(self) -> Tensor: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    def slice(self, start: int, end: int) -> Offset: ...
+
+
+@dataclass(frozen=True)
+class KVOffset:
+    """KV in one context minus KV in another, position-free; shapes as in :class:`KVSegment` (Eq. 6, 7)."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return int(self.keys.shape[2])
+
+    @property
+    def bytes(self) -> int:
+        return 2 * self.keys.numel() * self.keys.element_size()
+
+    @staticmethod
+    def between(real: KVSegment, base: KVSegment) -> KVOffset:
+        """``real - base``, token by token."""
+        return KVOffset(real.keys - base.keys, real.values - base.values)
+
+    def slice(self, start: int, end: int) -> KVOffset:
+        """Tokens ``[start, end)`` as a view."""
+        return KVOffset(self.keys[:, :, start:end], self.values[:, :, start:end])
+
+    def to(self, device: torch.device) -> KVOffset:
+        """The same on a device; itself where it is there already."""
+        if self.keys.device == device:
+            return self
+        return KVOffset(self.keys.to(device), self.values.to(device))
+
+
+class BufferLayer(DynamicLayer):
+    """A cache layer over a preallocated buffer: appending writes in place instead of copying."""
+
+    def __init__(self, keys: Tensor, values: Tensor, length: int) -> None:
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self.key_buffer, self.value_buffer, self.length = keys, values, length
+        self.keys, self.values = keys[:, :, :length], values[:, :, :length]
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        end = self.length + key_states.shape[2]
+        self.key_buffer[:, :, self.length : end] = key_states
+        self.value_buffer[:, :, self.length : end] = value_states
+        self.length = end
+        self.keys, self.values = self.key_buffer[:, :, :end], self.value_buffer[:, :, :end]
+        # A layer that lies on another device than the cache gets a copy; else this is the same.
+        return self.keys.to(key_states.device), self.values.to(key_states.device)
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def rewind(self, length: int) -> None:
+        """Count the first ``length`` places as filled, and nothing behind them."""
+        self.length = length
+        self.keys, self.values = self.key_buffer[:, :, :length], self.value_buffer[:, :, :length]
+
+
+class KVCache:
+    """The cache of one batch, in two contiguous buffers (layers, batch, kv_heads, capacity, head_dim).
+
+    Keys are rotated to their positions, as the model's attention wants them. A token's position is its place,
+    but for two cases: ``positions`` (places,) holds those of the first places of a single row where a method
+    gave them others, and ``shifts``, one per row, are added to the places of all tokens to come.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.keys = in_large_pages(torch.empty(shape, dtype=dtype, device=device))
+        self.values = in_large_pages(torch.empty(shape, dtype=dtype, device=device))
+        self.positions: Tensor | None = None
+        self.shifts = [0] * shape[1]
+        self._wrap(0)
+
+    def _wrap(self, length: int) -> None:
+        self.layers = [BufferLayer(k, v, length) for k, v in zip(self.keys, self.values, strict=True)]
+        self.cache = Cache(layers=list(self.layers))
+
+    @property
+    def length(self) -> int:
+        return self.layers[0].length
+
+    @length.setter
+    def length(self, tokens: int) -> None:
+        """Declare that the first ``tokens`` places are filled (after writing into the buffers)."""
+        for layer in self.layers:
+            layer.rewind(tokens)
+
+    @property
+    def capacity(self) -> int:
+        return int(self.keys.shape[3])
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for ``tokens`` in all, keeping what is there."""
+        if tokens <= self.capacity:
+            return
+        length, old_keys, old_values = self.length, self.keys, self.values
+        shape = (*old_keys.shape[:3], tokens, old_keys.shape[4])
+        self.keys = in_large_pages(old_keys.new_empty(shape))
+        self.values = in_large_pages(old_values.new_empty(shape))
+        self.keys[:, :, :, :length] = old_keys[:, :, :, :length]
+        self.values[:, :, :, :length] = old_values[:, :, :, :length]
+        self._wrap(length)
+
+    def positions_of(self, start: int, end: int, row: int = 0) -> Tensor:
+        """RoPE positions of places ``[start, end)`` of a row without padding, (places,), on the CPU."""
+        known = self.positions if self.positions is not None else torch.empty(0, dtype=torch.long)
+        later = torch.arange(len(known), max(end, len(known))) + self.shifts[row]
+        return torch.cat([known, later])[start:end]
+
+    def copy(self) -> KVCache:
+        """The same content in buffers of its own."""
+        twin = KVCache((*self.keys.shape,), self.keys.dtype, self.keys.device)
+        twin.keys.copy_(self.keys)
+        twin.values.copy_(self.values)
+        twin.positions, twin.shifts = self.positions, list(self.shifts)
+        twin.length = self.length
+        return twin
+
+    def reorder(self, order: Tensor) -> None:
+        """Let place i hold what place ``order[i]`` held; ``order`` (length,) is a permutation."""
+        places = order.to(self.keys.device)
+        self.keys[:, :, :, : len(order)] = self.keys[:, :, :, places]
+        self.values[:, :, :, : len(order)] = self.values[:, :, :, places]
+        if self.positions is not None:
+            self.positions = self.positions[order]
+
+    def segment(
+        self,
+        start: int,
+        end: int,
+        rotation: Rotation,
+        *,
+        exact: bool,
+        context: str,
+        row: int = 0,
+        padding: int = 0,
+    ) -> KVSegment:
+        """A position-free copy of places ``[start, end)`` of a row, whose positions are :meth:`positions_of`
+        them less ``padding``."""
+        positions = self.positions_of(start, end, row) - padding
+        back = -positions.to(self.keys.device, non_blocking=True)
+        keys = rotation.rotate(self.keys[:, row, :, start:end], back)
+        first = int(positions[0]) if end > start else start - padding
+        return KVSegment(keys, self.values[:, row, :, start:end].clone(), first, exact, context)
+
+    @staticmethod
+    def batch(rows: Sequence[KVCache], extra_tokens: int) -> tuple[KVCache, list[int]]:
+        """Copy single-row caches into one batch, aligned at the right; returns it and each row's padding."""
+        return KVCache.gather([(row, 0, 0) for row in rows], extra_tokens)
+
+    @staticmethod
+    def gather(parts: Sequence[tuple[KVCache, int, int]], extra_tokens: int) -> tuple[KVCache, list[int]]:
+        """Copy rows of batches into one batch, aligned at the right, with no padding that all of them have.
+
+        Args:
+            parts: of each row the batch that it is in, its place there, and its padding there.
+            extra_tokens: room behind them.
+
+        Returns:
+            the batch, and each row's padding.
+        """
+        longest = max(cache.length - pad for cache, _, pad in parts)
+        first = parts[0][0].keys
+        layers, _, heads, _, dim = first.shape
+        joined = KVCache((layers, len(parts), heads, longest + extra_tokens, dim), first.dtype, first.device)
+        padding = []
+        for index, (cache, row, pad) in enumerate(parts):
+            empty = longest - (cache.length - pad)
+            padding.append(empty)
+            for target, source in ((joined.keys, cache.keys), (joined.values, cache.values)):
+                target[:, index, :, :empty] = 0
+                target[:, index, :, empty:longest] = source[:, row, :, pad : cache.length]
+        joined.length = longest
+        joined.shifts = [cache.shifts[row] for cache, row, _ in parts]
+        return joined, padding

@@ -1,0 +1,340 @@
+"""The observation log: what was computed once, to be reused by whoever may.
+
+One log per trust domain. An :class:`Observation` is one sample of one placeholder (a question, a
+response): its tokens, its base KV, a small descriptor, and, for each agent that prefilled it densely,
+the offsets that were seen there. Entries are immutable but for offsets being added; anchor pools are
+index sets over the log, so pools of several sizes and thresholds share the same bytes. (Table A.1's
+anchor manager and shared KV manager are two views of it.)
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+from weakref import WeakMethod, WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from backend.cache.kv_cache import KVOffset, KVSegment
+from backend.cache.radix_tree import PrefixTree
+from backend.cache.rope import Rotation
+from backend.cache.row_arena import ArenaOffset, Arenas, Rows
+from backend.model.tokenizer import TokenizedPrompt
+
+if TYPE_CHECKING:
+    from backend.engine.isolated_encoder import Alone
+
+PREFIX_SHARE = 4  # one part in so many of a log's budget is the most that past prompts may take
+SMALL = 0.1  # the paper finds half of the offset elements to be smaller (appendix 6.4.5)
+
+
+@dataclass(frozen=True)
+class SeenOffset:
+    """Offsets of one sample in one agent's context (Eq. 6 and 7).
+
+    ``placeholder`` belongs to the sample's own tokens; ``followers[name]`` to each prefix segment
+    between it and the next placeholder that holds text. ``starts``: where each of them stood in that prompt,
+    by name. Where they were seen in a run they lie in an arena, one behind the other.
+    """
+
+    placeholder: KVOffset | ArenaOffset
+    followers: Mapping[str, KVOffset | ArenaOffset]
+    starts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        return self.placeholder.bytes + sum(offset.bytes for offset in self.followers.values())
+
+    @cached_property
+    def spread(self) -> tuple[Tensor, Tensor, int]:
+        """How many elements are under :data:`SMALL` in size and the sum of all squares, each (2, layers) for
+        keys then values, and the number of elements behind one entry. Counted once: offsets do not change."""
+        every = [(o.keys.float(), o.values.float()) for o in (self.placeholder, *self.followers.values())]
+        small = [torch.stack([(x.abs() < SMALL).sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in every]
+        squares = [torch.stack([x.square().sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in every]
+        elements = sum(keys[0].numel() for keys, _ in every)
+        return torch.stack(small).sum(dim=0), torch.stack(squares).double().sum(dim=0), elements
+
+    def moved(self, rows: Mapping[Rows, Rows]) -> SeenOffset:
+        """The same in a copy of its log's arenas. What waits outside of them is never written to: both logs
+        may hold it."""
+
+        def move(offset: KVOffset | ArenaOffset) -> KVOffset | ArenaOffset:
+            return offset.moved(rows) if isinstance(offset, ArenaOffset) and offset.rows in rows else offset
+
+        followers = {name: move(offset) for name, offset in self.followers.items()}
+        return SeenOffset(move(self.placeholder), followers, dict(self.starts))
+
+    @property
+    def rows(self) -> Rows | None:
+        """The rows in which all of it lies; None where it was not seen in a run."""
+        every = (self.placeholder, *self.followers.values())
+        found = {offset.rows if isinstance(offset, ArenaOffset) else None for offset in every}
+        return found.pop() if len(found) == 1 else None
+
+    def in_main_memory(self) -> SeenOffset:
+        """The same in main memory, see :meth:`backend.cache.row_arena.Rows.in_main_memory`."""
+        if self.rows is not None:
+            return self.moved({self.rows: self.rows.in_main_memory()})
+        main = torch.device("cpu")
+        followers = {name: offset.to(main) for name, offset in self.followers.items()}
+        return SeenOffset(self.placeholder.to(main), followers, self.starts)
+
+
+@dataclass
+class Observation:
+    """One sample of one placeholder.
+
+    ``embedded``: where its descriptor lies. ``led``: a second base of an outside text, behind
+    its lead-in; only where a method asks for it (see :meth:`backend.session.request_state.Flow.lead_in`).
+    ``source``: who wrote it, where placeholders are slots that anybody's text may stand in; else empty.
+    """
+
+    number: int
+    placeholder: str
+    ids: tuple[int, ...]
+    text: str
+    base: KVSegment
+    embedded: Rows
+    arenas: Arenas  # of its log: where its offsets go
+    offsets: dict[int, SeenOffset] = field(default_factory=dict)
+    led: KVSegment | None = None
+    source: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+    @property
+    def bytes(self) -> int:
+        led = 0 if self.led is None else self.led.bytes
+        return self.base.bytes + led + self.embedded.bytes + sum(seen.bytes for seen in self.offsets.values())
+
+    @property
+    def preview(self) -> str:
+        text = " ".join(self.text.split())
+        return text if len(text) <= 60 else text[:59] + "\u2026"
+
+    @property
+    def descriptor(self) -> Tensor:
+        """What it is compared by: (tokens, hidden) input embeddings, fp32; a view where they are kept so."""
+        return self.embedded.tensor.float()
+
+    def see(
+        self, agent: int, pairs: Mapping[str, tuple[KVSegment, KVSegment]], starts: dict[str, int]
+    ) -> None:
+        """Write what a dense pass of ``agent`` shows: by name, the KV of its own tokens and then of the
+        prefix segments behind them in that prompt, each with its base; ``starts`` says where they stood."""
+        like, tokens = self.base.keys, {name: base.tokens for name, (_, base) in pairs.items()}
+        places = self.arenas.take_offsets(agent, tokens, like, like.dtype)
+        for name, (real, base) in pairs.items():
+            places[name].write(real, base)
+        self._seen(agent, places, starts)
+
+    def fetch(self, agent: int) -> None:
+        """Bring an offset that waited elsewhere back beside the base."""
+        seen = self.offsets[agent]
+        if (rows := seen.rows) is not None:
+            shape, dtype, home = tuple(rows.tensor.shape[1:]), rows.tensor.dtype, self.base.keys.device
+            there = self.arenas.take(agent, rows.count, shape, dtype, home)
+            there.tensor.copy_(rows.tensor, non_blocking=True)
+            self.offsets[agent] = seen.moved({rows: there})
+            return
+        waiting = {"": seen.placeholder, **seen.followers}
+        like, tokens = self.base.keys, {name: offset.tokens for name, offset in waiting.items()}
+        places = self.arenas.take_offsets(agent, tokens, like, like.dtype)
+        for name, offset in waiting.items():
+            places[name].copy_from(offset)
+        self._seen(agent, places, seen.starts)
+
+    def _seen(self, agent: int, places: dict[str, ArenaOffset], starts: dict[str, int]) -> None:
+        own, *behind = places
+        self.offsets[agent] = SeenOffset(places[own], {name: places[name] for name in behind}, starts)
+
+
+@dataclass(frozen=True)
+class PromptInContext:
+    """A prompt whose placeholders are tied to observations, and its agent's prefix bases.
+
+    ``samples`` maps a placeholder's name to its observation; empty placeholders have none. ``rotation`` is
+    the model's.
+    """
+
+    prompt: TokenizedPrompt
+    samples: dict[str, Observation]
+    prefix_bases: dict[str, KVSegment]  # from the template with stand-ins in its holes
+    lone_bases: dict[str, KVSegment] = field(default_factory=dict)  # each segment encoded alone
+    rotation: Rotation | None = None
+    weights: str = ""  # on which the agent runs; empty: the lab's own
+    alone: Alone | None = None  # encodes texts by themselves, on the agent's weights
+    apart: Mapping[str, KVSegment] = field(default_factory=dict)  # of texts that a method encoded itself
+
+    def turned(self, name: str, keys: Tensor) -> Tensor:
+        """Position-free keys as they would stand from the place where ``name`` begins in this prompt."""
+        assert self.rotation is not None, "the prompt was laid out without a model"
+        start = next(span.start for span in self.prompt.spans if span.name == name)
+        positions = torch.arange(start, start + keys.shape[2], device=keys.device)
+        return self.rotation.rotate(keys, positions)
+
+    def followers(self, name: str) -> list[str]:
+        """Prefix segments between placeholder ``name`` and the next one that holds text."""
+        out: list[str] = []
+        inside = False
+        for span in self.prompt.spans:
+            if span.kind == "placeholder" and span.name in self.samples:
+                inside = span.name == name
+            elif span.kind == "prefix" and inside:
+                out.append(span.name)
+        return out
+
+
+class ObservationLog:
+    """Observations, prefix bases and past prompts of one trust domain, within a byte budget.
+
+    ``bases``: of outside texts, by their tokens, as long as an observation holds them. ``arenas``: where
+    descriptors and offsets lie.
+    """
+
+    def __init__(self, domain: str, budget_bytes: int) -> None:
+        self.domain = domain
+        self.budget_bytes = budget_bytes
+        self.observations: OrderedDict[int, Observation] = OrderedDict()
+        self.prefix_bases: dict[int, dict[str, KVSegment]] = {}
+        self.lone_bases: dict[int, dict[str, KVSegment]] = {}
+        self.alone: OrderedDict[tuple[str, tuple[int, ...]], KVSegment] = OrderedDict()
+        self.prefixes = PrefixTree(budget_bytes // PREFIX_SHARE)
+        self.bases: WeakValueDictionary[tuple[int, ...], KVSegment] = WeakValueDictionary()
+        self.next_number = 1
+        spare = WeakMethod(
+            self._spare_bytes
+        )  # no circle: a log that is dropped gives its memory back at once
+        self.arenas = Arenas(lambda: (spare() or int)())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held now."""
+        return (
+            sum(o.bytes for o in self.observations.values())
+            + sum(
+                s.bytes
+                for agents in (self.prefix_bases, self.lone_bases)
+                for bases in agents.values()
+                for s in bases.values()
+            )
+            + self.prefixes.bytes
+            + sum(s.bytes for s in self.alone.values())
+            + self.arenas.slack_bytes
+        )
+
+    def _spare_bytes(self) -> int:
+        """What the budget leaves."""
+        return self.budget_bytes - self.bytes
+
+    def add(
+        self, placeholder: str, ids: tuple[int, ...], text: str, base: KVSegment, descriptor: Tensor
+    ) -> Observation:
+        """Write a new observation."""
+        count, hidden = descriptor.shape
+        rows = self.arenas.take("descriptors", count, (hidden,), descriptor.dtype, descriptor.device)
+        rows.tensor.copy_(descriptor.detach())
+        observation = Observation(self.next_number, placeholder, ids, text, base, rows, self.arenas)
+        self.next_number += 1
+        self.observations[observation.number] = observation
+        return observation
+
+    def copy(self, domain: str, budget_bytes: int) -> ObservationLog:
+        """What was observed, by the same numbers and on memory of its own, for another trust domain. Past
+        prompts and texts encoded by themselves stay behind."""
+        new, tensors = ObservationLog(domain, budget_bytes), dict[int, Tensor]()
+        rows = new.arenas.copy_from(self.arenas)
+
+        def copied(segment: KVSegment) -> KVSegment:
+            for tensor in (segment.keys, segment.values):
+                if id(tensor) not in tensors:  # several segments may stand on the same memory
+                    tensors[id(tensor)] = tensor.clone()
+            return replace(segment, keys=tensors[id(segment.keys)], values=tensors[id(segment.values)])
+
+        for number, seen in self.observations.items():
+            new.observations[number] = replace(
+                seen,
+                base=copied(seen.base),
+                led=None if seen.led is None else copied(seen.led),
+                embedded=rows[seen.embedded],
+                arenas=new.arenas,
+                offsets={agent: offset.moved(rows) for agent, offset in seen.offsets.items()},
+            )
+        for mine, theirs in ((new.prefix_bases, self.prefix_bases), (new.lone_bases, self.lone_bases)):
+            mine |= {agent: {n: copied(s) for n, s in bases.items()} for agent, bases in theirs.items()}
+        for number, seen in self.observations.items():
+            if self.bases.get(seen.ids) is seen.base:  # an answer may have the ids of an outside text
+                new.bases[seen.ids] = new.observations[number].base
+        new.next_number = self.next_number
+        return new
+
+    def offload(self, cold: set[int]) -> None:
+        """Let the offsets of ``cold`` observations wait in main memory, and those of all others on the device
+        of their base KV. On a CPU both are one place, so nothing moves. Waits for the device, once."""
+        left: set[torch.device] = set()
+        for observation in self.observations.values():
+            home = observation.base.keys.device
+            if home.type == "cpu":
+                continue
+            place = torch.device("cpu") if observation.number in cold else home
+            for agent, seen in list(observation.offsets.items()):
+                if seen.placeholder.keys.device == place:
+                    continue
+                if place == home:
+                    observation.fetch(agent)
+                else:
+                    observation.offsets[agent] = seen.in_main_memory()
+                    left.add(home)
+        for home in left:
+            if home.type == "cuda":
+                torch.cuda.current_stream(home).synchronize()
+
+    def remember_prompt(self, ids: tuple[int, ...], segment: KVSegment, weights: str = "") -> None:
+        """Keep a densely prefilled prompt, from its first token on, for exact-prefix reuse on the same
+        weights."""
+        self.prefixes.insert((self.domain, weights), ids, segment)
+
+    def longest_prefix(self, ids: tuple[int, ...], weights: str = "") -> tuple[KVSegment, ...]:
+        """The KV of the longest beginning that ``ids`` shares with a kept prompt, in pieces."""
+        return self.prefixes.longest((self.domain, weights), ids)
+
+    def shrink(
+        self, needed: Iterable[int], beside: int = 0, beside_of: Callable[[int], int] = lambda _: 0
+    ) -> list[int]:
+        """Drop past prompts, then the oldest observations outside ``needed``, then the oldest of all, until
+        the budget holds; returns the numbers dropped.
+
+        Args:
+            needed: numbers of observations that pools hold.
+            beside: bytes that methods keep beside the log; they count.
+            beside_of: those of them that go with an observation.
+        """
+        keep = set(needed)
+        dropped: list[int] = []
+        self.trim(beside)
+        over = self.bytes + beside - self.budget_bytes
+        if over > 0:
+            self.prefixes.shrink(self.prefixes.bytes - over)
+        held = self.bytes + beside
+        while held > self.budget_bytes and self.alone:
+            held -= self.alone.popitem(last=False)[1].bytes
+        for number in sorted(self.observations, key=lambda n: (n in keep, n)):
+            if held <= self.budget_bytes:
+                break
+            held -= self.observations.pop(number).bytes + beside_of(number)
+            dropped.append(number)
+        self.trim(beside)
+        return dropped
+
+    def trim(self, beside: int = 0) -> None:
+        """Over the budget: give back what the arenas hold for nobody. What was dropped is nobody's only when
+        the caller has let go of it as well."""
+        if self.bytes + beside > self.budget_bytes:
+            self.arenas.trim()

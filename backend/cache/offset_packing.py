@@ -1,0 +1,249 @@
+"""Packed forms of stored offsets: one without loss, one with a stated step, one in half precision.
+
+The paper finds that about half of the offset elements are under 0.1 in size and expects headroom for
+compression (appendix 6.4.5); :data:`SMALL` is that size, and a record states the share on the model at hand.
+
+*lossless*: the bytes of each number are regrouped (all first bytes, all second bytes, ...), which puts the
+alike exponents side by side, and deflated; every bit comes back. *lossy*: each element is rounded to the
+nearest multiple of a step, so it errs by at most half of it (and by the rounding of the tensor's own number
+format), then deflated in the same way; elements under half a step become runs of zero.
+
+*half*: fp16 rows in an arena of their own, which are mixed as they are: half the bytes to read, which is what
+mixing takes its time for. What the model keeps in 16 bits already stays as it is.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from backend.cache.kv_cache import Offset
+from backend.cache.observations import Observation, SeenOffset
+from backend.cache.row_arena import Arenas
+
+CodecName = Literal["none", "half", "lossless", "lossy"]
+HALF = torch.float16
+LEVEL = 1  # of deflate: higher ones are several times slower and save one more percent
+#: Whole numbers from here on need more bits than an fp32 has: such a step would round nothing.
+MOST_STEPS = 1 << 23
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How offsets are kept. ``step`` is read by *lossy* alone."""
+
+    name: CodecName = "none"
+    step: float = 0.1
+
+
+@dataclass(frozen=True)
+class PackedTensor:
+    """A tensor as deflated bytes in main memory. ``step`` 0: nothing was rounded."""
+
+    content: bytes
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    step: float
+    item_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return len(self.content)
+
+    def unpack(self) -> Tensor:
+        """The tensor, on the device that it came from."""
+        if 0 in self.shape:
+            return torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        planes = np.frombuffer(zlib.decompress(self.content), dtype=np.uint8)
+        raw = torch.from_numpy(planes.reshape(self.item_bytes, -1).T.flatten())
+        if not self.step:
+            return raw.view(self.dtype).reshape(self.shape).to(self.device)
+        whole = {1: torch.int8, 2: torch.int16, 4: torch.int32}[self.item_bytes]
+        steps = raw.view(whole).reshape(self.shape).to(self.device)
+        return (steps.to(torch.float32) * self.step).to(self.dtype)
+
+
+def pack_tensor(tensor: Tensor, codec: Codec) -> PackedTensor:
+    """Pack any floating-point tensor. What cannot be rounded (not finite, or so large that the step is below
+    the precision of the format) is packed without loss."""
+    facts = tuple(tensor.shape), tensor.dtype, tensor.device
+    if codec.name == "lossy" and tensor.numel():
+        steps = tensor.detach().to(torch.float64) / codec.step
+        most = float(steps.abs().max())
+        if most < MOST_STEPS:  # false for NaN too
+            kind = next(k for k in (torch.int8, torch.int16, torch.int32) if most <= torch.iinfo(k).max)
+            content, item_bytes = _deflate(steps.round().to(kind))
+            return PackedTensor(content, *facts, codec.step, item_bytes)
+    content, item_bytes = _deflate(tensor.detach())
+    return PackedTensor(content, *facts, 0.0, item_bytes)
+
+
+def _deflate(tensor: Tensor) -> tuple[bytes, int]:
+    """Deflated bytes of a tensor, regrouped by their place within an item, and the item's size."""
+    size = tensor.element_size()
+    flat = tensor.contiguous().cpu().flatten().view(torch.uint8).numpy()
+    return zlib.compress(flat.reshape(-1, size).T.tobytes(), LEVEL), size
+
+
+@dataclass(frozen=True)
+class PackedOffset:
+    """Stands where a :class:`backend.cache.kv_cache.KVOffset` stands; ``keys`` and ``values`` are unpacked
+    when read."""
+
+    packed_keys: PackedTensor
+    packed_values: PackedTensor
+    start: int
+    end: int
+
+    @property
+    def keys(self) -> Tensor:
+        return self.packed_keys.unpack()[:, :, self.start : self.end]
+
+    @property
+    def values(self) -> Tensor:
+        return self.packed_values.unpack()[:, :, self.start : self.end]
+
+    @property
+    def tokens(self) -> int:
+        return self.end - self.start
+
+    @property
+    def bytes(self) -> int:
+        return self.packed_keys.bytes + self.packed_values.bytes
+
+    def slice(self, start: int, end: int) -> PackedOffset:
+        """Tokens ``[start, end)``; nothing is unpacked."""
+        return replace(self, start=self.start + start, end=min(self.end, self.start + end))
+
+
+def pack(offset: Offset, codec: Codec) -> PackedOffset:
+    """Pack an offset's keys and values."""
+    return PackedOffset(pack_tensor(offset.keys, codec), pack_tensor(offset.values, codec), 0, offset.tokens)
+
+
+@dataclass(frozen=True)
+class PackedSeen:
+    """A :class:`backend.cache.observations.SeenOffset`, packed."""
+
+    placeholder: PackedOffset
+    followers: dict[str, PackedOffset]
+
+    @property
+    def bytes(self) -> int:
+        return self.placeholder.bytes + sum(offset.bytes for offset in self.followers.values())
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One sample's offsets in one agent's context as a pool keeps them, and what keeping them so cost.
+
+    ``squared_error``: (2, layers) sum over the elements, keys then values; ``largest``: the largest error of
+    one element. Measured on the packed bytes, read back.
+    """
+
+    seen: PackedSeen | SeenOffset
+    squared_error: NDArray[np.float64]
+    largest: float
+
+
+def store(seen: SeenOffset, codec: Codec, agent: int, arenas: Arenas, like: Tensor) -> Stored:
+    """Pack every offset of ``seen``, which ``agent`` saw, and read it back to measure the error.
+
+    ``arenas``: where offsets in half precision go; ``like``: keys of the anchor's base, where they are mixed.
+    """
+    true = [seen.placeholder, *seen.followers.values()]
+    if codec.name == "half":
+        kept: SeenOffset | PackedSeen = _halved(seen, agent, arenas, like)
+    else:
+        kept = PackedSeen(*_packed(seen, codec))
+    error = torch.zeros(2, seen.placeholder.keys.shape[0], dtype=torch.float64)
+    largest = 0.0
+    for one, other in zip(true, [kept.placeholder, *kept.followers.values()], strict=True):
+        for row, (a, b) in enumerate(((one.keys, other.keys), (one.values, other.values))):
+            difference = a.double().cpu() - b.double().cpu()
+            error[row] += difference.square().sum(dim=(1, 2, 3))
+            largest = max(largest, float(difference.abs().max())) if difference.numel() else largest
+    return Stored(kept, error.numpy(), largest)
+
+
+def _packed(seen: SeenOffset, codec: Codec) -> tuple[PackedOffset, dict[str, PackedOffset]]:
+    return pack(seen.placeholder, codec), {name: pack(o, codec) for name, o in seen.followers.items()}
+
+
+def _halved(seen: SeenOffset, agent: int, arenas: Arenas, like: Tensor) -> SeenOffset:
+    """A copy in half precision, its parts side by side among all that the agent saw."""
+    own, behind = seen.placeholder, seen.followers
+    offsets = {"": own, **behind}
+    tokens = {name: offset.tokens for name, offset in offsets.items()}
+    places = arenas.take_offsets(agent, tokens, like, HALF)
+    for name, offset in offsets.items():
+        places[name].copy_from(offset)
+    return SeenOffset(places[""], {name: places[name] for name in behind}, seen.starts)
+
+
+class AnchorStore:
+    """The anchor manager of Table A.1 below the placeholder: anchor, then agent, to the offsets kept.
+
+    The log keeps what was computed, for every method; a pool with a codec keeps a packed copy of its own and
+    mixes from that.
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+        self._kept: dict[tuple[int, int], Stored] = {}
+        self._arenas = Arenas(lambda: 1 << 62)  # they grow by a half at most
+
+    def keep(self, anchor: Observation) -> None:
+        """Pack the anchor's offsets that are not packed yet."""
+        if self.codec.name == "none":
+            return
+        for agent, seen in anchor.offsets.items():
+            if self.codec.name == "half" and seen.placeholder.keys.element_size() <= HALF.itemsize:
+                continue
+            if (anchor.number, agent) not in self._kept:
+                self._kept[anchor.number, agent] = store(
+                    seen, self.codec, agent, self._arenas, anchor.base.keys
+                )
+
+    def stored(self, anchor: Observation, agent: int) -> Stored | None:
+        """What is kept of an anchor in an agent's context; None where it is the log's own."""
+        return self._kept.get((anchor.number, agent))
+
+    def offset(self, anchor: Observation, agent: int) -> SeenOffset | PackedSeen:
+        """The offsets to mix from."""
+        found = self.stored(anchor, agent)
+        return found.seen if found else anchor.offsets[agent]
+
+    def bytes(self, anchor: Observation) -> int:
+        """Base KV, descriptor and offsets as kept."""
+        offsets = sum(self.offset(anchor, agent).bytes for agent in anchor.offsets)
+        return anchor.bytes - sum(seen.bytes for seen in anchor.offsets.values()) + offsets
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of everything packed."""
+        return sum(kept.seen.bytes for kept in self._kept.values()) + self._arenas.slack_bytes
+
+    def held_of(self, number: int) -> int:
+        """Those that belong to an anchor."""
+        return sum(kept.seen.bytes for (anchor, _), kept in self._kept.items() if anchor == number)
+
+    def drop_all_but(self, numbers: set[int]) -> None:
+        """Forget what belongs to no anchor any more."""
+        before = len(self._kept)
+        self._kept = {key: kept for key, kept in self._kept.items() if key[0] in numbers}
+        if len(self._kept) < before:
+            self._arenas.trim()
+
+    def copy(self) -> AnchorStore:
+        """A twin that goes on by itself. What both keep lies where it was."""
+        twin = AnchorStore(self.codec)
+        twin._kept, twin._arenas = dict(self._kept), self._arenas
+        return twin

@@ -1,0 +1,135 @@
+"""A radix tree over token ids: the KV that earlier prompts left, every shared beginning kept once.
+
+A node holds the tokens of its edge and their KV, position-free, as a copy of its own, so that the bytes of
+an evicted node are really given back. Prompts of one *key* (trust domain, weights) share a root; those of
+another are never found. What was used last stays: eviction takes the leaf that was used longest ago, as
+SGLang's RadixAttention does.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from weakref import ReferenceType, ref
+
+from backend.cache.kv_cache import KVSegment
+
+Key = tuple[str, str]
+
+
+@dataclass(eq=False)
+class _Node:
+    ids: tuple[int, ...]
+    segment: KVSegment | None  # None in a root, which has no tokens
+    # Weak, so that a tree that is let go gives its tensors back at once and not at some collection of cycles.
+    above: ReferenceType[_Node] | None
+    children: dict[int, _Node] = field(default_factory=dict)  # by their first token
+
+    @property
+    def parent(self) -> _Node:
+        """The node above, which holds this one."""
+        found = self.above() if self.above is not None else None
+        assert found is not None
+        return found
+
+
+class PrefixTree:
+    """Prompts of one or several keys within a byte budget.
+
+    Attributes:
+        bytes: bytes held now, never more than the budget after an insertion.
+        looked_up_tokens, found_tokens: over all look-ups so far; their quotient is the hit rate in tokens.
+    """
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+        self.bytes = self.looked_up_tokens = self.found_tokens = 0
+        self._roots: dict[Key, _Node] = {}
+        # By last use, and on one path the deeper node first: so the first of all is always a leaf.
+        self._order: OrderedDict[_Node, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the looked-up tokens that were found; 0 before the first look-up."""
+        return self.found_tokens / max(1, self.looked_up_tokens)
+
+    def longest(self, key: Key, ids: Sequence[int]) -> tuple[KVSegment, ...]:
+        """The KV of the longest kept beginning of ``ids``: pieces (views) that follow one another from token
+        0; empty when there is none."""
+        path = list(self._walk(key, ids))
+        self._touch([node for node, _ in path])
+        self.looked_up_tokens += len(ids)
+        self.found_tokens += sum(tokens for _, tokens in path)
+        return tuple(node.segment.slice(0, tokens) for node, tokens in path if node.segment)
+
+    def insert(self, key: Key, ids: Sequence[int], segment: KVSegment) -> None:
+        """Keep a prompt: what is not there yet of it, then evict down to the budget.
+
+        Args:
+            key: whose prompt it is.
+            ids: its tokens.
+            segment: their KV, exact, from position 0 on. What is kept of it is copied.
+        """
+        found = list(self._walk(key, ids))
+        path, known = [node for node, _ in found], sum(tokens for _, tokens in found)
+        if found and found[-1][1] < len(path[-1].ids):
+            path[-1] = self._split(*found[-1])
+        if known < len(ids):
+            parent = path[-1] if path else self._roots.setdefault(key, _Node((), None, None))
+            path.append(self._add(parent, tuple(ids[known:]), _copy(segment, known, len(ids))))
+        self._touch(path)
+        self.shrink(self.budget_bytes)
+
+    def shrink(self, budget_bytes: int) -> None:
+        """Evict leaves, the one used longest ago first, until ``budget_bytes`` hold."""
+        while self.bytes > budget_bytes and self._order:
+            node = next(iter(self._order))
+            assert node.segment is not None
+            assert not node.children
+            del node.parent.children[node.ids[0]], self._order[node]
+            self.bytes -= node.segment.bytes
+
+    def _walk(self, key: Key, ids: Sequence[int]) -> Iterator[tuple[_Node, int]]:
+        """Nodes along ``ids`` with how many of their tokens agree: all but in the last."""
+        node, at = self._roots.get(key), 0
+        while node is not None and at < len(ids):
+            node = node.children.get(ids[at])
+            if node is None:
+                return
+            pairs = zip(node.ids, ids[at:], strict=False)
+            agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            yield node, agreed
+            if agreed < len(node.ids):
+                return
+            at += agreed
+
+    def _touch(self, path: Sequence[_Node]) -> None:
+        for node in reversed(path):
+            self._order.move_to_end(node)
+
+    def _add(self, parent: _Node, ids: tuple[int, ...], segment: KVSegment) -> _Node:
+        node = parent.children[ids[0]] = _Node(ids, segment, ref(parent))
+        self._order[node] = None
+        self.bytes += segment.bytes
+        return node
+
+    def _split(self, node: _Node, at: int) -> _Node:
+        """Divide a node before its token ``at``; returns the upper part. Both halves get KV of their own."""
+        assert node.segment is not None
+        self.bytes -= node.segment.bytes
+        upper = self._add(node.parent, node.ids[:at], _copy(node.segment, 0, at))
+        node.segment = _copy(node.segment, at, len(node.ids))
+        self.bytes += node.segment.bytes
+        node.ids, node.above = node.ids[at:], ref(upper)
+        upper.children[node.ids[0]] = node
+        return upper
+
+
+def _copy(segment: KVSegment, start: int, end: int) -> KVSegment:
+    piece = segment.slice(start, end)
+    return KVSegment(piece.keys.clone(), piece.values.clone(), piece.start, piece.exact, piece.context)

@@ -1,1 +1,0 @@
-"""The tasks the shipped model was trained on, and the program that trained it."""

@@ -1,0 +1,1 @@
+"""Carries plans out: forward passes, assembly, decoding, one batch for all."""

@@ -1,0 +1,314 @@
+"""An assembled prompt, looked at and computed again in part.
+
+Selective recompute: the chosen tokens' fresh K/V are appended to the cache under a mask that hides their
+stale copies, at their true positions, and then put in place. This works on every model. Choosing anew at each
+layer needs a walk from layer to layer (:class:`Walk`), on the families whose layers the lab can call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from backend.base.errors import ModelError, OptionError
+from backend.cache.kv_cache import KVCache
+from backend.cache.observations import PromptInContext
+from backend.cache.rope import rotate_layer
+from backend.engine.layout import Layout, lay_out
+from backend.methods.base import Dense, MaskKind, Plan, Selection, Step
+from backend.model.hooks import (
+    call_layer,
+    masked_at,
+    masks_of,
+    stop_after,
+    watch_attention,
+    why_not_layerwise,
+)
+from backend.records.run import RECOMPUTED
+
+if TYPE_CHECKING:
+    from backend.engine.engine import Engine
+
+
+class AssembledView:
+    """The :class:`backend.methods.base.View` of one prompt under one plan.
+
+    Args:
+        engine: computes, and counts.
+        context: the prompt.
+        plan: what was assembled.
+        layout: where its tokens stand.
+        cache: prompt tokens first, soft tokens behind them.
+        copied: (total,) bool.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        context: PromptInContext,
+        plan: Plan,
+        layout: Layout,
+        cache: KVCache,
+        copied: Tensor,
+    ) -> None:
+        self.engine, self.context, self.plan, self.layout = engine, context, plan, layout
+        self.cache, self.copied, self.total = cache, copied, layout.total
+        self.start: Mapping[str, tuple[int, int]] = {s.name: (s.start, s.end) for s in context.prompt.spans}
+        self.logits: Tensor | None = None
+        self._fresh: tuple[int, KVCache] | None = None  # layers computed, cache
+        self._dense: tuple[KVCache, Tensor] | None = None
+        self._walk: Walk | None = None
+
+    @property
+    def token_layers(self) -> int:
+        return self.engine.token_layers
+
+    @property
+    def layerwise(self) -> str:
+        return why_not_layerwise(self.engine.model)
+
+    def fresh(self, layer: int) -> tuple[Tensor, Tensor]:
+        cache = self.fresh_cache(layer + 1)
+        return self._free(cache, layer, torch.arange(self.total))
+
+    def stale(self, layer: int) -> tuple[Tensor, Tensor]:
+        keys, values = self._free(self.cache, layer, torch.arange(self._held))
+        room = (0, 0, 0, self.total - self._held)
+        return torch.nn.functional.pad(keys, room), torch.nn.functional.pad(values, room)
+
+    def dense(self) -> KVCache:
+        return self.dense_pass()[0]
+
+    def dense_pass(self) -> tuple[KVCache, Tensor]:
+        """A dense prefill's cache and last logits; computed once."""
+        if self._dense is None:
+            self._dense = self.engine.prefill(self.context.prompt.ids)
+        return self._dense
+
+    @torch.inference_mode()
+    def attention(self, queries: Sequence[int], layer: int) -> Tensor:
+        wanted = list(queries)
+        with watch_attention(self.engine.model, layer) as seen:
+            self._probe(wanted, layer + 1)
+        if not seen:
+            name = self.engine.model.info.name
+            raise ModelError(f"{name} does not tell what its layer {layer} attends to.")
+        held = self.cache.length
+        weights = seen[0][0].float()  # (heads, queries, places + queries)
+        out = torch.zeros(weights.shape[0], len(wanted), self.total, device=weights.device)
+        out[:, :, : self._held] = weights[:, :, : self._held]
+        rows = torch.arange(len(wanted))
+        out[:, rows, torch.tensor(wanted)] = weights[:, rows, held + rows]
+        return out
+
+    @torch.inference_mode()
+    def logits_at(self, tokens: Sequence[int]) -> Tensor:
+        found = self._probe(list(tokens), self.engine.model.info.layers)
+        assert found is not None
+        return found[0]
+
+    def dense_logits_at(self, tokens: Sequence[int]) -> Tensor:
+        plan = Plan((Step(0, self.total, Dense("the whole prompt")),), "dense", "")
+        layout = lay_out(plan, self.total, self.context.prompt.agent)
+        none = torch.zeros(self.total, dtype=torch.bool)
+        return AssembledView(self.engine, self.context, plan, layout, self.dense(), none).logits_at(tokens)
+
+    def step(self, tokens: Sequence[int], mask: MaskKind = "exact") -> tuple[Tensor, Tensor]:
+        if self.layerwise:
+            raise OptionError(self.layerwise, field="methods")
+        if self._walk is None:
+            self._walk = Walk(self)
+        layer = self._walk.layer
+        self._walk.step(tuple(tokens), mask)
+        return self._free(self._walk.cache, layer, torch.tensor(list(tokens), dtype=torch.long))
+
+    # -- what the engine asks ------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def recompute(self, selection: Selection, actions: NDArray[np.uint8]) -> None:
+        """Carry out a selection; writes into the cache and the action map.
+
+        Raises:
+            ModelError: it names tokens or layers that are not there, or sets that grow.
+            OptionError: it is gradual and the model's layers cannot be walked.
+        """
+        layers, last = self.engine.model.info.layers, self.total - 1
+        sets = selection.sets
+        for tokens in sets:
+            if list(tokens) != sorted(set(tokens)) or (tokens and not 0 <= tokens[0] <= tokens[-1] <= last):
+                raise ModelError("Chosen tokens must be ascending indices of the prompt.")
+        sets = [tuple(t for t in s if t != last) for s in sets]  # the last token is forwarded in any case
+        if not 0 <= selection.first_layer <= layers or not 0 <= selection.fresh_below <= layers:
+            raise ModelError(f"A selection begins at a layer that the model, which has {layers}, has not.")
+        if selection.gradual:
+            self._gradual(sets, selection, actions)
+            return
+        below = selection.fresh_below
+        if below:
+            self._place_fresh(below, actions)
+        chosen = torch.tensor(sets[0], dtype=torch.long)
+        if not len(chosen):
+            return
+        engine, held = self.engine, self.cache.length
+        sees, positions = self.over_fresh(chosen, selection.mask), self.key_positions(chosen)
+        ids = engine.ids([self.context.prompt.ids[t] for t in sets[0]])
+        if selection.mask == "shipped" and selection.mask_layer:
+            wide = masks_of(engine.model, sees, positions)
+            with masked_at(engine.model, selection.mask_layer, layers, wide):
+                engine.forward_seeing(ids, self.cache, self.over_fresh(chosen, "exact"), positions)
+        else:
+            engine.forward_seeing(ids, self.cache, sees, positions)
+        at = max(selection.first_layer, below)
+        for buffer in (self.cache.keys, self.cache.values):
+            buffer[at:, :, :, chosen.to(buffer.device)] = buffer[at:, :, :, held : held + len(chosen)]
+        self.cache.length = held
+        actions[at:, chosen.numpy()] = RECOMPUTED
+
+    def _gradual(self, sets: list[tuple[int, ...]], selection: Selection, actions: NDArray[np.uint8]) -> None:
+        if self.layerwise:
+            raise OptionError(self.layerwise, field="methods")
+        every = [tuple(range(self.total - 1))] * selection.first_layer
+        wanted = [*every, *sets]
+        if len(wanted) > self.engine.model.info.layers or any(
+            not set(b) <= set(a) for a, b in pairwise(wanted)
+        ):
+            raise ModelError("Sets of chosen tokens, one per layer, must shrink and be no more than layers.")
+        walk = self._walk
+        if walk is None or walk.sets != wanted or walk.mask != selection.mask:
+            walk = Walk(self)
+            for tokens in wanted:
+                walk.step(tokens, selection.mask)
+        self.cache = walk.cache
+        for layer, tokens in enumerate(wanted):
+            actions[layer, list(tokens)] = RECOMPUTED
+
+    def _place_fresh(self, below: int, actions: NDArray[np.uint8]) -> None:
+        fresh, held = self.fresh_cache(below), self._held
+        for mine, theirs in ((self.cache.keys, fresh.keys), (self.cache.values, fresh.values)):
+            mine[:below, :, :, :held] = theirs[:below, :, :, :held]
+        actions[:below, :held] = RECOMPUTED
+
+    # -- inside --------------------------------------------------------------------------------
+
+    @property
+    def _held(self) -> int:
+        """Prompt tokens in the cache."""
+        return self.cache.length - len(self.layout.soft)
+
+    def sees(self, tokens: Tensor, mask: MaskKind) -> Tensor:
+        """What each of these tokens may look at among the cache's places, (n, places) bool: all that stands
+        before it and itself; or, as shipped, as many as the lower right corner of a causal mask lets it."""
+        ranks = self._ranks()
+        if mask == "shipped":
+            # The last prompt token, forwarded by itself, is the last row of that mask.
+            order = ranks.argsort().argsort()
+            return order[None] <= torch.arange(len(tokens))[:, None] + (len(ranks) - len(tokens))
+        found = ranks[None] <= self.layout.places[tokens][:, None]
+        if self.plan.visible is not None:
+            found[:, : self._held] &= self.plan.visible.cpu()[tokens, : self._held]
+        return found
+
+    def over_fresh(self, tokens: Tensor, mask: MaskKind) -> Tensor:
+        """:meth:`sees` with these tokens' fresh copies appended and the stale hidden: (n, places + n)."""
+        sees = self.sees(tokens, mask)
+        appended = sees[:, tokens]
+        sees[:, tokens] = False
+        return torch.cat([sees, appended], dim=1)
+
+    def _ranks(self) -> Tensor:
+        """The order of the cache's places: prompt tokens, then soft tokens."""
+        return torch.cat([self.layout.places[: self._held], self.layout.soft_places])
+
+    def key_positions(self, appended: Tensor) -> Tensor:
+        """RoPE positions of the cache's places and of prompt tokens appended to them."""
+        positions = self.layout.positions
+        return torch.cat([positions[: self._held], self.layout.soft, positions[appended]])
+
+    def _probe(self, tokens: list[int], layers: int) -> Tensor | None:
+        """Forward tokens, each over the cache with itself fresh and all others as they are; none is kept."""
+        chosen = torch.tensor(tokens, dtype=torch.long)
+        held = self.cache.length
+        sees = self.sees(chosen, "exact")
+        rows = torch.arange(len(tokens))
+        inside = chosen < self._held
+        sees[rows[inside], chosen[inside]] = False
+        sees = torch.cat([sees, torch.eye(len(tokens), dtype=torch.bool)], dim=1)
+        ids = self.engine.ids([self.context.prompt.ids[t] for t in tokens])
+        positions = self.key_positions(chosen)
+        try:
+            return self.engine.forward_seeing(ids, self.cache, sees, positions, keep=0, layers=layers)
+        finally:
+            self.cache.length = held
+
+    @torch.inference_mode()
+    def fresh_cache(self, layers: int) -> KVCache:
+        """A cache whose first ``layers`` hold what a pass over every token gives."""
+        if self._dense is not None and self.layout.natural and self.plan.visible is None:
+            return self._dense[0]
+        if self._fresh is None or self._fresh[0] < layers:
+            cache = self.engine.model.new_cache(self.total)
+            ids = self.engine.ids(self.context.prompt.ids)
+            sees = torch.ones(self.total, self.total, dtype=torch.bool).tril()
+            if self.plan.visible is not None:
+                sees &= self.plan.visible.cpu()
+            with stop_after(self.engine.model, layers - 1):
+                self.engine.forward_seeing(ids, cache, sees, self.layout.positions, layers=layers)
+            self._fresh = (layers, cache)
+        return self._fresh[1]
+
+    def _free(self, cache: KVCache, layer: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys, turned back to position 0, and values of prompt tokens at a layer of a cache."""
+        places, positions = tokens.to(cache.keys.device), self.layout.positions[tokens].to(cache.keys.device)
+        rule = self.engine.model.rotation.layers[layer]
+        keys = rotate_layer(cache.keys[layer, 0][:, places], -positions, rule)
+        return keys, cache.values[layer, 0][:, places].clone()
+
+
+class Walk:
+    """Fewer and fewer tokens, layer by layer, over a copy of the view's cache, blended on the way."""
+
+    def __init__(self, view: AssembledView) -> None:
+        self.view, self.cache = view, view.cache.copy()
+        self.cache.reserve(self.cache.length + view.total)
+        self.sets: list[tuple[int, ...]] = []
+        self.mask: MaskKind = "exact"
+        self._hidden: Tensor | None = None
+
+    @property
+    def layer(self) -> int:
+        """Which comes next."""
+        return len(self.sets)
+
+    @torch.inference_mode()
+    def step(self, tokens: tuple[int, ...], mask: MaskKind) -> None:
+        """Forward these tokens through the next layer and put their K/V in place."""
+        view, engine, layer = self.view, self.view.engine, self.layer
+        tokens = tuple(t for t in tokens if t != view.total - 1)
+        before = self.sets[-1] if self.sets else tokens
+        if not set(tokens) <= set(before) or layer >= engine.model.info.layers:
+            raise ModelError("A walk goes on with tokens of the layer before, and ends at the last layer.")
+        self.mask = mask
+        self.sets.append(tokens)
+        if not tokens:
+            return
+        chosen = torch.tensor(tokens, dtype=torch.long)
+        if self._hidden is None:
+            embed = engine.model.module.get_input_embeddings()
+            hidden = embed(engine.ids([view.context.prompt.ids[t] for t in tokens]))
+        else:
+            index = {t: i for i, t in enumerate(before)}
+            hidden = self._hidden[:, [index[t] for t in tokens]]
+        held = self.cache.length
+        masks = masks_of(engine.model, view.over_fresh(chosen, mask), view.key_positions(chosen))
+        positions = view.layout.positions[chosen].to(engine.model.device)
+        self._hidden = call_layer(engine.model, layer, hidden, positions, masks, self.cache)
+        engine.token_layers += len(tokens)
+        for buffer in (self.cache.keys[layer], self.cache.values[layer]):
+            buffer[:, :, chosen.to(buffer.device)] = buffer[:, :, held : held + len(tokens)]
+        self.cache.layers[layer].rewind(held)

@@ -1,0 +1,264 @@
+"""The last prompt token's forward as one CUDA graph.
+
+Where all before it was copied, this token goes through the model alone: some fifteen small kernels a layer,
+whose launches, one by one, take longer than their work. A graph launches them at once. Its shapes and
+addresses are fixed, so it is recorded for a capacity, a power of two: the assembled cache is copied into its
+buffers (twice its bytes, far less than the launches), and a mask hides the places behind the token's own.
+
+A recording counts as right once its logits have agreed with the plain pass's on the same prompt; where they
+do not, or a family's code cannot be recorded, the plain pass stays, and nobody notices but by the time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+from backend.cache.kv_cache import KVCache
+from backend.cache.memory_budget import free_bytes
+from backend.model.hooks import masks_of
+from backend.model.load import LoadedModel
+
+LEAST = 512  # tokens of the smallest recording
+KEPT = 5  # recordings of a model, the first: if one went for another, mixed sizes would record without end
+SHARE = 8  # one part in so many of the device's free memory is the most that one may take
+WARM_UP = 3  # passes before recording: what kernels choose and allocate at first is not recorded
+#: How far the logits of a recording may be from the plain pass's, as a share of their norm.
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+_SIDE: dict[torch.device, Any] = {}
+_BY_MODEL: WeakKeyDictionary[Any, Recordings] = WeakKeyDictionary()
+
+
+class PlacedLayer(DynamicLayer):
+    """A cache layer of fixed size. A new token goes to the place that a tensor names: no shape changes."""
+
+    def __init__(self, keys: Tensor, values: Tensor, place: Tensor) -> None:
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self.keys, self.values, self.place = keys, values, place
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        self.keys.index_copy_(2, self.place, key_states)
+        self.values.index_copy_(2, self.place, value_states)
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        return int(self.keys.shape[2]) - 1
+
+
+class FixedPass:
+    """One token's forward over up to ``capacity`` places, always in the same memory. It does not hold the
+    model, whose life bounds its own.
+
+    Args:
+        model: whose forward it will be.
+        capacity: places, the token's own included.
+    """
+
+    def __init__(self, model: LoadedModel, capacity: int) -> None:
+        self.capacity = capacity
+        info, device = model.info, model.device
+        shape = (info.layers, 1, info.kv_heads, capacity, info.head_dim)
+        # Zeros: what a mask hides is multiplied by zero, which does not make a number of NaN.
+        self.keys, self.values = (torch.zeros(shape, dtype=model.dtype, device=device) for _ in range(2))
+        self.place = torch.zeros(1, dtype=torch.long, device=device)
+        self.ids, self.position = (torch.zeros(1, 1, dtype=torch.long, device=device) for _ in range(2))
+        self.masks: dict[str, Tensor] = {}
+        layers = [PlacedLayer(k, v, self.place) for k, v in zip(self.keys, self.values, strict=True)]
+        self.cache = Cache(layers=layers)
+        self.graph: Any = None
+        self.logits = torch.empty(0)
+
+    @property
+    def held(self) -> int:
+        """Bytes of its buffers."""
+        return 2 * self.keys.numel() * self.keys.element_size()
+
+    def load(self, model: LoadedModel, ids: Tensor, cache: KVCache, position: Tensor) -> None:
+        """Copy a prompt in.
+
+        Args:
+            model: the one that this was made for.
+            ids: (1, 1), the token.
+            cache: of the places before it, a single row.
+            position: (1,), its RoPE position.
+        """
+        held = cache.length
+        self.keys[:, :, :, :held].copy_(cache.keys[:, :, :, :held])
+        self.values[:, :, :, :held].copy_(cache.values[:, :, :, :held])
+        self.ids.copy_(ids)
+        self.position.copy_(position[None], non_blocking=True)
+        self.place.fill_(held)
+        # A window counts places, as the plain pass does; RoPE positions may have gaps.
+        places = torch.arange(held + 1, device=cache.keys.device)
+        found = masks_of(model, torch.ones(1, held + 1, dtype=torch.bool, device=cache.keys.device), places)
+        for kind, mask in (found if isinstance(found, dict) else {"": found}).items():
+            if kind not in self.masks:
+                self.masks[kind] = mask.new_empty((1, 1, 1, self.capacity))
+            self.masks[kind].fill_(torch.finfo(mask.dtype).min)
+            self.masks[kind][..., : held + 1].copy_(mask)
+
+    @torch.inference_mode()
+    def forward(self, model: LoadedModel) -> Tensor:
+        """The plain pass over the buffers; logits (vocabulary,), fp32."""
+        logits: Tensor = model.module(
+            input_ids=self.ids,
+            position_ids=self.position,
+            attention_mask=self.masks.get("", self.masks),
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits
+        return logits[0, -1].float()
+
+    def record(self, model: LoadedModel) -> None:
+        """Record the pass over what is loaded."""
+        now, side = torch.cuda.current_stream(), _side_stream(self.keys.device)
+        side.wait_stream(now)
+        # The outer context brings the stream back also where a recording breaks off.
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self.forward(model)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                self.logits = self.forward(model)
+        now.wait_stream(side)
+        self.graph = graph
+
+    def run(self, model: LoadedModel) -> Tensor:
+        """The recorded pass over what is loaded, or the plain one; logits (vocabulary,), fp32."""
+        if self.graph is None:
+            return self.forward(model)
+        self.graph.replay()
+        return self.logits.clone()
+
+    def give(self, cache: KVCache) -> None:
+        """Add the token to the cache that was loaded."""
+        at = cache.length
+        cache.keys[:, :, :, at] = self.keys[:, :, :, at]
+        cache.values[:, :, :, at] = self.values[:, :, :, at]
+        cache.length = at + 1
+
+
+class Recordings:
+    """A model's recordings by capacity.
+
+    For the account of memory (:class:`backend.cache.memory_budget.Holder`) they are a session that never
+    runs.
+    """
+
+    def __init__(self) -> None:
+        self.off = False  # a recording went wrong: no more of them
+        self.runs, self.used = 0, time.monotonic()
+        self._by_capacity: dict[int, FixedPass] = {}
+        self._guard = threading.Lock()
+
+    @staticmethod
+    def on(model: LoadedModel) -> Recordings:
+        """Those of a loaded model."""
+        return _BY_MODEL.setdefault(model.module, Recordings())
+
+    @property
+    def held(self) -> int:
+        """Bytes."""
+        with self._guard:
+            return sum(each.held for each in self._by_capacity.values())
+
+    def forget(self) -> None:
+        """Drop all, and record no more: what has no room would be recorded anew for every run."""
+        with self._guard:
+            self.off = True
+            self._by_capacity.clear()
+
+    def run(self, model: LoadedModel, ids: Tensor, cache: KVCache, position: Tensor) -> Tensor | None:
+        """Forward a token and add it to its cache, see :meth:`FixedPass.load`; logits (vocabulary,), fp32.
+        None, and nothing done, where there is no recording for it."""
+        with self._guard:
+            known = self._by_capacity.get(capacity_for(cache.length + 1))
+            if known is None:
+                return None
+            self.used = time.monotonic()
+            known.load(model, ids, cache, position)
+            logits = known.run(model)
+            known.give(cache)
+            return logits
+
+    def learn(
+        self, model: LoadedModel, ids: Tensor, cache: KVCache, position: Tensor, plain: Tensor
+    ) -> Tensor:
+        """Record the pass that was just made plainly, if there is room and no recording of its size.
+
+        Args:
+            model: whose pass it was.
+            ids: (1, 1), the token.
+            cache: with the token in it; then with the token as the recording has it, which whoever comes
+                next will use.
+            position: (1,), the token's.
+            plain: (vocabulary,), the logits that were found.
+
+        Returns:
+            the recording's logits; ``plain`` where nothing was recorded.
+        """
+        capacity, held = capacity_for(cache.length), cache.length
+        with self._guard:
+            full = len(self._by_capacity) >= KEPT
+            if self.off or full or capacity in self._by_capacity or not has_room(model, capacity):
+                return plain
+            try:
+                found = FixedPass(model, capacity)
+                cache.length = held - 1
+                found.load(model, ids, cache, position)
+                found.record(model)
+                logits = found.run(model)
+                self.off = not near(logits, plain, model.dtype)
+            except Exception:  # what a family does in its forward cannot be recorded, or memory ran out
+                self.off = True
+            finally:
+                cache.length = held
+            if self.off:
+                self._by_capacity.clear()
+                return plain
+            cache.length = held - 1
+            found.give(cache)
+            self._by_capacity[capacity] = found
+            return logits
+
+
+def capacity_for(tokens: int) -> int:
+    """The power of two, :data:`LEAST` or more, that holds them."""
+    return int(max(LEAST, 1 << (tokens - 1).bit_length()))
+
+
+def _side_stream(device: torch.device) -> Any:
+    """The stream that all recordings on a device are made on: each stream has a workspace of its own."""
+    if device not in _SIDE:
+        _SIDE[device] = torch.cuda.Stream(device)
+    return _SIDE[device]
+
+
+def has_room(model: LoadedModel, capacity: int) -> bool:
+    """Whether the device can spare a recording's buffers."""
+    free = free_bytes(model.device)
+    return free is not None and capacity * model.info.kv_bytes_per_token * SHARE <= free
+
+
+def near(found: Tensor, plain: Tensor, dtype: torch.dtype) -> bool:
+    """Whether logits agree to the rounding of a dtype; waits for the device."""
+    return bool((found - plain).norm() <= TOLERANCE[dtype] * plain.norm())
+
+
+def recordable(model: LoadedModel, cache: KVCache) -> bool:
+    """A single row, and all of it on one CUDA device."""
+    return model.device.type == "cuda" and cache.keys.shape[1] == 1 and _undivided(model)
+
+
+def _undivided(model: LoadedModel) -> bool:
+    return len(set((getattr(model.module, "hf_device_map", None) or {"": 0}).values())) == 1

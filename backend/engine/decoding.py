@@ -1,0 +1,330 @@
+"""Decoding: rows of one caller, or of several who take turns, as one batch.
+
+Nobody waits for anybody. Whoever needs a token that is not there yet computes the next one of every row in
+the batch; the others find theirs when they ask. A row may join while others are in the middle of their
+answers, and leaves when it has stopped.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from backend.base.errors import ModelError
+from backend.cache.kv_cache import KVCache, KVSegment
+from backend.cache.memory_budget import out_of_memory
+from backend.records.run import Decoding
+
+if TYPE_CHECKING:
+    from backend.engine.engine import Engine, Prefill
+    from backend.model.load import LoadedModel
+
+T = TypeVar("T")
+SPARE = 2.0  # a batch may be so many times as large as its rows; the rest is padding
+CLOSE_SECONDS = 10.0  # that a run which is closed waits for the end of another's step
+BESIDE_FAILED = (
+    "A request that was decoded in one batch with this one has failed, and this one ended with it. Nothing "
+    "is wrong with it: run it again."
+)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What a row generated, and the KV of it."""
+
+    ids: tuple[int, ...]  # without the stop token
+    kv: KVSegment
+    stopped: bool
+    margins: tuple[float, ...]  # top-2 logit gap at each generated token, the stop token included
+    logits: Tensor | None
+
+
+@dataclass(eq=False)
+class _Row:
+    prefill: Prefill
+    padding: int = 0
+    token: int = 0  # picked last, not forwarded yet
+    ids: list[int] = field(default_factory=list)
+    margins: list[float] = field(default_factory=list)
+    kept: list[Tensor] = field(default_factory=list)
+    stopped: bool = False
+    answer: KVSegment | None = None
+    going: bool = True
+
+
+@dataclass(eq=False)
+class _Caller:
+    """Rows that were given together; they share length, noise and words."""
+
+    rows: list[_Row]
+    decoding: Decoding
+    context: str
+    keep_logits: bool
+    noise: torch.Generator
+    picked: int = 0  # tokens so far
+    told: int = 0
+    failure: Exception | None = None
+
+    @property
+    def going(self) -> bool:
+        return any(row.going for row in self.rows)
+
+
+class DecodeBatch:
+    """The rows that are decoded together now, by callers in one thread.
+
+    Args:
+        engine: forwards them.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._cache: KVCache | None = None
+        self._logits: Tensor | None = None  # (rows, vocabulary), from which the next tokens are picked
+        self._rows: list[tuple[_Caller, _Row]] = []  # as in these; those that have ended among them
+        self._coming: list[_Caller] = []
+        self._stops = engine.stop_ids()
+
+    def steps(
+        self,
+        prefills: Sequence[Prefill],
+        decoding: Decoding,
+        *,
+        context: str = "",
+        keep_logits: bool = False,
+        wait: bool = False,
+    ) -> Generator[list[list[int]], None, list[Decoded]]:
+        """See :meth:`backend.engine.engine.Engine.decode_steps`. Where other callers have computed several
+        tokens since the last was told, the newest is told next."""
+        noise = torch.Generator().manual_seed(decoding.seed)
+        rows = [_Row(prefill) for prefill in prefills]
+        caller = _Caller(rows, decoding, context, keep_logits, noise)
+        self._coming.append(caller)
+        try:
+            if wait:
+                yield [row.ids for row in rows]
+            while self._next(caller):
+                yield [row.ids for row in rows]
+        finally:
+            self._leave(caller)
+        return [
+            Decoded(
+                tuple(row.ids), row.answer, row.stopped, tuple(row.margins),
+                torch.stack(row.kept) if keep_logits else None,
+            )
+            for row in rows
+            if row.answer is not None
+        ]  # fmt: skip
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody decodes."""
+        return not (self._coming or self._rows)
+
+    def fits(self, prefills: Sequence[Prefill]) -> bool:
+        """Whether the batch with these rows too is at most ``SPARE`` times as large as its rows."""
+        rows = [row for _, row in self._rows if row.going] + [row for c in self._coming for row in c.rows]
+        lengths = [row.prefill.cache.length + len(row.ids) for row in rows]
+        lengths += [prefill.cache.length for prefill in prefills]
+        return len(lengths) * max(lengths, default=0) <= SPARE * sum(lengths)
+
+    def _next(self, caller: _Caller) -> bool:
+        """Whether there is a token that a caller has not been told; computed now if need be."""
+        while caller.told == caller.picked and caller.going and caller.failure is None:
+            self._step()
+        if caller.failure is not None:
+            raise caller.failure
+        new, caller.told = caller.told < caller.picked, caller.picked
+        return new
+
+    def _leave(self, caller: _Caller) -> None:
+        """Forget a caller, also one in the middle of its answers."""
+        if caller in self._coming:
+            self._coming.remove(caller)
+        for row in caller.rows:
+            row.going = False
+        if not any(row.going for _, row in self._rows):
+            self._rows, self._cache, self._logits = [], None, None
+
+    def _step(self) -> None:
+        """One token more for every row that goes on."""
+        try:
+            going = sum(row.going for _, row in self._rows)
+            if 2 * going <= len(self._rows):  # costs about one step
+                self._gather(())
+            if going:
+                self._forward()
+            if self._coming:
+                coming, self._coming = self._coming, []
+                self._gather(coming)
+            self._pick()
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def _gather(self, coming: Sequence[_Caller]) -> None:
+        """Copy the rows that go on, and those that come, into a batch of their own."""
+        staying = [place for place, (_, row) in enumerate(self._rows) if row.going]
+        new = [(caller, row) for caller in coming for row in caller.rows]
+        parts, logits = [(row.prefill.cache, 0, 0) for _, row in new], [row.prefill.logits for _, row in new]
+        if staying:
+            assert self._cache is not None
+            assert self._logits is not None
+            parts = [(self._cache, place, self._rows[place][1].padding) for place in staying] + parts
+            logits = [*self._logits[staying], *logits]
+        self._rows = [self._rows[place] for place in staying] + new
+        self._cache, self._logits = None, None
+        if parts:
+            left = [caller.decoding.max_new_tokens - len(row.margins) + 1 for caller, row in self._rows]
+            self._cache, padding = KVCache.gather(parts, max(left))
+            self._logits = torch.stack(logits)
+            for (_, row), pad in zip(self._rows, padding, strict=True):
+                row.padding = pad
+
+    def _forward(self) -> None:
+        """Forward every row's last token; at its length limit a row gets the KV of it and ends."""
+        assert self._cache is not None
+        tokens = self._engine.ids([row.token for _, row in self._rows]).reshape(-1, 1)
+        # A row that has ended looks at itself alone, at the first place: the others' may lie behind the
+        # context that it was checked for.
+        padding = [row.padding if row.going else self._cache.length for _, row in self._rows]
+        self._logits = self._engine.forward(tokens, self._cache, padding=padding)[:, -1]
+        for place, (caller, row) in enumerate(self._rows):
+            if row.going and len(row.margins) == caller.decoding.max_new_tokens:
+                self._end(place, caller, row)
+
+    def _pick(self) -> None:
+        """Take every row's next token."""
+        going = [(place, *pair) for place, pair in enumerate(self._rows) if pair[1].going]
+        if not going:
+            return
+        assert self._logits is not None
+        top = self._logits.topk(2, dim=-1)
+        picked = top.indices[:, 0]
+        for caller in dict.fromkeys(caller for _, caller, _ in going):
+            mine = [place for place, known, _ in going if known is caller]
+            if caller.decoding.temperature > 0:
+                picked[mine] = sample(self._logits[mine], caller.decoding, caller.noise)
+            caller.picked += 1
+        alone = len({id(caller) for _, caller, _ in going}) == 1
+        # Both in one answer of the device: each costs a wait. Ids are small enough for exact floats.
+        gaps, tokens = torch.stack([top.values[:, 0] - top.values[:, 1], picked.float()]).tolist()
+        for place, caller, row in going:
+            if caller.keep_logits:  # a view keeps the logits of all
+                row.kept.append(self._logits[place] if alone else self._logits[place].clone())
+            row.margins.append(gaps[place])
+            row.token = int(tokens[place])
+            if row.token in self._stops:
+                row.stopped = True
+                self._end(place, caller, row)
+            else:
+                row.ids.append(row.token)
+
+    def _end(self, place: int, caller: _Caller, row: _Row) -> None:
+        """Take the KV of what a row generated."""
+        assert self._cache is not None
+        start = row.prefill.cache.length + row.padding
+        row.going = False
+        row.answer = self._cache.segment(
+            start, start + len(row.ids), self._engine.model.rotation, exact=row.prefill.exact,
+            context=caller.context, row=place, padding=row.padding,
+        )  # fmt: skip
+
+    def _fail(self, error: Exception) -> None:
+        """Nobody's rows can be trusted after a step that ended in the middle: each caller is told."""
+        there = [*self._coming, *(caller for caller, row in self._rows if row.going)]
+        self._rows, self._coming, self._cache, self._logits = [], [], None, None
+        for caller in there:
+            caller.failure = MemoryError() if out_of_memory(error) else ModelError(BESIDE_FAILED)
+
+
+def sample(logits: Tensor, decoding: Decoding, noise: torch.Generator) -> Tensor:
+    """A token for each row, (rows,), from logits (rows, vocabulary). The noise is the same for every row, so
+    rows with equal logits take equal tokens: a difference between methods is never luck."""
+    scaled = logits / decoding.temperature
+    if decoding.top_p < 1:
+        ordered, order = scaled.softmax(-1).sort(dim=-1, descending=True)
+        beyond = ordered.cumsum(-1) - ordered >= decoding.top_p
+        scaled = scaled.masked_fill(beyond.scatter(-1, order, beyond), -torch.inf)
+    uniform = torch.rand(logits.shape[-1], generator=noise).clamp_min(1e-20).to(logits.device)
+    return (scaled - uniform.log().neg().log()).argmax(-1)
+
+
+class Together:
+    """The sessions of one model: one works at a time, and what they decode at once is one batch.
+
+    All of their runs are done in one thread. Torch keeps buffers and helpers for every thread that it works
+    in, and a server's handlers are called in dozens.
+
+    Attributes:
+        going: runs that have begun and not ended.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "model")
+        self._ident, self.going = 0, 0
+        self._batches: WeakValueDictionary[int, DecodeBatch] = WeakValueDictionary()  # gone with their rows
+
+    @staticmethod
+    def on(model: LoadedModel) -> Together:
+        """That of all sessions of a loaded model."""
+        return _TOGETHER.get(model.module) or _TOGETHER.setdefault(model.module, Together())
+
+    def batch(self, engine: Engine, prefills: Sequence[Prefill]) -> DecodeBatch:
+        """A batch for rows on an engine's weights: that of the others, forwarded by the engine of who came
+        first, unless its padding would make it much larger than its rows are."""
+        found = self._batches.get(id(engine.model.module))
+        if found is not None and not found.idle:
+            return found if found.fits(prefills) else DecodeBatch(engine)
+        new = self._batches[id(engine.model.module)] = DecodeBatch(engine)
+        return new
+
+    def by_turns(self, work: Generator[T, None, None]) -> Iterator[T]:
+        """What ``work`` yields, with nobody else at work between one event and the next."""
+        self.do(partial(self._count, 1))
+        try:
+            following: Callable[[], Any] = partial(next, work, _END)
+            while (event := self.do(following)) is not _END:
+                yield event
+        finally:
+            # Collected, and not closed, it may be in a thread that has what the model's thread waits for.
+            with suppress(TimeoutError):
+                self.do(partial(self._end, work), CLOSE_SECONDS)
+
+    def do(self, what: Callable[[], T], seconds: float | None = None) -> T:
+        """What ``what`` returns, while nobody else is at work.
+
+        Raises:
+            TimeoutError: it had not ended after ``seconds``; it goes on.
+        """
+        if threading.get_ident() == self._ident:  # as when work that nobody waits for is collected there
+            return what()
+        try:
+            coming = self._thread.submit(self._noting, what)
+        except RuntimeError:  # the interpreter is ending, and has ended its threads
+            return what()
+        return coming.result(seconds)
+
+    def _noting(self, what: Callable[[], T]) -> T:
+        self._ident = threading.get_ident()
+        return what()
+
+    def _count(self, more: int) -> None:
+        self.going += more
+
+    def _end(self, work: Generator[Any, None, None]) -> None:
+        self._count(-1)
+        work.close()
+
+
+_END = object()
+_TOGETHER: WeakKeyDictionary[Any, Together] = WeakKeyDictionary()  # by the model's module

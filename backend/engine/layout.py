@@ -1,0 +1,149 @@
+"""Where everything of a plan stands: which piece comes when, at which place and at which RoPE position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from backend.base.errors import ModelError
+from backend.methods.base import Blend, Dense, Link, Plan
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Prompt tokens ``[start, end)`` with what to do with them, or soft tokens before token ``start``."""
+
+    start: int
+    end: int
+    action: Blend | Dense | Link
+
+    @property
+    def tokens(self) -> int:
+        return self.action.tokens if isinstance(self.action, Link) else self.end - self.start
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A plan laid out. Soft tokens and prompt tokens share one order, that of their ``places``.
+
+    Attributes:
+        pieces: in order; a step within which soft tokens stand is cut there.
+        positions: (tokens,) RoPE position of each prompt token.
+        places: (tokens,) place of each prompt token.
+        soft: (soft tokens,) RoPE position of each soft token; ``soft_places`` its place.
+    """
+
+    pieces: tuple[Piece, ...]
+    positions: Tensor
+    places: Tensor
+    soft: Tensor
+    soft_places: Tensor
+
+    @property
+    def total(self) -> int:
+        return int(self.positions.numel())
+
+    @property
+    def natural(self) -> bool:
+        """Do all prompt tokens stand at their own index, with nothing in between?"""
+        return not self.soft.numel() and bool((self.positions == torch.arange(self.total)).all())
+
+    @cached_property
+    def by_place(self) -> Tensor:
+        """RoPE position by place, (places,)."""
+        out = torch.empty(self.total + len(self.soft), dtype=torch.long)
+        out[self.places], out[self.soft_places] = self.positions, self.soft
+        return out
+
+    @cached_property
+    def token_at(self) -> Tensor:
+        """Prompt token by place, (places,); -1 for a soft one."""
+        out = torch.full((self.total + len(self.soft),), -1)
+        out[self.places] = torch.arange(self.total)
+        return out
+
+    def runs(self) -> Iterator[list[Piece]]:
+        """Pieces to copy one by one, and neighbouring pieces to forward in one pass."""
+        for copied, group in groupby(self.pieces, lambda p: isinstance(p.action, Blend)):
+            pieces = list(group)
+            yield from ([p] for p in pieces) if copied else [pieces]
+
+
+def lay_out(plan: Plan, total: int, agent: int) -> Layout:
+    """Find the order, places and positions of a plan over ``total`` prompt tokens.
+
+    Raises:
+        ModelError: the steps do not partition the prompt, or soft tokens stand outside of it.
+    """
+    at = 0
+    for step in plan.steps:
+        if step.start != at or step.end > total:
+            raise ModelError(f"The plan leaves a gap at token {at} of agent {agent}'s prompt.")
+        at = step.end
+    if at != total:
+        raise ModelError(f"The plan stops at token {at} of {total} of agent {agent}'s prompt.")
+    links = sorted((link for link in plan.links if link.tokens), key=lambda link: link.at)
+    before = torch.zeros(total, dtype=torch.long)  # soft tokens before each prompt token
+    for link in links:
+        if not 0 <= link.at < total:
+            where = f"token {link.at} of {total} of agent {agent}'s prompt"
+            raise ModelError(f"Soft tokens stand before {where}.")
+        before[link.at :] += link.tokens
+    places = torch.arange(total) + before
+    positions = places.clone()
+    for step in plan.steps:
+        if step.position is not None:
+            own = places[step.start : step.end]
+            positions[step.start : step.end] = step.position + own - own[0]
+    pieces: list[Piece] = []
+    waiting = list(links)
+    for step in plan.steps:
+        start = step.start
+        while waiting and waiting[0].at < step.end:
+            link = waiting.pop(0)
+            if link.at > start:
+                pieces.append(Piece(start, link.at, _from(step.action, start - step.start)))
+                start = link.at
+            pieces.append(Piece(link.at, link.at, link))
+        pieces.append(Piece(start, step.end, _from(step.action, start - step.start)))
+    soft, soft_places = _soft(links, positions, places)
+    if soft.numel() and int(soft.min()) < 0:
+        raise ModelError(
+            f"Soft tokens of agent {agent}'s prompt have no room before the position of their text."
+        )
+    return Layout(tuple(pieces), positions, places, soft, soft_places)
+
+
+def _soft(links: Sequence[Link], positions: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions and places of soft tokens: right before those of the prompt token they stand before."""
+    found: list[tuple[Tensor, Tensor]] = []
+    for at, group in groupby(links, lambda link: link.at):
+        back = torch.arange(-sum(link.tokens for link in group), 0)
+        found.append((positions[at] + back, places[at] + back))
+    none = torch.empty(0, dtype=torch.long)
+    return torch.cat([none, *(p for p, _ in found)]), torch.cat([none, *(p for _, p in found)])
+
+
+def _from(action: Blend | Dense, start: int) -> Blend | Dense:
+    """A step's action for its tokens from ``start`` on."""
+    if isinstance(action, Dense) or start == 0:
+        return action
+    terms = tuple(
+        replace(
+            term,
+            offset=term.offset.slice(start, term.offset.tokens),
+            weight=_cut(term.weight, start),
+            value_weight=None if term.value_weight is None else _cut(term.value_weight, start),
+        )
+        for term in action.terms
+    )
+    return replace(action, base=action.base.slice(start, action.base.tokens), terms=terms)
+
+
+def _cut(weight: Tensor, start: int) -> Tensor:
+    return weight[start:] if weight.ndim == 1 else weight

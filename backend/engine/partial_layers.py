@@ -1,0 +1,133 @@
+"""Reading a prompt where the lower layers of some tokens are known ("Layerwise reuse", made consistent).
+
+Below the *cut* only the other tokens are forwarded, over the known tokens' stored K/V. From the cut on every
+token is, and the known ones need a hidden state to go on from. The plan does not say which; three readings:
+
+- the cut lies above the last layer (*full stack*): nothing has to go on, and nothing of them is forwarded;
+- their hidden state at the cut was stored with their K/V (*kept hidden states*);
+- they enter the cut as the embeddings they were below it (*skipped*): upper layers then read states that no
+  lower layer has worked on. Inconsistent, and here to be looked at.
+
+One pass over all forwarded tokens, each seeing what stands before it; needs the model's layers one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from backend.base.errors import ModelError, OptionError
+from backend.cache.kv_cache import KVCache
+from backend.cache.rope import Rotation
+from backend.methods.base import Blend, Plan
+from backend.model.hooks import call_layer, masks_of, why_not_layerwise
+from backend.model.load import LoadedModel
+
+
+@dataclass(frozen=True)
+class Known:
+    """Tokens whose layers below ``cut`` are known.
+
+    Attributes:
+        tokens: (n,) their indices, ascending; never the last of the prompt.
+        keys, values: (cut, kv_heads, n, head_dim), keys position-free.
+        hidden: (n, hidden) states that go into layer ``cut``; None when the cut is above the last layer, or
+            to let them skip what lies below it.
+        cut: how many layers.
+    """
+
+    tokens: Tensor
+    keys: Tensor
+    values: Tensor
+    hidden: Tensor | None
+    cut: int
+
+
+def gather(plan: Plan, last: int, model: LoadedModel) -> Known:
+    """What a plan with a cut copies, as one; the prompt's ``last`` token is left out.
+
+    Raises:
+        ModelError: some of its segments hold states for the cut, and others do not.
+    """
+    cut = plan.cut or 0
+    taken = [(s, min(s.end, last) - s.start, s.action) for s in plan.steps if isinstance(s.action, Blend)]
+    taken = [(step, tokens, blend) for step, tokens, blend in taken if tokens > 0]
+    if not taken or not cut:
+        shape = (cut, model.info.kv_heads, 0, model.info.head_dim)
+        empty = torch.empty(shape, dtype=model.dtype, device=model.device)
+        return Known(torch.empty(0, dtype=torch.long), empty, empty, None, cut)
+    hidden = [blend.hidden[:n] for _, n, blend in taken if blend.hidden is not None]
+    if hidden and len(hidden) < len(taken):
+        raise ModelError("Some of the plan's segments hold states to go on from, and others do not.")
+    return Known(
+        torch.cat([torch.arange(step.start, step.start + n) for step, n, _ in taken]),
+        torch.cat([blend.base.keys[:cut, :, :n] for _, n, blend in taken], dim=2),
+        torch.cat([blend.base.values[:cut, :, :n] for _, n, blend in taken], dim=2),
+        torch.cat(hidden) if hidden else None,
+        cut,
+    )
+
+
+@dataclass(frozen=True)
+class LayeredPass:
+    """``cache`` in the prompt's order, last ``logits`` (vocabulary,) fp32, the ``hidden`` (tokens, hidden)
+    states at the cut (zeros for known tokens when it is above the last layer), and the ``token_layers`` that
+    were forwarded."""
+
+    cache: KVCache
+    logits: Tensor
+    hidden: Tensor
+    token_layers: int
+
+
+@torch.inference_mode()
+def read_above(model: LoadedModel, ids: tuple[int, ...], known: Known, spare_tokens: int = 0) -> LayeredPass:
+    """Read a prompt, some of whose tokens are known below a cut.
+
+    Args:
+        model: of a family whose layers can be called one by one.
+        ids: the prompt's tokens.
+        known: what is known; an empty one makes a dense pass.
+        spare_tokens: room to leave in the cache.
+
+    Raises:
+        OptionError: the model's layers cannot be called one by one.
+    """
+    if why_not_layerwise(model):
+        raise OptionError(
+            "Reusing lower layers alone needs the model's layers one by one, which the lab does for the "
+            f"Llama and Qwen families; {model.info.name} is of another. Reuse all layers instead.",
+            field="segments.form",
+        )
+    total, layers, device = len(ids), model.info.layers, model.device
+    held = len(known.tokens)
+    computed = torch.ones(total, dtype=torch.bool)
+    computed[known.tokens] = False
+    # Known tokens lie first in the cache; each token sees what comes before it in the prompt.
+    order = torch.cat([known.tokens, computed.nonzero().flatten()])
+    sees = order[None] <= order[:, None]
+    cache = model.new_cache(total + spare_tokens)
+    if held and known.cut:
+        room = cache.keys[: known.cut, 0, :, :held]
+        Rotation(model.rotation.layers[: known.cut]).rotate(known.keys, order[:held].to(device), room)
+        cache.values[: known.cut, 0, :, :held] = known.values
+    decoder = model.module.get_decoder()
+    embedded = model.module.get_input_embeddings()(torch.tensor(ids, device=device)[order.to(device)])[None]
+    hidden, at_cut, forwarded = embedded[:, held:], embedded, 0
+    masks, positions = masks_of(model, sees[held:], order), order[held:].to(device)
+    for layer in range(layers):
+        if layer == known.cut:
+            first = embedded[:, :held] if known.hidden is None else known.hidden[None].to(embedded)
+            hidden = at_cut = torch.cat([first, hidden], dim=1)
+            masks, positions = masks_of(model, sees, order), order.to(device)
+        cache.layers[layer].rewind(held if layer < known.cut else 0)
+        hidden = call_layer(model, layer, hidden, positions, masks, cache)
+        forwarded += hidden.shape[1]
+    if known.cut >= layers:
+        at_cut = torch.cat([torch.zeros_like(embedded[:, :held]), hidden], dim=1)
+    logits = model.module.lm_head(decoder.norm(hidden[:, -1])).float()[0]
+    places = order.argsort()
+    cache.reorder(places)
+    return LayeredPass(cache, logits, at_cut[0, places.to(device)], forwarded)

@@ -1,0 +1,72 @@
+"""Offsets that wait in main memory come to the device beside its work.
+
+A span's offsets are wanted in one arena, where one pass mixes them
+(:mod:`backend.cache.kernels.mix_and_rotate`). Where some wait elsewhere, all are copied there for as long as
+the span is blended, and the next span's are on their way meanwhile: on CUDA from pinned memory, on a stream
+of their own (KVCOMM, Section 6.4.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from backend.cache.row_arena import Arena, ArenaOffset
+from backend.methods.base import Blend, Term
+
+
+def brought(blends: Iterable[Blend]) -> Iterator[Blend]:
+    """Each blend with its offsets on its base's device, in turn; one is always on its way."""
+    ahead: tuple[Blend, Any] | None = None
+    for blend in blends:
+        coming = _begin(blend)
+        if ahead is not None:
+            yield _arrived(*ahead)
+        ahead = coming
+    if ahead is not None:
+        yield _arrived(*ahead)
+
+
+def _begin(blend: Blend) -> tuple[Blend, Any]:
+    """Ask for what waits elsewhere; the blend to be, and what to wait for before it is used."""
+    device = blend.base.keys.device
+    offsets = [term.offset for term in blend.terms if isinstance(term.offset, ArenaOffset)]
+    away = any(offset.rows.tensor.device != device for offset in offsets)
+    if not away or len(offsets) < len(blend.terms):
+        return blend, None
+    like = offsets[0].rows.tensor
+    if any(o.rows.tensor.dtype != like.dtype or o.rows.tensor.shape[1:] != like.shape[1:] for o in offsets):
+        return blend, None
+    side = _stream(device)
+    terms, at = list[Term](), 0
+    with torch.cuda.stream(side) if side is not None else nullcontext():
+        if side is not None:
+            side.wait_stream(torch.cuda.current_stream(device))
+        rows = Arena.over(like.new_empty((sum(o.tokens for o in offsets), *like.shape[1:]), device=device))
+        for term, offset in zip(blend.terms, offsets, strict=True):
+            there = rows.tensor[at : at + offset.tokens]
+            there.copy_(offset.rows.tensor[offset.start : offset.end], non_blocking=True)
+            terms.append(replace(term, offset=ArenaOffset(rows, at, at + offset.tokens)))
+            at += offset.tokens
+        done = side.record_event() if side is not None else None
+    return replace(blend, terms=tuple(terms)), done
+
+
+def _arrived(blend: Blend, done: Any) -> Blend:
+    if done is not None:
+        now = torch.cuda.current_stream(blend.base.keys.device)
+        now.wait_event(done)
+        for term in blend.terms:
+            term.offset.rows.tensor.record_stream(now)  # type: ignore[attr-defined]
+    return blend
+
+
+@cache
+def _stream(device: torch.device) -> Any:
+    """The stream on which offsets come to a device; None where there are no streams."""
+    return torch.cuda.Stream(device) if device.type == "cuda" else None

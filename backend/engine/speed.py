@@ -1,0 +1,42 @@
+"""How fast this machine runs a model: what an estimate of a run's time needs to know."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from backend.engine.decoding import Together
+from backend.engine.engine import Engine
+
+TOKENS, STEPS, TRIES = 128, 4, 3
+
+# One measurement for all sessions of a model: a hundred visitors who arrive would otherwise measure each
+# other's forwards.
+_MEASURED: WeakKeyDictionary[Any, tuple[float, float]] = WeakKeyDictionary()
+
+
+def pace(engine: Engine, together: Together) -> tuple[float, float]:
+    """Seconds per prompt token and per decoding step, measured at the first call for a model, when no run
+    is at work."""
+    module = engine.model.module
+    if module not in _MEASURED:
+        together.do(lambda: _measure(engine))
+    return _MEASURED[module]
+
+
+def _measure(engine: Engine) -> None:
+    if engine.model.module in _MEASURED:  # by who came just before
+        return
+    tokens = [5 + i % 50 for i in range(TOKENS)]
+    engine.prefill(tokens)
+    prefills, steps = [], []
+    for _ in range(TRIES):  # the best of them: what else the machine does just then is no part of it
+        began = time.perf_counter()
+        cache, _ = engine.prefill(tokens)
+        middle = time.perf_counter()
+        for _ in range(STEPS):
+            engine.forward(engine.ids(tokens[:1]), cache)
+        prefills.append((middle - began) / TOKENS)
+        steps.append((time.perf_counter() - middle) / STEPS)
+    _MEASURED[engine.model.module] = (min(prefills), min(steps))

@@ -1,0 +1,1 @@
+"""Candidates put before a judge: prompts, verdicts, orders, batches, cost, gate training."""

@@ -1,0 +1,58 @@
+"""What judging will take on this machine, from its measured speed: writing the candidates, reading them in
+every order under every method, and answering."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+from backend.judge.judge_lab import JudgeLab, with_dense
+from backend.judge.prompts import execution_pipeline, judge_pipeline
+from backend.model.load import LoadedModel
+from backend.prompts.pipeline import QUESTION
+from backend.records.judge import JudgeProblem, JudgeRequest
+
+CANDIDATE, VERDICT = 48, 96  # tokens written where the limit is higher; a verdict goes through all slots
+READING = 1.5  # correction, and dense once more for the floor, beside a prefill
+BATCH = 2.0  # a step of several rows beside a step of one
+
+
+def judging_seconds(
+    model: LoadedModel,
+    request: JudgeRequest,
+    problem: JudgeProblem,
+    pace: tuple[float, float],
+    count: int = 1,
+    taken_in: int = 0,
+) -> float:
+    """Seconds that problems like ``problem`` take.
+
+    Args:
+        pace: seconds for a prompt token and for a decoding step (:mod:`backend.engine.speed`).
+        count: problems that are judged; ``taken_in`` further ones that only fill the pools.
+    """
+    per_token, per_step = pace
+    texts = [candidate.text for candidate in problem.candidates]
+    many = len(texts) or request.candidates
+    answer = min(request.sampling.max_new_tokens, CANDIDATE)
+    writing = 0.0
+    if not texts:
+        agents = execution_pipeline(problem.regime, many, request.wording, request.sampling.max_new_tokens)
+        for agent in agents.order:
+            before = len(agents.template(agent).placeholders) - 1  # beside the question
+            prompt = model.count_tokens(agents, agent, {QUESTION: problem.question}) + answer * before
+            writing += prompt * per_token + answer * per_step
+    slots = 2 if request.protocol == "pairwise" else many
+    asked = len(list(combinations(range(many), 2))) if request.protocol == "pairwise" else 1
+    judge = judge_pipeline(
+        request.protocol, request.criterion, slots, request.wording, request.max_new_tokens
+    )
+    values = {f"candidate_{slot}": text for slot, text in enumerate(texts[:slots], 1)}
+    prompt = model.count_tokens(judge, judge.final, {QUESTION: problem.question, **values})
+    prompt += 0 if texts else answer * slots
+    reading = asked * len(request.orders) * prompt * per_token * READING
+    methods = len(with_dense(request.methods))
+    rows = methods * len(request.orders)
+    steps = asked * min(request.max_new_tokens, VERDICT) * math.ceil(rows / JudgeLab.most_at_once)
+    answering = steps * per_step * (BATCH if rows > 1 else 1.0)
+    return count * (writing + methods * reading + answering) + taken_in * (writing + reading)

@@ -1,0 +1,217 @@
+"""Training and testing risk gates: a logistic regression, cross-validated over problems.
+
+Source: judge study, Section 7, Fig. 6. Readings of open points: the orders of one problem share a fold, for
+their texts are the same; a feature that is not known counts as its mean; scores of all folds are ranked
+together; a threshold is the lowest at which the tested sets reach the wanted consistency, so on new problems
+expect a little less.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import rankdata
+
+from backend.base.errors import OptionError
+from backend.records.risk import (
+    Booleans,
+    CandidateSet,
+    GateTest,
+    Numbers,
+    RiskRecord,
+    RiskRequest,
+    trade,
+)
+from backend.records.risk_gate import EVERY, OWN_FEATURES, TEXT_FEATURES, RiskGate, text_features
+from backend.records.run import ModelInfo
+
+NEWTON_STEPS = 100
+
+
+def risk_study(sets: Sequence[CandidateSet], request: RiskRequest, model: ModelInfo) -> RiskRecord:
+    """Train and test a gate for *safe under every method* and one per method.
+
+    Raises:
+        OptionError: there are no sets, or not all were judged under the same methods.
+    """
+    began = time.perf_counter()
+    if not sets:
+        raise OptionError("There is no judged candidate set to learn from. Judge some first.", field="risk")
+    methods = tuple(sets[0].same)
+    for one in sets:
+        if tuple(one.same) != methods or not methods:
+            raise OptionError(
+                f"The set of problem {one.problem!r} was judged under {', '.join(one.same) or 'no method'}, "
+                f"the first one under {', '.join(methods) or 'none'}. Judge all under the same methods.",
+                field="risk",
+            )
+    same = np.array([[one.same[m] for m in methods] for one in sets], dtype=bool)
+    known = [text_features(one.texts, request.scoring) for one in sets]
+    problems = tuple(one.problem for one in sets)
+    safe: Booleans = np.logical_and.reduce(same, axis=1)
+    fold = folds(problems, safe, request)
+    copied = np.array([[one.copied[m] for m in methods] for one in sets])
+    texts = np.array([[row[name] for name in TEXT_FEATURES] for row in known])
+    every = _Table(
+        tuple(TEXT_FEATURES), texts, safe, np.logical_or.reduce(copied > 0, axis=1), fold, problems
+    )
+    tests = [_test(EVERY, every, request, model)]
+    names = (*TEXT_FEATURES, *OWN_FEATURES)
+    for index, method in enumerate(methods):
+        own = [[one.own.get(method, {}).get(n, math.nan) for n in OWN_FEATURES] for one in sets]
+        columns = np.hstack([texts, np.array(own, dtype=np.float64)])
+        mine = replace(every, names=names, columns=columns, safe=same[:, index], asked=copied[:, index] > 0)
+        tests.append(_test(method, mine, request, model))
+    wall_ms = (time.perf_counter() - began) * 1e3
+    return RiskRecord(request, model, problems, methods, same, copied, tuple(tests), wall_ms)
+
+
+def folds(problems: Sequence[str], safe: Booleans, request: RiskRequest) -> NDArray[np.int64]:
+    """Which fold tests each set, (sets,).
+
+    All sets of a problem share one. Problems that hold an unsafe set and the others are dealt out separately,
+    so that every fold gets its share of both.
+    """
+    rows = defaultdict(list)
+    for row, problem in enumerate(problems):
+        rows[problem].append(row)
+    names = np.random.default_rng(request.seed).permutation(sorted(rows))
+    ordered = sorted(names, key=lambda name: bool(safe[rows[name]].all()))
+    out = np.empty(len(problems), dtype=np.int64)
+    for place, name in enumerate(ordered):
+        out[rows[name]] = place % request.folds
+    return out
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What one target is learned from: ``columns`` (sets, features), the rest as in
+    :class:`backend.records.risk.GateTest`."""
+
+    names: tuple[str, ...]
+    columns: Numbers
+    safe: Booleans
+    asked: Booleans
+    fold: NDArray[np.int64]
+    problems: Sequence[str]
+
+
+def _test(target: str, table: _Table, request: RiskRequest, model: ModelInfo) -> GateTest:
+    """Cross-validate one target, train its gate on all sets, and choose its threshold."""
+    safe, asked, fold = table.safe, table.asked, table.fold
+    score = np.full(len(safe), np.nan)
+    for part in range(request.folds):
+        train, test = asked & (fold != part), fold == part
+        if not test.any():
+            continue
+        if len(set(safe[train].tolist())) < 2:
+            why = (
+                f"{int(safe[asked].sum())} of {int(asked.sum())} sets are safe, which leaves a fold with one "
+                "kind only to learn from. Judge more problems."
+            )
+            score[:] = np.nan
+            return GateTest(
+                target, table.names, safe, asked, score, fold, math.nan, math.nan, math.nan, None, why
+            )
+        score[test] = fit(table.columns[train], safe[train], request.penalty).predict(table.columns[test])
+    known = [p for p, a in zip(table.problems, asked, strict=True) if a]
+    low, high = auc_interval(score[asked], safe[asked], known, request)
+    line = fit(table.columns[asked], safe[asked], request.penalty)
+    bought = trade(score, safe, asked.astype(np.float64))
+    enough = bought.threshold[bought.consistency >= request.wanted]
+    gate = RiskGate(
+        target,
+        model.weights_hash,
+        request.scoring,
+        table.names,
+        tuple(line.mean.tolist()),
+        tuple(line.scale.tolist()),
+        tuple(line.weight.tolist()),
+        line.bias,
+        min(float(enough.min()), 1.0),
+    )
+    found = auc(score[asked], safe[asked])
+    return GateTest(target, table.names, safe, asked, score, fold, found, low, high, gate)
+
+
+class Line:
+    """A fitted logistic regression over standardised columns."""
+
+    def __init__(self, mean: Numbers, scale: Numbers, weight: Numbers, bias: float) -> None:
+        self.mean, self.scale, self.weight, self.bias = mean, scale, weight, bias
+
+    def predict(self, columns: Numbers) -> Numbers:
+        """(sets,) probability of safe; ``columns`` (sets, features), NaN where not known."""
+        standard = np.nan_to_num((columns - self.mean) / self.scale, nan=0.0)
+        return np.asarray(expit(standard @ self.weight + self.bias))
+
+
+def fit(columns: Numbers, safe: Booleans, penalty: float) -> Line:
+    """Logistic regression with a penalty on the squared coefficients (not on the bias), by Newton's method.
+
+    Args:
+        columns: (sets, features), NaN where not known; standardised here, from these sets alone.
+        safe: (sets,), both kinds present.
+        penalty: 0 is allowed; a tiny one is added then, so that a perfect split has a solution.
+    """
+    known = ~np.isnan(columns)
+    count = np.maximum(known.sum(axis=0), 1)
+    mean = np.where(known, columns, 0.0).sum(axis=0) / count
+    spread = np.sqrt((np.where(known, columns - mean, 0.0) ** 2).sum(axis=0) / count)
+    scale = np.where(spread > 1e-9, spread, 1.0)
+    standard = np.nan_to_num((columns - mean) / scale, nan=0.0)
+    design = np.hstack([standard, np.ones((len(safe), 1))])
+    ridge = np.append(np.full(columns.shape[1], max(penalty, 1e-3)), 0.0)
+    start = np.zeros(columns.shape[1])
+    weights = np.append(start, math.log(safe.sum() / (~safe).sum()))
+    value = _loss(design, safe, weights, ridge)
+    for _ in range(NEWTON_STEPS):
+        likely = expit(design @ weights)
+        slope = design.T @ (likely - safe) + ridge * weights
+        bend = (design * (likely * (1 - likely))[:, None]).T @ design + np.diag(ridge)
+        move = np.linalg.solve(bend, slope)
+        size = 1.0
+        while size > 1e-6 and (after := _loss(design, safe, weights - size * move, ridge)) > value:
+            size /= 2
+        if size <= 1e-6 or value - after < 1e-12 * (1 + abs(value)):
+            break
+        weights, value = weights - size * move, after
+    return Line(mean, scale, weights[:-1], float(weights[-1]))
+
+
+def _loss(design: Numbers, safe: Booleans, weights: Numbers, ridge: Numbers) -> float:
+    at = design @ weights
+    return float((np.logaddexp(0.0, at) - at * safe).sum() + (ridge * weights**2).sum() / 2)
+
+
+def auc(score: Numbers, safe: Booleans) -> float:
+    """Chance that a safe set scores higher than an unsafe one, ties half; NaN without both kinds."""
+    good, bad = int(safe.sum()), int((~safe).sum())
+    if not good or not bad:
+        return math.nan
+    return float((rankdata(score)[safe].sum() - good * (good + 1) / 2) / (good * bad))
+
+
+def auc_interval(
+    score: Numbers, safe: Booleans, problems: Sequence[str], request: RiskRequest
+) -> tuple[float, float]:
+    """95% interval of the AUC: problems, with all their sets, drawn again with replacement."""
+    rng = np.random.default_rng(request.seed)
+    _, whose = np.unique(np.array(problems), return_inverse=True)
+    rows = [np.flatnonzero(whose == p) for p in range(int(whose.max()) + 1)]
+    found = []
+    for _ in range(request.resamples):
+        drawn = np.concatenate([rows[p] for p in rng.integers(len(rows), size=len(rows))])
+        found.append(auc(score[drawn], safe[drawn]))
+    real = np.array(found)[~np.isnan(found)]  # a draw of one kind only has no AUC
+    if not len(real):
+        return math.nan, math.nan
+    low, high = np.percentile(real, [2.5, 97.5])
+    return float(low), float(high)

@@ -1,0 +1,130 @@
+"""The judge lab as a page drives it: progress while it works, rows as they come, records of a single problem.
+
+Everything is that of :class:`backend.judge.judge_lab.JudgeLab`; no file is written. A batch that should
+survive its process is run from the command line instead.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from backend.base.errors import RunCancelled
+from backend.judge.batch import gathered, run_judging, typed_problem
+from backend.judge.judge_lab import Given, Heard, JudgeLab, check
+from backend.model.load import LoadedModel
+from backend.records.events import Progress
+from backend.records.judge import (
+    Judged,
+    JudgedProblem,
+    JudgeOutcome,
+    JudgeProblem,
+    JudgeRequest,
+    OrderDone,
+)
+from backend.records.run import RunRequest
+
+
+class WatchedLab(JudgeLab):
+    """Runs with every probe, for one problem and not for many; fewer at once, for somebody waits."""
+
+    most_at_once = 24
+
+    def prompts(self, *asked: Any) -> list[tuple[tuple[int, ...], RunRequest, dict[str, Given]]]:
+        """See :meth:`backend.judge.judge_lab.JudgeLab.prompts`."""
+        return [
+            (places, replace(request, probe_offsets=True, probe_attention=True), given)
+            for places, request, given in super().prompts(*asked)
+        ]
+
+
+def write(
+    model: LoadedModel, request: JudgeRequest, cancel: threading.Event | None = None
+) -> Iterator[Progress | JudgeProblem]:
+    """Let agents write the candidates of the request's one problem; ends with it.
+
+    Raises:
+        LabError: the request cannot be run.
+        RunCancelled: ``cancel`` was set.
+    """
+    check(request)
+    yield Progress("The agents are writing", 0, 1)
+    _stop_if(cancel)
+    lab = JudgeLab(model)
+    problem, _ = lab.execute(lab.draw(request, 1), request)
+    yield problem
+
+
+def judge(
+    model: LoadedModel,
+    request: JudgeRequest,
+    budget_bytes: int,
+    cancel: threading.Event | None = None,
+) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
+    """Judge a request's problems in every order; ends with all of it.
+
+    A single given problem is watched: an :class:`OrderDone` follows each of its orders, and the warm-up's
+    problems are drawn. Of several, each finished row is told, and a cancelled batch ends with the rows that
+    were finished, if there is one.
+
+    Raises:
+        LabError: the request cannot be run.
+        RunCancelled: ``cancel`` was set before anything was finished.
+    """
+    check(request)
+    if len(request.problems) == 1:
+        yield from _watched(model, request, budget_bytes, cancel)
+        return
+    lab = JudgeLab(model, budget_bytes=budget_bytes, orders=len(request.orders))
+    rows: list[JudgedProblem] = []
+    try:
+        for event in run_judging(lab, request, cancel=cancel):
+            rows += [event] if isinstance(event, JudgedProblem) else []
+            yield event
+    except RunCancelled:
+        if not rows:
+            raise
+        yield gathered(lab, request, rows)
+
+
+def _watched(
+    model: LoadedModel, request: JudgeRequest, budget_bytes: int, cancel: threading.Event | None
+) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
+    """One given problem."""
+    lab, began = WatchedLab(model, budget_bytes=budget_bytes, orders=len(request.orders)), time.perf_counter()
+    total, drawn = request.warmup + len(request.orders), replace(request, problems=(), warmup=0)
+    for index in range(request.warmup):
+        yield Progress(f"Filling the pools with problem {index + 1} of {request.warmup}", index, total)
+        _stop_if(cancel)
+        other, bases = lab.execute(lab.draw(drawn, index + 1), request)
+        for order in request.orders:
+            lab.learn(other, bases, order, request)
+    [given] = request.problems
+    if given.regime == "typed":  # checks the texts, and marks those that give the known answer
+        given = typed_problem(given.question, [c.text for c in given.candidates], given.expected)
+    problem, bases = lab.execute(given, request)
+    said: list[Heard] = []
+    outcomes: list[JudgeOutcome] = []
+    notes = dict.fromkeys([lab.note] if lab.note else [])
+    for orders in lab.groups(problem, request):
+        first, last = 1 + len(said), len(said) + len(orders)
+        which = f"order {first}" if first == last else f"orders {first} to {last}"
+        words = f"The judge reads the candidates in {which} of {len(request.orders)}"
+        yield Progress(words, request.warmup + len(said), total)
+        for heard in lab.judge(problem, bases, orders, request, cancel):
+            said.append(heard)
+            outcomes += heard.outcomes
+            notes |= heard.labelled
+            wall = (time.perf_counter() - began) * 1e3
+            row = JudgedProblem("", problem, tuple(outcomes), wall, tuple(notes))
+            yield OrderDone(row, heard.order.label, heard.record)
+    yield row
+    yield gathered(lab, request, [row])
+
+
+def _stop_if(cancel: threading.Event | None) -> None:
+    if cancel is not None and cancel.is_set():
+        raise RunCancelled("Stopped. What was finished before is still there.")

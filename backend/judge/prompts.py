@@ -1,0 +1,242 @@
+"""What execution agents and judges are asked, how a judge's answer is read, and what it should have said.
+Free of torch.
+
+Source: judge study, Section 3 (regimes), C.1 (the same role for all execution agents; selected index, final
+answer and reason in fields of their own), limitations (pairwise, selection only, rewriting).
+
+One structured form for every model: a reason, then ``The best candidate is N. The answer is X``. The wording
+*embedded* is what the embedded model was taught; *general* spells the form out. Under *programs* answers are
+code: an expected answer is a test in Python, and the judge ends with a program. Selecting without a reason
+it was taught for two criteria (``GLANCES``), and learned hardly more than the most frequent answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from backend.base.errors import OptionError
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.scoring import Scoring, extract_answer, extract_number, right
+from backend.prompts.tasks.arithmetic import Problem
+from backend.prompts.tasks.judging import NUMBER_ALONE, ROLES, judgement
+from backend.records.judge import JudgeProblem, Protocol, Regime
+
+TASK = "\nThe task is: {user_question}"
+SETS = ("all", "closest", "majority")  # criteria under which several may be selected
+_SELECTION = re.compile(r"[Tt]he best candidates? (?:is|are):? ([0-9]+(?:(?:,? and |, ?)[0-9]+)*)")
+_NUMBER = re.compile(r"-?[0-9][0-9,]*(?:\.[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The roles. ``reader``: an execution agent that sees others' answers. ``form``: what a judge is told of
+    its answer's form, by protocol. ``final``: what final answers are."""
+
+    solver: str
+    reader: str
+    header: str
+    judge: dict[str, str]
+    form: dict[Protocol, str]
+    final: Literal["text", "code"] = "text"
+
+
+_PROGRAMMER = (  # the KVCOMM paper's Programming Expert, whose prompt the judge study takes (C.1)
+    "You are a programming expert. You will be given a function signature and its docstring by the user.{} "
+    "Explain your solution in a few sentences. Then write your full implementation (restate the function "
+    "signature) in one Python code block. Do not change function names and input variable types."
+)
+_PROGRAM = (
+    " Give your reason in a few sentences. Then write exactly this form: The best candidate is <number>. "
+    "End with the final implementation (restate the function signature) in one Python code block."
+)
+
+WORDINGS: dict[str, Wording] = {
+    "embedded": Wording(
+        "You are a math solver. Solve the problem step by step.",
+        "You are a mathematical analyst. Read the hints of the other agents and give your own solution.",
+        "\nAgent {i}, role is Math Solver, output is:\n",
+        {kind: wording.stock for kind, wording in ROLES.items()},
+        {
+            "joint": "",
+            "pairwise": "",
+            "selection": NUMBER_ALONE,
+            "rewriting": "",
+        },
+    ),
+    "general": Wording(
+        "You are a careful expert. Solve the task step by step. End with: The answer is <answer>",
+        "You are a careful expert. Read the answers of the other agents, then solve the task step by step "
+        "yourself. End with: The answer is <answer>",
+        "\nAgent {i}, role is Expert, output is:\n",
+        {kind: wording.stock for kind, wording in ROLES.items()},
+        {
+            "joint": " Give your reason in a few sentences. Then end with exactly this form: The best "
+            "candidate is <number>. The answer is <final answer>",
+            "pairwise": " Give your reason in a few sentences. Then end with exactly this form: The best "
+            "candidate is <number>. The answer is <final answer>",
+            "selection": " Write nothing but: The best candidate is <number>.",
+            "rewriting": "",
+        },
+    ),
+    "programs": Wording(
+        _PROGRAMMER.format(""),
+        _PROGRAMMER.format(
+            " You may be able to get the output results of other agents. They may not be completely correct."
+        ),
+        "\nAgent {i}, role is Programming Expert, output is:\n",
+        {kind: wording.stock for kind, wording in ROLES.items()},
+        {
+            "joint": _PROGRAM,
+            "pairwise": _PROGRAM,
+            "selection": " Write nothing but: The best candidate is <number>.",
+            "rewriting": "",
+        },
+        "code",
+    ),
+}
+
+
+def execution_pipeline(regime: Regime, count: int, wording: str = "embedded", tokens: int = 96) -> Pipeline:
+    """``count`` execution agents with one role: each for itself, or each reading those before it."""
+    words = WORDINGS[wording]
+    agents = []
+    for number in range(1, count + 1):
+        template = words.solver + TASK
+        if regime == "progressive" and number > 1:
+            before = [words.header.format(i=i) + f"{{agent_{i}_current}}" for i in range(1, number)]
+            template = words.reader + TASK + "".join(before)
+        agents.append(Agent(number, f"Agent {number}", "", template + "\n", tokens))
+    return Pipeline(f"execution-{regime}", "Execution agents", "", tuple(agents), scoring="none")
+
+
+def judge_pipeline(
+    protocol: Protocol, criterion: str, count: int, wording: str = "embedded", tokens: int = 160
+) -> Pipeline:
+    """A judge over ``count`` slots, placeholders ``candidate_1``, ..., whoever's text stands there."""
+    words = WORDINGS[wording]
+    slots = range(1, count + 1)
+    if protocol == "rewriting":
+        rest = "".join(words.header.format(i=i) + f"{{candidate_{i}}}" for i in slots)
+        template = words.reader + TASK + rest
+    else:
+        rest = "".join(f"\nCandidate {i}:\n{{candidate_{i}}}" for i in slots)
+        template = words.judge[criterion] + words.form[protocol] + TASK + rest
+    agent = Agent(1, "Judge", "", template + "\n", tokens)
+    declared = tuple(f"candidate_{i}" for i in slots)
+    scoring: Scoring = "text" if protocol == "rewriting" else "selection"
+    return Pipeline(f"judge-{protocol}", "Judge", "", (agent,), declared, scoring, judge=1)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A judge's answer, read strictly. ``slots``: as they stood before it; ``(0,)`` is "none of them".
+    ``failure``: what could not be read, in words; empty when all could."""
+
+    slots: tuple[int, ...] | None
+    answer: str | None
+    reason: str
+    failure: str
+
+
+def read_verdict(
+    text: str, count: int, protocol: Protocol, criterion: str, wording: str = "embedded"
+) -> Verdict:
+    """Read a judge's text.
+
+    A selection must be stated once (or the same again), name slots that there are, and name one only where
+    the criterion selects one. A final answer must follow "The answer is"; a program must be fenced as code.
+    """
+    failures: list[str] = []
+    slots: tuple[int, ...] | None = None
+    stated = [(m.start(), tuple(sorted(set(map(int, re.findall("[0-9]+", m[1])))))) for m in
+              _SELECTION.finditer(text)]  # fmt: skip
+    if protocol != "rewriting":
+        different = {found for _, found in stated}
+        if not stated:
+            failures.append("no selection")
+        elif len(different) > 1:
+            failures.append("several selections")
+        else:
+            [found] = different
+            if any(slot > count for slot in found) or (0 in found and len(found) > 1):
+                failures.append(f"no candidate {found[-1] if found[-1] > count else 0} to select")
+            elif len(found) > 1 and criterion not in SETS:
+                failures.append("a set where one is asked for")
+            else:
+                slots = found
+    if WORDINGS[wording].final == "text":
+        answer = extract_answer(text, "text")
+    else:
+        answer = extract_answer(text, "code") if "```" in text else None  # else all of it were the program
+    if answer is None and protocol != "selection":
+        failures.append("no final answer")
+    reason = text[: stated[0][0]].strip() if stated else text.partition("The answer is")[0].strip()
+    return Verdict(slots, answer, reason, "; ".join(failures))
+
+
+def right_final(answer: str | None, expected: str | None, wording: str) -> bool:
+    """Is a final answer the expected one? A program is where the expected test runs to its end after it."""
+    if WORDINGS[wording].final == "code" and expected is not None:
+        return right(answer, expected, "code")
+    return same_final(answer, expected)
+
+
+def same_final(answer: str | None, expected: str | None) -> bool:
+    """Do two final answers say the same? Numbers by value where each names just one, else the words."""
+    if answer is None or expected is None:
+        return False
+    numbers = [_NUMBER.findall(text) for text in (answer, expected)]
+    if all(len(found) == 1 for found in numbers) and _NUMBER.fullmatch(expected.strip()):
+        return extract_number(answer) == extract_number(expected)
+    return " ".join(answer.split()).casefold() == " ".join(expected.split()).casefold()
+
+
+def final_of(text: str, wording: str = "embedded") -> str | None:
+    """What a candidate gives as its answer: after "The answer is", else its last number; or its program."""
+    if WORDINGS[wording].final == "code":
+        return extract_answer(text, "code")
+    return extract_answer(text, "text") or extract_number(text)
+
+
+def truth(
+    problem: JudgeProblem, layout: Sequence[int], criterion: str
+) -> tuple[tuple[int, ...] | None, str | None]:
+    """The slots that should be selected in a layout, and the final answer; None where it is not known.
+
+    For *right* the slots are all that give the expected answer (any of them is a right selection).
+    """
+    if criterion in ("right", "all"):
+        if problem.expected is None:
+            return None, None
+        slots = tuple(k for k, number in enumerate(layout, 1) if number in problem.right)
+        return slots or (0,), problem.expected
+    finals = [final_of(problem.candidates[number - 1].text) for number in layout]
+    expected = problem.expected if criterion == "corrects" else finals[0]
+    if expected is None or not all(f is not None and f.isdecimal() for f in (*finals, expected)):
+        return None, None
+    known = Problem(problem.question, ((0, "+", 0),), int(expected))
+    _, best, final = judgement(criterion, known, [int(f) for f in finals if f is not None])
+    return best or (0,), final
+
+
+def selection_right(slots: Sequence[int], wanted: Sequence[int], criterion: str) -> bool:
+    """Is a selection right? Under *right* any right candidate is; else it must be the wanted set."""
+    if criterion == "right":
+        return len(slots) == 1 and slots[0] in wanted
+    return set(slots) == set(wanted)
+
+
+def check_wording(name: str) -> None:
+    """Refuse a wording that is not there.
+
+    Raises:
+        OptionError: with those that are.
+    """
+    if name not in WORDINGS:
+        raise OptionError(
+            f"There is no wording {name[:40]!r}; there are {', '.join(WORDINGS)}. Choose one.",
+            field="judge.wording",
+        )

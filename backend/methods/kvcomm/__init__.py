@@ -1,0 +1,1 @@
+"""KVCOMM: the method, its anchor pools and weights, and its variants."""

@@ -1,0 +1,305 @@
+"""Anchor pools: gate, insertion and eviction (KVCOMM, Eq. 5 and Section 3.3).
+
+A pool is an ordered set of observation numbers with use counts; the tensors stay in the log. How anchors are
+weighed is in :mod:`backend.methods.kvcomm.weights`.
+
+Readings of points that the paper leaves open
+    * Eligible anchors (A_phi) are those at least as long as the sample ("longer" would exclude
+      equal lengths, for which the alignment is perfect).
+    * Entropy carries the minus sign that Eq. 5 lacks; the log's base cancels.
+    * The gate needs one distribution over the anchors and takes the sequence form of the weights; where the
+      weighing has none of its own (*nearest*, *uniform*), the softmax of the distances.
+    * An empty pool makes an anchor (the maximum over nothing is below any length).
+    * Eviction: "the least frequently accessed among the earliest-added": among the first quarter
+      (at least one), ties to the oldest. An access is being mixed into a reuse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from backend.cache.kernels.distances import squared_distances
+from backend.cache.observations import Observation, ObservationLog
+from backend.methods.kvcomm.weights import (
+    Match,
+    Turn,
+    Weighing,
+    base_of,
+    dissimilarities,
+    of_sequences,
+    weigh,
+    weights,
+)
+from backend.records.run import GateDecision
+
+GateRule = Literal["entropy", "length", "closeness", "shipped"]
+Eviction = Literal["published", "shipped", "least used"]
+WeightsFrom = Literal["each agent", "first agent"]
+COUNTED_MASS = 0.9  # as shipped: the heaviest anchors that hold this much of the weight count as used
+
+
+@dataclass(frozen=True)
+class PoolRules:
+    """How a pool gates, weighs and evicts.
+
+    ``gate``: *entropy* (Eq. 5); *length*: any anchor long enough will do (Table A.3); *closeness*: the
+    nearest anchor must be near, and either one anchor stands out or all that weigh are near; *shipped*: the
+    public implementation's (two entries and two eligible anchors at least, distances between the values).
+    ``closeness``: the allowed distance per token, as a share of the token embeddings' own norm.
+    ``eviction``: *published*; *shipped*: the least counted of the first five, one late, and only the anchors
+    with most of the weight are counted; *least used*: of all, ties to the oldest.
+    ``weights_from``: *each agent* matches for itself, or all mix by the weights that the *first agent* to
+    reuse the text found (as shipped).
+    ``budget_bytes``: what the anchors may take, beside their number; 0 sets no limit.
+    """
+
+    capacity: int = 20
+    gamma: float = 0.3
+    gate: GateRule = "entropy"
+    closeness: float = 0.5
+    eviction: Eviction = "published"
+    weighing: Weighing = field(default_factory=Weighing)
+    weights_from: WeightsFrom = "each agent"
+    budget_bytes: int = 0
+
+
+def entropy(weights: Tensor) -> float:
+    """-sum w log w in nats; 0 log 0 is 0."""
+    return float(torch.special.entr(weights.double()).sum())
+
+
+@dataclass
+class AnchorPool:
+    """The anchors of one placeholder."""
+
+    placeholder: str
+    rules: PoolRules = field(default_factory=PoolRules)
+    uses: dict[int, int] = field(default_factory=dict)  # observation number -> accesses, in insertion order
+    # Dissimilarities of the sample last measured, by anchor: the gate finds, matching reads them.
+    _measured: tuple[int, dict[int, Tensor]] = (0, {})
+    # The sample last matched, its anchors' numbers, and its first agent's weights without the anchors: what
+    # left the log is not held here.
+    _first: tuple[int, tuple[int, ...], Match] | None = None
+
+    @property
+    def capacity(self) -> int:
+        return self.rules.capacity
+
+    def eligible(
+        self, sample: Observation, log: ObservationLog, agent: int | None = None
+    ) -> list[Observation]:
+        """Anchors at least as long as the sample; with ``agent``, those with an offset seen there."""
+        found = [log.observations[n] for n in self.uses if n in log.observations and n != sample.number]
+        return [o for o in found if o.tokens >= sample.tokens and (agent is None or agent in o.offsets)]
+
+    def scores(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
+        """Dissimilarity of each token (anchors, tokens) of a sample; each is computed once."""
+        if self._measured[0] != sample.number:
+            self._measured = (sample.number, {})
+        known, weighing = self._measured[1], self.rules.weighing
+        missing = [anchor for anchor in anchors if anchor.number not in known]
+        if missing:
+            found = dissimilarities(sample, missing, weighing)
+            known.update(zip((anchor.number for anchor in missing), found, strict=True))
+        return torch.stack([known[a.number] for a in anchors])
+
+    def _gate_distances(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
+        """Sequence distances (anchors,) that the gate looks at."""
+        if self.rules.gate != "shipped":
+            return of_sequences(self.scores(sample, anchors), self.rules.weighing)
+        mine, *theirs = (base_of(o, self.rules.weighing.text_base).values for o in (sample, *anchors))
+        return torch.stack([(mine - x[:, :, : sample.tokens]).norm() for x in theirs])
+
+    def _nearness(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
+        """Mean distance per token (anchors,) as a share of the tokens' own mean norm."""
+        weighing = self.rules.weighing
+        if (weighing.compared, weighing.norm) == ("embedding", "mean") and weighing.approximation != "cosine":
+            return self.scores(sample, anchors).sqrt().mean(dim=1)  # the same, and known
+        own: Tensor = sample.descriptor.norm(dim=-1).mean().clamp_min(1e-9)
+        apart = squared_distances(sample.embedded, [a.embedded for a in anchors])
+        return apart.sqrt().mean(dim=1) / own
+
+    def gate(self, sample: Observation, log: ObservationLog) -> GateDecision:
+        """Is the sample shareable, or does it become an anchor? (Eq. 5)"""
+        gamma, rule = self.rules.gamma, self.rules.gate
+        anchors = self.eligible(sample, log)
+        size = len(self.uses)
+        facts = {
+            "placeholder": sample.placeholder,
+            "tokens": sample.tokens,
+            "pool_size": size,
+            "eligible": len(anchors),
+        }
+
+        def verdict(shareable: bool, rule: str, reason: str, **more: object) -> GateDecision:
+            values: dict[str, Any] = facts | more
+            return GateDecision(shareable=shareable, rule=rule, reason=reason, **values)
+
+        if self.capacity == 0:
+            return verdict(
+                False, "no pool", "The pool size V is 0: nothing is shared.", entropy=None, threshold=None
+            )
+        if not size:
+            return verdict(
+                False,
+                "empty pool",
+                "The pool is empty: this text becomes its first anchor.",
+                entropy=None,
+                threshold=None,
+            )
+        if not anchors:
+            longest = max((log.observations[n].tokens for n in self.uses if n in log.observations), default=0)
+            return verdict(
+                False,
+                "longer than every anchor",
+                f"{sample.tokens} tokens are longer than every anchor (the longest has {longest}): it "
+                "becomes an anchor.",
+                entropy=None,
+                threshold=None,
+            )
+        if rule == "shipped" and (size < 2 or len(anchors) < 2):
+            return verdict(
+                False,
+                "too few anchors",
+                f"Fewer than two anchors are long enough ({len(anchors)} of {size}): it becomes an anchor.",
+                entropy=None,
+                threshold=None,
+            )
+        self._measured = (0, {})  # a sample is gated once, when it arrives
+        distances = self._gate_distances(sample, anchors).cpu()  # a decision waits for the device, once
+        weighing = self.rules.weighing
+        if weighing.approximation in ("nearest", "uniform"):
+            weighing = replace(weighing, approximation="softmax")
+        weight = weights(distances, weighing)
+        found, threshold = entropy(weight), gamma * math.log(len(anchors))
+        shareable = gamma > 0 and found <= threshold
+        nearest = anchors[int(distances.argmin())]
+        if rule == "length":
+            shareable = gamma > 0
+            reason = f"{len(anchors)} anchors are long enough, and this gate asks for nothing else."
+        elif rule == "closeness":
+            near = self._nearness(sample, anchors).cpu()
+            least, blend, limit = float(near.min()), float((weight * near).sum()), self.rules.closeness
+            shareable = gamma > 0 and least <= limit and (shareable or blend <= limit)
+            reason = (
+                f"The nearest anchor is {least:.2f} of a token's norm away, the weighted mean {blend:.2f}; "
+                f"{limit:g} is allowed. Entropy {found:.2f}, threshold {threshold:.2f}. "
+                + ("Near enough to be trusted." if shareable else "It becomes an anchor.")
+            )
+        elif shareable:
+            reason = (
+                f"Entropy {found:.2f} is within {threshold:.2f} (gamma {gamma:g} x log {len(anchors)}): "
+                f"anchor {nearest.number} stands out, so its offsets can be trusted."
+            )
+        else:
+            reason = (
+                f"Entropy {found:.2f} is over {threshold:.2f} (gamma {gamma:g} x log {len(anchors)}): "
+                "no anchor stands out, so it becomes an anchor."
+            )
+        if gamma <= 0:
+            reason = "Gamma is 0, so nothing is shared: this text becomes an anchor."
+        return verdict(
+            shareable,
+            "entropy" if rule == "shipped" else rule,
+            reason,
+            entropy=found,
+            threshold=threshold,
+            anchors=tuple(a.number for a in anchors),
+            weights=tuple(weight.tolist()),
+            distances=tuple(distances.tolist()),
+            previews=tuple(a.preview for a in anchors),
+        )
+
+    def match(
+        self,
+        sample: Observation,
+        agent: int,
+        followers: list[str] | None,
+        log: ObservationLog,
+        turn: Turn | None = None,
+    ) -> Match | None:
+        """Weights of Eq. 6 and 7 over the anchors that know this agent; None when there is none.
+
+        ``followers``: only anchors behind which the same prefix segments stood; None: all, for texts that
+        may stand in any slot. ``turn``: see :func:`backend.methods.kvcomm.weights.weigh`. With the first
+        agent's weights, None also when one of the anchors that they belong to does not know this agent (the
+        public code stops with an error there).
+        """
+        anchors = [
+            a
+            for a in self.eligible(sample, log, agent)
+            if followers is None or list(a.offsets[agent].followers) == followers
+        ]
+        if self.rules.weights_from == "first agent" and self._first and self._first[0] == sample.number:
+            _, numbers, first = self._first
+            known = {a.number: a for a in anchors}
+            if not known.keys() >= set(numbers):
+                return None
+            return replace(first, anchors=tuple(known[n] for n in numbers))
+        if not anchors:
+            return None
+        found = weigh(sample, anchors, self.scores(sample, anchors), self.rules.weighing, turn)
+        if self.rules.weights_from == "first agent":
+            self._first = (sample.number, tuple(a.number for a in found.anchors), replace(found, anchors=()))
+        return found
+
+    def used(self, match: Match) -> None:
+        """Count an access of each anchor that was mixed in."""
+        heavy = set(range(len(match.anchors)))
+        if self.rules.eviction == "shipped":
+            order = match.sequence.argsort(descending=True).tolist()
+            before = match.sequence[order].cumsum(0) - match.sequence[order]
+            heavy = {place for place, mass in zip(order, before.tolist(), strict=True) if mass < COUNTED_MASS}
+        for place, anchor in enumerate(match.anchors):
+            self.uses[anchor.number] += place in heavy
+
+    def insert(self, sample: Observation) -> int | None:
+        """Add an anchor; returns the number of the one that had to go, if any."""
+        if self.capacity == 0 or sample.number in self.uses:
+            return None
+        late = self.rules.eviction == "shipped"
+        # As shipped, room is made before the insertion, so the pool holds one anchor more than V.
+        victim = self._evict() if late and len(self.uses) > self.capacity else None
+        self.uses[sample.number] = 0
+        if not late and len(self.uses) > self.capacity:
+            victim = self._evict()
+        return victim
+
+    def trim(self, log: ObservationLog, size: Callable[[Observation], int]) -> list[int]:
+        """Drop anchors by the eviction rule until the others keep to the byte budget; all of them, if even
+        the last is too large.
+
+        Args:
+            log: holds the anchors.
+            size: bytes that an anchor takes.
+
+        Returns:
+            the numbers dropped, in that order.
+        """
+        if not self.rules.budget_bytes:
+            return []
+        sizes = {n: size(log.observations[n]) for n in self.uses if n in log.observations}
+        held, victims = sum(sizes.values()), []
+        while held > self.rules.budget_bytes:
+            victims.append(self._evict())
+            held -= sizes.get(victims[-1], 0)
+        return victims
+
+    def _evict(self) -> int:
+        """Drop one anchor by the eviction rule; ties go to the oldest, as min keeps the first."""
+        numbers = list(self.uses)
+        first = {
+            "published": max(1, self.capacity // 4),
+            "shipped": 5,
+            # the newest has had no chance to be used
+            "least used": max(1, len(numbers) - 1),
+        }[self.rules.eviction]
+        victim = min(numbers[:first], key=self.uses.__getitem__)
+        del self.uses[victim]
+        return victim

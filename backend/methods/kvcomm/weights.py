@@ -1,0 +1,216 @@
+"""Weights over anchors: how near each is to a sample, and how much its offsets count (KVCOMM, Eq. 5, 6).
+
+Readings of points that the paper leaves open
+    * *h* is the input embedding of the tokens (h at layer 1, Section 3.1); the public implementation
+      compares the base KV of all layers instead (``compared``).
+    * Weights per ``token``: one softmax "across the anchor dimension" per token, averaged over the tokens
+      for the following prefix segment. Per ``sequence``: one weight per anchor. ``separate`` is the public
+      implementation's: keys and values each by themselves, the mean absolute difference per token; and for
+      the following prefix segment one weight per layer, head and channel, from the norm over the
+      placeholder's tokens, aligned at their ends. Differences by channel change when keys are turned, so
+      there it matters whether position-free keys are compared or keys at the agent's own place.
+    * The distance of two sequences, ``sum``: the sum of their tokens' L2 distances (a sequence's
+      unnormalised weight is then the product of its tokens'); ``frobenius``: the norm of H - H_a as one
+      long vector; ``mean``: per token and as a share of the tokens' own mean norm, so that neither the
+      length nor the model's scale decides. They decide the reuse rate: see FINDINGS.md.
+    * Truncation: an anchor longer than the sample is cut to the sample's length at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from backend.cache.kernels import distances as kernels
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import Observation
+
+Approximation = Literal["softmax", "cosine", "nearest", "uniform"]
+Compared = Literal["embedding", "kv"]
+Norm = Literal["sum", "frobenius", "mean"]
+Per = Literal["token", "sequence", "separate"]
+TextBase = Literal["alone", "lead-in"]
+Turn = Callable[[Tensor], Tensor]  # position-free keys to the place where they are compared
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """How anchors are weighed.
+
+    ``approximation``: *softmax* of minus the L2 distance (the paper's), *cosine*: softmax of the cosine
+    similarity, *nearest*: the nearest anchor alone, *uniform*: all alike (a control). ``temperature``
+    divides distances and similarities. ``top_k`` keeps the heaviest anchors; 0 keeps all. ``text_base``:
+    which base of an outside text is meant (see :func:`base_of`).
+    """
+
+    approximation: Approximation = "softmax"
+    temperature: float = 1.0
+    top_k: int = 0
+    compared: Compared = "embedding"
+    norm: Norm = "sum"
+    per: Per = "token"
+    text_base: TextBase = "alone"
+
+
+def base_of(sample: Observation, text_base: TextBase) -> KVSegment:
+    """A sample's base. Of an outside text, on request, the one behind its lead-in (as shipped); an answer has
+    one base only, its producer's."""
+    return sample.led if text_base == "lead-in" and sample.led is not None else sample.base
+
+
+def squared_distances(descriptor: Tensor, anchor: Tensor) -> Tensor:
+    """Squared L2 distance of each token to the anchor's at the same place, (tokens,); the anchor is cut."""
+    return (descriptor - anchor[: descriptor.shape[0]]).square().sum(dim=-1)
+
+
+def descriptor(sample: Observation, weighing: Weighing) -> Tensor:
+    """What is compared: (tokens, features), fp32."""
+    if weighing.compared == "embedding":
+        return sample.descriptor
+    base = base_of(sample, weighing.text_base)
+    both = torch.cat([base.keys, base.values], dim=-1)
+    return both.permute(2, 0, 1, 3).flatten(1).float()
+
+
+def dissimilarities(sample: Observation, anchors: Sequence[Observation], weighing: Weighing) -> Tensor:
+    """Per anchor and token (anchors, tokens): the squared L2 distance, or 1 minus the cosine similarity.
+
+    Of embeddings the distances are found in one pass over them (:mod:`backend.cache.kernels.distances`),
+    whatever KV the anchors hold.
+    """
+    mine = descriptor(sample, weighing)
+    if weighing.approximation == "cosine":
+        theirs = (descriptor(a, weighing)[: sample.tokens] for a in anchors)
+        return torch.stack([1 - functional.cosine_similarity(mine, x, dim=-1) for x in theirs])
+    if weighing.compared == "embedding":
+        squared = kernels.squared_distances(sample.embedded, [a.embedded for a in anchors])
+    else:
+        squared = torch.stack([squared_distances(mine, descriptor(a, weighing)) for a in anchors])
+    if weighing.norm != "mean":
+        return squared
+    length: Tensor = mine.norm(dim=-1).mean().clamp_min(1e-9)
+    return squared / length.square()
+
+
+def of_sequences(scores: Tensor, weighing: Weighing) -> Tensor:
+    """Dissimilarity of the sequences (anchors,) from their tokens' (anchors, tokens)."""
+    if weighing.approximation == "cosine":
+        return scores.mean(dim=1)
+    if weighing.norm == "frobenius":
+        return scores.sum(dim=1).sqrt()
+    roots = scores.sqrt()
+    return roots.sum(dim=1) if weighing.norm == "sum" else roots.mean(dim=1)
+
+
+def of_tokens(scores: Tensor, weighing: Weighing) -> Tensor:
+    """Dissimilarity of the tokens (anchors, tokens), as it goes into the weights."""
+    return scores if weighing.approximation == "cosine" else scores.sqrt()
+
+
+def weights(distances: Tensor, weighing: Weighing) -> Tensor:
+    """Weights of the shape of ``distances``; over the anchors (dimension 0) they sum to one."""
+    if weighing.approximation == "uniform":
+        return torch.full_like(distances, 1 / distances.shape[0])
+    if weighing.approximation == "nearest":
+        nearest = distances.argmin(dim=0, keepdim=True)
+        return torch.zeros_like(distances).scatter_(0, nearest, 1.0)
+    return torch.softmax(-distances / weighing.temperature, dim=0)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One anchor's weight, for keys and values: (), (tokens,) or (layers, heads, 1, head_dim)."""
+
+    keys: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class Match:
+    """A sample's weights over anchors: for the placeholder's own tokens, and for the prefix segment
+    behind it. ``sequence`` (anchors,) is one weight per anchor, for records and counts."""
+
+    anchors: tuple[Observation, ...]
+    sequence: Tensor
+    own: tuple[Weight, ...]
+    behind: tuple[Weight, ...]
+
+
+def of_those(every: Sequence[Weight], known: Sequence[bool]) -> tuple[Weight, ...]:
+    """Weights of some of the anchors, summing to one among themselves; none where they had no weight."""
+    kept = [w for w, wanted in zip(every, known, strict=True) if wanted]
+    if not kept:
+        return ()
+    keys, values = torch.stack([w.keys for w in kept]), torch.stack([w.values for w in kept])
+    if not (bool((keys.sum(dim=0) > 0).all()) and bool((values.sum(dim=0) > 0).all())):
+        return ()
+    both = zip(keys / keys.sum(dim=0), values / values.sum(dim=0), strict=True)
+    return tuple(Weight(k, v) for k, v in both)
+
+
+def heaviest(sequence: Tensor, top_k: int) -> list[int]:
+    """Places of the ``top_k`` heaviest anchors in their order (all for 0)."""
+    if not top_k or top_k >= sequence.shape[0]:
+        return list(range(sequence.shape[0]))
+    return sorted(sequence.topk(top_k).indices.tolist())
+
+
+def weigh(
+    sample: Observation,
+    anchors: Sequence[Observation],
+    scores: Tensor,
+    weighing: Weighing,
+    turn: Turn | None = None,
+) -> Match:
+    """Weights of Eq. 6 and 7 over the anchors.
+
+    Args:
+        sample: whose offsets are wanted.
+        anchors: at least as long.
+        scores: :func:`dissimilarities`, (anchors, tokens).
+        weighing: the rule.
+        turn: for ``separate``: where keys are compared; position-free when absent.
+    """
+    sequence = weights(of_sequences(scores, weighing), weighing)
+    kept = heaviest(sequence, weighing.top_k)
+    if len(kept) < len(anchors):
+        places = torch.tensor(kept).to(scores.device, non_blocking=True)  # a list would wait for the device
+        anchors, scores, sequence = [anchors[i] for i in kept], scores[places], sequence[places]
+    sequence = sequence / sequence.sum()
+    if weighing.per == "separate":
+        own, behind = _separate(sample, anchors, weighing, turn)
+    elif weighing.per == "sequence":
+        own = behind = [Weight(w, w) for w in sequence]
+    else:
+        token = weights(of_tokens(scores, weighing), weighing)
+        own = [Weight(w, w) for w in token]
+        behind = [Weight(w, w) for w in token.mean(dim=1)]
+        sequence = token.mean(dim=1)
+    return Match(tuple(anchors), sequence, tuple(own), tuple(behind))
+
+
+def _separate(
+    sample: Observation, anchors: Sequence[Observation], weighing: Weighing, turn: Turn | None
+) -> tuple[list[Weight], list[Weight]]:
+    """Weights as the public implementation finds them."""
+
+    def found(mine: Tensor, theirs: list[Tensor]) -> tuple[Tensor, Tensor]:
+        tokens = mine.shape[2]
+        token = torch.stack([(mine - x[:, :, :tokens]).abs().mean(dim=(0, 1, 3)) for x in theirs])
+        tail = torch.stack(
+            [(mine - x[:, :, x.shape[2] - tokens :]).norm(dim=2, keepdim=True) for x in theirs]
+        )
+        return weights(token, weighing), weights(tail, weighing)
+
+    mine, *theirs = (base_of(o, weighing.text_base) for o in (sample, *anchors))
+    turn = turn or (lambda keys: keys)
+    own_keys, behind_keys = found(turn(mine.keys), [turn(base.keys) for base in theirs])
+    own_values, behind_values = found(mine.values, [base.values for base in theirs])
+    own = [Weight(k, v) for k, v in zip(own_keys, own_values, strict=True)]
+    behind = [Weight(k, v) for k, v in zip(behind_keys, behind_values, strict=True)]
+    return own, behind

@@ -1,0 +1,115 @@
+"""From verified segments to grafts: which prompt tokens get whose KV, and what of them is left to be read
+afresh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from backend.methods.segments.minhash import blocks
+from backend.methods.segments.store import Found, StoredSegment
+
+
+@dataclass(frozen=True)
+class Graft:
+    """Prompt tokens ``[start, end)`` get the KV of a stored segment's tokens from ``at`` on.
+
+    ``exact``: a dense pass would give the same, for the prompts agree up to here.
+    """
+
+    start: int
+    end: int
+    stored: StoredSegment
+    at: int
+    exact: bool
+
+    @property
+    def tokens(self) -> int:
+        return self.end - self.start
+
+    def part(self, start: int, end: int) -> Graft:
+        """Its prompt tokens within ``[start, end)``."""
+        first, last = max(start, self.start), min(end, self.end)
+        return replace(self, start=first, end=last, at=self.at + first - self.start)
+
+    def follows(self, other: Graft) -> bool:
+        """Did it stand behind ``other`` just so where both were read? Then there is no edge between them."""
+        if self.start != other.end:
+            return False
+        if self.exact and other.exact:
+            return True
+        return self.stored.source == other.stored.source and self._moved == other._moved
+
+    @property
+    def _moved(self) -> int:
+        return self.start - self.at - self.stored.start
+
+
+@dataclass(frozen=True)
+class Run:
+    """Grafts without an edge between them; ``grafts`` are what is copied of prompt tokens ``[start,
+    end)``."""
+
+    start: int
+    end: int
+    grafts: tuple[Graft, ...]
+
+
+def runs(found: Sequence[Found], limit: int) -> tuple[Run, ...]:
+    """Cover as much as can be, each token once: what stands behind the same beginning first, then
+    the longest.
+
+    Args:
+        found: verified segments; they may overlap.
+        limit: no token from here on is grafted.
+    """
+    chosen: list[Graft] = []
+    free = [True] * limit
+    for one in sorted(found, key=_rank, reverse=True):
+        for at, begin, size in blocks(one.stored.ids, one.content):
+            # up to the first token that differs, the two prompts are one
+            exact = one.beginning and at == begin == 0 and one.stored.exact and not one.stored.packed
+            whole = Graft(one.cut.start + begin, one.cut.start + begin + size, one.stored, at, exact)
+            places = range(whole.start, min(whole.end, limit))
+            for is_free, group in groupby(places, key=lambda place: free[place]):
+                if is_free:
+                    stretch = list(group)
+                    chosen.append(whole.part(stretch[0], stretch[-1] + 1))
+                    free[stretch[0] : stretch[-1] + 1] = [False] * len(stretch)
+    out: list[list[Graft]] = []
+    for graft in sorted(chosen, key=lambda g: g.start):
+        if out and graft.follows(out[-1][-1]):
+            out[-1].append(graft)
+        else:
+            out.append([graft])
+    return tuple(Run(run[0].start, run[-1].end, tuple(run)) for run in out)
+
+
+def _rank(found: Found) -> tuple[bool, int, float, float, int]:
+    return found.beginning, found.cut.tokens, found.similarity, found.context, -found.cut.start
+
+
+def without_halo(found: Sequence[Run], halo: int, both: bool) -> tuple[Run, ...]:
+    """Leave ``halo`` tokens at the left end of each run, and at the right one if ``both``, to be read afresh;
+    an end that a dense pass would give the same needs none. Runs of which nothing remains are left out."""
+    out = []
+    for run in found:
+        first = run.start + (0 if run.grafts[0].exact else halo)
+        last = run.end - (halo if both and not run.grafts[-1].exact else 0)
+        inside = tuple(g.part(first, last) for g in run.grafts if g.start < last and g.end > first)
+        if first < last and inside:
+            out.append(replace(run, grafts=inside))
+    return tuple(out)
+
+
+def labels(total: int, found: Sequence[Run], rejected: Sequence[tuple[int, int]]) -> list[str]:
+    """Why each token is what it is: "graft", "edge", "rejected" (what is alike failed verification) or ""."""
+    out = [""] * total
+    for start, end in rejected:
+        out[start:end] = ["rejected"] * (end - start)
+    for run in found:
+        out[run.start : run.end] = ["edge"] * (run.end - run.start)
+        for graft in run.grafts:
+            out[graft.start : graft.end] = ["graft"] * graft.tokens
+    return out

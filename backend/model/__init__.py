@@ -1,0 +1,1 @@
+"""One transformers model: load, certify, tokenize, adapt, hook."""

@@ -1,0 +1,66 @@
+"""Shipped link tokens over a model that is loaded already: one adapted copy for all who read with it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from backend.base.errors import ModelError
+from backend.model.link_tokens import FORMAT, SHIPPED, apply_links, base_hash
+from backend.model.load import LoadedModel, wrap_model
+from backend.prompts.pipeline import show
+
+_GUARD = threading.Lock()
+_FITTING: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
+_MADE: WeakKeyDictionary[Any, dict[str, LoadedModel]] = WeakKeyDictionary()
+
+
+def fitting(model: LoadedModel) -> dict[str, str]:
+    """The shipped weights that were trained for a model's: names and labels ("KVLink5")."""
+    with _GUARD:
+        if model.module not in _FITTING:
+            _FITTING[model.module] = _fitting(model.module)
+        return dict(_FITTING[model.module])
+
+
+def _fitting(module: Any) -> dict[str, str]:
+    from safetensors import safe_open
+
+    found: dict[str, str] = {}
+    own: str | None = None
+    for path in sorted(SHIPPED.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            hidden = file.get_slice("links").get_shape()[-1]
+        if metadata.get("format") != FORMAT or hidden != module.get_input_embeddings().weight.shape[1]:
+            continue  # by its width, without reading all of a large model
+        own = own or base_hash(module)
+        if metadata["base"] == own:
+            found[path.stem] = str(json.loads(metadata["facts"])["facts"].get("label") or path.stem)
+    return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
+
+
+def adapted(model: LoadedModel, name: str) -> LoadedModel:
+    """The model with shipped link tokens and their deltas; it stays as it is. Made once.
+
+    Raises:
+        ModelError: no such weights belong to it.
+    """
+    known = fitting(model)
+    if name not in known:
+        listed = ", ".join(known) or "none"
+        raise ModelError(
+            f"No weights {show(name)} are shipped for {model.info.name}; there are: {listed}. Choose of "
+            "these, or train some: kvlab train-links.",
+            field="documents.weights",
+        )
+    with _GUARD:
+        made = _MADE.setdefault(model.module, {})
+        if name not in made:
+            module, called = copy.deepcopy(model.module), f"{model.info.name}+{name}"
+            links = apply_links(module, SHIPPED / f"{name}.safetensors", called)
+            made[name] = wrap_model(module, model.tokens.tokenizer, name=called, links=links)
+        return made[name]

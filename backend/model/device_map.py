@@ -1,0 +1,138 @@
+"""Where a model's weights lie and how wide they are: on several devices, or rounded to a few bits.
+
+A model that is too large for one device is spread layer by layer (accelerate's device map); its cache lies
+whole on the device of its embeddings, and layers elsewhere get copies. Weights in 4 or 8 bits are as
+transformers loads them; keys and values stay in the dtype of what is not rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.base.errors import ModelError
+
+DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
+QUANTISE = ("4bit", "8bit")
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def placing(
+    device: str | None,
+    where: str,
+    device_map: str | Mapping[str, Any] | None,
+    quantise: str | None,
+    links: str,
+) -> dict[str, Any]:
+    """What transformers is told about devices and bits when it loads a model; nothing for a plain one.
+
+    Args:
+        device: as asked for, if it was.
+        where: the device that would be taken.
+        device_map: see :func:`backend.model.load.load_model`; a table of modules and devices too.
+        quantise: see there.
+        links: name of link tokens to add to the weights, or nothing.
+
+    Raises:
+        ModelError: the choices are unknown, exclude each other, or need what is not there.
+    """
+    found: dict[str, Any] = {}
+    if device_map is not None:
+        if isinstance(device_map, str) and device_map not in DEVICE_MAPS:
+            raise ModelError(
+                f"The device map {device_map!r} is unknown; allowed: {', '.join(DEVICE_MAPS)}. Choose one.",
+                field="model.device_map",
+            )
+        if device is not None:
+            raise ModelError(
+                f"A device map spreads the model over all devices, but the device {device!r} was named too. "
+                "Give one of the two.",
+                field="model.device_map",
+            )
+        _need("accelerate", "A device map")
+        found["device_map"] = device_map if isinstance(device_map, str) else dict(device_map)
+    if quantise is not None:
+        if quantise not in QUANTISE:
+            raise ModelError(
+                f"Weights cannot be quantised to {quantise!r}; allowed: {', '.join(QUANTISE)}. Choose one.",
+                field="model.quantise",
+            )
+        _need("bitsandbytes", f"Loading weights in {quantise}")
+        if not torch.cuda.is_available():
+            raise ModelError(
+                f"Loading weights in {quantise} needs a CUDA device, and there is none. Leave it out, or "
+                "give a model that was published quantised.",
+                field="model.quantise",
+            )
+        from transformers import BitsAndBytesConfig
+
+        found["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{quantise}": True})
+        found.setdefault("device_map", {"": where})
+    if found and links:
+        raise ModelError(
+            f"The deltas of {links!r} are added to whole weights on one device. Leave out the device map and "
+            "quantisation, or the links.",
+            field="model.device_map" if device_map is not None else "model.quantise",
+        )
+    return found
+
+
+def _need(package: str, what: str) -> None:
+    if find_spec(package) is None:
+        raise ModelError(
+            f"{what} needs {package}, which is not installed. Install it: pip install {package}",
+            field="model.device_map" if package == "accelerate" else "model.quantise",
+        )
+
+
+def home_of(module: Any) -> torch.device:
+    """The device that a model reads tokens on, and where its caches lie."""
+    hook = getattr(module.get_input_embeddings(), "_hf_hook", None)
+    where = getattr(hook, "execution_device", None)
+    if where is not None:
+        return torch.device(where)
+    found: torch.device = next(module.parameters()).device
+    return found
+
+
+def dtype_of(module: Any) -> torch.dtype:
+    """The dtype of a model's keys and values: that of its weights, where these are not rounded.
+
+    Raises:
+        ModelError: it has no weights in a dtype that the lab computes in.
+    """
+    for parameter in module.parameters():
+        if parameter.dtype in FLOATS:
+            dtype: torch.dtype = parameter.dtype
+            return dtype
+    raise ModelError(
+        "None of this model's weights is in float32, bfloat16 or float16, so its caches would be in a dtype "
+        "that the lab does not compute in. Give --dtype, or another model.",
+        field="model.dtype",
+    )
+
+
+def whole_state(module: Any) -> Mapping[str, Tensor]:
+    """A model's weights, those too that wait elsewhere until their layer is asked for."""
+    state: Mapping[str, Tensor] = module.state_dict()
+    if any(tensor.is_meta for tensor in state.values()):
+        from accelerate.utils.modeling import get_state_dict_offloaded_model
+
+        found = get_state_dict_offloaded_model(module)
+        # In the module's own order, and with the weights that have two names under both.
+        state = {key: found.get(key, tensor) for key, tensor in state.items()}
+    return state
+
+
+def plain_parts(tensor: Tensor) -> Iterator[Tensor]:
+    """What a weight is stored as: itself, or of a quantised one (torchao's) its numbers and their scales."""
+    taken_apart = getattr(tensor, "__tensor_flatten__", None)
+    if taken_apart is None:
+        yield tensor
+    else:
+        for name in taken_apart()[0]:
+            yield from plain_parts(getattr(tensor, name))

@@ -1,0 +1,146 @@
+"""What a forward pass of transformers can be made to do: own masks, stopping early, one layer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from backend.cache.kv_cache import KVCache
+from backend.model.load import LoadedModel
+
+LAYERWISE = ("llama", "qwen2", "qwen3")  # families whose layers are called alike
+
+
+class StoppedEarlyError(Exception):
+    """Raised inside a pass whose further layers nobody needs, and caught right outside of it."""
+
+
+def masks_of(model: LoadedModel, sees: Tensor, positions: Tensor) -> Tensor | dict[str, Tensor]:
+    """An attention mask as the model's forward wants it.
+
+    A mask with four axes passes through transformers untouched, so a sliding window, which looks back a
+    number of positions, has to be put into it here. Additive, since the eager attention reads a boolean one
+    wrongly.
+
+    Args:
+        model: for the kinds of its layers and its window.
+        sees: (queries, keys) bool; the queries are the last of the keys.
+        positions: (keys,) RoPE positions.
+
+    Returns:
+        (1, 1, queries, keys), or such a mask for each kind of layer where there are several.
+    """
+    config = model.module.config.get_text_config()
+    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    full = _additive(model, sees)
+    if not window or (kinds and "sliding_attention" not in kinds):
+        return full
+    back = positions[-len(sees) :, None] - positions[None]
+    near = _additive(model, sees & (back < window))
+    return {"full_attention": full, "sliding_attention": near} if kinds else near
+
+
+def _additive(model: LoadedModel, sees: Tensor) -> Tensor:
+    mask = torch.zeros(sees.shape, dtype=model.dtype, device=model.device)
+    return mask.masked_fill_(~sees.to(model.device), torch.finfo(model.dtype).min)[None, None]
+
+
+def layers_of(model: LoadedModel) -> nn.ModuleList:
+    """The model's decoder layers, whatever its family calls them."""
+    lists = (m for m in model.module.modules() if isinstance(m, nn.ModuleList))
+    return next(m for m in lists if len(m) == model.info.layers)
+
+
+@contextmanager
+def stop_after(model: LoadedModel, layer: int) -> Iterator[None]:
+    """Let a pass in the body end behind a layer; it then gives no logits."""
+
+    def stop(*_: Any) -> None:
+        raise StoppedEarlyError
+
+    further = list(layers_of(model))[layer + 1 :]
+    handles = [module.register_forward_pre_hook(stop) for module in further[:1]]
+    try:
+        yield
+    except StoppedEarlyError:
+        pass
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def masked_at(model: LoadedModel, first: int, last: int, masks: Tensor | dict[str, Tensor]) -> Iterator[None]:
+    """Let layers ``first`` to ``last`` of a pass in the body look through other masks (:func:`masks_of`)."""
+    kinds = getattr(model.module.config.get_text_config(), "layer_types", None) or []
+
+    def hook(layer: int) -> Any:
+        own = masks[kinds[layer]] if isinstance(masks, dict) else masks
+        return lambda _module, inputs, named: (inputs, {**named, "attention_mask": own})
+
+    handles = [
+        module.register_forward_pre_hook(hook(layer), with_kwargs=True)
+        for layer, module in enumerate(layers_of(model))
+        if first <= layer <= last
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def watch_attention(model: LoadedModel, layer: int) -> Iterator[list[Tensor]]:
+    """Collect a layer's attention probabilities, (rows, heads, queries, keys), of a pass in the body, which
+    ends behind that layer. Uses the eager attention, the one that gives them."""
+    seen: list[Tensor] = []
+
+    def keep(_module: Any, _inputs: Any, outputs: Any) -> None:
+        if isinstance(outputs, tuple):
+            seen.extend(x for x in outputs[1:] if isinstance(x, Tensor) and x.ndim == 4)
+
+    before = model.module.config._attn_implementation
+    handles = [child.register_forward_hook(keep) for child in layers_of(model)[layer].children()]
+    model.module.set_attn_implementation("eager")
+    try:
+        with stop_after(model, layer):
+            yield seen
+    finally:
+        model.module.set_attn_implementation(before)
+        for handle in handles:
+            handle.remove()
+
+
+def why_not_layerwise(model: LoadedModel) -> str:
+    """Empty when the model's layers can be called one by one, else the reason why not."""
+    kind = str(model.module.config.get_text_config().model_type)
+    if kind in LAYERWISE:
+        return ""
+    return (
+        "Choosing anew at each layer needs the model's layers one by one, which the lab does for the Llama "
+        f"and Qwen families; {model.info.name} is of the family {kind!r}. Choose one-shot selection."
+    )
+
+
+def call_layer(
+    model: LoadedModel, layer: int, hidden: Tensor, positions: Tensor, masks: Any, cache: KVCache
+) -> Tensor:
+    """One decoder layer over hidden states (rows, tokens, hidden); K/V are appended to the cache's layer."""
+    decoder = model.module.get_decoder()
+    if isinstance(masks, dict):
+        masks = masks[decoder.config.layer_types[layer]]
+    out = decoder.layers[layer](
+        hidden,
+        attention_mask=masks,
+        position_ids=positions[None],
+        past_key_values=cache.cache,
+        use_cache=True,
+        position_embeddings=decoder.rotary_emb(hidden, positions[None]),
+    )
+    found: Tensor = out[0] if isinstance(out, tuple) else out
+    return found

@@ -1,0 +1,258 @@
+"""Link tokens and the small deltas trained with them, kept in one file beside the weights that they belong
+to.
+
+KVLink (Section 2.3, appendix A.2) puts K trained tokens behind each separately encoded document, other ones
+for each place in the prompt, and one before the first and behind the last document (KV-START, KV-END); the
+model is trained along. Here the model's part is a low-rank delta of its projections, so that all of it is a
+few
+megabytes: ``weight + up @ down``. The file names the base's weights by their hash and refuses others.
+
+A model adapted so is a model like any other (:func:`backend.model.load.load_model` with ``BASE+NAME``): a
+cache is its weights' own, so a method that needs adapted weights is compared with dense under the same ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.base.errors import ModelError
+
+FORMAT = "kvlab-links-1"
+SHIPPED = Path(__file__).resolve().parents[2] / "presets" / "model" / "links"
+MOST_BYTES = 16 * 2**20
+HASHED_ELEMENTS = 1 << 28
+NO_SOFT = -1
+
+
+@dataclass(frozen=True)
+class Links:
+    """What weights know of separately encoded documents.
+
+    Attributes:
+        links: (documents, tokens, hidden) embeddings behind the document of each index; may hold no token.
+        edges: (2, hidden) embeddings of KV-START and KV-END; (0, hidden) where there are none
+            (Block-Attention).
+        anchors: (most, hidden) embeddings that stand for a chunk of a document's tokens; (0, hidden) without.
+        compression: how documents were compressed in training: "none", "drop" or "anchors".
+        rate: share of a document's tokens that the compression took away.
+        chunk_tokens: a document's tokens that share one set of anchors.
+    """
+
+    links: Tensor
+    edges: Tensor
+    anchors: Tensor
+    compression: str = "none"
+    rate: float = 0.0
+    chunk_tokens: int = 100
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        """Link tokens behind a document (K)."""
+        return int(self.links.shape[1])
+
+    @property
+    def documents(self) -> int:
+        """Documents that have link tokens of their own."""
+        return int(self.links.shape[0])
+
+    def behind(self, document: int) -> Tensor:
+        """(tokens, hidden): the link tokens behind a document, by its index from 0. The last ones serve all
+        that come after them, for none were trained."""
+        return self.links[min(document, self.documents - 1)]
+
+    @property
+    def table(self) -> Tensor:
+        """(rows, hidden): every soft token; see :meth:`row`."""
+        return torch.cat([self.edges, self.links.flatten(0, 1), self.anchors])
+
+    def row(self, kind: str, index: int = 0, token: int = 0) -> int:
+        """The row of :attr:`table` of an edge (0 start, 1 end), a document's link token, or an anchor."""
+        edges = int(self.edges.shape[0])
+        if kind == "edge":
+            return index
+        if kind == "link":
+            return edges + min(index, self.documents - 1) * self.tokens + token
+        return edges + self.links.shape[0] * self.tokens + index
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Links:
+        """The same where a model runs."""
+        links, edges, anchors = (x.to(device, dtype) for x in (self.links, self.edges, self.anchors))
+        return replace(self, links=links, edges=edges, anchors=anchors)
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A low-rank change of one projection: ``weight + up @ down``; (out, rank) and (rank, in)."""
+
+    up: Tensor
+    down: Tensor
+
+
+Deltas = dict[str, Delta]
+
+
+def projections(module: Any) -> dict[str, Any]:
+    """The linear layers inside the decoder's layers, by name: what a delta may change."""
+    return {
+        name: part
+        for name, part in module.named_modules()
+        if isinstance(part, torch.nn.Linear) and ".layers." in f".{name}"
+    }
+
+
+def base_hash(module: Any) -> str:
+    """Identity of weights whatever number type they are loaded in: 16 hex digits over their bf16 values (a
+    strided sample of large models)."""
+    digest = hashlib.sha256()
+    total = sum(p.numel() for p in module.parameters())
+    stride = max(1, -(-total // HASHED_ELEMENTS))
+    for key, tensor in module.state_dict().items():
+        digest.update(key.encode())
+        sample = tensor.detach().flatten()[::stride].to("cpu", torch.bfloat16).contiguous()
+        digest.update(sample.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def save_links(path: Path, links: Links, deltas: Deltas, base: str) -> Path:
+    """Write the file, in fp16.
+
+    Args:
+        path: a ``.safetensors`` file.
+        links: with its facts, which must be JSON.
+        deltas: by the projection's name; may be empty (link tokens only).
+        base: :func:`base_hash` of the weights that they were trained on.
+
+    Raises:
+        ModelError: the file would be too large to ship beside a model.
+    """
+    from safetensors.torch import save_file
+
+    tensors = {"links": links.links, "edges": links.edges, "anchors": links.anchors}
+    for name, delta in deltas.items():
+        tensors[f"up.{name}"], tensors[f"down.{name}"] = delta.up, delta.down
+    kept = {k: v.detach().to("cpu", torch.float16).contiguous() for k, v in tensors.items()}
+    held = sum(2 * v.numel() for v in kept.values())
+    if held > MOST_BYTES:
+        raise ModelError(
+            f"The deltas take {held / 2**20:.1f} MiB; at most {MOST_BYTES >> 20} are shipped beside a model. "
+            "Choose a lower rank.",
+            field="links.rank",
+        )
+    facts = {
+        "compression": links.compression,
+        "rate": links.rate,
+        "chunk_tokens": links.chunk_tokens,
+        "facts": dict(links.facts),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {"format": FORMAT, "base": base, "facts": json.dumps(facts, sort_keys=True)}
+    save_file(kept, path, metadata=metadata)
+    return path
+
+
+def load_links(path: Path) -> tuple[Links, Deltas, str]:
+    """Read a file back: link tokens, deltas and the hash of the weights that they belong to.
+
+    Raises:
+        ModelError: it is missing, or no such file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+        if metadata.get("format") != FORMAT:
+            raise KeyError("format")
+        facts = json.loads(metadata["facts"])
+        known = {name.removeprefix("up.") for name in tensors if name.startswith("up.")}
+        deltas = {name: Delta(tensors[f"up.{name}"], tensors[f"down.{name}"]) for name in sorted(known)}
+        links = Links(tensors["links"], tensors["edges"], tensors["anchors"], **facts)
+        return links, deltas, metadata["base"]
+    except FileNotFoundError:
+        raise ModelError(
+            f"There are no link tokens at {path}. Train them: kvlab train-links --out {path}",
+            field="model.name",
+        ) from None
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{path} holds no link tokens of the lab ({type(error).__name__}). Name a file that kvlab "
+            "train-links wrote.",
+            field="model.name",
+        ) from None
+
+
+def find_links(name: str) -> Path:
+    """The file of a shipped artefact's name, or a path.
+
+    Raises:
+        ModelError: neither.
+    """
+    path = Path(os.path.expanduser(name))
+    if path.suffix == ".safetensors":
+        return path
+    shipped = sorted(p.stem for p in SHIPPED.glob("*.safetensors"))
+    if name not in shipped:
+        listed = ", ".join(shipped) or "none"
+        raise ModelError(
+            f"There are no link tokens called {name!r}; shipped: {listed}. Name one of them, or the "
+            ".safetensors file that kvlab train-links wrote.",
+            field="model.name",
+        )
+    return SHIPPED / f"{name}.safetensors"
+
+
+@torch.no_grad()
+def apply_links(module: Any, path: Path, name: str) -> Links:
+    """Change a freshly loaded module's weights by a file's deltas, in place; returns its link tokens.
+
+    Raises:
+        ModelError: the file belongs to other weights.
+    """
+    links, deltas, base = load_links(path)
+    found = base_hash(module)
+    if found != base:
+        raise ModelError(
+            f"The link tokens {path.name} belong to the weights {base}, but {name} has the weights {found}. "
+            f"Train them anew: kvlab train-links --model {name} --out {path.name}",
+            field="model.name",
+        )
+    parts = projections(module)
+    for key, delta in deltas.items():
+        weight = parts[key].weight
+        change = delta.up.to(weight.device) @ delta.down.to(weight.device)
+        weight.copy_((weight.float() + change).to(weight.dtype))
+    embedding = module.get_input_embeddings().weight
+    return links.to(embedding.device, embedding.dtype)
+
+
+def kept_tokens(surprisal: Tensor, rate: float) -> Tensor:
+    """Which tokens stay when a share ``rate`` is dropped: those that say the most, in order.
+
+    Args:
+        surprisal: (tokens,) minus log probability of each token; the first one's is infinite.
+        rate: 0 keeps all.
+
+    Returns:
+        Their indices, ascending; at least one.
+    """
+    tokens = surprisal.numel()
+    keep = max(1, round(tokens * (1 - rate)))
+    return surprisal.topk(keep).indices.sort().values
+
+
+def anchors_of(tokens: int, rate: float, chunk_tokens: int) -> Iterable[tuple[int, int, int]]:
+    """The chunks of a document and their anchors: (start, end, number of anchors), one anchor at least."""
+    for start in range(0, tokens, chunk_tokens):
+        end = min(tokens, start + chunk_tokens)
+        yield start, end, max(1, round((end - start) * (1 - rate)))

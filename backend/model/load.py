@@ -1,0 +1,414 @@
+"""Loading a causal language model and certifying that its keys can be moved."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.base.errors import ModelError
+from backend.base.hub_errors import quiet_lookups, reason
+from backend.cache.kernels.distances import kept_in
+from backend.cache.kv_cache import KVCache
+from backend.cache.rope import LayerRotation, Rotation, rotate_layer
+from backend.model.device_map import dtype_of, home_of, placing, plain_parts, whole_state
+from backend.model.link_tokens import Links, apply_links, find_links
+from backend.model.tokenizer import Tokens
+from backend.prompts.pipeline import Pipeline
+from backend.records.run import Certificate, LayerCertificate, ModelInfo
+
+EMBEDDED = Path(__file__).resolve().parents[2] / "presets" / "model"
+#: The models that ship with the lab, by name; the small one shares the other's tokenizer.
+SHIPPED = {"embedded": EMBEDDED, "embedded-small": EMBEDDED.with_name("model-small")}
+HASH_WHOLE_FILES_UP_TO = 1 << 30
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# Largest relative error of a moved key, against the model's own, that counts as a rotation.
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+# Part of that tolerance beyond which the order of earlier tokens counts as seen, where keys hold no position.
+ORDER_MATTERS = 0.1
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to run: transformers' module, its tokens, its rotation and its facts."""
+
+    module: Any
+    tokens: Tokens
+    rotation: Rotation
+    info: ModelInfo
+    links: Links | None = None  # link tokens that the weights were trained with
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.info.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return DTYPES[self.info.dtype]
+
+    def new_cache(self, capacity: int, rows: int = 1) -> KVCache:
+        """An empty cache for ``capacity`` tokens."""
+        shape = (self.info.layers, rows, self.info.kv_heads, capacity, self.info.head_dim)
+        return KVCache(shape, self.dtype, self.device)
+
+    def embed(self, ids: tuple[int, ...]) -> Tensor:
+        """Input embeddings (the papers' h at layer 1), (tokens, hidden), as descriptors are kept."""
+        table: Tensor = self.module.get_input_embeddings().weight.detach()
+        found = table[torch.tensor(ids, dtype=torch.long).to(table.device, non_blocking=True)]
+        return found.to(kept_in(table.dtype, table.device))
+
+    def count_tokens(self, pipeline: Pipeline, agent: int, values: Mapping[str, str]) -> int:
+        """Tokens of an agent's prompt; placeholders without a value count as empty."""
+        names = {p.name for p in pipeline.template(agent).placeholders}
+        encoded = {name: self.tokens.encode(values.get(name, "")) for name in names}
+        return len(self.tokens.prompt(pipeline, agent, encoded).ids)
+
+
+def pick_device(wanted: str | None) -> str:
+    """``wanted`` if it is usable, else the best there is: cuda, mps, cpu."""
+    available = {"cpu"}
+    if torch.cuda.is_available():
+        available.add("cuda")
+    if torch.backends.mps.is_available():
+        available.add("mps")
+    if wanted is None:
+        return next(d for d in ("cuda", "mps", "cpu") if d in available)
+    if wanted not in available:
+        raise ModelError(
+            f"The device {wanted!r} is not usable here; usable: {', '.join(sorted(available))}. Choose "
+            "one of them.",
+            field="model.device",
+        )
+    return wanted
+
+
+def load_model(
+    name: str = "embedded",
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    device_map: str | Mapping[str, Any] | None = None,
+    quantise: str | None = None,
+) -> LoadedModel:
+    """Load a model by ``"embedded"`` or ``"embedded-small"``, local folder or hub id, and certify it.
+
+    ``BASE+LINKS`` is a base with link tokens and the deltas trained with them: the name of shipped ones
+    (``embedded+kvlink5``), or a file that ``kvlab train-links`` wrote.
+
+    Args:
+        name: which model.
+        device: ``cpu``, ``cuda`` or ``mps``; the best available when absent.
+        dtype: ``fp32``, ``bf16`` or ``fp16``; bf16 on CUDA and fp32 elsewhere when absent.
+        device_map: spreads the layers over all devices by accelerate (:mod:`backend.model.device_map`),
+            instead of ``device``.
+        quantise: ``4bit`` or ``8bit``: round the weights while loading them. Weights that were published
+            quantised are loaded as they are, without it.
+
+    Raises:
+        ModelError: it cannot be found, reached, read or run; the message says what to do.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()  # a log file wants no bar
+    name = whole = name.strip()
+    added = ""
+    if not _exists(Path(os.path.expanduser(name))):
+        name, _, added = name.partition("+")
+    file = find_links(added) if added else None
+    source = str(SHIPPED.get(name, name))
+    where = pick_device(device)
+    kind = dtype or ("bf16" if where == "cuda" else "fp32")
+    if kind not in DTYPES:
+        raise ModelError(
+            f"The dtype {kind!r} is unknown; allowed: {', '.join(DTYPES)}. Choose one of them.",
+            field="model.dtype",
+        )
+    if not name:
+        raise ModelError("No model was named. Give 'embedded', a folder, or a hub id.", field="model.name")
+    placed = placing(device, where, device_map, quantise, added)
+    looks_local = name in SHIPPED or name[0] in "./~\\" or _exists(Path(name))
+    if looks_local:
+        source = os.path.expanduser(source)
+        if not _exists(Path(source) / "config.json"):
+            raise ModelError(
+                f"The model folder {name!r} has no config.json. Give a folder in hub layout "
+                "(config.json, *.safetensors, tokenizer files), a hub id, or 'embedded'.",
+                field="model.name",
+            )
+    try:
+        with quiet_lookups():
+            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+            if not placed and getattr(config, "quantization_config", None):
+                placed = {
+                    "device_map": {"": where}
+                }  # rounded weights do not all go elsewhere once they are read
+            module = AutoModelForCausalLM.from_pretrained(
+                source,
+                config=config,
+                dtype=DTYPES[kind],  # attention: sdpa where the architecture has it, else eager
+                use_safetensors=True,
+                trust_remote_code=False,
+                **placed,
+            )
+    except Exception as error:
+        raise ModelError(_loading_failed(name, looks_local, error), field="model.name") from None
+    if not placed:
+        module = module.to(where)
+    links = apply_links(module, file, name) if file else None
+    if file:
+        name = f"{Path(name).name}+{file.stem}" if looks_local else whole
+    source = "" if looks_local else name
+    return wrap_model(module.eval(), tokenizer, name=name, source=source, links=links)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # longer than any path may be
+        return False
+
+
+def _loading_failed(name: str, local: bool, error: Exception) -> str:
+    detail = reason(error)
+    if local:
+        return (
+            f"The model folder {name!r} cannot be loaded ({type(error).__name__}: {detail}). It must hold "
+            "config.json, safetensors weights and a tokenizer of an architecture that transformers knows."
+        )
+    return (
+        f"The model {name!r} cannot be loaded from the hub ({type(error).__name__}: {detail}). "
+        "Check the id and the network; for a gated model log in first; without a network give a local "
+        "folder or 'embedded'."
+    )
+
+
+def wrap_model(
+    module: Any, tokenizer: Any, *, name: str, source: str = "", links: Links | None = None
+) -> LoadedModel:
+    """Certify a module that is already in memory and put its facts together. ``links`` belong to its
+    weights."""
+    config = module.config.get_text_config()
+    home, kind = home_of(module), dtype_of(module)
+    heads = int(config.num_attention_heads)
+    layers, kv_heads, head_dim = _cache_shape(module, name)
+    certificate, rotation = certify(module, (layers, 1, kv_heads, head_dim))
+    dtype = next(k for k, v in DTYPES.items() if v == kind)
+    info = ModelInfo(
+        name=name if not Path(name).is_absolute() else Path(name).name,
+        source=source,
+        weights_hash=weights_hash(module),
+        parameters=sum(p.numel() for p in module.parameters()),
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocabulary=int(config.vocab_size),
+        context_tokens=_context_tokens(config),
+        device=str(home.type),
+        dtype=dtype,
+        kv_bytes_per_token=2 * layers * kv_heads * head_dim * kind.itemsize,
+        certificate=certificate,
+        links=None if links is None else links.tokens,
+    )
+    return LoadedModel(module, Tokens(tokenizer), rotation, info, links)
+
+
+@torch.inference_mode()
+def _cache_shape(module: Any, name: str) -> tuple[int, int, int]:
+    """Layers, KV heads and head size, read off the cache that the model itself makes of two tokens: the
+    configuration names them in many ways, and some architectures keep something else.
+
+    Raises:
+        ModelError: the layers do not all keep keys and values of one shape.
+    """
+    ids = torch.ones(1, 2, dtype=torch.long, device=home_of(module))
+    wanted = int(module.config.get_text_config().num_hidden_layers)
+    cache, found = None, "it has none"
+    try:
+        cache = getattr(module(input_ids=ids, use_cache=True), "past_key_values", None)
+    except Exception as error:  # whatever an architecture needs that a plain forward does not give
+        found = f"it cannot read two tokens: {' '.join(str(error).split())[:120]}"
+    layers = list(getattr(cache, "layers", ()))
+    kept = [getattr(layer, part, None) for layer in layers for part in ("keys", "values")]
+    shapes = {tuple(x.shape) if isinstance(x, Tensor) else None for x in kept}
+    if cache is not None:
+        listed = ", ".join(sorted("none" if x is None else f"{x[1]} x {x[3]}" for x in shapes)) or "none"
+        found = f"heads x size: {listed}, in {len(layers)} layers"
+    if len(shapes) != 1 or None in shapes or len(layers) != wanted:
+        raise ModelError(
+            f"The model {name!r} ({type(module).__name__}) does not keep keys and values of one shape in "
+            f"each of its {wanted} layers ({found}). The lab needs a decoder with plain attention in every "
+            "layer, such as Llama, Qwen or Gemma 3. Give another model.",
+            field="model.name",
+        )
+    [shape] = shapes
+    assert shape is not None
+    return wanted, shape[1], shape[3]
+
+
+def _context_tokens(config: Any) -> int:
+    """How many tokens may be read: never past the length where ``longrope`` switches its frequencies, since
+    keys from either side of the switch cannot be moved across it. (``dynamic`` switches at the limit.)"""
+    limit = int(getattr(config, "max_position_embeddings", 2048))
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        found: Any = rope.get("original_max_position_embeddings") or limit
+        limit = min(limit, int(found))
+    return limit
+
+
+def weights_hash(module: Any) -> str:
+    """First 16 hex digits of a SHA-256 over the weights (a strided sample of tensors beyond 1 GiB)."""
+    digest = hashlib.sha256()
+    total = sum(p.numel() * p.element_size() for p in module.parameters())
+    stride = 1 if total <= HASH_WHOLE_FILES_UP_TO else total // HASH_WHOLE_FILES_UP_TO + 1
+    for key, tensor in whole_state(module).items():
+        digest.update(key.encode())
+        for part in plain_parts(tensor.detach()):
+            sample = part.flatten()[::stride].contiguous().cpu()
+            digest.update(sample.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+@torch.inference_mode()
+def certify(
+    module: Any, shape: tuple[int, int, int, int], *, tokens: int = 24, shift: int = 37
+) -> tuple[Certificate, Rotation]:
+    """Probe whether keys are a pure rotation of position.
+
+    The same random tokens are prefilled at positions 0.. and ``shift``..; layer by layer the first
+    keys, rotated by ``shift``, must give the second, and values must not change at all. A model may take its
+    positions from the places in the sequence instead, deaf to the ones it is given; so one token is repeated,
+    and at layer 0 its keys, rotated back from their places, must all be alike, and so must its values.
+
+    Args:
+        module: a causal LM of transformers.
+        shape: (layers, 1, kv_heads, head_dim).
+    """
+    layers, _, kv_heads, head_dim = shape
+    device, dtype = home_of(module), dtype_of(module)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(
+        5, int(module.config.get_text_config().vocab_size) - 1, (1, tokens), generator=generator
+    )
+    ids = ids.to(device)
+
+    def run(start: int, pieces: tuple[int, ...], ids: Tensor = ids) -> tuple[Tensor, Tensor, Tensor]:
+        cache = KVCache((layers, 1, kv_heads, tokens, head_dim), dtype, device)
+        at, logits = 0, torch.empty(0)
+        for size in pieces:
+            positions = torch.arange(start + at, start + at + size, device=device)[None]
+            mask = torch.ones(1, at + size, dtype=torch.long, device=device)
+            logits = module(
+                input_ids=ids[:, at : at + size],
+                position_ids=positions,
+                attention_mask=mask,
+                past_key_values=cache.cache,
+                use_cache=True,
+            ).logits[0, -1]
+            at += size
+        return cache.keys[:, 0], cache.values[:, 0], logits.float()
+
+    keys, values, logits = run(0, (tokens,))
+    moved_keys, moved_values, _ = run(shift, (tokens,))
+    other_keys, _, other_logits = run(0, (tokens // 2, tokens - tokens // 2))
+    positions = torch.full((tokens,), shift, device=device)
+    rules = _candidate_rules(module, head_dim)
+    tolerance = TOLERANCE[dtype]
+    same_keys, same_values, _ = run(0, (tokens,), ids[:, :1].expand(-1, tokens))
+    back = -torch.arange(tokens, device=device)
+    found, certificates = [], []
+    deaf = 0.0  # how much places matter at layer 0 beyond what the positions explain
+    for layer in range(layers):
+        errors = [_relative(rotate_layer(keys[layer], positions, r), moved_keys[layer]) for r in rules]
+        best = min(range(len(rules)), key=errors.__getitem__)
+        value_error = _relative(values[layer], moved_values[layer])
+        if layer == 0:
+            alike = rotate_layer(same_keys[0], back, rules[best])
+            deaf = max(_relative(x, x[:, :1].expand_as(x)) for x in (alike, same_values[0]))
+        good = max(errors[best], value_error, deaf) <= tolerance
+        dims = rules[best].rotated_dims
+        kind: Any = "not relocatable"
+        if good:
+            kind = "no position" if dims == 0 else "rotation" if dims == head_dim else "partial rotation"
+        found.append(rules[best])
+        certificates.append(LayerCertificate(kind, dims if good else 0, max(errors[best], deaf), value_error))
+    if all(c.kind == "no position" for c in certificates):
+        turned, _, turned_logits = run(0, (tokens,), ids[:, [*reversed(range(tokens - 1)), tokens - 1]])
+        if layers > 1:  # all that the last token's key at layer 1 can tell is what it saw at layer 0
+            apart = _relative(turned[1, :, -1], keys[1, :, -1])
+        else:
+            apart = _relative(turned_logits, logits)
+        if apart > ORDER_MATTERS * tolerance:
+            certificates = [replace(c, kind="distance bias") for c in certificates]
+    bad = [i for i, c in enumerate(certificates) if c.kind == "not relocatable"]
+    certificate = Certificate(
+        relocatable=not bad,
+        reason=_reason(certificates, bad, shift),
+        layers=tuple(certificates),
+        shift_tokens=shift,
+        floor=_relative(other_keys, keys),
+        logit_floor=float((other_logits - logits).abs().max()),
+    )
+    return certificate, Rotation(tuple(found))
+
+
+def _reason(layers: Sequence[LayerCertificate], bad: Sequence[int], shift: int) -> str:
+    """The certificate in words."""
+    if bad:
+        first = layers[bad[0]]
+        return (
+            f"Not relocatable: at layer {bad[0]} a shift by up to {shift} positions changes the keys in a "
+            f"way no rotation explains (relative error {first.key_error:.2g}) or changes the values "
+            f"({first.value_error:.2g}); "
+            "the model's position is not a rotation of its keys. Only dense runs are possible."
+        )
+    kinds = [c.kind for c in layers]
+    if "distance bias" in kinds:
+        return (
+            "Keys hold no position: attention adds a bias by distance when it reads them (ALiBi), from where "
+            "they then stand. So copied keys need no turning."
+        )
+    free = [str(i) for i, kind in enumerate(kinds) if kind == "no position"]
+    if len(free) == len(kinds):
+        return "Keys hold no position at any layer, so copied keys need no turning."
+    worst = max(c.key_error for c in layers)
+    said = (
+        f"Keys move by rotation: a shift by {shift} positions is undone to a relative error of {worst:.1g}."
+    )
+    if free:
+        several = "s" if len(free) > 1 else ""
+        said += f" Those of layer{several} {', '.join(free)} hold no position and stay as they are."
+    return said
+
+
+def _candidate_rules(module: Any, head_dim: int) -> list[LayerRotation]:
+    """Every rotation this model might use: none, and each of its frequency tables in both pairings."""
+    rules = [LayerRotation(torch.empty(0, device=home_of(module)))]
+    seen: list[Tensor] = []
+    for name, buffer in module.named_buffers():
+        if not name.endswith("inv_freq") or buffer.numel() * 2 > head_dim:
+            continue
+        table = buffer.detach().float().to(home_of(module), copy=True)
+        if any(torch.equal(table, other) for other in seen if other.shape == table.shape):
+            continue
+        seen.append(table)
+        rules += [LayerRotation(table), LayerRotation(table, interleaved=True)]
+    return rules
+
+
+def _relative(found: Tensor, wanted: Tensor) -> float:
+    """Relative L2 difference."""
+    return float((found.float() - wanted.float()).norm() / wanted.float().norm().clamp_min(1e-12))

@@ -1,1 +1,0 @@
-"""Measurements on caches and logits; each reduces on the device and returns NumPy."""

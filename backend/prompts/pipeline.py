@@ -1,0 +1,616 @@
+"""Prompt templates and pipelines of agents. Free of torch.
+
+A template is literal text with named holes, the *placeholders* of the KVCOMM paper (appendix 6.2.3):
+
+==========================  ===========================================  ==========
+name                        filled with                                  kind
+==========================  ===========================================  ==========
+``{user_question}``         the request                                  question
+``{agent_2_current}``       what agent 2 wrote in this run               agent
+``{condition_3_current}``   what agent 3's tool gave in this run         tool
+``{agent_1_history_-1}``    what agent 1 wrote one turn ago              history
+``{condition_1_history_-1}``  a tool's result one turn ago               history
+``{agent_2_turn_1}``        what agent 2 wrote in the first turn         agent
+``{anything_declared}``     a value of the pipeline's ``declared``       declared
+==========================  ===========================================  ==========
+
+Any other brace is plain text. A template is never formatted twice: a value that contains braces or
+the text of a control token stays text.
+
+A pipeline of several turns is run *unrolled* (:attr:`Pipeline.unrolled`): every agent once for each turn, as
+agents of their own, whose templates name texts by their turn. So it is one acyclic graph like any other,
+and a text is one sample with one cache, whether its readers met it in its own turn or later. Only the lab
+writes the names with ``turn``; a person writes ``current`` and ``history``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+import re
+import reprlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from backend.base.errors import PromptError
+from backend.prompts.scoring import SCORINGS, Scoring
+
+Kind = Literal["question", "agent", "tool", "history", "declared"]
+
+MAX_TEXT = 200_000  # characters of one template or value
+MAX_AGENTS = 12
+MAX_TURNS = 8
+TURN_STRIDE = 1_000_000  # agent 3 of the second turn has the id 1000003
+MAX_NEW_TOKENS = 4096
+
+QUESTION = "user_question"
+_FAMILY = re.compile(
+    r"(agent|condition)_([1-9][0-9]{0,5})_(?:current|history_(-[1-9][0-9]{0,5})|turn_([1-9][0-9]{0,2}))"
+)
+_RESERVED = re.compile(r"user_question|(?:agent|condition)_[0-9]+_(?:current|history|turn).*")
+_DECLARED = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_BRACES = re.compile(r"\{([A-Za-z0-9_-]{1,64})\}")
+_LOOKS_LIKE_A_NAME = re.compile(r"\{ ?([A-Za-z][A-Za-z0-9_-]{0,60}) ?\}")
+_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+_SHORT.maxlevel = 2
+
+
+def show(value: object) -> str:
+    """A value for a message: quoted, on one line, not long, however large the value is."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return "a very large number"
+
+
+def agent_and_turn(id: int) -> tuple[int, int]:
+    """An agent's number in its pipeline, and its turn; the inverse of :func:`agent_in_turn`."""
+    return id % TURN_STRIDE, id // TURN_STRIDE + 1
+
+
+def agent_in_turn(agent: int, turn: int) -> int:
+    """The id that an agent has in a turn of an unrolled pipeline: its own in the first."""
+    return agent + (turn - 1) * TURN_STRIDE
+
+
+def called(id: int) -> str:
+    """An agent's id for a person: ``3``, or ``3 (turn 2)``."""
+    agent, turn = agent_and_turn(id)
+    return f"{agent} (turn {turn})" if turn > 1 else str(agent)
+
+
+def _braced(names: Collection[str]) -> str:
+    return ", ".join("{" + name + "}" for name in names)
+
+
+def check_text(text: object, what: str, field: str, limit: int = MAX_TEXT) -> str:
+    """The text itself, if it is a string that a tokenizer can take."""
+    if not isinstance(text, str):
+        raise PromptError(f"{what} is {show(text)}, which is not text. Give text.", field=field)
+    if len(text) > limit:
+        raise PromptError(
+            f"{what} has {len(text):,} characters; up to {limit:,} are allowed. Shorten it.", field=field
+        )
+    if bad := _UNUSABLE.search(text):
+        kind = "a NUL character" if bad.group() == "\x00" else "half of a surrogate pair"
+        raise PromptError(
+            f"{what} holds {kind} at character {bad.start() + 1:,}, which is not valid text. Remove it.",
+            field=field,
+        )
+    return text
+
+
+def check_label(text: object, what: str, field: str) -> None:
+    if not check_text(text, what, field, 200).strip():
+        raise PromptError(f"{what} is empty. Give 1 to 200 characters.", field=field)
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """A named hole in a template."""
+
+    name: str
+
+    @property
+    def kind(self) -> Kind:
+        """What fills it; every value of an earlier turn is ``history``."""
+        if self.name == QUESTION:
+            return "question"
+        if (found := _FAMILY.fullmatch(self.name)) is None:
+            return "declared"
+        if found[3]:
+            return "history"
+        return "agent" if found[1] == "agent" else "tool"
+
+    @property
+    def agent(self) -> int | None:
+        """The agent whose output or tool result it is, if it is one; of a named turn, its id in that turn."""
+        found = _FAMILY.fullmatch(self.name)
+        return agent_in_turn(int(found[2]), int(found[4] or 1)) if found else None
+
+    @property
+    def family(self) -> str:
+        """``agent`` or ``condition`` for an output or a tool's result, else empty."""
+        found = _FAMILY.fullmatch(self.name)
+        return found[1] if found else ""
+
+    @property
+    def fixed(self) -> bool:
+        """Does it name a turn by its number? (Only unrolled templates do.)"""
+        found = _FAMILY.fullmatch(self.name)
+        return bool(found and found[4])
+
+    @property
+    def turn(self) -> int:
+        """0 for this turn, -t for t turns ago."""
+        found = _FAMILY.fullmatch(self.name)
+        return int(found[3] or 0) if found else 0
+
+
+@dataclass(frozen=True)
+class PromptTemplate:
+    """A template taken apart: ``parts`` in order; their concatenation is ``text``."""
+
+    text: str
+    parts: tuple[str | Placeholder, ...]
+
+    @property
+    def placeholders(self) -> tuple[Placeholder, ...]:
+        """The holes, in order."""
+        return tuple(part for part in self.parts if isinstance(part, Placeholder))
+
+    @staticmethod
+    def parse(text: str, declared: Collection[str] = (), field: str = "template") -> PromptTemplate:
+        """Take a template apart.
+
+        Args:
+            text: the template.
+            declared: names beside the papers' families that are placeholders too.
+            field: name of the input, for the error.
+
+        Raises:
+            PromptError: the text is empty, too long or not valid text, or names a placeholder twice.
+        """
+        return _parse(text, declared, field, "The template")
+
+
+def _parse(text: str, declared: Collection[str], field: str, owner: str) -> PromptTemplate:
+    if not check_text(text, owner, field).strip():
+        raise PromptError(
+            f"{owner} is empty. Write what the agent should read, for example 'Solve: {{user_question}}'.",
+            field=field,
+        )
+    parts: list[str | Placeholder] = []
+    seen: set[str] = set()
+    start = 0
+    for found in _BRACES.finditer(text):
+        name = found[1]
+        if name != QUESTION and name not in declared and not _FAMILY.fullmatch(name):
+            continue
+        if name in seen:
+            raise PromptError(
+                f"{owner} uses {{{name}}} twice. A placeholder may appear once in a template, because its "
+                "place in the prompt has to be unambiguous. Remove one of the two.",
+                field=field,
+            )
+        seen.add(name)
+        if found.start() > start:
+            parts.append(text[start : found.start()])
+        parts.append(Placeholder(name))
+        start = found.end()
+    if start < len(text):
+        parts.append(text[start:])
+    return PromptTemplate(text, tuple(parts))
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent: its number in placeholder names, a name, what it does, and its template.
+
+    ``tool`` names a tool of :mod:`backend.prompts.tools` that is called with the agent's answer; the result
+    fills ``{condition_N_current}``. Empty: none. ``model`` names other weights of the lab's architecture to
+    run on (see :mod:`backend.model.weight_variants`). Empty: the lab's model.
+    """
+
+    id: int
+    name: str
+    role: str
+    template: str
+    max_new_tokens: int = 96
+    tool: str = ""
+    model: str = ""
+
+    def parsed(self, declared: Collection[str] = ()) -> PromptTemplate:
+        """The template taken apart; see :meth:`PromptTemplate.parse`."""
+        return _parse(self.template, declared, f"agents.{self.id}.template", f"Agent {self.id}'s template")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Agents that read the request and one another. Checked when it is made.
+
+    ``declared`` names extra placeholders that the request fills. ``scoring`` says how an answer is
+    compared with a known one, ``judge`` which agent selects among candidates. ``chat`` puts each
+    prompt into the model's chat template, if it has one. ``turns``: how often the agents run one after the
+    other, each turn reading what earlier ones left in ``history`` placeholders.
+    """
+
+    name: str
+    title: str
+    summary: str
+    agents: tuple[Agent, ...]
+    declared: tuple[str, ...] = ()
+    scoring: Scoring = "number"
+    judge: int | None = None
+    chat: bool = True
+    turns: int = 1
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Refuse a pipeline that could not run.
+
+        Raises:
+            PromptError: with the place in ``field``, for example ``agents.2.template``.
+        """
+        check_label(self.name, "The pipeline's name", "name")
+        check_label(self.title, "The pipeline's title", "title")
+        check_text(self.summary, "The pipeline's summary", "summary", 2000)
+        if type(self.turns) is not int or not 1 <= self.turns <= MAX_TURNS:
+            raise PromptError(
+                f"The number of turns is {show(self.turns)}; 1 to {MAX_TURNS} are allowed, whole numbers. "
+                "Change it.",
+                field="turns",
+            )
+        self._check_agents()
+        self._check_declared()
+        ids = [agent.id for agent in self.agents]
+        listed = ", ".join(map(str, ids))
+        if self.judge is not None and self.judge not in ids:
+            raise PromptError(
+                f"The judge is agent {show(self.judge)}, but the agents are {listed}. "
+                "Name one of them, or leave the judge out.",
+                field="judge",
+            )
+        if self.scoring not in SCORINGS:
+            raise PromptError(
+                f"The scoring is {show(self.scoring)}; allowed are {', '.join(SCORINGS)}. Choose one.",
+                field="scoring",
+            )
+        for agent in self.agents:
+            for hole in self.template(agent.id).placeholders:
+                self._check_turn(agent, hole)
+                if hole.agent is not None and hole.agent not in ids:
+                    raise PromptError(
+                        f"Agent {agent.id}'s template reads {{{hole.name}}}, but there is no agent "
+                        f"{hole.agent}; the agents are {listed}. Correct the number or add the agent.",
+                        field=f"agents.{agent.id}.template",
+                    )
+                if self.written(hole) and hole.agent == agent.id:
+                    raise PromptError(
+                        f"Agent {agent.id}'s template reads {{{hole.name}}}, its own output of this "
+                        f"run, which does not exist yet. Read another agent, or its last turn: "
+                        f"{{agent_{agent.id}_history_-1}}.",
+                        field=f"agents.{agent.id}.template",
+                    )
+        used = {hole.name for hole in self.placeholders}
+        for name in self.declared:
+            if name not in used:
+                raise PromptError(
+                    f"The placeholder {{{name}}} is declared, but no template uses it. "
+                    "Write it into a template or remove the declaration.",
+                    field="declared",
+                )
+        _ = self.order
+
+    def _check_turn(self, agent: Agent, hole: Placeholder) -> None:
+        """Refuse a text of a turn that never is."""
+        if hole.fixed and not self.is_unrolled:
+            whose = f"{hole.family}_{agent_and_turn(hole.agent or 0)[0]}"
+            raise PromptError(
+                f"Agent {agent.id}'s template reads {{{hole.name}}}. Only the lab names turns by number, "
+                f"when it runs them. Write {{{whose}_current}} for this turn, {{{whose}_history_-1}} for the "
+                "one before.",
+                field=f"agents.{agent.id}.template",
+            )
+        if self.turns > 1 and -hole.turn >= self.turns:
+            raise PromptError(
+                f"Agent {agent.id}'s template reads {{{hole.name}}}, but the last of {self.turns} turns can "
+                f"look back by {self.turns - 1} at most. Use a smaller number, or run more turns.",
+                field=f"agents.{agent.id}.template",
+            )
+
+    @property
+    def is_unrolled(self) -> bool:
+        """Do the agents of all turns stand in ``agents``?"""
+        return self.turns > 1 and any(type(a.id) is int and a.id > TURN_STRIDE for a in self.agents)
+
+    def _check_agents(self) -> None:
+        turns = self.turns if self.is_unrolled else 1
+        if not 1 <= len(self.agents) <= MAX_AGENTS * turns:
+            raise PromptError(
+                f"The pipeline has {len(self.agents)} agents; 1 to {MAX_AGENTS} are allowed. "
+                "Add or remove agents.",
+                field="agents",
+            )
+        seen: set[int] = set()
+        for agent in self.agents:
+            if type(agent.id) is not int or not _usable(agent.id, turns):
+                raise PromptError(
+                    f"An agent has the id {show(agent.id)}; ids are whole numbers from 1 to 999999. "
+                    "Change it.",
+                    field="agents",
+                )
+            if agent.id in seen:
+                raise PromptError(
+                    f"Two agents have the id {agent.id}; each agent needs its own. Change one.",
+                    field="agents",
+                )
+            seen.add(agent.id)
+            check_label(agent.name, f"Agent {agent.id}'s name", f"agents.{agent.id}.name")
+            check_text(agent.role, f"Agent {agent.id}'s role", f"agents.{agent.id}.role", 2000)
+            if type(agent.max_new_tokens) is not int or not 1 <= agent.max_new_tokens <= MAX_NEW_TOKENS:
+                raise PromptError(
+                    f"Agent {agent.id} may write {show(agent.max_new_tokens)} tokens; 1 to {MAX_NEW_TOKENS} "
+                    "are allowed. Change the number.",
+                    field=f"agents.{agent.id}.max_new_tokens",
+                )
+            if agent.tool:
+                self._check_tool(agent)
+            check_text(agent.model, f"Agent {agent.id}'s model", f"agents.{agent.id}.model", 200)
+
+    def _check_tool(self, agent: Agent) -> None:
+        from backend.prompts.tools.registry import tool_names
+
+        if agent.tool not in tool_names():
+            raise PromptError(
+                f"Agent {agent.id} has the tool {show(agent.tool)}; there are {', '.join(tool_names())}. "
+                "Choose one, or none.",
+                field=f"agents.{agent.id}.tool",
+            )
+
+    def _check_declared(self) -> None:
+        for index, name in enumerate(self.declared):
+            if not isinstance(name, str) or not _DECLARED.fullmatch(name):
+                raise PromptError(
+                    f"The declared placeholder {show(name)} is not a usable name. Names start with a small "
+                    "letter and hold up to 41 small letters, digits and underscores. Rename it.",
+                    field="declared",
+                )
+            if _RESERVED.fullmatch(name):
+                raise PromptError(
+                    f"The declared placeholder {{{name}}} has a meaning of its own, like "
+                    "{user_question} and {agent_1_current}. Remove the declaration or rename it.",
+                    field="declared",
+                )
+            if name in self.declared[:index]:
+                raise PromptError(
+                    f"The placeholder {{{name}}} is declared twice. Remove one declaration.", field="declared"
+                )
+
+    @cached_property
+    def _templates(self) -> dict[int, PromptTemplate]:
+        declared = frozenset(self.declared)
+        return {agent.id: agent.parsed(declared) for agent in self.agents}
+
+    def output(self, agent: int, family: str = "agent") -> str:
+        """The placeholder that an agent's answer fills, or (family ``condition``) what its tool gave."""
+        id, turn = agent_and_turn(agent)
+        return f"{family}_{id}_turn_{turn}" if self.is_unrolled else f"{family}_{id}_current"
+
+    @cached_property
+    def unrolled(self) -> Pipeline:
+        """The same run as one turn: every agent once for each turn, with an id and a name of its own.
+
+        A text of the turn ``t`` turns ago is the one that the agent of that turn wrote; before the first
+        turn there is only what the request gives (``history`` placeholders, counted from the first turn;
+        empty when it gives none). A pipeline of one turn is its own.
+        """
+        if self.turns == 1 or self.is_unrolled:
+            return self
+        agents = tuple(
+            replace(
+                agent,
+                id=agent_in_turn(agent.id, turn),
+                name=f"{agent.name[:180]}, turn {turn}",
+                template="".join(
+                    part if isinstance(part, str) else "{" + self._in_turn(part, turn) + "}"
+                    for part in self.template(agent.id).parts
+                ),
+            )
+            for turn in range(1, self.turns + 1)
+            for agent in self.agents
+        )
+        judge = None if self.judge is None else agent_in_turn(self.judge, self.turns)
+        return replace(self, agents=agents, judge=judge)
+
+    def _in_turn(self, hole: Placeholder, turn: int) -> str:
+        """What a placeholder of the agents' templates is called in the unrolled template of a turn."""
+        ran = any(a.id == hole.agent and (a.tool or hole.family == "agent") for a in self.agents)
+        if not hole.family or not ran:
+            return hole.name
+        seen = turn + hole.turn
+        if seen < 1:  # before the first turn
+            return f"{hole.family}_{hole.agent}_history_{seen - 1}"
+        return f"{hole.family}_{hole.agent}_turn_{seen}"
+
+    def agent(self, id: int) -> Agent:
+        """The agent with this id."""
+        for agent in self.agents:
+            if agent.id == id:
+                return agent
+        raise KeyError(id)
+
+    def template(self, id: int) -> PromptTemplate:
+        """The template of the agent with this id, taken apart."""
+        return self._templates[id]
+
+    @cached_property
+    def placeholders(self) -> tuple[Placeholder, ...]:
+        """Every placeholder that some template uses, once, in order of appearance."""
+        return tuple(dict.fromkeys(h for a in self.agents for h in self.template(a.id).placeholders))
+
+    def written(self, hole: Placeholder) -> bool:
+        """Is the placeholder filled by the run itself: an agent's answer, or what its tool gave?"""
+        if hole.kind == "tool" and hole.agent is not None:
+            return any(agent.id == hole.agent and agent.tool for agent in self.agents)
+        return hole.kind == "agent"
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """Who reads whom in this run: sorted pairs (producer, reader), of answers and of tool results."""
+        found = {
+            (hole.agent, agent.id)
+            for agent in self.agents
+            for hole in self.template(agent.id).placeholders
+            if self.written(hole) and hole.agent is not None
+        }
+        return tuple(sorted(found))
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Agent ids in running order: producers before readers, else the smaller id first.
+
+        Raises:
+            PromptError: agents read one another in a circle.
+        """
+        waiting = {agent.id: {p for p, reader in self.edges if reader == agent.id} for agent in self.agents}
+        ready = [id for id, producers in waiting.items() if not producers]
+        heapq.heapify(ready)
+        order: list[int] = []
+        while ready:
+            done = heapq.heappop(ready)
+            order.append(done)
+            del waiting[done]
+            for id, producers in waiting.items():
+                if done in producers:
+                    producers.remove(done)
+                    if not producers:
+                        heapq.heappush(ready, id)
+        if waiting:
+            path = [min(waiting)]
+            while (producer := min(waiting[path[-1]])) not in path:
+                path.append(producer)
+            circle = [producer, *reversed(path[path.index(producer) :])]
+            start = circle.index(min(circle))
+            circle = circle[start:-1] + circle[: start + 1]
+            raise PromptError(
+                f"Agents wait for one another in a circle: {' -> '.join(map(str, circle))} (an arrow points "
+                "from an agent to its reader). Remove one of these placeholders from its template.",
+                field=f"agents.{circle[0]}.template",
+            )
+        return tuple(order)
+
+    @property
+    def final(self) -> int:
+        """The agent that runs last; its answer is the pipeline's."""
+        return self.order[-1]
+
+    @property
+    def longest_answer(self) -> int:
+        """The most new tokens that any agent may write."""
+        return max(agent.max_new_tokens for agent in self.agents)
+
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """Outside placeholders that a request must fill."""
+        return tuple(h.name for h in self.placeholders if h.kind in ("question", "declared"))
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Outside placeholders: the required ones, then those that default to empty (tool, history)."""
+        optional = tuple(
+            h.name for h in self.placeholders if h.kind in ("tool", "history") and not self.written(h)
+        )
+        return self.required + optional
+
+    @property
+    def stand_ins(self) -> dict[str, str]:
+        """A short neutral text per placeholder, to encode template text where no value is known yet."""
+        texts = {
+            "question": "(the question)",
+            "agent": "(the output of agent {agent})",
+            "tool": "(the tool result for agent {agent})",
+            "history": "(an earlier text of agent {agent})",
+            "declared": "({name})",
+        }
+        return {
+            h.name: texts[h.kind].format(agent=(h.agent or 0) % TURN_STRIDE, name=h.name)
+            for h in self.placeholders
+        }
+
+    def check_values(self, values: Mapping[str, str]) -> dict[str, str]:
+        """One text per outside placeholder, in the order of ``inputs``; absent optional ones are empty.
+
+        Raises:
+            PromptError: an unknown name, or a required value that is missing or blank.
+        """
+        for name in values:
+            if name not in self.inputs:
+                hole = Placeholder(name) if isinstance(name, str) else None
+                own = hole is not None and hole in self.placeholders and self.written(hole)
+                why = "the run itself fills it" if own else "no template asks for it"
+                listed = ", ".join(self.inputs) or "none"
+                raise PromptError(
+                    f"There is a value for {show(name)}, but {why}. Values can be given for: "
+                    f"{listed}. Remove it.",
+                    field=f"values.{name}" if own or _DECLARED.fullmatch(str(name)) else "values",
+                )
+        checked: dict[str, str] = {}
+        for name in self.inputs:
+            text = check_text(values.get(name, ""), f"The value of {{{name}}}", f"values.{name}")
+            if name in self.required and not text.strip():
+                what = "The question" if name == QUESTION else f"The value of {{{name}}}"
+                raise PromptError(f"{what} is empty. Write some text.", field=f"values.{name}")
+            checked[name] = text
+        return checked
+
+
+def _usable(id: int, turns: int) -> bool:
+    agent, turn = agent_and_turn(id)
+    return id > 0 and agent > 0 and turn <= turns
+
+
+def notices(pipeline: Pipeline) -> tuple[str, ...]:
+    """Hints for a person: names in braces that are plain text, such as ``{user_name}``, and turns that would
+    only repeat the first."""
+    known = [QUESTION, *pipeline.declared]
+    for agent in pipeline.agents:
+        for family in ("agent", "condition"):
+            known += [f"{family}_{agent.id}_current", f"{family}_{agent.id}_history_-1"]
+    hints: list[str] = []
+    if pipeline.turns > 1 and not any(hole.kind == "history" for hole in pipeline.placeholders):
+        hints.append(
+            f"No template reads an earlier turn, so each of the {pipeline.turns} turns repeats the first. "
+            f"Write for example {{agent_{pipeline.agents[0].id}_history_-1}} into a template."
+        )
+    for agent in pipeline.agents:
+        names = dict.fromkeys(
+            name
+            for part in pipeline.template(agent.id).parts
+            if isinstance(part, str)
+            for name in _LOOKS_LIKE_A_NAME.findall(part)
+        )
+        others: list[str] = []
+        for index, name in enumerate(names):
+            # comparing is slow, so only the first names of a long text are compared
+            near = difflib.get_close_matches(name.lower(), known, 1, 0.85) if index < 30 else []
+            if near:
+                hints.append(
+                    f"Agent {agent.id}: {{{name}}} is not a placeholder and stays in the prompt as it is. "
+                    f"Did you mean {{{near[0]}}}?"
+                )
+            else:
+                others.append(name)
+        if others:
+            more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+            hints.append(
+                f"Agent {agent.id}: {_braced(others[:4])}{more} will stay in the prompt as plain "
+                "text. That is fine if you meant it so. To fill such a name at run time, declare it."
+            )
+    return tuple(hints)

@@ -1,0 +1,70 @@
+"""A pipeline with fewer agents: the first ones and the one that decides. Free of torch.
+
+The KVCOMM paper runs two to five agents and prints prompts for five; its two agents on MMLU are the first
+and the last of them (Section 4.2). What the others' prompts say of an agent that is left out goes with it:
+the lines from one that begins with its number, as in ``Agent 3, role is Critic`` or ``Candidate 3:``, to the
+last with a text of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from backend.base.errors import PromptError
+from backend.prompts.pipeline import Pipeline, show
+
+_HEAD = re.compile(r"[A-Z][a-z]+ ([0-9]+)\b")
+_TEXT = re.compile(r"\{(?:agent|condition)_([0-9]+)_")
+
+
+def team(pipeline: Pipeline, count: int) -> Pipeline:
+    """A pipeline's first ``count - 1`` agents in running order, and its last.
+
+    Raises:
+        PromptError: it has no so many agents, or a prompt cannot do without one that is left out.
+    """
+    most = len(pipeline.agents)
+    if type(count) is not int or not 2 <= count <= most:
+        raise PromptError(
+            f"The pipeline {show(pipeline.name)} has {most} agents, of which {show(count)} are asked for; "
+            f"2 to {most} are allowed. Change the number.",
+            field="agents",
+        )
+    if count == most:
+        return pipeline
+    kept = (*pipeline.order[: count - 1], pipeline.final)
+    gone = set(pipeline.order) - set(kept)
+    agents = tuple(
+        replace(pipeline.agent(id), template=_without(pipeline.agent(id).template, gone)) for id in kept
+    )
+    used = "".join(agent.template for agent in agents)
+    try:
+        return replace(
+            pipeline,
+            name=f"{pipeline.name}, {count} agents",
+            agents=agents,
+            declared=tuple(name for name in pipeline.declared if f"{{{name}}}" in used),
+            judge=pipeline.judge if pipeline.judge in kept else None,
+        )
+    except PromptError as error:
+        raise PromptError(
+            f"The pipeline {show(pipeline.name)} cannot do with {count} of its {most} agents: {error}",
+            field="agents",
+        ) from None
+
+
+def _without(template: str, gone: Collection[int]) -> str:
+    """A template without what it says of some agents."""
+    lines = template.split("\n")
+    heads = [place for place, line in enumerate(lines) if _HEAD.match(line)]
+    left_out: set[int] = set()
+    for start, end in zip(heads, [*heads[1:], len(lines)], strict=False):
+        found = _HEAD.match(lines[start])
+        assert found is not None
+        number = found[1]
+        if int(number) in gone:
+            told = [place for place in range(start, end) if number in _TEXT.findall(lines[place])]
+            left_out.update(range(start, max(told, default=start - 1) + 1))
+    return "\n".join(line for place, line in enumerate(lines) if place not in left_out)

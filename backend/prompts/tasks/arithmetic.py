@@ -1,0 +1,272 @@
+"""Arithmetic word problems: solvers, and inspectors and analysts over right and wrong work."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from backend.prompts.tasks.base import ITEMS, NAMES, Document, Piece, Style, Wording, held_out
+
+GAINS = ("finds", "buys", "gets", "wins", "picks up", "is given")
+LOSSES = ("gives away", "loses", "sells", "drops", "hands out", "throws out")
+START = ("{n} has {a} {i}.", "At first {n} has {a} {i}.", "{n} owns {a} {i}.")
+ASK = (
+    "How many {i} does {n} have now?",
+    "How many {i} does {n} have in the end?",
+    "How many {i} are left with {n}?",
+)
+
+SOLVER = Wording(
+    "You are a math solver. Solve the problem step by step.",
+    (
+        "You are a math expert. Solve the task step by step.",
+        "You are a careful student. Work out the answer step by step.",
+        "You solve word problems. Write down every step.",
+        "Work out the problem and show each step.",
+    ),
+    (
+        "You are a patient student. Solve the task and write down each step.",
+        "Solve the word problem. Show your work step by step.",
+    ),
+)
+TASK = Wording("\nThe task is: ", ("\nTask: ", "\nThe problem is: "), ("\nHere is the task: ", "\nProblem: "))
+
+
+@dataclass(frozen=True)
+class Role:
+    """An agent who reads the work of others; ``checks`` when it says right or wrong to each of them."""
+
+    title: str
+    checks: bool
+    wording: Wording
+
+
+ROLES = (
+    Role(
+        "Inspector",
+        True,
+        Wording(
+            "You are an inspector. Check the work of the other agents and give your own solution.",
+            (
+                "You are an inspector. Look for mistakes of the other agents, then solve the task yourself.",
+                "You inspect the work of others. Say who is right and who is wrong.",
+            ),
+            ("You are the inspector of a team. Find the mistakes of the other agents and solve the task.",),
+        ),
+    ),
+    Role(
+        "Analyst",
+        False,
+        Wording(
+            "You are a mathematical analyst. Read the hints of the other agents and give your own solution.",
+            (
+                "You are an analyst. Compare the other agents and solve the task step by step.",
+                "You are an analyst. Use what the others found and give your own solution.",
+            ),
+            ("You are an analyst in a team. Read what the others found and solve the task yourself.",),
+        ),
+    ),
+    Role(
+        "Checker",
+        True,
+        Wording(
+            "You are a checker. Go through every step again and check the other agents.",
+            (
+                "You are a checker. Do not trust the other agents. Check each of them.",
+                "You check the work of others. Solve the task and say who is right.",
+            ),
+            ("You are a checker in a team. Do not trust the others, check the work of each of them.",),
+        ),
+    ),
+    Role(
+        "Programming Expert",
+        False,
+        Wording(
+            "You are a programming expert. Work like a program, line by line, and give your own solution.",
+            (
+                "You are a programming expert. Use the hints of the other agents and give your own solution.",
+                "You are a programmer. Solve the task line by line, like a program.",
+            ),
+            ("You are a programmer in a team. Use the hints and work line by line, like a program.",),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A word problem: question text, its solution steps ``(left, op, right)`` and the final number."""
+
+    question: str
+    steps: tuple[tuple[int, str, int], ...]
+    answer: int
+
+    @property
+    def held_out(self) -> bool:
+        return held_out(self.question)
+
+
+def compute(left: int, op: str, right: int) -> int:
+    """Value of one step."""
+    return {"+": left + right, "-": left - right, "*": left * right}[op]
+
+
+def make_problem(rng: random.Random, steps: int) -> Problem:
+    """Draw a problem with ``steps`` operations; every intermediate value stays in 0..99."""
+    name, item = rng.choice(NAMES), rng.choice(ITEMS)
+    value = rng.randint(2, 98)
+    sentences = [rng.choice(START).format(n=name, a=value, i=item)]
+    done: list[tuple[int, str, int]] = []
+    for _ in range(steps):
+        kinds = []
+        if value <= 97:
+            kinds += ["+", "+"]
+        if value >= 2:
+            kinds += ["-", "-"]
+        if 1 <= value <= 49:
+            kinds.append("*")
+        op = rng.choice(kinds)
+        if op == "+":
+            right = rng.randint(1, 99 - value)
+            sentences.append(f"{name} {rng.choice(GAINS)} {right} more.")
+        elif op == "-":
+            right = rng.randint(1, value)
+            sentences.append(f"{name} {rng.choice(LOSSES)} {right}.")
+        else:
+            right = 3 if value <= 33 and rng.random() < 0.4 else 2
+            times = "twice" if right == 2 else "three times"
+            sentences.append(f"Then {name} has {times} as many.")
+        done.append((value, op, right))
+        value = compute(value, op, right)
+    sentences.append(rng.choice(ASK).format(n=name, i=item))
+    return Problem(" ".join(sentences), tuple(done), value)
+
+
+def solution_text(steps: tuple[tuple[int, str, int], ...]) -> str:
+    """The written solution; each step continues from the previous result."""
+    lines = [f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in steps]
+    left, op, right = steps[-1]
+    return " ".join(lines) + f" The answer is {compute(left, op, right)}"
+
+
+def wrong_solution(rng: random.Random, problem: Problem) -> tuple[str, int]:
+    """A solution with one slip (a result off by a little, or the wrong operation), carried on."""
+    while True:
+        at = rng.randrange(len(problem.steps))
+        value, lines = problem.steps[0][0], []
+        for index, (_, op, right) in enumerate(problem.steps):
+            shown = op
+            if index == at and op != "*" and rng.random() < 0.3:
+                shown = "-" if op == "+" else "+"
+            result = compute(value, shown, right)
+            if index == at and shown == op:
+                result += rng.choice((-10, -2, -1, 1, 2, 10))
+            lines.append(f"{value} {shown} {right} = {result}.")
+            value = result
+        if (
+            0 <= value <= 199
+            and value != problem.answer
+            and "-" not in "".join(x.split("=")[1] for x in lines)
+        ):
+            return " ".join(lines) + f" The answer is {value}", value
+
+
+def draw_problem(rng: random.Random, held_out: bool, max_steps: int, steps: int | None = None) -> Problem:
+    """Draw until the problem falls on the wanted side of the split."""
+    while True:
+        problem = make_problem(rng, steps or rng.randint(1, max_steps))
+        if problem.held_out == held_out:
+            return problem
+
+
+def shown_solution(rng: random.Random, problem: Problem, right_share: float) -> tuple[str, int]:
+    """Somebody's solution, right with the given chance, and its result."""
+    if rng.random() < right_share:
+        return solution_text(problem.steps), problem.answer
+    return wrong_solution(rng, problem)
+
+
+def versus(value: int, wanted: int) -> str:
+    """A result beside the one that it is compared with: ``36 vs 38.``"""
+    return f"{value} vs {wanted}."
+
+
+def apart(value: int, other: int) -> str:
+    """How far two numbers are apart, in steps: ``36 < 38 is True. 38 - 36 = 2.``"""
+    low, high = sorted((value, other))
+    return f"{ordered(value, '<', other)} {high} - {low} = {high - low}."
+
+
+def ordered(left: int, sign: str, right: int) -> str:
+    """Whether two numbers are in order: ``36 < 38 is True.``"""
+    return f"{left} {sign} {right} is {left < right if sign == '<' else left > right}."
+
+
+def checked(text: str, seen: list[int]) -> str:
+    """A solution text with a verdict on each result seen, before the answer.
+
+    Each is restated beside one's own, and the verdict comes last: a small model can tell whether two numbers
+    are equal when they stand side by side.
+    """
+    steps, _, own = text.rpartition(" The answer is ")
+    lines = [
+        f"Agent {number}: {versus(value, int(own))} {'Right' if value == int(own) else 'Wrong'}."
+        for number, value in enumerate(seen, 1)
+    ]
+    return " ".join([steps, *lines, f"The answer is {own}"])
+
+
+def question_pieces(rng: random.Random, style: Style, role: Wording, problem: Problem) -> list[Piece]:
+    """The role, and the problem as ``user_question``."""
+    return [
+        Piece(style.say(rng, role) + style_task(rng, style)),
+        Piece(problem.question, name="user_question"),
+    ]
+
+
+def style_task(rng: random.Random, style: Style) -> str:
+    """The words before the problem."""
+    if style.wording == "any":
+        return TASK.stock if rng.random() < 0.7 else rng.choice(TASK.others)
+    return TASK.stock if style.wording == "stock" else rng.choice(TASK.unseen)
+
+
+def make_solver(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+    """(a) A word problem of one to four steps, numbers under 100."""
+    problem = draw_problem(rng, held, style.upto(rng, 1, 4), size)
+    pieces = [
+        *question_pieces(rng, style, SOLVER, problem),
+        Piece("\n"),
+        Piece(solution_text(problem.steps), answer=True),
+    ]
+    return Document("solver", kind, tuple(pieces), str(problem.answer), len(problem.steps))
+
+
+def make_worker(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+    """(b) An agent who sees 1 to 4 solutions of others, right or wrong; ``kind``: *inspector* gives a
+    verdict on each, *analyst* only solves."""
+    problem = draw_problem(rng, held, style.upto(rng, 1, 3))
+    count = size or min(style.upto(rng, 1, 4), style.upto(rng, 1, 4))
+    roles = [role for role in ROLES if role.checks == (kind == "inspector")]
+    stock = style.wording == "stock"
+    # the presets' order: solver, inspector, analyst, checker, programming expert
+    role = next((r for r in (ROLES[count - 1],) if stock and r in roles), None) or rng.choice(roles)
+    others: list[Role | None] = [None, *ROLES[: count - 1]]
+    if not stock and rng.random() < 0.4:
+        others = [rng.choice((None, *ROLES)) for _ in range(count)]
+    header = "\nAgent {i}, role is {t}, output is:\n"
+    if not stock and rng.random() < 0.2:
+        header = "\nAgent {i} ({t}):\n"
+    pieces = question_pieces(rng, style, role.wording, problem)
+    seen: list[int] = []
+    for number, other in enumerate(others, 1):
+        text, value = shown_solution(rng, problem, 0.6)
+        if other is not None and other.checks:
+            text = checked(text, seen)
+        title = "Math Solver" if other is None else other.title
+        pieces.append(Piece(header.format(i=number, t=title)))
+        pieces.append(Piece(text, name=f"agent_{number}_current"))
+        seen.append(value)
+    target = solution_text(problem.steps)
+    pieces += [Piece("\n"), Piece(checked(target, seen) if role.checks else target, answer=True)]
+    return Document("worker", kind, tuple(pieces), str(problem.answer), count)

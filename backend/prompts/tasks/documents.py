@@ -1,0 +1,139 @@
+"""Questions over facts spread across documents: one hop or two, each hop stated."""
+
+from __future__ import annotations
+
+import random
+
+from backend.prompts.tasks.base import COLORS, NAMES, Document, Piece, Style, Wording, held_out
+
+CITIES = "Rome Paris Oslo Berlin Madrid Cairo Lima Tokyo Delhi Athens Dublin Vienna".split()
+LANDS = "rain snow wind fog sun frost storms clouds".split()
+FOODS = "rice bread soup fish corn beans cheese pasta".split()
+
+READER = Wording(
+    "You read documents. Find each fact and answer the question.",
+    (
+        "You are a reader. Find the facts in the documents and answer the question.",
+        "Use the documents. Answer the question step by step.",
+        "You are a librarian. Answer from the documents alone.",
+    ),
+    (
+        "You are a careful reader. Answer the question from the documents and say each fact.",
+        "Read the documents. Find each fact and answer.",
+    ),
+)
+# relation: its sentence and what its object is
+FACTS = {
+    "boss": "{s} helps {o}.",
+    "friend": "{s} trusts {o}.",
+    "city": "{s} lives in {o}.",
+    "color": "{s} likes {o}.",
+    "food": "{s} eats {o}.",
+    "land": "{s} has {o}.",
+}
+RANGE = {"boss": NAMES, "friend": NAMES, "city": CITIES, "color": COLORS, "food": FOODS, "land": LANDS}
+ONE_HOP = {
+    "boss": "{s} helps whom?",
+    "friend": "{s} trusts whom?",
+    "city": "{s} lives in what city?",
+    "color": "{s} likes what?",
+    "food": "{s} eats what?",
+    "land": "{s} has what weather?",
+}
+TWO_HOPS = {
+    (first, second): ask
+    for first, who in (("boss", "{s} helps"), ("friend", "{s} trusts"))
+    for second, ask in (
+        ("city", f"The one whom {who} lives in what city?"),
+        ("color", f"The one whom {who} likes what?"),
+        ("food", f"The one whom {who} eats what?"),
+    )
+} | {("city", "land"): "The city that {s} lives in has what weather?"}
+KINDS = ("one-hop", "two-hop")
+Fact = tuple[str, str, str]  # subject, relation, object
+
+
+def sentence(fact: Fact) -> str:
+    """The fact as the documents say it."""
+    return FACTS[fact[1]].format(s=fact[0], o=fact[2])
+
+
+def draw_facts(rng: random.Random, kind: str, count: int) -> tuple[str, list[Fact], list[Fact]]:
+    """The question, the facts that answer it, and others; a subject has one object per relation."""
+    people = rng.sample(NAMES, min(len(NAMES), count + 3))
+    subject = people[0]
+    known: dict[tuple[str, str], str] = {}
+
+    def add(who: str, relation: str) -> Fact | None:
+        if (who, relation) in known:
+            return None
+        options = [x for x in RANGE[relation] if x != who and (x in people or relation in ("city", "land"))]
+        if relation in ("color", "food"):
+            options = list(RANGE[relation])
+        known[who, relation] = rng.choice(options)
+        return who, relation, known[who, relation]
+
+    if kind == "one-hop":
+        relation = rng.choice(list(ONE_HOP))
+        who = rng.choice(CITIES) if relation == "land" else subject
+        needed = [add(who, relation)]
+        question = ONE_HOP[relation].format(s=who)
+    else:
+        first, second = rng.choice(list(TWO_HOPS))
+        hop = add(subject, first)
+        assert hop is not None
+        needed = [hop, add(hop[2], second)]
+        question = TWO_HOPS[first, second].format(s=subject)
+    facts = [fact for fact in needed if fact]
+    others: list[Fact] = []
+    while len(others) < count:
+        relation = rng.choice(list(FACTS))
+        near = facts[-1][0] if rng.random() < 0.3 else rng.choice(people)
+        who = rng.choice(CITIES) if relation == "land" else near
+        if (who in CITIES) == (relation == "land") and (fact := add(who, relation)):
+            others.append(fact)
+    return question, facts, others
+
+
+def make_documents(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+    """(d) ``size`` documents (else 3 to 10) of one to three facts, and a question of one or two hops.
+
+    The answer states each hop: ``Nina helps Hugo. Hugo lives in Rome.``
+    """
+    count = size or min(style.upto(rng, 3, 10), style.upto(rng, 3, 10))
+    while True:
+        texts, question, facts = _draw(rng, kind, count, style)
+        if held_out(question + " ".join(texts)) == held:
+            break
+    header = "\nDocument {i}:\n"
+    if style.wording == "any" and rng.random() < 0.2:
+        header = "\nDocument {i}: "
+    pieces = [Piece(style.say(rng, READER))]
+    for number, text in enumerate(texts, 1):
+        pieces += [Piece(header.format(i=number)), Piece(text, name=f"document_{number}")]
+    hops = " ".join(map(sentence, facts))
+    answer = facts[-1][2]
+    pieces += [
+        Piece("\nThe question is: "),
+        Piece(question, name="user_question"),
+        Piece("\n"),
+        Piece(f"{hops} The answer is {answer}", answer=True),
+    ]
+    return Document("documents", kind, tuple(pieces), answer, count)
+
+
+def _draw(rng: random.Random, kind: str, count: int, style: Style) -> tuple[list[str], str, list[Fact]]:
+    extra = rng.randint(0, round(count * 0.8 * style.level))
+    question, facts, others = draw_facts(rng, kind, count - (1 if kind == "one-hop" else 2) + extra)
+    # each needed fact in a document of its own, the others anywhere
+    homes = rng.sample(range(len(facts) if style.answers_first else count), len(facts))
+    shelves: list[list[Fact]] = [[] for _ in range(count)]
+    for fact, home in zip(facts, homes, strict=True):
+        shelves[home].append(fact)
+    for fact in others:
+        empty = [shelf for shelf in shelves if not shelf]
+        rng.choice(empty or [shelf for shelf in shelves if len(shelf) < 3] or shelves).append(fact)
+    for shelf in shelves:
+        rng.shuffle(shelf)
+    texts = [" ".join(map(sentence, shelf)) for shelf in shelves]
+    return texts, question, facts

@@ -1,0 +1,91 @@
+"""Small Python functions to be executed, line by line."""
+
+from __future__ import annotations
+
+import random
+
+from backend.prompts.tasks.arithmetic import ordered
+from backend.prompts.tasks.base import Document, Piece, Style, Wording, held_out
+
+RUNNER = Wording(
+    "You run Python programs. Write down every step.",
+    (
+        "You are a Python interpreter. Go line by line.",
+        "Run this program step by step.",
+        "You are a programmer. What does the program print?",
+    ),
+    ("You are a patient programmer. Run the program line by line and write every step.",),
+)
+KINDS = ("straight", "branch", "loop")
+
+
+def _operation(rng: random.Random, value: int) -> tuple[str, int, int]:
+    options = [op for op, good in (("+", value <= 90), ("-", value >= 1), ("*", value <= 33)) if good]
+    op = rng.choice(options)
+    if op == "+":
+        right = rng.randint(1, min(40, 99 - value))
+        return op, right, value + right
+    if op == "-":
+        right = rng.randint(1, value)
+        return op, right, value - right
+    right = 2 if value > 20 else rng.choice((2, 3))
+    return op, right, value * right
+
+
+def draw_program(rng: random.Random, kind: str, lines: int) -> tuple[str, str, int]:
+    """Source, its written execution and what it prints; values stay in 0..99."""
+    name = rng.choice(("x", "n", "a", "k"))
+    value = start = rng.randint(1, 60)
+    source = [f"def f({name}):"]
+    trace = [f"{name} = {start}."]
+
+    def step(indent: str) -> None:
+        nonlocal value
+        op, right, result = _operation(rng, value)
+        source.append(f"{indent}{name} = {name} {op} {right}")
+        trace.append(f"{name} = {value} {op} {right} = {result}.")
+        value = result
+
+    special = rng.randrange(lines)
+    for index in range(lines):
+        if kind == "branch" and index == special:
+            limit = rng.randint(5, 80)
+            sign = rng.choice("<>")
+            holds = value < limit if sign == "<" else value > limit
+            source.append(f"    if {name} {sign} {limit}:")
+            trace.append(ordered(value, sign, limit))
+            before = value, len(trace)
+            step("        ")
+            if not holds:
+                value = before[0]
+                del trace[before[1] :]
+        elif kind == "loop" and index == special:
+            turns, right = rng.choice((2, 2, 3)), rng.randint(1, 9)
+            op = "-" if value >= 3 * right and rng.random() < 0.5 else "+"
+            if op == "+" and value + 3 * right > 99:
+                op, right = ("-", min(9, value // 3)) if value >= 3 else ("+", 1)
+            source += [f"    for i in range({turns}):", f"        {name} = {name} {op} {right}"]
+            for _ in range(turns):
+                result = value + right if op == "+" else value - right
+                trace.append(f"{name} = {value} {op} {right} = {result}.")
+                value = result
+        else:
+            step("    ")
+    source += [f"    return {name}", f"print(f({start}))"]
+    return "\n".join(source), " ".join(trace), value
+
+
+def make_program(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+    """(f) A function of ``size`` statements (else 1 to 4) with one variable, and its call."""
+    lines = size or style.upto(rng, 1, 4)
+    while True:
+        source, trace, value = draw_program(rng, kind, lines)
+        if held_out(source) == held:
+            break
+    pieces = (
+        Piece(style.say(rng, RUNNER) + "\n"),
+        Piece(source, name="user_question"),
+        Piece("\n"),
+        Piece(f"{trace} The answer is {value}", answer=True),
+    )
+    return Document("program", kind, pieces, str(value), lines)

@@ -1,0 +1,409 @@
+"""An agent loop: its questions, its prompts, and the record of many episodes. Frozen and free of torch.
+
+One *episode* is one question to a ReAct agent (Yao et al. 2022). A turn is a Thought and an Action; the
+tool's Observation goes into the next turn's prompt behind everything so far. ``finish[...]`` ends the
+episode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.base.errors import OptionError
+from backend.base.serialization import pack, unpack
+from backend.prompts.pipeline import MAX_AGENTS, QUESTION, Agent, Pipeline
+from backend.prompts.presets import Example, load_preset
+from backend.prompts.scoring import extract_answer, same_answer
+from backend.prompts.tasks.base import held_out
+from backend.prompts.tasks.tools import KINDS, draw_loop
+from backend.prompts.tools.collection import price_list
+from backend.prompts.tools.react import find_action
+from backend.records.offsets import wilson
+from backend.records.run import (
+    COMPUTED,
+    PROVENANCE,
+    RECOMPUTED,
+    Decoding,
+    MethodChoice,
+    Mode,
+    ModelInfo,
+    Outcome,
+    RunRecord,
+    RunRequest,
+)
+
+LOOP_FORMAT = 1
+PRESET = "react-tools"  # the loop of four turns whose wording is taken
+LARGEST = 99  # the largest result that the embedded model was taught
+LIMITS: dict[str, tuple[int, int]] = {
+    "episodes": (1, 500),
+    "turns": (2, MAX_AGENTS),
+    "memory": (1, 1000),
+    "seed": (0, 2**31 - 1),
+    "max_new_tokens": (1, 512),
+}
+#: ``LoopRecord.ends``: the episode goes on, or how it ended.
+GOES_ON, WRONG, RIGHT, UNKNOWN = -1, 0, 1, 2
+
+_BUYS = re.compile(r"buys (\d+) (\w+)(?: and (\d+) (\w+))?\.")
+_APART = re.compile(r"the price of (\w+) and the price of (\w+)")
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LoopRequest:
+    """Episodes under several methods.
+
+    ``turns``: the most of an episode. ``memory``: how many episodes one store lives for before the next
+    begins empty, so that blocks of episodes are independent of one another.
+
+    Raises:
+        OptionError: a number is out of its range.
+    """
+
+    methods: tuple[MethodChoice, ...]
+    episodes: int = 20
+    turns: int = 8
+    modes: tuple[Mode, ...] = ("pinned", "free")
+    memory: int = 25
+    seed: int = 0
+    max_new_tokens: int = 48
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in LIMITS.items():
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                raise OptionError(
+                    f"{name} is {value!r}; {low} to {high:,} are allowed, whole numbers. Change it.",
+                    field=f"loop.{name}",
+                )
+
+    def episode(self, example: Example, mode: Mode) -> RunRequest:
+        """One episode's request to a session."""
+        return RunRequest(
+            loop_pipeline(self.turns),
+            dict(example.values),
+            self.methods,
+            mode,
+            Decoding(max_new_tokens=self.max_new_tokens),
+            probe_offsets=False,
+            expected=example.answer,
+        )
+
+
+def loop_pipeline(turns: int) -> Pipeline:
+    """The loop unrolled: turn ``t`` is an agent that reads the question, all turns and all observations
+    before it, worded as the embedded model was trained."""
+    preset = load_preset(PRESET).pipeline
+    agents: list[Agent] = []
+    template = preset.agents[0].template
+    for turn in range(1, turns + 1):
+        agents.append(dataclasses.replace(preset.agents[0], id=turn, name=f"Turn {turn}", template=template))
+        template += f"{{agent_{turn}_current}}\nObservation {turn}: {{condition_{turn}_current}}\n"
+    return dataclasses.replace(
+        preset,
+        name="agent-loop",
+        title="Agent loop",
+        summary="A ReAct loop, turn by turn.",
+        agents=tuple(agents),
+    )
+
+
+def loop_questions(count: int, seed: int = 0) -> tuple[Example, ...]:
+    """Distinct questions that training has never seen, with their answers by the prices that the look-up
+    gives. More questions begin with the fewer ones."""
+    rng = random.Random(f"agent loop {seed}")
+    prices = {p.title: int(p.value) for p in price_list().passages if p.value}
+    found: dict[str, str] = {}
+    while len(found) < count:
+        question, _, _ = draw_loop(rng, rng.choice(KINDS))
+        answer = answer_of(question, prices)
+        if answer is not None and answer <= LARGEST and held_out(question):
+            found.setdefault(question, str(answer))
+    return tuple(Example({QUESTION: question}, answer) for question, answer in found.items())
+
+
+def answer_of(question: str, prices: Mapping[str, int]) -> int | None:
+    """What a question of the loop comes to; None where it is none, or names what has no price."""
+    try:
+        if apart := _APART.search(question):
+            return abs(prices[apart[1]] - prices[apart[2]])
+        if buys := _BUYS.search(question):
+            more = int(buys[3]) * prices[buys[4]] if buys[3] else 0
+            return int(buys[1]) * prices[buys[2]] + more
+    except KeyError:
+        pass
+    return None
+
+
+def over(outcome: Outcome) -> bool:
+    """Does this turn end the episode?"""
+    return (find_action(outcome.text) or "").lower().startswith("finish")
+
+
+def right_end(outcome: Outcome, expected: str | None) -> int:
+    """How an episode ended with this turn: one of ``WRONG``, ``RIGHT``, ``UNKNOWN``."""
+    if expected is None:
+        return UNKNOWN
+    said = extract_answer(outcome.text, "text") if over(outcome) else None
+    return RIGHT if said is not None and same_answer(said, expected) else WRONG
+
+
+def cut(record: RunRecord) -> RunRecord:
+    """The record with a pipeline of only those turns that some method came to."""
+    return dataclasses.replace(
+        record, request=dataclasses.replace(record.request, pipeline=loop_pipeline(max(record.agents)))
+    )
+
+
+def copied_tokens(outcome: Outcome) -> int:
+    """Prompt tokens of which at least one layer was taken from a cache."""
+    return int((~np.isin(outcome.actions, (COMPUTED, RECOMPUTED))).any(axis=0).sum())
+
+
+def turns_of(record: RunRecord) -> list[dict[str, Any]]:
+    """One row per method and turn of an episode, in running order."""
+    last = {o.method: o.agent for o in record.outcomes}
+    return [_turn(record, outcome, last[outcome.method]) for outcome in record.outcomes]
+
+
+def _turn(record: RunRecord, outcome: Outcome, last: int) -> dict[str, Any]:
+    words = dict.fromkeys(PROVENANCE, 0)
+    for span in outcome.spans:
+        if span.provenance:
+            words[span.provenance] += span.end - span.start
+    near, parts = outcome.fidelity, outcome.timing.parts_ms
+    ended = outcome.agent == last
+    return {
+        "method": outcome.method,
+        "turn": outcome.agent,
+        "prompt_tokens": len(record.prompts[outcome.prompt].token_ids),
+        "reused_tokens": copied_tokens(outcome),
+        "forwarded_tokens": outcome.timing.forwarded_tokens,
+        "ttft_ms": outcome.timing.ttft_ms,
+        "prefill_ms": parts.get("prefill", 0.0),
+        "first_token_ms": parts.get("first_token", 0.0),
+        "kl_first": near.kl_first if near else None,
+        "kl_mean": float(near.kl_tokens.mean()) if near and near.kl_tokens.size else None,
+        "floor": near.floor if near else None,
+        "provenance": words,
+        "end": right_end(outcome, record.request.expected) if ended else GOES_ON,
+        "text": outcome.text,
+    }
+
+
+@dataclass(frozen=True)
+class LoopRecord:
+    """Many episodes. One row per mode, episode, method and turn that ran.
+
+    Attributes:
+        labels: of the methods, dense first; ``questions`` of the episodes.
+        mode, method, episode: (rows,) indices into ``request.modes``, ``labels``, ``questions``.
+        turn: (rows,) from 1 on.
+        prompt_tokens, reused_tokens, forwarded_tokens: (rows,); reused: at one layer at least.
+        ttft_ms, prefill_ms, first_token_ms: (rows,) time to first token, and two parts of it.
+        kl_first, kl_mean: (rows,) nats, dense || method, at the turn's first token and along dense's text;
+            NaN when free-running. ``floor``: the numerical floor of the logits.
+        provenance: (rows, words) tokens by ``PROVENANCE``.
+        ends: (rows,) ``GOES_ON``, or how the episode ended for this method.
+    """
+
+    request: LoopRequest
+    model: ModelInfo
+    labels: tuple[str, ...]
+    questions: tuple[str, ...]
+    mode: Ints
+    method: Ints
+    episode: Ints
+    turn: Ints
+    prompt_tokens: Ints
+    reused_tokens: Ints
+    forwarded_tokens: Ints
+    ttft_ms: Floats
+    prefill_ms: Floats
+    first_token_ms: Floats
+    kl_first: Floats
+    kl_mean: Floats
+    floor: Floats
+    provenance: Ints
+    ends: Ints
+    format: int = LOOP_FORMAT
+
+    def rows(self, mode: str, label: str) -> NDArray[np.bool_]:
+        """Which rows belong to a method in a mode."""
+        if mode not in self.request.modes:
+            return np.zeros(len(self.mode), dtype=bool)
+        found = (self.mode == self.request.modes.index(mode)) & (self.method == self.labels.index(label))
+        return np.asarray(found, dtype=bool)
+
+    def to_bytes(self) -> bytes:
+        """The file's content."""
+        return pack(self)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> LoopRecord:
+        """Read it back; see :func:`backend.base.serialization.unpack`."""
+        return typing.cast(LoopRecord, unpack(LoopRecord, content, LOOP_FORMAT))
+
+
+def gathered(request: LoopRequest, model: ModelInfo, rows: Iterable[Mapping[str, Any]]) -> LoopRecord:
+    """The record of finished episodes: rows with ``mode``, ``index``, ``question`` and
+    ``turns`` (see :func:`turns_of`)."""
+    episodes = list(rows)
+    known = {int(row["index"]): str(row["question"]) for row in episodes}
+    numbers = sorted(known)
+    labels = tuple(dict.fromkeys(turn["method"] for row in episodes for turn in row["turns"]))
+    flat = [(row, turn) for row in episodes for turn in row["turns"]]
+
+    def ints(found: Iterable[int]) -> Ints:
+        return np.array(list(found), dtype=np.int64)
+
+    def column(name: str, kind: type) -> Any:
+        return np.array([np.nan if turn[name] is None else turn[name] for _, turn in flat], dtype=kind)
+
+    return LoopRecord(
+        request,
+        model,
+        labels,
+        tuple(known[number] for number in numbers),
+        mode=ints(request.modes.index(row["mode"]) for row, _ in flat),
+        method=ints(labels.index(turn["method"]) for _, turn in flat),
+        episode=ints(numbers.index(int(row["index"])) for row, _ in flat),
+        turn=column("turn", np.int64),
+        **{name: column(name, np.int64) for name in ("prompt_tokens", "reused_tokens", "forwarded_tokens")},
+        **{name: column(name, np.float64) for name in ("ttft_ms", "prefill_ms", "first_token_ms")},
+        **{name: column(name, np.float64) for name in ("kl_first", "kl_mean", "floor")},
+        provenance=np.array(
+            [[turn["provenance"].get(word, 0) for word in PROVENANCE] for _, turn in flat], dtype=np.int64
+        ).reshape(len(flat), len(PROVENANCE)),
+        ends=column("end", np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class LoopLine:
+    """One method in one mode, over all episodes. Intervals are of 95%.
+
+    Attributes:
+        right: episodes that ended right, of ``known`` ones whose answer is known; ``right_low``,
+            ``right_high`` of their share (Wilson).
+        behind: by what share of the episodes dense succeeded more often, and its interval from and to, of
+            paired episodes (Agresti and Min 2005: half an episode added to each of the four cells).
+        turns: mean turns of an episode.
+        reused: share of all prompt tokens taken from a cache, with half the interval of its mean over
+            episodes. For the prefix cache this is the hit rate in tokens.
+        ttft_ms: median; ``ratio``: median over turns of dense's time to first token over this one's.
+        kl: mean over turns of the KL along dense's text of the turn, nats; ``kl_high`` its 95th percentile;
+            ``near``: share of turns under 0.1 nats. NaN when free-running.
+        kl_first: the same mean at a turn's first token alone, which a fixed format makes easy to foretell.
+        provenance: share of prompt tokens by ``PROVENANCE``.
+    """
+
+    mode: str
+    method: str
+    episodes: int
+    right: int
+    known: int
+    right_low: float
+    right_high: float
+    behind: tuple[float, float, float]
+    turns: float
+    reused: float
+    reused_half: float
+    ttft_ms: float
+    ratio: float
+    kl: float
+    kl_high: float
+    near: float
+    kl_first: float
+    provenance: tuple[float, ...]
+
+
+def summary(record: LoopRecord) -> tuple[LoopLine, ...]:
+    """A line per mode and method, dense first."""
+    return tuple(
+        _line(record, mode, label)
+        for mode in record.request.modes
+        for label in record.labels
+        if record.rows(mode, label).any()
+    )
+
+
+def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
+    mine, dense = record.rows(mode, label), record.rows(mode, record.labels[0])
+    episodes = np.unique(record.episode[mine])
+    shares = [
+        record.reused_tokens[mine & (record.episode == e)].sum()
+        / record.prompt_tokens[mine & (record.episode == e)].sum()
+        for e in episodes
+    ]
+    times = {(e, t): ms for e, t, ms in _each(record, dense)}
+    ratios = [times[e, t] / max(1e-9, ms) for e, t, ms in _each(record, mine) if (e, t) in times]
+    won, ours = (
+        {
+            int(e): int(x)
+            for e, x in zip(record.episode[k], record.ends[k], strict=True)
+            if x in (WRONG, RIGHT)
+        }
+        for k in (dense, mine)
+    )
+    low, high = wilson(right := sum(ours.values()), len(ours))
+    near, first = (column[mine & ~np.isnan(column)] for column in (record.kl_mean, record.kl_first))
+    tokens = record.prompt_tokens[mine].sum()
+    return LoopLine(
+        mode,
+        label,
+        len(episodes),
+        right,
+        len(ours),
+        low,
+        high,
+        _behind([(won[e], ours[e]) for e in ours if e in won]),
+        float(mine.sum() / max(1, len(episodes))),
+        float(record.reused_tokens[mine].sum() / max(1, tokens)),
+        _mean(shares)[1],
+        float(np.median(record.ttft_ms[mine])),
+        float(np.median(ratios)) if ratios else float("nan"),
+        float(near.mean()) if near.size else float("nan"),
+        float(np.percentile(near, 95)) if near.size else float("nan"),
+        float((near < 0.1).mean()) if near.size else float("nan"),
+        float(first.mean()) if first.size else float("nan"),
+        tuple(float(x) for x in record.provenance[mine].sum(axis=0) / max(1, tokens)),
+    )
+
+
+def _behind(pairs: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
+    """How much more often the first of each pair succeeded, with 95% limits."""
+    if not pairs:
+        return (float("nan"),) * 3
+    gained = sum(a > b for a, b in pairs) + 0.5
+    lost = sum(a < b for a, b in pairs) + 0.5
+    total = len(pairs) + 2
+    middle = (gained - lost) / total
+    half = 1.96 * (gained + lost - (gained - lost) ** 2 / total) ** 0.5 / total
+    return ((gained - lost) / len(pairs), max(-1.0, middle - half), min(1.0, middle + half))
+
+
+def _each(record: LoopRecord, rows: NDArray[np.bool_]) -> Iterable[tuple[int, int, float]]:
+    return zip(
+        record.episode[rows].tolist(), record.turn[rows].tolist(), record.ttft_ms[rows].tolist(), strict=True
+    )
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and half its 95% interval (normal approximation; NaN under two values)."""
+    if not len(values):
+        return (float("nan"), float("nan"))
+    half = 1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return (float(np.mean(values)), half)

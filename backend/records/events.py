@@ -1,0 +1,48 @@
+"""What a running session tells its caller, in order; the last event of a run is :class:`RunDone`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backend.records.run import Outcome, RunRecord
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is being done now; ``done`` of ``total`` steps."""
+
+    text: str
+    done: int
+    total: int
+    agent: int | None = None
+    method: str | None = None
+
+
+@dataclass(frozen=True)
+class TextSoFar:
+    """The text that one agent has generated under one method until now."""
+
+    agent: int
+    method: str
+    text: str
+
+
+@dataclass(frozen=True)
+class AgentDone:
+    """All methods of one agent are finished."""
+
+    agent: int
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True)
+class RunDone:
+    """The run is complete."""
+
+    record: RunRecord
+
+
+#: Told before anything is answered, by a session that waits there for others: see ``LabSession.waits``.
+READ = Progress("Every prompt has been read", 1, 1)
+
+Event = Progress | TextSoFar | AgentDone | RunDone

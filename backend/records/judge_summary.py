@@ -1,0 +1,156 @@
+"""What judged problems show, counted: accuracy, consistency (JCR), reuse, picks per slot, with intervals.
+Free of torch.
+
+Source: judge study, Section 5 (metrics), Table 1, A.2 and Fig. 7 (counts). Readings of open points: JCR is
+over the problems where dense's selection can be read; a selection that cannot be read is not dense's. Shares
+of problems have Wilson's interval; the reuse rate's and every change's is a bootstrap over problems, paired.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.records.judge import Counted, Judged, JudgeLine, JudgeOutcome, JudgeTable, Share
+from backend.records.offsets import wilson
+
+RESAMPLES = 2000
+NOTHING = Share(math.nan, math.nan, math.nan, 0)
+
+
+def share(hits: Sequence[bool | None]) -> Share:
+    """Share of true ones among those that are known, with Wilson's interval."""
+    known = [bool(h) for h in hits if h is not None]
+    if not known:
+        return NOTHING
+    low, high = wilson(sum(known), len(known))
+    return Share(sum(known) / len(known), low, high, len(known))
+
+
+def bootstrap(values: Sequence[float], weights: Sequence[float] | None = None, seed: int = 0) -> Share:
+    """Mean (or sum of values over sum of weights) of problems, with a 95% percentile bootstrap interval."""
+    if not values:
+        return NOTHING
+    x = np.asarray(values, dtype=float)
+    w = np.ones_like(x) if weights is None else np.asarray(weights, dtype=float)
+    if w.sum() == 0:
+        return NOTHING
+    drawn = np.random.default_rng(seed).integers(0, len(x), (RESAMPLES, len(x)))
+    below = w[drawn].sum(axis=1)
+    means = x[drawn].sum(axis=1)[below > 0] / below[below > 0]
+    low, high = np.percentile(means, [2.5, 97.5])
+    return Share(float(x.sum() / w.sum()), float(low), float(high), len(x))
+
+
+def paired(
+    mine: Sequence[JudgeOutcome],
+    other: Sequence[JudgeOutcome],
+    value: Callable[[JudgeOutcome], bool | None],
+) -> Share:
+    """Mean change of an indicator from ``other`` to ``mine`` over the problems where both have it."""
+    before = {o.problem: value(o) for o in other}
+    both = [(value(o), before.get(o.problem)) for o in mine]
+    changes = [float(a) - float(b) for a, b in both if a is not None and b is not None]
+    found = bootstrap(changes)
+    if len(set(changes)) == 1:  # resampling what is all alike knows no doubt
+        doubt = 1 - wilson(len(changes), len(changes))[0]
+        found = Share(found.value, max(-1.0, found.value - doubt), min(1.0, found.value + doubt), found.of)
+    return found
+
+
+def picks(outcomes: Sequence[JudgeOutcome]) -> tuple[Share, ...]:
+    """How often none, and each slot, was taken, among the readable selections; a set takes a part of each."""
+    read = [o.slots for o in outcomes if o.slots is not None]
+    most = max((len(o.layout) for o in outcomes), default=0)
+    out = []
+    for slot in range(most + 1):
+        taken = [1 / len(slots) if slot in slots else 0.0 for slots in read]
+        if not taken:
+            out.append(NOTHING)
+            continue
+        low, high = wilson(round(sum(taken)), len(taken))
+        mean = sum(taken) / len(taken)
+        out.append(Share(mean, min(low, mean), max(high, mean), len(taken)))
+    return tuple(out)
+
+
+def line(judged: Judged, order: str, method: str) -> JudgeLine:
+    """One method in one order."""
+    mine = judged.outcomes(order, method)
+    dense = judged.outcomes(order, judged.labels[0])
+    first = judged.outcomes(judged.orders[0], method)
+    baseline = {o.problem: o.selected for o in first}
+    moved = NOTHING
+    if order != judged.orders[0]:
+        pairs = [(o.selected, baseline.get(o.problem)) for o in mine]
+        moved = share([a != b for a, b in pairs if a is not None and b is not None])
+    return JudgeLine(
+        order=order,
+        method=method,
+        problems=len(mine),
+        accuracy=share([o.correct for o in mine]),
+        selection=share([o.selection_right for o in mine]),
+        jcr=share([o.consistent for o in mine]),
+        jcr_without_ties=share([o.consistent for o in mine if not o.near_tie]),
+        same_answer=share([o.same_answer for o in mine]),
+        blocks=bootstrap([o.reused_blocks for o in mine], [o.blocks for o in mine]),
+        tokens=sum(o.reused_tokens for o in mine) / max(1, sum(o.prompt_tokens for o in mine)),
+        reused_problems=statistics.fmean(o.state == "reused" for o in mine) if mine else 0.0,
+        picks=picks(mine),
+        failures=sum(bool(o.failure) for o in mine),
+        near_ties=sum(o.near_tie for o in mine),
+        twins=sum(o.twin for o in mine),
+        accuracy_change=paired(mine, dense, lambda o: o.correct),
+        jcr_change=NOTHING if order == judged.orders[0] else paired(mine, first, lambda o: o.consistent),
+        moved=moved,
+        ttft_ms=statistics.median(o.ttft_ms for o in mine) if mine else 0.0,
+    )
+
+
+def table(judged: Judged) -> JudgeTable:
+    """All lines, order by order, dense first (judge study, Table 1)."""
+    return JudgeTable(tuple(line(judged, o, m) for o in judged.orders for m in judged.labels))
+
+
+def counted(judged: Judged, order: str | None = None) -> tuple[Counted, ...]:
+    """Per problem, over the methods other than dense: how many were right, and how many kept dense's
+    selection (judge study, A.2: ACC counts and JCR counts). Problems whose dense selection cannot be read are
+    left out.
+
+    Args:
+        order: of one order only.
+    """
+    dense = judged.labels[0] if judged.labels else ""
+    out = []
+    for row in judged.rows:
+        for name in dict.fromkeys(o.order for o in row.outcomes):
+            mine = [o for o in row.outcomes if o.order == name and o.method != dense]
+            if (order is not None and name != order) or not mine or any(o.consistent is None for o in mine):
+                continue
+            out.append(
+                Counted(
+                    problem=row.problem.number,
+                    order=name,
+                    question=row.problem.question,
+                    right=sum(bool(o.correct) for o in mine),
+                    kept=sum(bool(o.consistent) for o in mine),
+                    methods=len(mine),
+                    flipped=tuple(o.method for o in mine if not o.consistent),
+                    near_ties=tuple(o.method for o in mine if o.near_tie),
+                )
+            )
+    return tuple(out)
+
+
+def heat(counts: Sequence[Counted]) -> NDArray[np.int64]:
+    """(right, kept) numbers of problems: row by how many methods were right, column by how many kept dense's
+    selection."""
+    methods = max((c.methods for c in counts), default=0)
+    found = np.zeros((methods + 1, methods + 1), dtype=np.int64)
+    for c in counts:
+        found[c.right, c.kept] += 1
+    return found

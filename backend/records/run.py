@@ -1,0 +1,502 @@
+"""What a run is asked (:class:`RunRequest`) and what it left behind (:class:`RunRecord`).
+
+Both are frozen and free of torch. A record holds everything a page shows: pictures are drawn from it
+alone. ``RunRecord.save`` writes one file (a zip of ``record.json`` and NumPy arrays) and
+``RunRecord.load`` reads it back without loss.
+
+Axes: ``layers`` is the number of decoder layers, ``tokens`` the length of one agent's prompt.
+Distances between keys are taken position-free (rotation undone), so they hold no position effect.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.base.errors import RecordError
+from backend.base.serialization import UNPACKED_BYTES, pack, unpack
+from backend.prompts.pipeline import Pipeline, Placeholder
+from backend.records.risk_gate import RiskGate
+
+FORMAT = 1
+Mode = Literal["pinned", "free"]
+AgentState = Literal["dense", "reused", "partial", "fallback"]
+SpanKind = Literal["prefix", "placeholder"]
+
+#: Ends the source of a copy whose text was encoded before, so that nothing had to be encoded now.
+EARLIER = "earlier in this session"
+
+#: What happened to a token's KV at one layer; the codes of ``Outcome.actions``.
+ACTIONS = ("computed", "reused", "corrected", "recomputed")
+COMPUTED, REUSED, CORRECTED, RECOMPUTED = range(4)
+
+
+#: Where a token's KV came from, in the words that users of serving systems proposed: equal to what dense
+#: would compute, from this agent's earlier prompts or from elsewhere; approximated; found but not taken;
+#: read afresh because a gate or a probe said so; read afresh as nothing was there to take.
+Provenance = Literal["exact local", "exact external", "semantic", "rejected", "fallback", "computed"]
+PROVENANCE: tuple[Provenance, ...] = typing.get_args(Provenance)
+
+
+@dataclass(frozen=True)
+class MethodChoice:
+    """A method with its options, under the label it has in the run (labels are unique in a run)."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.name)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How text is generated: greedy at temperature 0, else sampling with ``seed``."""
+
+    max_new_tokens: int = 96
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One request to the lab: a pipeline, the values of its outside placeholders, and the methods.
+
+    A pipeline of several turns is kept unrolled (:attr:`backend.prompts.pipeline.Pipeline.unrolled`), so that
+    whatever reads a request or its record meets one acyclic graph of agents.
+
+    ``mode`` *pinned*: every method reads the texts that dense produced, so prompts are identical and
+    fidelity is defined. *free*: each method lives with its own texts.
+    """
+
+    pipeline: Pipeline
+    values: Mapping[str, str]
+    methods: tuple[MethodChoice, ...]
+    mode: Mode = "pinned"
+    decoding: Decoding = Decoding()
+    probe_offsets: bool = True
+    expected: str | None = None  # the known answer, to be scored by pipeline.scoring
+    probe_attention: bool = False
+    gate: RiskGate | None = None  # may refuse reuse before the last agent, the judge
+    slots_only: bool = False  # before the last agent, copy nothing but the texts that stand side by side
+    shadow: bool = False  # check the last agent's answers against dense, once they are given
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pipeline", self.pipeline.unrolled)
+
+
+@dataclass(frozen=True)
+class LayerCertificate:
+    """One layer's behaviour under a shift of position, found by probing. Keys hold none where there is *no
+    position*, nor under a *distance bias*, which attention adds to its scores (ALiBi)."""
+
+    kind: Literal["rotation", "partial rotation", "no position", "distance bias", "not relocatable"]
+    rotated_dims: int
+    key_error: float  # relative error of moving keys by rotation
+    value_error: float  # relative change of values under the shift
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Can this model's keys be moved? ``floor`` is the relative difference of the same keys and
+    values computed in one piece and in two (what rounding alone does)."""
+
+    relocatable: bool
+    reason: str
+    layers: tuple[LayerCertificate, ...]
+    shift_tokens: int
+    floor: float
+    logit_floor: float
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Facts of the loaded model."""
+
+    name: str
+    source: str
+    weights_hash: str
+    parameters: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    context_tokens: int
+    device: str
+    dtype: str
+    kv_bytes_per_token: int
+    certificate: Certificate
+    links: int | None = None  # link tokens behind a document that the weights were trained with
+
+
+@dataclass(frozen=True)
+class Span:
+    """A segment's place in a prompt: token indices ``[start, end)``."""
+
+    kind: SpanKind
+    name: str  # the placeholder's name, or "prefix 0", "prefix 1", ...
+    start: int
+    end: int
+
+
+def slots(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The texts that a prompt puts side by side, in order, such as a judge's candidates: what stands in its
+    placeholders, but the question and what tools gave. (The judge study's slot is a candidate's place.)"""
+    kinds = ("agent", "declared", "history")
+    return tuple(
+        s for s in spans if s.kind == "placeholder" and s.end > s.start and Placeholder(s.name).kind in kinds
+    )
+
+
+def reuse(spans: Sequence[Span], actions: NDArray[np.uint8]) -> tuple[int, int, int]:
+    """Tokens copied, placeholder texts (blocks), and those of them that were copied whole.
+
+    Args:
+        spans: the prompt's.
+        actions: (layers, tokens), codes of ``ACTIONS``.
+    """
+    computed: NDArray[np.bool_] = np.asarray(np.isin(actions, (COMPUTED, RECOMPUTED)).all(axis=0))
+    blocks = [s for s in spans if s.kind == "placeholder" and s.end > s.start]
+    # The last prompt token is always forwarded; it does not make its block a computed one.
+    whole = sum(1 for s in blocks if not computed[s.start : min(s.end, len(computed) - 1)].any())
+    return int((~computed).sum()), len(blocks), whole
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One agent's tokenised prompt. ``texts[i]`` is what token ``i`` adds to the text."""
+
+    agent: int
+    token_ids: NDArray[np.int64]  # (tokens,)
+    texts: tuple[str, ...]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class GateDecision:
+    """Why a placeholder's sample was shared or became an anchor (KVCOMM, Eq. 5)."""
+
+    placeholder: str
+    shareable: bool
+    rule: str  # "no pool", "empty pool", "longer than every anchor", "entropy"
+    reason: str  # one sentence for a person
+    tokens: int
+    pool_size: int
+    eligible: int
+    entropy: float | None
+    threshold: float | None
+    anchors: tuple[int, ...] = ()  # observation numbers, as in Outcome.mixes
+    weights: tuple[float, ...] = ()
+    distances: tuple[float, ...] = ()
+    previews: tuple[str, ...] = ()  # the start of each anchor's text
+
+
+@dataclass(frozen=True)
+class SpanAction:
+    """What was done to a run of prompt tokens, and from where it came. ``action`` is that at the last layer;
+    ``provenance`` is empty in records of earlier versions."""
+
+    start: int
+    end: int
+    action: int  # index into ACTIONS
+    source: str  # for a person: "encoded alone", "agent 1's own context", "anchors 3, 7", "forward pass"
+    reason: str
+    exact: bool  # False when the copied KV itself came from an approximate cache
+    moved_by: int = 0  # positions the copied keys were moved by
+    anchors: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()
+    provenance: Provenance | Literal[""] = ""
+
+
+@dataclass(frozen=True)
+class LinkAction:
+    """Soft tokens that a method put before prompt token ``at``."""
+
+    at: int
+    tokens: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The weights by which a span's correction was mixed; over the anchors they sum to one.
+
+    ``*_by_token``: (anchors, tokens), means over layers, heads and channels; ``*_by_layer``: (anchors,
+    layers), means over tokens, heads and channels.
+    """
+
+    start: int
+    end: int
+    anchors: tuple[int, ...]
+    keys_by_token: NDArray[np.float32]
+    values_by_token: NDArray[np.float32]
+    keys_by_layer: NDArray[np.float32]
+    values_by_layer: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Time to first token of one agent, from the last upstream token on, in milliseconds.
+
+    ``parts_ms`` keys, in order: ``base`` (encoding missing segments), ``gate``, ``match``,
+    ``correct``, ``rotate``, ``prefill`` (tokens forwarded densely), ``select`` (choosing tokens to compute
+    again), ``recompute`` (computing them), ``first_token`` (the last prompt token's forward), ``accept``
+    (probing the result), ``fallback`` (reading the whole prompt after all). Measured once, with no probe
+    attached.
+
+    ``token_layers`` counts every token at every layer that it was forwarded through, those of hooks, soft
+    tokens and fallbacks included; ``forwarded_tokens`` is that in whole passes, rounded up.
+    """
+
+    parts_ms: Mapping[str, float]
+    ttft_ms: float
+    decode_ms: float  # the whole batch's decoding time, shared by all methods decoded with it
+    forwarded_tokens: int
+    token_layers: int = 0  # 0 in records of earlier versions
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Nearness to dense. KL in nats, dense || method. Only in pinned mode.
+
+    ``first_divergence`` is the index of the first generated token that differs (None: same text),
+    ``margin`` dense's top-2 logit gap at that token, ``floor`` the largest logit difference of dense
+    against dense computed in another way on the same prompt.
+    """
+
+    kl_first: float
+    kl_tokens: NDArray[np.float32]  # (response tokens,) along dense's response
+    first_divergence: int | None
+    dense_token: str
+    method_token: str
+    margin: float | None
+    floor: float
+    logit_difference: float  # largest absolute logit difference at the first token
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One agent under one method."""
+
+    agent: int
+    method: str  # the choice's label
+    prompt: int  # index into RunRecord.prompts
+    state: AgentState
+    reason: str
+    text: str
+    token_ids: NDArray[np.int64]
+    texts: tuple[str, ...]
+    stopped: bool  # ended by a stop token rather than by the length limit
+    answer: str | None
+    correct: bool | None
+    actions: NDArray[np.uint8]  # (layers, tokens), codes of ACTIONS
+    spans: tuple[SpanAction, ...]
+    gate: tuple[GateDecision, ...]
+    timing: Timing
+    fidelity: Fidelity | None = None
+    # relative L2 error of this method's cache against dense, (layers, tokens); pinned mode only
+    key_error: NDArray[np.float32] | None = None
+    value_error: NDArray[np.float32] | None = None
+    mixes: tuple[Mix, ...] = ()
+    links: tuple[LinkAction, ...] = ()
+
+
+@dataclass(frozen=True)
+class OffsetProbe:
+    """True offsets of one agent's prompt: dense KV in context minus base KV, per layer and token.
+
+    Norms over heads and channels, (layers, tokens); ``*_norm`` is the dense KV's own norm, so that
+    ``key_offset / key_norm`` is relative. Tokens without a base (the first segment) hold 0.
+    ``key_unaligned`` is the key difference with rotation left in, to show why alignment comes first.
+    """
+
+    agent: int
+    prompt: int
+    key_offset: NDArray[np.float32]
+    value_offset: NDArray[np.float32]
+    key_unaligned: NDArray[np.float32]
+    key_norm: NDArray[np.float32]
+    value_norm: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class AttentionProbe:
+    """Where one generated token of one agent under one method was read from.
+
+    ``query`` names the generated token: the *first*, or the *selecting* one, which names a candidate. It is
+    the query before it that looks: the last prompt token for the first. Each method's answer is its own.
+
+    Attributes:
+        at: index of the generated token in the answer; ``token`` what it adds to the text.
+        regions: names of what was looked at: the prompt's spans that hold tokens, then ``links`` (soft
+            tokens, where a method put some) and ``answer`` (what was written before the token).
+        mass: (layers, heads, regions) attention that each region gets in all; sums to one over the regions.
+        tokens: (layers, tokens) attention that each prompt token gets, mean over heads.
+    """
+
+    agent: int
+    method: str
+    prompt: int
+    query: Literal["first", "selecting"]
+    at: int
+    token: str
+    regions: tuple[str, ...]
+    mass: NDArray[np.float32]
+    tokens: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class PoolState:
+    """A pool after the run: one row per anchor, oldest first."""
+
+    method: str
+    placeholder: str
+    capacity: int
+    anchors: tuple[int, ...]
+    lengths: tuple[int, ...]
+    uses: tuple[int, ...]
+    previews: tuple[str, ...]
+    bytes: int  # base KV, descriptors and offsets, as they are kept
+    budget_bytes: int = 0  # 0: no limit but the capacity
+    codec: str = "none"
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """What the anchors of a pool hold after the run; rows are those of the pool's :class:`PoolState`.
+
+    Attributes:
+        sample: the run's own text for this placeholder, as an observation number; 0 when it had none.
+        agents: agents in whose context each anchor's offset was seen.
+        base_bytes: (anchors,) base KV and descriptor; ``offset_bytes`` the offsets as they were computed,
+            ``stored_bytes`` as they are kept.
+        away: anchors whose offsets wait in main memory while the model runs on another device.
+        small: (2, layers) share of offset elements under 0.1 in size, keys then values.
+        offset_size: (2, layers) root mean square of the offset elements; ``stored_error`` that of the error
+            which keeping them packed adds; ``largest_error`` the largest error of one element.
+        points: (texts, components) the texts' mean token embeddings in principal coordinates, the widest
+            first, so that distances are kept: the anchors, then the sample when it is no anchor itself.
+    """
+
+    method: str
+    placeholder: str
+    sample: int
+    sample_preview: str
+    agents: tuple[tuple[int, ...], ...]
+    base_bytes: NDArray[np.int64]
+    offset_bytes: NDArray[np.int64]
+    stored_bytes: NDArray[np.int64]
+    away: tuple[int, ...]
+    small: NDArray[np.float64]
+    offset_size: NDArray[np.float64]
+    stored_error: NDArray[np.float64]
+    largest_error: float
+    points: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """What an agent's tool gave for its answer; under *free* per method, else under dense."""
+
+    agent: int
+    method: str
+    tool: str
+    text: str
+    ok: bool
+    reason: str
+    wall_ms: float
+
+
+@dataclass(frozen=True)
+class ShadowCheck:
+    """One answer beside dense's to the very same prompt, found out afterwards
+    (:mod:`backend.session.shadow_check`).
+
+    ``dense_answer``: None where none can be read off, and then whole texts were compared.
+    ``forwarded_tokens``, ``wall_ms``: what finding out took; 0 where dense was known, or is what was served.
+    """
+
+    agent: int
+    method: str  # the choice's label
+    dense_answer: str | None
+    flipped: bool
+    forwarded_tokens: int
+    wall_ms: float
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything on the screen."""
+
+    id: str
+    created: str  # ISO 8601, UTC
+    versions: Mapping[str, str]
+    model: ModelInfo
+    request: RunRequest
+    prompts: tuple[Prompt, ...]
+    outcomes: tuple[Outcome, ...]  # agent by agent in running order, dense first
+    offsets: tuple[OffsetProbe, ...]
+    pools: tuple[PoolState, ...]
+    wall_ms: float
+    notes: tuple[str, ...] = ()
+    tools: tuple[ToolUse, ...] = ()
+    pool_views: tuple[PoolView, ...] = ()
+    attention: tuple[AttentionProbe, ...] = ()
+    shadow: tuple[ShadowCheck, ...] = ()
+    format: int = FORMAT
+
+    def outcome(self, agent: int, method: str) -> Outcome:
+        """The outcome of one agent under one method label."""
+        for found in self.outcomes:
+            if found.agent == agent and found.method == method:
+                return found
+        raise KeyError((agent, method))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Method labels in column order, dense first."""
+        return tuple(dict.fromkeys(o.method for o in self.outcomes))
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        """Agent ids in running order."""
+        return tuple(dict.fromkeys(o.agent for o in self.outcomes))
+
+    def save(self, path: Path) -> Path:
+        """Write the record to one file."""
+        path.write_bytes(self.to_bytes())
+        return path
+
+    def to_bytes(self) -> bytes:
+        """The file's content; see :func:`backend.base.serialization.pack`."""
+        return pack(self)
+
+    @staticmethod
+    def load(path: Path) -> RunRecord:
+        """Read a saved record.
+
+        Raises:
+            RecordError: the file is missing, damaged, or of another format.
+        """
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise RecordError(
+                f"The record {path.name} cannot be read: {error.strerror}. Choose another file."
+            ) from None
+        return RunRecord.from_bytes(content)
+
+    @staticmethod
+    def from_bytes(content: bytes, *, limit_bytes: int = UNPACKED_BYTES) -> RunRecord:
+        """Read a record from a file's content; see :meth:`load`."""
+        return typing.cast(RunRecord, unpack(RunRecord, content, FORMAT, limit_bytes))

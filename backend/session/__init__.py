@@ -1,0 +1,1 @@
+"""One visitor: logs and pools, a run from request to record, warm-up, replay, limits."""

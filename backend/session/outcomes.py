@@ -1,0 +1,223 @@
+"""Finished rows to outcomes: what a record keeps of one agent under one method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.engine.engine import Engine, Prefill
+from backend.methods.base import Blend, Dense, Plan, Step
+from backend.prompts.scoring import extract_answer, right
+from backend.records.run import (
+    COMPUTED,
+    CORRECTED,
+    RECOMPUTED,
+    REUSED,
+    AttentionProbe,
+    LinkAction,
+    OffsetProbe,
+    Outcome,
+    Prompt,
+    Provenance,
+    RunRequest,
+    SpanAction,
+    Timing,
+    slots,
+)
+from backend.session.pool_views import mixes
+from backend.session.probes.attention import attention_probes
+from backend.session.probes.cache_error import cache_error, offset_probe
+from backend.session.probes.fidelity import fidelity, largest_difference
+from backend.session.streams import Lane, Row
+
+PARTS = (
+    "base", "gate", "match", "correct", "rotate", "prefill", "select", "recompute", "first_token", "accept",
+    "fallback",
+)  # fmt: skip
+
+
+def outcomes_of(
+    engine: Engine,
+    rows: list[Row],
+    request: RunRequest,
+    decode_ms: float,
+    prompts: list[Prompt],
+    offsets: list[OffsetProbe],
+) -> list[Outcome]:
+    """Turn finished rows into outcomes, with probes where they are defined."""
+    pinned = request.mode == "pinned"
+    dense = rows[0]
+    assert dense.decoded is not None
+    forced = dense_logits = None
+    floor, first = 0.0, 0
+    if pinned:
+        assert dense.decoded.logits is not None
+        dense_logits = dense.decoded.logits
+        fed = dense.decoded.ids[: len(dense_logits) - 1]
+        forced = engine.teacher_force([r.prefill for r in rows], fed)
+        computed_again = largest_difference(forced[0], dense_logits)
+        # A one-token answer has nothing to compute again; what loading measured holds then.
+        floor = max(computed_again, engine.model.info.certificate.logit_floor)
+    out = []
+    for index, row in enumerate(rows):
+        decoded = row.decoded
+        assert decoded is not None
+        # pinned, every method reads dense's prompt, but for one that lays out another
+        same = row.context.prompt.ids == dense.context.prompt.ids
+        if index == 0 or not pinned or not same:
+            prompts.append(engine.model.tokens.as_record(row.context.prompt))
+        if index == 0:
+            first = len(prompts) - 1
+        where = first if pinned and same else len(prompts) - 1
+        text = engine.model.tokens.decode(decoded.ids)
+        scoring = request.pipeline.scoring
+        answer = extract_answer(text, scoring)
+        correct = right(answer, request.expected, scoring) if request.expected is not None else None
+        near = key_error = value_error = None
+        if pinned and forced is not None and dense_logits is not None:
+            near = fidelity(dense.decoded, decoded, forced[index], dense_logits, floor, engine.model.tokens)
+            if request.probe_offsets and same:
+                key_error, value_error = cache_error(
+                    row.prefill.cache,
+                    dense.prefill.cache,
+                    len(row.context.prompt.ids),
+                    engine.model.rotation,
+                )
+        parts = row.clock.parts
+        out.append(
+            Outcome(
+                agent=row.context.prompt.agent,
+                method=row.lane.choice.label,
+                prompt=where,
+                state=row.plan.state,
+                reason=row.plan.reason,
+                text=text,
+                token_ids=_ids(decoded.ids),
+                texts=engine.model.tokens.texts(decoded.ids),
+                stopped=decoded.stopped,
+                answer=answer,
+                correct=correct,
+                actions=row.prefill.actions,
+                spans=_span_actions(row),
+                gate=row.plan.gate,
+                timing=Timing(
+                    {p: parts[p] for p in PARTS if p in parts},
+                    sum(parts.values()),
+                    decode_ms,
+                    row.prefill.forwarded_tokens,
+                    row.prefill.token_layers,
+                ),
+                fidelity=near,
+                key_error=key_error,
+                value_error=value_error,
+                mixes=mixes(row.plan) if request.probe_offsets else (),
+                links=tuple(LinkAction(k.at, k.tokens, k.reason) for k in row.plan.links),
+            )
+        )
+    if pinned and request.probe_offsets:
+        offsets.append(offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, first))
+    for row in rows[:1] if pinned else rows:
+        if row.prefill.exact and row.lane.choice.name in ("dense", "prefix"):
+            remember_prompt(engine, row.context, row.prefill, row.lane.stream.log)
+    return out
+
+
+def attention_of(engine: Engine, rows: list[Row], outcomes: Sequence[Outcome]) -> tuple[AttentionProbe, ...]:
+    """Where each method's answer was read from; nothing of an agent that reads no texts side by side.
+
+    Raises:
+        ModelError: this model's attention cannot be read.
+    """
+    return tuple(
+        probe
+        for row, outcome in zip(rows, outcomes, strict=True)
+        if row.decoded is not None and slots(row.context.prompt.spans)
+        for probe in attention_probes(
+            engine,
+            row.context.prompt,
+            row.prefill,
+            row.decoded.ids,
+            method=outcome.method,
+            prompt_index=outcome.prompt,
+        )
+    )
+
+
+def remember_prompt(engine: Engine, context: PromptInContext, prefill: Prefill, log: ObservationLog) -> None:
+    """Keep an exact prompt for prefix reuse."""
+    total = len(context.prompt.ids)
+    segment = prefill.cache.segment(0, total, engine.model.rotation, exact=True, context="an earlier prompt")
+    log.remember_prompt(context.prompt.ids, segment, weights=context.weights)
+
+
+def same_text_notes(lanes: list[Lane]) -> tuple[str, ...]:
+    """Warn where a pool already holds the very text that is asked: the correction is then a memory."""
+    notes = []
+    for lane in lanes:
+        mine = {s.number for s in lane.flow.samples.values()}
+        anchors = lane.method.needed() - mine
+        held = {lane.stream.log.observations[n].ids for n in anchors if n in lane.stream.log.observations}
+        if any(s.ids in held for s in lane.flow.samples.values()):
+            notes.append(
+                f"{lane.choice.label}: an anchor holds this very request, so its correction is a memory "
+                "rather than an estimate."
+            )
+    return tuple(notes)
+
+
+def _span_actions(row: Row) -> tuple[SpanAction, ...]:
+    """The plan's steps as a record keeps them, cut where some of their tokens were computed again; the last
+    token, always forwarded, is a step of its own."""
+    total, plan, last = len(row.context.prompt.ids), row.plan, row.prefill.actions[-1]
+    selection, out = row.prefill.selection, []
+    for step in plan.steps:
+        end = step.end if isinstance(step.action, Dense) else min(step.end, total - 1)
+        for again, tokens in groupby(range(step.start, end), lambda t: bool(last[t] == RECOMPUTED)):
+            run = list(tokens)
+            if again and selection is not None:
+                told = SpanAction(
+                    run[0], run[-1] + 1, RECOMPUTED, "forward pass", selection.reason, True,
+                    provenance="computed",
+                )  # fmt: skip
+            else:
+                told = replace(_told(step, plan), start=run[0], end=run[-1] + 1)
+            out.append(told)
+    if isinstance(plan.steps[-1].action, Blend):
+        reason = "the last token gives the first answer"
+        out.append(
+            SpanAction(total - 1, total, COMPUTED, "forward pass", reason, True, provenance="computed")
+        )
+    return tuple(out)
+
+
+def _told(step: Step, plan: Plan) -> SpanAction:
+    """A step's action as a record keeps it."""
+    if isinstance(step.action, Dense):
+        gone: Provenance = "fallback" if plan.state == "fallback" else "computed"
+        return SpanAction(
+            step.start, step.end, COMPUTED, "forward pass", step.action.reason, True,
+            provenance=step.action.provenance or gone,
+        )  # fmt: skip
+    blend = step.action
+    place = step.start if step.position is None else step.position
+    return SpanAction(
+        step.start,
+        step.end,
+        CORRECTED if blend.terms else REUSED,
+        blend.base.context,
+        blend.reason,
+        blend.exact or blend.base.exact,
+        place - blend.base.start if blend.moved else 0,
+        tuple(t.anchor for t in blend.terms),
+        tuple(float(t.weight.mean()) for t in blend.terms),
+        blend.provenance or ("exact local" if blend.exact else "semantic"),
+    )
+
+
+def _ids(ids: Sequence[int]) -> Any:
+    return np.array(ids, dtype=np.int64)

@@ -1,0 +1,120 @@
+"""What a record keeps of pools and mixes beyond numbers and texts: sizes, errors, weights, a map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from backend.cache.observations import Observation, ObservationLog
+from backend.methods.base import Blend, Method, Plan, Term
+from backend.records.run import Mix, PoolState, PoolView
+from backend.session.streams import Lane
+
+
+def mixes(plan: Plan) -> tuple[Mix, ...]:
+    """The weights of every corrected span of a plan."""
+    return tuple(
+        _mix(step.start, step.end, step.action.terms)
+        for step in plan.steps
+        if isinstance(step.action, Blend) and step.action.terms
+    )
+
+
+def _mix(start: int, end: int, terms: tuple[Term, ...]) -> Mix:
+    layers = terms[0].offset.keys.shape[0]
+    sides = [
+        [t.weight for t in terms],
+        [t.weight if t.value_weight is None else t.value_weight for t in terms],
+    ]
+    by_token = [np.stack([_by_token(w, end - start) for w in side]) for side in sides]
+    by_layer = [np.stack([_by_layer(w, layers) for w in side]) for side in sides]
+    return Mix(start, end, tuple(t.anchor for t in terms), *by_token, *by_layer)
+
+
+def _by_token(weight: Tensor, tokens: int) -> NDArray[np.float32]:
+    """(tokens,) of a weight (), (tokens,) or (layers, heads, 1, head_dim)."""
+    per_token = weight[:tokens] if weight.ndim == 1 else weight.mean().expand(tokens)
+    return np.asarray(per_token.float().cpu().numpy(), dtype=np.float32)
+
+
+def _by_layer(weight: Tensor, layers: int) -> NDArray[np.float32]:
+    per_layer = weight.mean(dim=(1, 2, 3)) if weight.ndim == 4 else weight.mean().expand(layers)
+    return np.asarray(per_layer.float().cpu().numpy(), dtype=np.float32)
+
+
+def pool_views(lanes: Sequence[Lane], pools: Sequence[PoolState]) -> tuple[PoolView, ...]:
+    """A view of every pool that holds an anchor, in the order of ``pools``."""
+    by_label = {lane.choice.label: lane for lane in lanes}
+    out = []
+    for state in pools:
+        lane = by_label[state.method]
+        if state.anchors:
+            sample = lane.flow.samples.get(state.placeholder)
+            out.append(pool_view(state, lane.method, lane.stream.log, sample))
+    return tuple(out)
+
+
+@torch.inference_mode()
+def pool_view(state: PoolState, method: Method, log: ObservationLog, sample: Observation | None) -> PoolView:
+    """What a pool's anchors hold, measured on the tensors and bytes themselves.
+
+    Args:
+        state: names the anchors; all are in the log.
+        method: says how it keeps their offsets.
+        log: holds them.
+        sample: the text that the run had for this placeholder.
+    """
+    anchors = [log.observations[n] for n in state.anchors]
+    raw = [sum(seen.bytes for seen in a.offsets.values()) for a in anchors]
+    kept = []
+    layers = anchors[0].base.keys.shape[0]
+    small, squares, elements = torch.zeros(2, layers), torch.zeros(2, layers, dtype=torch.float64), 0
+    error, largest = np.zeros((2, layers)), 0.0
+    for anchor in anchors:
+        held = 0
+        for agent, seen in anchor.offsets.items():
+            under, square, count = seen.spread
+            small, squares, elements = small + under, squares + square, elements + count
+            found = method.stored(anchor, agent)
+            held += found.seen.bytes if found else seen.bytes
+            if found:
+                error = error + found.squared_error
+                largest = max(largest, found.largest)
+        kept.append(held)
+    texts = [*anchors, *([sample] if sample is not None and sample.number not in state.anchors else [])]
+    return PoolView(
+        method=state.method,
+        placeholder=state.placeholder,
+        sample=sample.number if sample else 0,
+        sample_preview=sample.preview if sample else "",
+        agents=tuple(tuple(sorted(a.offsets)) for a in anchors),
+        base_bytes=np.array([a.bytes - b for a, b in zip(anchors, raw, strict=True)], dtype=np.int64),
+        offset_bytes=np.array(raw, dtype=np.int64),
+        stored_bytes=np.array(kept, dtype=np.int64),
+        away=tuple(a.number for a in anchors if _away(a)),
+        small=(small.double() / max(1, elements)).numpy(),
+        offset_size=(squares / max(1, elements)).sqrt().numpy(),
+        stored_error=np.sqrt(error / max(1, elements)),
+        largest_error=largest,
+        points=principal_coordinates(torch.stack([t.descriptor.mean(dim=0) for t in texts])),
+    )
+
+
+def _away(anchor: Observation) -> bool:
+    return any(seen.placeholder.keys.device != anchor.base.keys.device for seen in anchor.offsets.values())
+
+
+def principal_coordinates(points: Tensor) -> NDArray[np.float32]:
+    """Points (texts, features) turned to their principal axes, widest first, at most texts - 1 of them: all
+    distances between points are kept, so any map can be drawn from these alone."""
+    centred = (points - points.mean(dim=0)).double().cpu().numpy()
+    u, s, _ = np.linalg.svd(centred, full_matrices=False)
+    axes = max(1, min(len(points) - 1, len(s)))
+    turned = (u * s)[:, :axes]
+    # The sign of an axis is arbitrary; the largest coordinate is made positive, so that runs compare.
+    signs = np.sign(turned[np.abs(turned).argmax(axis=0), np.arange(axes)])
+    return np.asarray(turned * np.where(signs == 0, 1, signs), dtype=np.float32)

@@ -1,0 +1,1 @@
+"""What every run measures of its caches and logits; each reduces on the device to NumPy."""

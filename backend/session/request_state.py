@@ -1,0 +1,196 @@
+"""One walk of a request through a pipeline: who has said what, as token ids and as observations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from backend.cache.kv_cache import KVCache, KVSegment
+from backend.cache.observations import Observation, ObservationLog, PromptInContext
+from backend.engine.engine import Engine
+from backend.engine.isolated_encoder import Alone
+from backend.prompts.pipeline import Pipeline, Placeholder
+from backend.records.run import EARLIER
+
+
+@dataclass
+class Flow:
+    """The texts and samples of one request, as one method (or, pinned, every method) sees them.
+
+    ``base_ms`` holds the time of encoding a sample's base until its first reader has been charged;
+    ``led_ms`` that of its second base, where some method wants one (:meth:`lead_in`), and ``alone_ms`` that
+    of texts encoded with nothing before them (:mod:`backend.engine.isolated_encoder`).
+    """
+
+    pipeline: Pipeline
+    engine: Engine
+    log: ObservationLog
+    ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    samples: dict[str, Observation] = field(default_factory=dict)
+    base_ms: dict[str, float] = field(default_factory=dict)
+    led_ms: dict[str, float] = field(default_factory=dict)
+    alone_ms: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
+    led: bool = False
+    before: frozenset[tuple[str, tuple[int, ...]]] = frozenset()  # texts that the log held alone before
+    engines: Mapping[str, Engine] = field(default_factory=dict)  # by the name of other weights
+
+    def lead_in(self) -> None:
+        """Encode the outside texts behind their lead-in too: those in the log now, others as they arrive.
+
+        The public code's base of a question or a tool's result: behind the user header and the words that
+        lead in to it, whose KV is dropped.
+        """
+        self.led = True
+        for sample in self.log.observations.values():
+            outside = Placeholder(sample.placeholder).kind in ("question", "tool", "declared")
+            if outside and sample.led is None:
+                sample.led = self._encode_led(sample.placeholder, sample.ids)
+
+    def _encode_led(self, name: str, ids: tuple[int, ...]) -> KVSegment:
+        lead = self.engine.model.tokens.lead_in(self.pipeline, name)
+        self.engine.check_room(len(lead) + len(ids), 1, self.pipeline.order[0])
+        return self.engine.encode(ids, lead, "encoded behind its lead-in")
+
+    def at(self, agent: int) -> Engine:
+        """The engine of an agent's weights."""
+        return self.engines.get(self.pipeline.agent(agent).model, self.engine)
+
+    def start(self, values: Mapping[str, str]) -> list[Observation]:
+        """Tokenise the outside values and encode their bases; returns the samples that arrived.
+
+        A base is encoded behind the begin-of-sequence token alone, whose KV is dropped: independent of
+        any context (Section 3.3), yet with the token that this family of models rests its attention on.
+        """
+        tokens = self.engine.model.tokens
+        self.before = frozenset(self.log.alone)
+        arrived = []
+        for name, text in values.items():
+            ids = self.ids[name] = tokens.encode(text)
+            if not ids:
+                continue
+            self.engine.check_room(len(ids), 1, self.pipeline.order[0])
+            arrived.append(self._observe(name, ids, text, self._base(name, ids)))
+            if self.led:
+                clock = self.engine.clock()
+                with clock.part("led"):
+                    self.samples[name].led = self._encode_led(name, ids)
+                self.led_ms[name] = clock.parts["led"]
+        self.log.bases.update({sample.ids: sample.base for sample in arrived})
+        return arrived
+
+    def _base(self, name: str, ids: tuple[int, ...]) -> KVSegment:
+        """An outside text's base: encoded once, for whatever request, place and order."""
+        known = self.log.bases.get(ids)
+        if known is not None:
+            return replace(known, context=f"encoded alone, {EARLIER}")
+        clock = self.engine.clock()
+        with clock.part("base"):
+            base = self.engine.encode(ids, self.engine.model.tokens.bos, "encoded alone")
+        self.base_ms[name] = clock.parts["base"]
+        return base
+
+    def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Observation | None:
+        """Take an agent's answer with the KV its decoding left; None when nobody reads it or it is empty."""
+        name = self.pipeline.output(agent)
+        self.ids[name] = ids
+        read = any(hole.name == name for hole in self.pipeline.placeholders)
+        return self._observe(name, ids, text, kv) if read and ids else None
+
+    @property
+    def answers(self) -> dict[int, tuple[int, ...]]:
+        """The token ids that each agent has answered so far."""
+        names = {agent: self.pipeline.output(agent) for agent in self.pipeline.order}
+        return {agent: self.ids[name] for agent, name in names.items() if name in self.ids}
+
+    def tool_result(self, agent: int, text: str) -> Observation | None:
+        """Take what an agent's tool gave, an outside text; None when nobody reads it or it is empty."""
+        name = self.pipeline.output(agent, "condition")
+        if not any(hole.name == name for hole in self.pipeline.placeholders):
+            return None
+        return next(iter(self.start({name: text})), None)
+
+    def _observe(self, name: str, ids: tuple[int, ...], text: str, base: KVSegment) -> Observation:
+        sample = self.log.add(name, ids, text, base, self.engine.model.embed(ids))
+        self.samples[name] = sample
+        return sample
+
+    def context(self, agent: int) -> PromptInContext:
+        """An agent's prompt with everything known about its segments."""
+        prompt = self.engine.model.tokens.prompt(self.pipeline, agent, self.ids)
+        names = [s.name for s in prompt.spans if s.kind == "placeholder"]
+        samples = {n: self.samples[n] for n in names if n in self.samples}
+        self._encode_template(agent)
+        return PromptInContext(
+            prompt,
+            samples,
+            self.log.prefix_bases[agent],
+            self.log.lone_bases[agent],
+            self.engine.model.rotation,
+            self.pipeline.agent(agent).model,
+            Alone(self.at(agent), self.log, self.pipeline.agent(agent).model, self.before, self.alone_ms),
+        )
+
+    def _encode_template(self, agent: int) -> None:
+        """Base KV of an agent's prefix segments, once, before any request (step 0): in its template with
+        stand-ins in the holes, and each by itself."""
+        if agent not in self.log.prefix_bases:
+            engine = self.at(agent)
+            tokens = engine.model.tokens
+            filled = {n: tokens.encode(t) for n, t in self.pipeline.stand_ins.items()}
+            prompt = tokens.prompt(self.pipeline, agent, filled)
+            engine.check_room(len(prompt.ids), 1, agent)
+            cache, _ = engine.prefill(prompt.ids)
+            known = {
+                s.name: cache.segment(
+                    s.start,
+                    s.end,
+                    engine.model.rotation,
+                    exact=True,
+                    context="the template with its holes filled by stand-ins",
+                )
+                for s in prompt.spans
+                if s.kind == "prefix"
+            }
+            self.log.prefix_bases[agent] = known
+            self.log.lone_bases[agent] = {
+                s.name: known[s.name]
+                if s.start == 0
+                else engine.encode(prompt.span_ids(s), tokens.bos, "encoded alone")
+                for s in prompt.spans
+                if s.kind == "prefix"
+            }
+
+    def charge(self, context: PromptInContext) -> float:
+        """Milliseconds of base encoding that this agent is the first to need."""
+        self.alone_ms.clear()
+        for name in context.samples:
+            self.led_ms.pop(name, None)
+        return sum(self.base_ms.pop(name, 0.0) for name in context.samples)
+
+
+@torch.inference_mode()
+def see_offsets(
+    context: PromptInContext, cache: KVCache, engine: Engine, only: set[int] | None = None
+) -> None:
+    """Write the offsets that a dense pass over ``context`` shows into its samples (Algorithm 1).
+
+    Args:
+        context: the prompt; its samples' ``offsets`` gain an entry for its agent.
+        cache: the dense cache of the whole prompt.
+        engine: for the rotation.
+        only: observation numbers to write; all when absent.
+    """
+    places = {s.name: s for s in context.prompt.spans}
+
+    def pair(name: str, base: KVSegment) -> tuple[KVSegment, KVSegment]:
+        span = places[name]
+        return cache.segment(span.start, span.end, engine.model.rotation, exact=True, context=""), base
+
+    for name, sample in context.samples.items():
+        if only is not None and sample.number not in only:
+            continue
+        pairs = {name: pair(name, sample.base)}
+        pairs |= {f: pair(f, context.prefix_bases[f]) for f in context.followers(name)}
+        sample.see(context.prompt.agent, pairs, {seen: places[seen].start for seen in pairs})

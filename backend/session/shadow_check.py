@@ -1,0 +1,103 @@
+"""Shadow dense: a sampled share of the served answers is checked against dense, afterwards.
+
+Nobody who serves with reuse knows how often it changed a verdict, for nobody computes the other one. Here a
+request is drawn with a known probability, independently of what it is; once its answer is given, the last
+agent's very prompt is read densely and answered again. The share that differs among those checked estimates
+the share that differs among all (without bias, for being drawn depends on nothing else), with an exact
+interval.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from scipy.stats import beta
+
+from backend.base.errors import OptionError
+from backend.engine.engine import Engine
+from backend.methods.base import Clock
+from backend.methods.dense import dense_plan
+from backend.prompts.scoring import extract_answer
+from backend.records.run import Outcome, RunRequest, ShadowCheck
+from backend.session.streams import Row
+
+
+def check_share(share: float) -> float:
+    """The share of requests to check, if it is one.
+
+    Raises:
+        OptionError: it is not between 0 and 1.
+    """
+    if not 0 <= share <= 1:
+        raise OptionError(
+            f"The share of requests to check is {share!r}; allowed: 0 to 1, such as 0.1 for every tenth. "
+            "Change it.",
+            field="shadow",
+        )
+    return share
+
+
+def drawn(share: float, seed: int, key: str) -> bool:
+    """Is this request checked? Decided by its key alone, so that a batch that goes on draws the same."""
+    found = int.from_bytes(hashlib.sha256(f"shadow:{seed}:{key}".encode()).digest()[:8], "big")
+    return found < share * 2**64
+
+
+def flip_rate(flips: int, checked: int, level: float = 0.95) -> tuple[float, float, float]:
+    """Estimated share of answers that reuse changed, with its exact interval (Clopper and Pearson 1934).
+
+    Args:
+        flips: checks in which dense answered otherwise; ``checked`` all checks.
+        level: the interval holds the true share at least this often.
+
+    Returns:
+        Share, low, high; the share is NaN and the interval everything without a check.
+    """
+    if not checked:
+        return math.nan, 0.0, 1.0
+    tail = (1 - level) / 2
+    low = float(beta.ppf(tail, flips, checked - flips + 1)) if flips else 0.0
+    high = float(beta.ppf(1 - tail, flips + 1, checked - flips)) if flips < checked else 1.0
+    return flips / checked, low, high
+
+
+def shadow_checks(
+    engine: Engine, rows: Sequence[Row], outcomes: Sequence[Outcome], request: RunRequest
+) -> tuple[ShadowCheck, ...]:
+    """Check the answers that one agent gave under every method but dense.
+
+    Pinned, dense has read the prompt already. Free, each method's own prompt is read densely and answered
+    again, unless the method itself read it so.
+
+    Args:
+        engine: the agent's.
+        rows: finished; ``outcomes`` theirs.
+        request: its decoding and scoring.
+    """
+    known: dict[tuple[int, ...], str] = {}
+    if request.mode == "pinned":
+        known[rows[0].context.prompt.ids] = outcomes[0].text
+    limit = request.pipeline.agent(outcomes[0].agent).max_new_tokens
+    decoding = replace(request.decoding, max_new_tokens=min(limit, request.decoding.max_new_tokens))
+    out = []
+    for row, served in zip(rows, outcomes, strict=True):
+        if row.lane.choice.name == "dense":
+            continue
+        ids, began, before = row.context.prompt.ids, time.perf_counter(), engine.forwarded_tokens
+        if row.plan.plain:
+            known.setdefault(ids, served.text)
+        elif ids not in known:
+            prefill = engine.execute(row.context.prompt, dense_plan(row.context, "checked"), Clock())
+            [decoded] = engine.decode([prefill], decoding)
+            known[ids] = engine.model.tokens.decode(decoded.ids)
+        wanted = extract_answer(known[ids], request.pipeline.scoring)
+        flipped = served.answer != wanted
+        if wanted is None and served.answer is None:
+            flipped = served.text != known[ids]
+        spent, cost = (time.perf_counter() - began) * 1e3, engine.forwarded_tokens - before
+        out.append(ShadowCheck(served.agent, served.method, wanted, flipped, cost, spent if cost else 0.0))
+    return tuple(out)

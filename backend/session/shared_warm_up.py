@@ -1,0 +1,124 @@
+"""Pools that public texts have filled, kept once for all sessions of a model.
+
+Who opens a lab mostly presses *Run* on a scenario as it stands, and the first thing that happens is that the
+same requests of its set are computed to fill the anchor pools. What they leave is the same for everybody, so
+it is computed for the first who asks, and the others are given copies: logs of their own, in which nobody
+else writes or reads, as if they had computed them.
+
+Only texts that are public belong here, since how fast a pool fills tells whether somebody filled the same one
+before. The caller says so (``shared`` of :meth:`backend.session.session.LabSession.warm_up`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from backend.engine.engine import Engine
+from backend.engine.isolated_encoder import Alone
+from backend.model.load import LoadedModel
+from backend.prompts.presets import Example
+from backend.session.streams import Past, Stream
+
+READY_BYTES = 256 << 20
+Key = tuple[str, tuple[tuple[tuple[str, str], ...], ...]]
+_READY: WeakKeyDictionary[Any, Ready] = WeakKeyDictionary()
+
+
+class Ready:
+    """Streams by what was sent through them, the longest unused given up first.
+
+    For the account of memory (:class:`backend.cache.memory_budget.Holder`) it is a session that never runs:
+    what it keeps is given up when a session needs the room.
+    """
+
+    def __init__(self, budget_bytes: int = READY_BYTES) -> None:
+        self.budget_bytes = budget_bytes
+        self.runs, self.used = 0, time.monotonic()
+        self._streams: OrderedDict[Key, tuple[Stream, int]] = OrderedDict()  # with their bytes: they stay
+        self._guard = threading.Lock()
+
+    @staticmethod
+    def on(model: LoadedModel) -> Ready:
+        """That of all sessions of a loaded model."""
+        return _READY.setdefault(model.module, Ready())
+
+    @property
+    def held(self) -> int:
+        """Bytes."""
+        with self._guard:
+            return self._bytes
+
+    @property
+    def _bytes(self) -> int:
+        return sum(size for _, size in self._streams.values())
+
+    def forget(self) -> None:
+        """Drop everything."""
+        with self._guard:
+            self._streams.clear()
+
+    def size(self, key: Key) -> int | None:
+        """Bytes of what the requests of ``key`` left; None if nobody sent them before."""
+        with self._guard:
+            return self._streams[key][1] if key in self._streams else None
+
+    def keep(self, key: Key, stream: Stream) -> None:
+        """Keep a copy of a stream that a warm-up and nothing else went through."""
+        if key in self._streams or stream.log.bytes > self.budget_bytes:
+            return
+        kept = copied(stream, "ready", self.budget_bytes, None)
+        size = kept.bytes
+        with self._guard:
+            self._streams[key] = kept, size
+            self.used = time.monotonic()
+            while self._bytes > self.budget_bytes:
+                self._streams.popitem(last=False)
+
+    def copy(self, key: Key, domain: str, budget_bytes: int, engine: Engine) -> Stream | None:
+        """What the requests of ``key`` left, as a stream of a trust domain; None if it is not there."""
+        with self._guard:
+            found, _ = self._streams.get(key, (None, 0))
+            if found is None:
+                return None
+            self._streams.move_to_end(key)
+            self.used = time.monotonic()
+        return copied(found, domain, budget_bytes, engine)
+
+
+def ready_key(stream: str, examples: Sequence[Example]) -> Key:
+    """What a warm-up is: a stream's key and the texts that went through it, answers included."""
+    return stream, tuple(
+        (*sorted(example.values.items()), ("answer", example.answer or "")) for example in examples
+    )
+
+
+def copied(stream: Stream, domain: str, budget_bytes: int, engine: Engine | None) -> Stream:
+    """A stream's log and history on memory of their own. Methods find their pools in the history.
+
+    Args:
+        stream: of requests that dense alone answered, on the lab's own weights.
+        domain, budget_bytes: of the new log.
+        engine: of the session that it is for; None to keep it for nobody yet. What is kept must not hold the
+            model, whose life bounds its own.
+    """
+    log = stream.log.copy(domain, budget_bytes)
+    history = []
+    for past in stream.history:
+        contexts = [
+            replace(
+                context,
+                samples={name: log.observations[o.number] for name, o in context.samples.items()},
+                prefix_bases=log.prefix_bases[context.prompt.agent],
+                lone_bases=log.lone_bases[context.prompt.agent],
+                alone=Alone(engine, log, context.weights) if engine is not None else None,
+            )
+            for context in past.contexts
+        ]
+        history.append(Past(contexts, dict(past.answers), past.expected))
+    return Stream(log, history)

@@ -1,0 +1,159 @@
+"""Streams: the logs of a session, the requests that went through them, and the methods' pools over them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+
+from backend.base.serialization import encode
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.engine.decoding import Decoded
+from backend.engine.engine import Prefill
+from backend.methods.base import Arrived, Clock, Finished, Method, Options, Plan
+from backend.methods.registry import method_class
+from backend.prompts.pipeline import Pipeline
+from backend.records.run import MethodChoice, RunRequest
+from backend.session.request_state import Flow
+
+
+@dataclass
+class Slot:
+    """One method choice in a stream: its instance and how much of the history it has processed."""
+
+    method: Method
+    seen: int = 0
+
+
+@dataclass(frozen=True)
+class Past:
+    """A request that went through a stream: its prompts in running order, what each agent answered (token
+    ids; pinned: dense's), and the known answer."""
+
+    contexts: list[PromptInContext]
+    answers: Mapping[int, tuple[int, ...]]
+    expected: str | None = None
+
+    @property
+    def observations(self) -> set[int]:
+        """Numbers of the samples that its prompts hold."""
+        return {sample.number for context in self.contexts for sample in context.samples.values()}
+
+    def through(self, method: Method, log: ObservationLog) -> Iterator[tuple[PromptInContext, Plan]]:
+        """Let a method live through the request: what it decides at each agent, without the model."""
+        arrived: set[int] = set()
+        for context in self.contexts:
+            for sample in context.samples.values():
+                if sample.number not in arrived:
+                    arrived.add(sample.number)
+                    method.observe(Arrived(sample), log)
+            yield context, method.plan(context, log, Clock())
+        method.observe(Finished(), log)
+
+
+@dataclass
+class Stream:
+    """A log with the requests that went through it, oldest first; ``forgotten`` counts those before them that
+    had to leave it."""
+
+    log: ObservationLog
+    history: list[Past] = field(default_factory=list)
+    slots: dict[str, Slot] = field(default_factory=dict)
+    forgotten: int = 0
+
+    def slot(self, choice: MethodChoice, options: Options) -> Slot:
+        """The method instance of a choice, brought up to date by replaying what it has not seen."""
+        key = json.dumps([choice.name, [(f.name, getattr(options, f.name)) for f in fields(options)]])
+        slot = self.slots.setdefault(key, Slot(method_class(choice.name)(options)))
+        while slot.seen < len(self.history):
+            for _ in self.history[slot.seen].through(slot.method, self.log):
+                pass
+            slot.seen += 1
+        return slot
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the log, and of what methods keep beside it."""
+        return self.log.bytes + self._beside
+
+    @property
+    def _beside(self) -> int:
+        """Bytes of what methods keep beside the log."""
+        return sum(slot.method.held_bytes for slot in self.slots.values())
+
+    def _beside_of(self, number: int) -> int:
+        """Those of them that go with an observation."""
+        return sum(slot.method.held_of(number) for slot in self.slots.values())
+
+    def needed(self) -> set[int]:
+        """Observations that some method's pool holds."""
+        return {n for slot in self.slots.values() for n in slot.method.needed()}
+
+    def shrink(self) -> None:
+        """Keep log and methods within the log's budget; requests that lost an observation leave the history.
+        What methods can find again when it is next read goes first."""
+        for slot in self.slots.values():
+            over = self.bytes - self.log.budget_bytes
+            if over > 0:
+                slot.method.shrink(max(0, slot.method.held_bytes - over))
+        dropped = set(self.log.shrink(self.needed(), self._beside, self._beside_of))
+        if dropped:
+            kept = [
+                (index, request)
+                for index, request in enumerate(self.history)
+                if not request.observations & dropped
+            ]
+            gone = set(range(len(self.history))) - {index for index, _ in kept}
+            for slot in self.slots.values():
+                slot.seen -= sum(1 for index in gone if index < slot.seen)
+                slot.method.forget(dropped)
+            self.history = [request for _, request in kept]
+            self.forgotten += len(gone)
+            self.log.trim(self._beside)
+
+
+@dataclass
+class Lane:
+    """One method within one request."""
+
+    choice: MethodChoice
+    options: Options
+    stream: Stream
+    flow: Flow
+    slot: Slot
+    method: Method  # a fork of the slot's, which it replaces when the request is finished
+    clock: Clock | None = None  # of the next prompt: what has been spent on it so far
+
+
+@dataclass
+class Row:
+    """One method at one agent."""
+
+    lane: Lane
+    context: PromptInContext
+    plan: Plan
+    prefill: Prefill
+    clock: Clock
+    decoded: Decoded | None = None
+
+
+def pipeline_hash(pipeline: Pipeline) -> str:
+    """Identity of what a pipeline's prompts look like; pools do not outlive an edit."""
+    return hashlib.sha256(json.dumps(encode(pipeline, {}), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def stream_key(request: RunRequest, choice: MethodChoice) -> str:
+    """Which stream a choice belongs to: pinned, all share one; free, each has its own."""
+    key = [pipeline_hash(request.pipeline), request.mode, encode(request.decoding, {})]
+    if request.mode == "free":
+        key += [choice.name, sorted(choice.options.items())]
+    return json.dumps(key)
+
+
+def flows_of(lanes: list[Lane]) -> list[tuple[Flow, list[Lane]]]:
+    """The distinct flows with the lanes that share them."""
+    groups: dict[int, tuple[Flow, list[Lane]]] = {}
+    for lane in lanes:
+        groups.setdefault(id(lane.flow), (lane.flow, []))[1].append(lane)
+    return list(groups.values())

@@ -1,0 +1,101 @@
+"""The keys and values behind a run, as a safetensors file, while the visit's log still holds them.
+
+What is kept is what the correction methods work with: the base KV of every text and the offsets that dense
+showed in each agent's context, so a text's KV as dense computed it is base + offset. Keys are position-free:
+rotate them to where the text stands.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+from safetensors.torch import save
+from torch import Tensor
+
+from backend.base.errors import BudgetError
+from backend.records.run import RunRecord
+from backend.session.streams import Past, stream_key
+
+if TYPE_CHECKING:
+    from backend.session.session import LabSession
+
+TENSOR_BYTES = 32 << 20
+
+
+def run_tensors(session: LabSession, record: RunRecord) -> dict[str, Tensor]:
+    """A run's tensors by name; empty when the log does not hold the run (any more).
+
+    ``base/<placeholder>/keys`` and ``values``: a text encoded by itself, or as its producer's decoding left
+    it. ``base/agent <n>/<prefix segment>/...``: template text. ``offset/agent <n>/<text or segment>/...``:
+    what that agent's context added; a segment's name is followed by the placeholder that stands before it.
+    Each is ``(layers, kv_heads, tokens, head_dim)``, in the model's type.
+    """
+    past = _past(session, record)
+    if past is None:
+        return {}
+    out: dict[str, Tensor] = {}
+
+    def put(name: str, keys: Tensor, values: Tensor) -> None:
+        out[f"{name}/keys"], out[f"{name}/values"] = keys, values
+
+    for context in past.contexts:
+        agent = context.prompt.agent
+        for segment, base in context.prefix_bases.items():
+            put(f"base/agent {agent}/{segment}", base.keys, base.values)
+        for name, sample in context.samples.items():
+            put(f"base/{name}", sample.base.keys, sample.base.values)
+            seen = sample.offsets.get(agent)
+            if seen is not None:
+                put(f"offset/agent {agent}/{name}", seen.placeholder.keys, seen.placeholder.values)
+                for segment, offset in seen.followers.items():
+                    put(f"offset/agent {agent}/{segment} behind {name}", offset.keys, offset.values)
+    return out
+
+
+def tensor_bytes(session: LabSession, record: RunRecord) -> int:
+    """What :func:`run_tensors` would take; 0 when there is nothing."""
+    return sum(t.numel() * t.element_size() for t in run_tensors(session, record).values())
+
+
+def tensor_file(session: LabSession, record: RunRecord, limit_bytes: int = TENSOR_BYTES) -> bytes:
+    """A run's tensors as the content of a safetensors file.
+
+    Raises:
+        BudgetError: there are none (any more), or they take more than ``limit_bytes``.
+    """
+    found = run_tensors(session, record)
+    if not found:
+        raise BudgetError(
+            "The tensors of this run are not held any more: a visit keeps those of its latest runs, and "
+            "none of opened files. Run it again, or save it without tensors."
+        )
+    held = sum(t.numel() * t.element_size() for t in found.values())
+    if held > limit_bytes:
+        raise BudgetError(
+            f"The tensors of this run take {held / 2**20:,.1f} MiB; up to {limit_bytes / 2**20:,.0f} MiB "
+            "are put into a bundle. Shorten the prompts, or save it without tensors."
+        )
+    about = {
+        "run": record.id,
+        "model": record.model.name,
+        "weights": record.model.weights_hash,
+        "axes": json.dumps(["layers", "kv_heads", "tokens", "head_dim"]),
+        "keys": "position-free: rotated back to position 0",
+    }
+    return save({name: t.detach().cpu().contiguous().clone() for name, t in found.items()}, about)
+
+
+def _past(session: LabSession, record: RunRecord) -> Past | None:
+    """The request of the session's log that the record tells of: the latest with exactly its prompts."""
+    dense = record.request.methods[0]
+    stream = session.streams.get(stream_key(record.request, dense))
+    if stream is None:
+        return None
+    read = {a: record.prompts[record.outcome(a, dense.label).prompt].token_ids for a in record.agents}
+    for past in reversed(stream.history):
+        prompts = {c.prompt.agent: np.asarray(c.prompt.ids) for c in past.contexts}
+        if prompts.keys() == read.keys() and all(np.array_equal(read[a], prompts[a]) for a in read):
+            return past
+    return None

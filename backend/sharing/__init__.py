@@ -1,2 +1,0 @@
-"""What leaves a visit and comes back: links, bundles, stored runs, citations. Free of torch but for
-``tensors``."""

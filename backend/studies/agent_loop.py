@@ -1,0 +1,117 @@
+"""Episodes of an agent loop, turn by turn, under every method side by side.
+
+A turn's prompt is everything so far, so each method finds in its store what its turns before left there, and
+what earlier episodes did. *Pinned*: every method reads the turns that dense wrote, and nearness to dense is
+measured at each. *Free*: each method lives with its own turns and calls the tools itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from backend.base.serialization import encode
+from backend.prompts.presets import Example
+from backend.records.agent_loop import (
+    LoopRecord,
+    LoopRequest,
+    cut,
+    gathered,
+    loop_questions,
+    over,
+    turns_of,
+)
+from backend.records.events import Event, Progress, RunDone
+from backend.records.run import Mode, RunRecord
+from backend.session.session import LabSession
+from backend.studies.batch import read_rows
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One episode to run: its number, its question and its mode, and the key of its row."""
+
+    index: int
+    example: Example
+    mode: Mode
+    key: str
+
+
+def episode(
+    session: LabSession,
+    request: LoopRequest,
+    example: Example,
+    mode: Mode,
+    *,
+    cancel: threading.Event | None = None,
+) -> Iterator[Event]:
+    """One episode; ends with :class:`RunDone`, whose record holds the turns that ran.
+
+    Raises:
+        LabError: it cannot be run.
+        RunCancelled: ``cancel`` was set.
+    """
+    for event in session.run(request.episode(example, mode), cancel=cancel, ends=over):
+        yield RunDone(cut(event.record)) if isinstance(event, RunDone) else event
+
+
+def episode_row(record: RunRecord, plan: Plan) -> dict[str, Any]:
+    """What a file keeps of an episode."""
+    return {
+        "key": plan.key,
+        "mode": plan.mode,
+        "index": plan.index,
+        "question": next(iter(plan.example.values.values())),
+        "expected": plan.example.answer,
+        "turns": turns_of(record),
+        "tools": [{"turn": use.agent, "method": use.method, "text": use.text} for use in record.tools],
+    }
+
+
+def plans(session: LabSession, request: LoopRequest) -> list[Plan]:
+    """Every episode of a request, with keys made of all that decides its row."""
+    examples = loop_questions(request.episodes, request.seed)
+    out = []
+    for mode in request.modes:
+        for index, example in enumerate(examples):
+            facts = replace(request, episodes=index + 1, modes=(mode,))
+            text = json.dumps([encode(facts, {}), session.weights_hash], sort_keys=True)
+            out.append(Plan(index, example, mode, hashlib.sha256(text.encode()).hexdigest()[:16]))
+    return out
+
+
+def run_loop(session: LabSession, request: LoopRequest, path: Path) -> Iterator[Progress | LoopRecord]:
+    """Run the episodes that ``path`` lacks, appending a row for each; ends with the record of all.
+
+    A store lives for ``request.memory`` episodes. What a restart finds unfinished of such a block is run
+    again from the block's beginning, so that its store is what it would have been; a row is written once.
+
+    Raises:
+        LabError: an episode cannot be run, or the file is damaged.
+    """
+    done = {row["key"]: row for row in read_rows(path)}
+    every = plans(session, request)
+    blocks = groupby(every, key=lambda plan: (plan.mode, plan.index // request.memory))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        for _, block in blocks:
+            whole = list(block)
+            while whole and whole[-1].key in done:
+                whole.pop()
+            session.forget()
+            for plan in whole:
+                yield Progress(f"{plan.mode}: episode {plan.index + 1}", len(done), len(every))
+                for event in episode(session, request, plan.example, plan.mode):
+                    if isinstance(event, RunDone) and plan.key not in done:
+                        done[plan.key] = row = episode_row(event.record, plan)
+                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                        file.flush()
+                        os.fsync(file.fileno())
+    yield gathered(request, session.model.info, (done[plan.key] for plan in every))

@@ -1,0 +1,156 @@
+"""What anchors cost on this model and machine: bytes, matching, mixing, moving (KVCOMM, Fig. A.1, Tables A.5,
+A.6).
+
+The tensors are drawn at random in the model's own shapes, number format and device: neither bytes nor times
+depend on what stands in them. What runs is the lab's own code. The paper's softmax works on whole KV; here
+both ways are timed: by token embeddings (the published equations) and by whole KV (as shipped).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backend.base.errors import BudgetError, OptionError
+from backend.cache.kernels.mix_and_rotate import Mixture, blend
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import Observation, ObservationLog
+from backend.cache.row_arena import ArenaOffset
+from backend.methods.base import Clock
+from backend.methods.kvcomm.pool import AnchorPool, PoolRules
+from backend.methods.kvcomm.weights import Weighing
+from backend.model.load import LoadedModel
+from backend.records.events import Progress
+from backend.records.offsets import COST_LIMITS, AnchorCost, AnchorCostRequest
+
+REPEATS = 3
+HELD_ANCHORS = 2  # of each length beside the pool: the sample, and a mix's result
+EMBEDDINGS = Weighing()
+WHOLE_KV = Weighing(compared="kv", norm="frobenius", per="separate")
+
+
+def anchor_cost(
+    model: LoadedModel, request: AnchorCostRequest, budget_bytes: int, clock: Clock
+) -> Iterator[Progress | AnchorCost]:
+    """Measure; yields progress and, last, the record.
+
+    Args:
+        model: gives shapes, number format and device.
+        request: how many anchors, how long, read by how many agents.
+        budget_bytes: the largest pool allowed.
+        clock: waits for the device before and after what it times.
+
+    Raises:
+        OptionError: a number is out of range.
+        BudgetError: the largest pool would not fit.
+    """
+    began = time.perf_counter()
+    _check(model, request, budget_bytes)
+    shape = (len(request.anchors), len(request.lengths))
+    found: dict[str, Any] = {
+        name: np.full(shape, np.nan) for name in ("match_ms", "match_kv_ms", "mix_ms", "move_ms")
+    }
+    held = np.zeros(shape, dtype=np.int64)
+    steps = shape[0] * shape[1]
+    for column, tokens in enumerate(request.lengths):
+        log = ObservationLog("cost", budget_bytes)
+        sample = _draw(model, log, tokens, 0)
+        for row, count in enumerate(request.anchors):
+            said = f"{count} anchors of {tokens:,} tokens"
+            yield Progress(said, column * shape[0] + row, steps)
+            while len(log.observations) <= count:
+                _draw(model, log, tokens, request.agents)
+            anchors = [o for o in log.observations.values() if o is not sample][:count]
+            held[row, column] = sum(a.bytes for a in anchors)
+            found["match_ms"][row, column] = _timed(clock, partial(_match, sample, anchors, log, EMBEDDINGS))
+            found["match_kv_ms"][row, column] = _timed(clock, partial(_match, sample, anchors, log, WHOLE_KV))
+            found["mix_ms"][row, column] = _timed(clock, partial(_mix, model, sample, anchors))
+            if model.device.type != "cpu":
+                log.offload({a.number for a in anchors})
+                found["move_ms"][row, column] = _timed(clock, partial(_fetch, anchors, model.device))
+                log.offload(set())
+    yield AnchorCost(request, model.info, held, **found, wall_ms=(time.perf_counter() - began) * 1e3)
+
+
+def _check(model: LoadedModel, request: AnchorCostRequest, budget_bytes: int) -> None:
+    for name, (low, high) in COST_LIMITS.items():
+        given = getattr(request, name)
+        values = given if isinstance(given, tuple) else (given,)
+        if not values or any(type(v) is not int or not low <= v <= high for v in values):
+            raise OptionError(
+                f"{name} is {given!r}; whole numbers from {low} to {high:,} are allowed. Change it.",
+                field=f"cost.{name}",
+            )
+        if len(set(values)) < len(values) or list(values) != sorted(values):
+            raise OptionError(
+                f"{name} is {given!r}; name each number once, smallest first.", field=f"cost.{name}"
+            )
+    most = (request.anchors[-1] + HELD_ANCHORS) * request.lengths[-1]
+    needed = most * (request.agents + 1) * model.info.kv_bytes_per_token
+    if needed > budget_bytes:
+        raise BudgetError(
+            f"The largest pool would take {needed / 2**20:,.0f} MiB; this lab allows "
+            f"{budget_bytes / 2**20:,.0f} MiB. Ask for fewer anchors, shorter ones or fewer agents.",
+            field="cost.lengths",
+        )
+
+
+def _draw(model: LoadedModel, log: ObservationLog, tokens: int, agents: int) -> Observation:
+    """A text of random KV with an offset for each agent; no template text behind it."""
+    cache = model.new_cache(1)
+    layers, _, heads, _, dim = cache.keys.shape
+
+    def one() -> Tensor:
+        return torch.randn((layers, heads, tokens, dim), dtype=cache.keys.dtype, device=model.device)
+
+    ids = tuple(range(tokens))
+    one_token = model.embed((0,))
+    described = (one_token + torch.randn(tokens, 1, device=model.device)).to(one_token.dtype)
+    made = log.add("cost", ids, "", KVSegment(one(), one(), 0, True, "drawn"), described)
+    for agent in range(1, agents + 1):
+        made.see(agent, {"cost": (KVSegment(one(), one(), 0, True, "drawn"), made.base)}, {"cost": 0})
+    return made
+
+
+def _match(sample: Observation, anchors: list[Observation], log: ObservationLog, how: Weighing) -> None:
+    uses = {a.number: 0 for a in anchors}
+    AnchorPool("cost", PoolRules(capacity=len(anchors), weighing=how), uses).match(sample, 1, [], log)
+
+
+def _mix(model: LoadedModel, sample: Observation, anchors: list[Observation]) -> None:
+    """As when a prompt is assembled: mixed, added, rotated and written."""
+    device, tokens = sample.base.keys.device, sample.tokens
+    weights = torch.full((len(anchors), tokens), 1 / len(anchors), device=device)
+    offsets = [a.offsets[1].placeholder for a in anchors]
+    kept = [offset for offset in offsets if isinstance(offset, ArenaOffset)]
+    mixture = Mixture(kept[0].rows.arena, tuple(offset.first_row for offset in kept), weights)
+    positions = torch.arange(tokens, device=device)
+    keys, values = torch.empty_like(sample.base.keys), torch.empty_like(sample.base.values)
+    blend(sample.base, mixture, positions, model.rotation, keys, values)
+
+
+def _fetch(anchors: list[Observation], device: torch.device) -> None:
+    for anchor in anchors:
+        rows = anchor.offsets[1].rows
+        assert rows is not None, "it was seen in a run"
+        rows.tensor.to(device, non_blocking=True)
+
+
+@torch.inference_mode()
+def _timed(clock: Clock, act: Callable[[], None]) -> float:
+    """Milliseconds: the best of a few repetitions, after one that does not count. What else the machine does
+    just then is no part of it."""
+    act()
+    spent = []
+    for _ in range(REPEATS):
+        clock.parts.clear()
+        with clock.part("it"):
+            act()
+        spent.append(clock.parts["it"])
+    return min(spent)

@@ -1,0 +1,239 @@
+"""Many requests, one row each: an append-only file that survives a kill.
+
+Every row carries a key made of the configuration and the request's number. A restarted batch drops a
+torn last line, skips what is there, rebuilds the pools by sending the finished requests through again
+(pinned: dense only), and goes on; so a row is never written twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from backend.base.errors import RecordError
+from backend.base.serialization import encode
+from backend.prompts.presets import Example
+from backend.records.events import Event, Progress, RunDone
+from backend.records.offsets import wilson as wilson
+from backend.records.run import Mode, Outcome, RunRecord, RunRequest, reuse
+from backend.session.session import LabSession
+from backend.session.shadow_check import check_share, drawn, flip_rate
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A request's configuration and the examples to send through it."""
+
+    request: RunRequest  # values and expected are replaced by each example's
+    examples: tuple[Example, ...]
+    modes: tuple[Mode, ...] = ("pinned", "free")
+    warmup: int = 0  # so many first examples fill the pools and leave no row
+    shadow: float = 0.0  # share of requests whose last agent is checked against dense
+
+    def key(self, mode: Mode, index: int, weights_hash: str) -> str:
+        """Identity of a row."""
+        facts = encode(replace(self.request, mode=mode, values={}, expected=None), {})
+        seen = [dict(e.values) for e in self.examples[: index + 1]]
+        text = json.dumps([facts, seen, self.warmup, self.shadow, weights_hash], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def outcome_row(record: RunRecord, outcome: Outcome) -> dict[str, Any]:
+    """The numbers of one agent under one method."""
+    prompt = record.prompts[outcome.prompt]
+    tokens, blocks, reused = reuse(prompt.spans, outcome.actions)
+    row: dict[str, Any] = {
+        "agent": outcome.agent,
+        "method": outcome.method,
+        "state": outcome.state,
+        "answer": outcome.answer,
+        "correct": outcome.correct,
+        "prompt_tokens": len(prompt.token_ids),
+        "tokens_reused": tokens,
+        "blocks": blocks,
+        "blocks_reused": reused,
+        "ttft_ms": round(outcome.timing.ttft_ms, 3),
+        "parts_ms": {k: round(v, 3) for k, v in outcome.timing.parts_ms.items()},
+        "text": outcome.text,
+    }
+    if outcome.gate:
+        row["gate"] = {g.placeholder: g.rule if not g.shareable else "shared" for g in outcome.gate}
+    near = outcome.fidelity
+    if near is not None:
+        row |= {
+            "kl_first": near.kl_first,
+            "kl_mean": float(near.kl_tokens.mean()) if near.kl_tokens.size else 0.0,
+            "first_divergence": near.first_divergence,
+            "margin": near.margin,
+            "floor": near.floor,
+        }
+    if outcome.key_error is not None and outcome.value_error is not None:
+        row |= {
+            "key_error": float(outcome.key_error.mean()),
+            "value_error": float(outcome.value_error.mean()),
+        }
+    return row
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The complete rows of a file; a torn last line is cut off.
+
+    Raises:
+        RecordError: a line that is not the last is damaged.
+    """
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    whole, newline, torn = content.rpartition(b"\n")
+    if torn:
+        with path.open("r+b") as file:
+            file.truncate(len(whole) + len(newline))
+    rows = []
+    for number, line in enumerate(whole.splitlines(), 1):
+        if not line:
+            continue
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            raise RecordError(
+                f"Line {number} of {path.name} is damaged. Remove it, or choose another file; its "
+                "request will be run again."
+            ) from None
+    return rows
+
+
+def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
+    """Run what is missing in ``path``, appending a row per request and mode.
+
+    Raises:
+        LabError: the request cannot be run, or the file is damaged.
+    """
+    check_share(batch.shadow)
+    done = {row["key"] for row in read_rows(path)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    total = len(batch.modes) * (len(batch.examples) - batch.warmup)
+    finished = 0
+    for mode in batch.modes:
+        keys = [batch.key(mode, i, session.weights_hash) for i in range(len(batch.examples))]
+        first = next((i for i in range(batch.warmup, len(keys)) if keys[i] not in done), len(keys))
+        finished += first - batch.warmup
+        if first == len(keys):
+            continue
+        base = replace(batch.request, mode=mode)
+        if first:
+            yield from session.warm_up(base, batch.examples[:first])
+        with path.open("a", encoding="utf-8") as file:
+            for index in range(first, len(keys)):
+                example = batch.examples[index]
+                request = replace(
+                    base,
+                    values=dict(example.values),
+                    expected=example.answer,
+                    shadow=drawn(batch.shadow, base.decoding.seed, keys[index]),
+                )
+                for event in session.run(request):
+                    if not isinstance(event, RunDone):
+                        continue
+                    row = {
+                        "key": keys[index],
+                        "mode": mode,
+                        "index": index,
+                        "expected": example.answer,
+                        "wall_ms": round(event.record.wall_ms, 1),
+                        "outcomes": [outcome_row(event.record, o) for o in event.record.outcomes],
+                        "shadow": {c.method: c.flipped for c in event.record.shadow},
+                    }
+                    if keys[index] not in done:
+                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                        file.flush()
+                        os.fsync(file.fileno())
+                finished += 1
+                yield Progress(f"{mode}: request {index + 1} of {len(keys)}", finished, total)
+
+
+def flip_rates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the shadow checks say, one line per mode and method: how many requests were served, checked and
+    found to differ from dense, and the share of all that this lets expect, with its exact 95% interval."""
+    found: dict[tuple[str, str], list[bool]] = {}
+    for row in rows:
+        for method, flipped in row.get("shadow", {}).items():
+            found.setdefault((row["mode"], method), []).append(flipped)
+    out = []
+    for (mode, method), flips in found.items():
+        share, low, high = flip_rate(sum(flips), len(flips))
+        served = sum(row["mode"] == mode for row in rows)
+        out.append(
+            {
+                "mode": mode,
+                "method": method,
+                "served": served,
+                "checked": len(flips),
+                "flipped": sum(flips),
+                "flip_rate": share,
+                "flip_rate_ci": (low, high),
+            }
+        )
+    return out
+
+
+def summarise(rows: Sequence[dict[str, Any]], final: int) -> list[dict[str, Any]]:
+    """One line per mode, method and agent (``agent`` 0 is the whole pipeline).
+
+    Reuse rates: *agents* that copied all their segments, *blocks* (placeholder texts) copied, *tokens*
+    copied. Accuracy of the whole is the final agent's. TTFT ratio: median over requests of dense's time
+    divided by the method's, same request and agent.
+    """
+    groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        dense = {o["agent"]: o for o in row["outcomes"] if o["method"] == row["outcomes"][0]["method"]}
+        for o in row["outcomes"]:
+            item = o | {
+                "ratio": dense[o["agent"]]["ttft_ms"] / max(1e-9, o["ttft_ms"]),
+                "same": o["text"] == dense[o["agent"]]["text"],
+            }
+            item["verdict_same"] = o["answer"] == dense[o["agent"]]["answer"]
+            for agent in (0, o["agent"]):
+                groups.setdefault((row["mode"], o["method"], agent), []).append(item)
+    out = []
+    for (mode, method, agent), items in groups.items():
+        answers = [i for i in items if i["agent"] == (final if agent == 0 else agent)]
+        scored = [i for i in answers if i["correct"] is not None]
+        right = sum(bool(i["correct"]) for i in scored)
+        line: dict[str, Any] = {
+            "mode": mode,
+            "method": method,
+            "agent": agent,
+            "requests": len(answers),
+            "accuracy": right / len(scored) if scored else None,
+            "accuracy_ci": wilson(right, len(scored)) if scored else None,
+            "same_answer": statistics.fmean(i["verdict_same"] for i in answers),
+            "same_text": statistics.fmean(i["same"] for i in answers),
+            "reuse_agents": statistics.fmean(i["state"] == "reused" for i in items),
+            "reuse_events": sum(i["state"] == "reused" for i in items),
+            "reuse_blocks": sum(i["blocks_reused"] for i in items) / max(1, sum(i["blocks"] for i in items)),
+            "reuse_tokens": sum(i["tokens_reused"] for i in items)
+            / max(1, sum(i["prompt_tokens"] for i in items)),
+            "ttft_ms": statistics.median(i["ttft_ms"] for i in items),
+            "ttft_ratio": statistics.median(i["ratio"] for i in items),
+        }
+        near = [i for i in items if "kl_first" in i]
+        if near:
+            acted = [i for i in near if i["state"] in ("reused", "partial", "dense")] or near
+            line |= {
+                "kl_first": statistics.fmean(i["kl_first"] for i in acted),
+                "kl_mean": statistics.fmean(i["kl_mean"] for i in acted),
+                "floor": max(i["floor"] for i in near),
+                "reused_same_text": statistics.fmean(i["same"] for i in acted),
+            }
+            errors = [i for i in acted if "key_error" in i]
+            if errors:
+                line["key_error"] = statistics.fmean(i["key_error"] for i in errors)
+                line["value_error"] = statistics.fmean(i["value_error"] for i in errors)
+        out.append(line)
+    return sorted(out, key=lambda line: (line["mode"] != "pinned", line["agent"]))

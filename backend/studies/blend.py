@@ -1,0 +1,191 @@
+"""Error against the share of tokens computed again, for both masks and every choice of tokens.
+
+Each request goes through the pipeline densely; one agent's prompts are then assembled under each setting
+and compared with dense: K and V error, KL of the next token, and the work done. All other options are the
+methods' own defaults, so the suffix is computed in any case, and at share 0 nothing else is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from backend.base.errors import BudgetError, OptionError
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.engine.engine import Engine, Prefill
+from backend.methods.base import Clock, Method
+from backend.methods.dense import dense_plan
+from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.registry import make_options, method_class
+from backend.model.load import LoadedModel
+from backend.prompts.pipeline import called
+from backend.prompts.tools.registry import get_tool
+from backend.records.events import Progress
+from backend.records.offsets import CHOICES, MASKS, MOST_BLENDED, BlendRequest, BlendStudy
+from backend.records.run import RECOMPUTED, Decoding
+from backend.session.probes.cache_error import cache_error
+from backend.session.probes.fidelity import kl
+from backend.session.request_state import Flow
+
+KINDS = ("keys", "values", "chosen", "kl", "work")
+
+
+def blend_study(
+    model: LoadedModel, request: BlendRequest, budget_bytes: int
+) -> Iterator[Progress | BlendStudy]:
+    """Measure; yields progress and, last, the record.
+
+    Raises:
+        OptionError: there is no request, or a choice, mask, share or agent that is not allowed.
+        BudgetError: a prompt's caches are over ``budget_bytes``.
+    """
+    began = time.perf_counter()
+    agent = _check(model, request)
+    methods = {
+        (a, b, c): method_class(choice)(make_options(choice, {"ratio": ratio, "mask": mask}))
+        for a, choice in enumerate(request.choices)
+        for b, mask in enumerate(request.masks)
+        for c, ratio in enumerate(request.ratios)
+    }
+    shape = (len(request.choices), len(request.masks), len(request.ratios), len(request.values))
+    out: dict[str, Any] = {name: np.full(shape, np.nan, dtype=np.float32) for name in KINDS}
+    lone = {name: np.zeros(shape[-1], dtype=np.float32) for name in ("keys", "values", "kl", "floor")}
+    lengths = np.zeros(shape[-1], dtype=np.int64)
+    for number in range(shape[-1]):
+        yield Progress(f"Prompt {number + 1} of {shape[-1]}", number, shape[-1])
+        prompt = _read(model, request, number, agent, budget_bytes)
+        lengths[number] = len(prompt.context.prompt.ids)
+        for name, value in prompt.copied().items():
+            lone[name][number] = value
+        for place, method in methods.items():
+            for name, value in prompt.compare(method).items():
+                out[name][(*place, number)] = value
+    yield BlendStudy(
+        request, model.info, agent, lengths, **out, copied_keys=lone["keys"], copied_values=lone["values"],
+        copied_kl=lone["kl"], floor=lone["floor"], wall_ms=(time.perf_counter() - began) * 1e3,
+    )  # fmt: skip
+
+
+def _check(model: LoadedModel, request: BlendRequest) -> int:
+    """The agent whose prompts are measured."""
+    if not 1 <= len(request.values) <= MOST_BLENDED:
+        raise OptionError(
+            f"There are {len(request.values)} requests; 1 to {MOST_BLENDED:,} are allowed. Change that.",
+            field="blend.values",
+        )
+    order = request.pipeline.unrolled.order
+    agent = request.agent or order[-1]
+    if agent not in order:
+        raise OptionError(
+            f"There is no agent {request.agent}; there are: {', '.join(map(str, order))}. Choose one.",
+            field="blend.agent",
+        )
+    if any(one.model for one in request.pipeline.agents):
+        raise OptionError(
+            "Some agents run on other weights than the lab's, which this measurement does not load. Let them "
+            "run on the lab's own.",
+            field="blend.pipeline",
+        )
+    for name, allowed in (("choices", CHOICES), ("masks", MASKS)):
+        given: tuple[Any, ...] = getattr(request, name)
+        if not given or len(set(given)) != len(given) or not set(given) <= set(allowed):
+            raise OptionError(
+                f"{name} are {', '.join(map(str, given)) or 'none'}; allowed, each once: "
+                f"{', '.join(allowed)}. Name one or more of them.",
+                field=f"blend.{name}",
+            )
+    ratios = request.ratios
+    if not ratios or list(ratios) != sorted(set(ratios)) or not 0 <= ratios[0] <= ratios[-1] <= 1:
+        raise OptionError(
+            f"The shares are {', '.join(f'{r:g}' for r in ratios) or 'none'}; ascending numbers from 0 to 1 "
+            "are allowed. Change them.",
+            field="blend.ratios",
+        )
+    for choice in request.choices:
+        refused, title = method_class(choice).supports(model.info), method_class(choice).title
+        if refused:
+            raise OptionError(f"{title} cannot run on {model.info.name}. {refused}", field="blend.choices")
+    return agent
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A prompt that was read densely, to be read again in other ways."""
+
+    engine: Engine
+    log: ObservationLog
+    context: PromptInContext
+    dense: Prefill
+
+    def copied(self) -> dict[str, float]:
+        """Errors of position-only reuse, and the floor."""
+        plan = NaiveMethod(NaiveOptions()).plan(self.context, self.log, Clock())
+        found = self.engine.execute(self.context.prompt, plan, Clock())
+        _, again = self.engine.prefill(self.context.prompt.ids, pieces=2)
+        keys, values = self._errors(found)
+        floor = float(kl(self.dense.logits[None], again[None])[0])
+        return {
+            "keys": float(keys.mean()),
+            "values": float(values.mean()),
+            "kl": self._kl(found),
+            "floor": floor,
+        }
+
+    def compare(self, method: Method) -> dict[str, float]:
+        """What :class:`BlendStudy` holds of one setting at one prompt."""
+        plan = method.plan(self.context, self.log, Clock())
+        found = self.engine.execute(self.context.prompt, plan, Clock(), method=method, context=self.context)
+        keys, values = self._errors(found)
+        again = (found.actions == RECOMPUTED).all(axis=0)
+        return {
+            "keys": float(keys.mean()),
+            "values": float(values.mean()),
+            "chosen": float(values[:, again].mean()) if again.any() else float("nan"),
+            "kl": self._kl(found),
+            "work": found.token_layers / self.dense.token_layers,
+        }
+
+    def _errors(self, found: Prefill) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        total = len(self.context.prompt.ids)
+        return cache_error(found.cache, self.dense.cache, total, self.engine.model.rotation)
+
+    def _kl(self, found: Prefill) -> float:
+        return float(kl(self.dense.logits[None], found.logits[None])[0])
+
+
+@torch.inference_mode()
+def _read(model: LoadedModel, request: BlendRequest, number: int, agent: int, budget_bytes: int) -> _Read:
+    """Send one request through the pipeline, densely, up to an agent's prompt."""
+    engine, log = Engine(model), ObservationLog("blend", budget_bytes)
+    pipeline = request.pipeline.unrolled
+    flow = Flow(pipeline, engine, log)
+    flow.start(pipeline.check_values(request.values[number]))
+    for one in pipeline.order:
+        context = flow.context(one)
+        limit = min(request.max_new_tokens, pipeline.agent(one).max_new_tokens)
+        length = len(context.prompt.ids)
+        engine.check_room(length, limit, one)
+        needed = 4 * (length + limit) * model.info.kv_bytes_per_token + log.bytes
+        if needed > budget_bytes:
+            raise BudgetError(
+                f"The caches of agent {called(one)}'s prompt of request {number + 1} need "
+                f"{needed / 2**20:,.0f} MiB; this lab allows {budget_bytes / 2**20:,.0f} MiB. Shorten the "
+                "texts, or serve with a larger --budget-mb.",
+                field="blend.values",
+            )
+        prefill = engine.execute(context.prompt, dense_plan(context, "read densely"), Clock())
+        if one == agent:
+            break
+        place = f"agent {called(one)}'s own context"
+        [decoded] = engine.decode([prefill], Decoding(max_new_tokens=limit), context=place)
+        text, tool = model.tokens.decode(decoded.ids), pipeline.agent(one).tool
+        flow.answer(one, decoded.ids, text, decoded.kv)
+        if tool:
+            flow.tool_result(one, get_tool(tool).run(text).text)
+    return _Read(engine, log, context, prefill)

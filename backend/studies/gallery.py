@@ -1,0 +1,115 @@
+"""The gallery: requests on which reuse changes the answer, and others where it does no harm.
+
+Found by a program (``scripts/gallery.py``) and checked again by a test, for the weights that ship. Free of
+torch until an entry is tried.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from backend.prompts.presets import Example, Preset, load_preset
+from backend.records.events import RunDone
+from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+
+if TYPE_CHECKING:
+    from backend.model.load import LoadedModel
+
+GALLERY = Path(__file__).resolve().parents[2] / "presets" / "gallery.json"
+Effect = Literal["flip", "harmless"]
+METHODS = (MethodChoice("dense"), MethodChoice("naive"))
+
+
+@dataclass(frozen=True)
+class GalleryEntry:
+    """One request of a preset, and what the final agent answers under dense and under position-only reuse.
+
+    ``effect``: *flip* when dense is right and reuse answers something else, *harmless* when both are
+    right.
+    """
+
+    name: str
+    effect: Effect
+    preset: str
+    values: dict[str, str]
+    expected: str
+    dense: str
+    reused: str | None
+
+    @property
+    def example(self) -> Example:
+        """The request and its known answer."""
+        return Example(self.values, self.expected)
+
+
+def load_gallery(path: Path = GALLERY) -> tuple[str, tuple[GalleryEntry, ...]]:
+    """The weights hash that the gallery was found with, and its entries, flips first."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return found["weights"], tuple(GalleryEntry(**row) for row in found["entries"])
+
+
+def save_gallery(weights: str, entries: tuple[GalleryEntry, ...], path: Path = GALLERY) -> None:
+    """Write the gallery, flips first."""
+    rows = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.effect)]
+    path.write_text(json.dumps({"weights": weights, "entries": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def try_example(model: LoadedModel, preset: Preset, example: Example) -> RunRecord:
+    """Run one request dense and with position-only reuse, in a session that has seen nothing."""
+    from backend.session.session import LabSession
+
+    request = RunRequest(
+        preset.pipeline,
+        dict(example.values),
+        METHODS,
+        expected=example.answer,
+        decoding=Decoding(max_new_tokens=preset.pipeline.longest_answer),
+        probe_offsets=False,
+    )
+    for event in LabSession(model).run(request):
+        if isinstance(event, RunDone):
+            return event.record
+    raise AssertionError("a run that was not cancelled ends in a record")
+
+
+def judge_example(preset: Preset, example: Example, record: RunRecord, name: str) -> GalleryEntry | None:
+    """The entry that a run makes, or None when dense itself is wrong."""
+    final = preset.pipeline.final
+    dense, reused = record.outcome(final, "dense"), record.outcome(final, "naive")
+    if not dense.correct or dense.answer is None or example.answer is None:
+        return None
+    if not reused.correct and reused.answer == dense.answer:
+        return None
+    effect: Effect = "harmless" if reused.correct else "flip"
+    return GalleryEntry(
+        name, effect, preset.pipeline.name, dict(example.values), example.answer, dense.answer, reused.answer
+    )
+
+
+def verify(model: LoadedModel, entry: GalleryEntry) -> bool:
+    """Does the entry still hold, answer for answer?"""
+    preset = load_preset(entry.preset)
+    record = try_example(model, preset, entry.example)
+    return judge_example(preset, entry.example, record, entry.name) == entry
+
+
+def search(
+    model: LoadedModel, preset: Preset, examples: Iterator[Example], flips: int, harmless: int
+) -> Iterator[GalleryEntry]:
+    """The first entries of each effect among the examples, until there are enough of both."""
+    left = {"flip": flips, "harmless": harmless}
+    for example in examples:
+        if not any(left.values()):
+            return
+        record = try_example(model, preset, example)
+        number = {key: total - left[key] + 1 for key, total in (("flip", flips), ("harmless", harmless))}
+        entry = judge_example(preset, example, record, "")
+        if entry is None or not left[entry.effect]:
+            continue
+        left[entry.effect] -= 1
+        name = f"{preset.pipeline.name}-{entry.effect}-{number[entry.effect]}"
+        yield GalleryEntry(**{**asdict(entry), "name": name})

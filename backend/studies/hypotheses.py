@@ -1,0 +1,426 @@
+"""Running the experiment behind H1 to H4 (:mod:`backend.records.hypotheses`): an agent loop, free and on
+dense's turns.
+
+Free: every method lives through the episodes with its own turns, one after the other in each episode, so
+that what else the machine does hits all alike. Its times hold looking up, copying, reading, probing and
+decoding. Pinned: dense's turns are read again under every setting of the grid, from stores that hold what
+*dense* computed, so an error is a setting's own and not inherited.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backend.base.serialization import encode
+from backend.cache.kv_cache import KVCache
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.rope import rotate_layer
+from backend.engine.assembled_prompt import AssembledView
+from backend.engine.engine import Engine, Prefill
+from backend.engine.layout import lay_out
+from backend.methods.base import Blend, Clock, Method, Options, Plan, Prefilled
+from backend.methods.registry import make_options, method_class
+from backend.methods.segments.grafts import runs, without_halo
+from backend.methods.segments.method import SegmentsMethod
+from backend.methods.segments.options import SegmentsOptions
+from backend.methods.segments.store import Owner
+from backend.model.load import TOLERANCE, LoadedModel
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.presets import Example
+from backend.prompts.scoring import extract_answer, same_answer
+from backend.prompts.tools.react import act, find_action
+from backend.records.agent_loop import loop_pipeline, loop_questions
+from backend.records.events import Progress
+from backend.records.hypotheses import (
+    BASE,
+    RERUNS,
+    SMALLEST_TAU,
+    Candidate,
+    HypothesesRecord,
+    HypothesesRequest,
+    LiveStep,
+    Moved,
+    PinnedStep,
+    Rerun,
+    Setting,
+    gathered,
+    settings_of,
+)
+from backend.records.run import REUSED, Decoding, MethodChoice
+from backend.session.outcomes import remember_prompt
+from backend.session.probes.fidelity import kl
+from backend.session.request_state import Flow
+from backend.studies.batch import read_rows
+
+SHIFTS = (1, 16, 64, 256, 1024)
+LOG_BYTES = 1 << 30
+SAMPLING = (0.2, 0.95)  # temperature and top-p of the plan's reruns
+
+
+def hypotheses(
+    model: LoadedModel, request: HypothesesRequest, path: Path
+) -> Iterator[Progress | HypothesesRecord]:
+    """Run the episodes that ``path`` lacks, appending a row for each; ends with the record of all.
+
+    Stores live for ``request.memory`` episodes. What a restart finds unfinished of such a block is run again
+    from its beginning, so that its stores are what they would have been; a row is written once.
+
+    Raises:
+        LabError: a method cannot run on the model, or the file is damaged.
+    """
+    engine = Engine(model)
+    for choice in request.methods:
+        _options(choice, request)
+    done = {row["key"]: row for row in read_rows(path)}
+    questions = loop_questions(request.episodes, request.seed)
+    keys = [_key(request, model, number) for number in range(len(questions))]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        for _, block in groupby(range(len(questions)), key=lambda n: n // request.memory):
+            numbers = list(block)
+            while numbers and keys[numbers[-1]] in done:
+                numbers.pop()
+            bench = Bench(engine, request)
+            for number in numbers:
+                yield Progress(f"Episode {number + 1} of {len(questions)}", len(done), len(questions))
+                row = {"key": keys[number], "episode": number}
+                row |= encode(bench.episode(number, questions[number], keys[number] in done), {})
+                if keys[number] not in done:
+                    done[keys[number]] = row
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+    tolerance = TOLERANCE[model.dtype]
+    yield gathered(request, model.info, tolerance, moved_keys(model), (done[key] for key in keys))
+
+
+def _key(request: HypothesesRequest, model: LoadedModel, number: int) -> str:
+    facts = [encode(replace(request, episodes=number + 1), {}), model.info.weights_hash]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _options(choice: MethodChoice, request: HypothesesRequest) -> Options:
+    """A method's options, with what all segment reuse of the request has in common."""
+    common = request.common if choice.name == "segments" else {}
+    return make_options(choice.name, {**common, **choice.options})
+
+
+@dataclass
+class Runner:
+    """A method that lives with its own turns, and what of texts it has read."""
+
+    label: str
+    method: Method
+    log: ObservationLog
+    seen: set[tuple[int, ...]] = field(default_factory=set)
+
+
+class Bench:
+    """A block of episodes: the free-running methods, and the stores of the grid."""
+
+    def __init__(self, engine: Engine, request: HypothesesRequest) -> None:
+        self.engine, self.request = engine, request
+        self.pipeline: Pipeline = loop_pipeline(request.turns)
+        self.runners = [
+            Runner(
+                choice.label,
+                method_class(choice.name)(_options(choice, request)),
+                ObservationLog(choice.label, LOG_BYTES),
+            )
+            for choice in request.methods
+        ]
+        self.pinned = Pinned(engine, request)
+
+    def episode(self, number: int, example: Example, again: bool) -> dict[str, Any]:
+        """Everything that is measured of one question; ``again``: only what fills the stores."""
+        wanted = self.request.reruns > number and not again
+        reruns = [self.rerun(runner, number, example) for runner in self.runners] if wanted else []
+        live: list[LiveStep] = []
+        shift = number % len(self.runners)  # nobody always goes first
+        for runner in self.runners[shift:] + self.runners[:shift]:
+            live += self.live(runner, number, example)
+        steps, candidates = self.pinned.episode(self.pipeline, number, example, again)
+        return {"live": live, "pinned": steps, "candidates": candidates, "reruns": reruns}
+
+    def live(self, runner: Runner, number: int, example: Example) -> list[LiveStep]:
+        """One method through one episode."""
+        decoding = Decoding(max_new_tokens=self.request.max_new_tokens)
+        out = []
+        for turn in turns(self.engine, self.pipeline, runner.log, example, runner.method, decoding):
+            ids, plan, info = turn.context.prompt.ids, turn.prefill.plan, self.engine.model.info
+            exact, grafted = copied(plan, len(ids))
+            skipped = int((turn.prefill.actions == REUSED).sum()) / (info.layers * len(ids))
+            out.append(
+                LiveStep(
+                    number, runner.label, turn.number, len(ids), exact, grafted,
+                    repeated(ids, runner.seen, self.pinned.minimum_tokens), skipped, plan.state,
+                    turn.clock.parts.get("match", 0.0), sum(turn.clock.parts.values()), turn.decode_ms,
+                    right(turn.text, example.answer) if turn.last else None,
+                )
+            )  # fmt: skip
+        return out
+
+    def rerun(self, runner: Runner, number: int, example: Example) -> Rerun:
+        """The episode five times with sampling, from the same store."""
+        texts: list[tuple[int, ...]] = []
+        temperature, top_p = SAMPLING
+        for seed in range(RERUNS):
+            decoding = Decoding(self.request.max_new_tokens, temperature, top_p, seed)
+            log = ObservationLog(runner.log.domain, LOG_BYTES)
+            each = turns(self.engine, self.pipeline, log, example, runner.method.fork(), decoding)
+            texts.append(tuple(token for turn in each for token in (*turn.ids, -1)))
+        apart = [levenshtein(a, b) / max(1, len(a), len(b)) for a, b in combinations(texts, 2)]
+        mean = float(np.mean([len(t) for t in texts]))
+        return Rerun(number, runner.label, mean, float(np.mean(apart)), entropy(texts))
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn as it was read and answered."""
+
+    number: int
+    context: PromptInContext
+    prefill: Prefill
+    clock: Clock
+    ids: tuple[int, ...]
+    text: str
+    decode_ms: float
+    last: bool
+
+
+def turns(
+    engine: Engine,
+    pipeline: Pipeline,
+    log: ObservationLog,
+    example: Example,
+    method: Method,
+    decoding: Decoding,
+) -> Iterator[Turn]:
+    """An episode under one method, turn by turn, until it finishes or the turns are over."""
+    flow = Flow(pipeline, engine, log)
+    flow.start(example.values)
+    for number in pipeline.order:
+        context, clock = flow.context(number), engine.clock()
+        engine.check_room(len(context.prompt.ids), decoding.max_new_tokens, number)
+        plan = method.plan(context, log, clock)
+        prefill = engine.execute(context.prompt, plan, clock, method=method, context=context)
+        began = engine.clock()
+        with began.part("decode"):
+            [decoded] = engine.decode([prefill], decoding, context="its own context")
+        done = Prefilled(context, prefill.cache, prefill.plan.plain, prefill.plan, prefill.hidden)
+        method.observe(done, log)
+        if prefill.exact and method.name in ("dense", "prefix"):
+            remember_prompt(engine, context, prefill, log)
+        text = engine.model.tokens.decode(decoded.ids)
+        last = (find_action(text) or "").lower().startswith("finish") or number == pipeline.order[-1]
+        yield Turn(number, context, prefill, clock, decoded.ids, text, began.parts["decode"], last)
+        if last:
+            break
+        flow.answer(number, decoded.ids, text, decoded.kv)
+        flow.tool_result(number, act(text).text)
+    log.observations.clear()  # samples of one episode; the methods here keep what they need themselves
+
+
+class Pinned:
+    """Dense's turns under every setting, from stores that hold what dense computed."""
+
+    def __init__(self, engine: Engine, request: HypothesesRequest) -> None:
+        self.engine, self.request = engine, request
+        self.log = ObservationLog("pinned", LOG_BYTES)
+        self.dense = method_class("dense")(make_options("dense", {}))
+        self.settings = settings_of(request.grid)
+        self.common = SegmentsOptions(**request.common)
+        self.minimum_tokens = self.common.minimum_tokens
+        self.keepers: dict[tuple[Any, ...], SegmentsMethod] = {}  # one store for settings that store alike
+        self.methods = {setting: self._method(setting) for setting in self.settings}
+
+    def _method(self, setting: Setting) -> SegmentsMethod:
+        options = replace(
+            self.common,
+            tau=setting.tau, halo=setting.halo, form=setting.form, layer_share=setting.layer_share,
+            int8=setting.int8, context_tokens=setting.context_tokens, probe="off", budget_mb=512,
+        )  # fmt: skip
+        key = (setting.form, setting.layer_share, setting.int8, setting.context_tokens)
+        wide = replace(options, tau=SMALLEST_TAU, context_tau=0.0)
+        keeper = self.keepers.setdefault(key, SegmentsMethod(wide))
+        return SegmentsMethod(options, keeper.store.under(options.match_rules))
+
+    def episode(
+        self, pipeline: Pipeline, number: int, example: Example, again: bool
+    ) -> tuple[list[PinnedStep], list[Candidate]]:
+        """Measure an episode (not ``again``), then store what dense computed of it."""
+        steps: list[PinnedStep] = []
+        candidates: list[Candidate] = []
+        decoding = Decoding(max_new_tokens=self.request.max_new_tokens)
+        for turn in turns(self.engine, pipeline, self.log, example, self.dense, decoding):
+            if not again:
+                logits = self._every_logit(turn.context)
+                for setting, method in self.methods.items():
+                    steps.append(self._read(turn, number, setting, method, logits))
+                candidates += self._candidates(turn, number, logits)
+            for keeper in self.keepers.values():
+                keeper.observe(self._seen(turn, keeper), self.log)
+        return steps, candidates
+
+    def _seen(self, turn: Turn, keeper: SegmentsMethod) -> Prefilled:
+        """Dense's pass as a keeper wants to see it: with the states at its cut, where it has one."""
+        cut = keeper.cut_layer(turn.context)
+        if cut is None:
+            return Prefilled(turn.context, turn.prefill.cache, True, turn.prefill.plan)
+        plan = replace(turn.prefill.plan, cut=cut)
+        passed = self.engine.execute(turn.context.prompt, plan, Clock())
+        return Prefilled(turn.context, passed.cache, True, plan, passed.hidden)
+
+    def _every_logit(self, context: PromptInContext) -> Tensor:
+        """Dense's logits at every token (tokens, vocabulary)."""
+        ids = self.engine.ids(context.prompt.ids)
+        return self.engine.forward(ids, self.engine.model.new_cache(ids.shape[1]), keep=0)[0]
+
+    def _read(
+        self, turn: Turn, number: int, setting: Setting, method: SegmentsMethod, dense: Tensor
+    ) -> PinnedStep:
+        context, total = turn.context, len(turn.context.prompt.ids)
+        plan = method.plan(context, self.log, Clock())
+        out = self.engine.execute(context.prompt, plan, Clock())
+        exact, grafted = copied(plan, total)
+        ends = method.ends
+        boundary = self._apart(context, plan, out.cache, ends, dense) if ends else ()
+        last = float(kl(dense[-1:], out.logits[None]))
+        skipped = int((out.actions == REUSED).sum()) / out.actions.size
+        return PinnedStep(number, turn.number, setting, total, exact, grafted, boundary, last, skipped)
+
+    def _apart(
+        self, context: PromptInContext, plan: Plan, cache: KVCache, ends: Sequence[int], dense: Tensor
+    ) -> tuple[float, ...]:
+        """KL(dense || grafted) at these tokens."""
+        total = len(context.prompt.ids)
+        layout = lay_out(plan, total, context.prompt.agent)
+        nothing = torch.zeros(total, dtype=torch.bool)
+        view = AssembledView(self.engine, context, plan, layout, cache, nothing)
+        return tuple(kl(dense[list(ends)], view.logits_at(ends)).tolist())
+
+    def _candidates(self, turn: Turn, number: int, dense: Tensor) -> list[Candidate]:
+        """Graft what is alike one by one (H3): of what is found from the smallest tau on, a seeded draw."""
+        method = next(m for s, m in self.methods.items() if replace(s, tau=BASE.tau, halo=BASE.halo) == BASE)
+        context, out = turn.context, []
+        ids, wide = (
+            context.prompt.ids,
+            method.store.under(replace(method.options.match_rules, tau=SMALLEST_TAU, context_tau=0.0)),
+        )
+        owner = Owner(self.log.domain, context.weights)
+        found = []
+        for _, best, _ in wide.find(owner, ids, method.cut(context)):
+            if best is not None and not all(
+                g.exact for run in runs([best], len(ids) - 1) for g in run.grafts
+            ):
+                found.append(best)
+        rng = np.random.default_rng([self.request.seed, number, turn.number])
+        draw = rng.permutation(len(found))[: self.request.candidates]
+        for best in (found[i] for i in sorted(draw)):
+            inside = without_halo(runs([best], len(ids) - 1), BASE.halo, True)
+            if all(graft.exact for run in inside for graft in run.grafts):  # or nothing is left
+                continue
+            plan = method.graft(context, inside)
+            read = self.engine.execute(context.prompt, plan, Clock())
+            [*_, end] = self._apart(context, plan, read.cache, [inside[-1].end - 1], dense)
+            last = float(kl(dense[-1:], read.logits[None]))
+            out.append(
+                Candidate(
+                    number,
+                    turn.number,
+                    best.similarity,
+                    best.context,
+                    best.cut.tokens,
+                    end,
+                    last,
+                )
+            )
+        return out
+
+
+# -- small measures
+
+
+def copied(plan: Plan, total: int) -> tuple[int, int]:
+    """Tokens that a plan copies where it is exact, and elsewhere; the last one is always forwarded."""
+    counts = [0, 0]
+    for step in plan.steps:
+        if isinstance(step.action, Blend):
+            counts[not step.action.exact] += min(step.end, total - 1) - step.start
+    return counts[0], counts[1]
+
+
+def repeated(ids: Sequence[int], seen: set[tuple[int, ...]], size: int) -> int:
+    """Tokens that stand in a run of ``size`` which ``seen`` holds; adds the prompt's own runs to it."""
+    covered = np.zeros(len(ids), dtype=bool)
+    grams = [tuple(ids[at : at + size]) for at in range(len(ids) - size + 1)]
+    for at, gram in enumerate(grams):
+        if gram in seen:
+            covered[at : at + size] = True
+    seen.update(grams)
+    return int(covered.sum())
+
+
+def right(text: str, expected: str | None) -> bool:
+    """Did the episode end with the known answer?"""
+    said = extract_answer(text, "text") if (find_action(text) or "").lower().startswith("finish") else None
+    return said is not None and same_answer(said, expected)
+
+
+def levenshtein(a: Sequence[int], b: Sequence[int]) -> int:
+    """Fewest insertions, deletions and replacements that make one of the other."""
+    row = np.arange(len(b) + 1)
+    other = np.asarray(b, dtype=np.int64)
+    for number, token in enumerate(a, 1):
+        changed = np.minimum(row[1:] + 1, row[:-1] + (other != token))
+        best = np.concatenate([[number], changed])
+        # an insertion costs one more than the place before: a running minimum of what is left of it
+        steps = np.arange(len(best))
+        row = np.minimum.accumulate(best - steps) + steps
+    return int(row[-1])
+
+
+def entropy(texts: Sequence[Sequence[int]]) -> float:
+    """Mean over places of the entropy, in nats, of the tokens that the texts have there; an ended text has
+    none."""
+    longest = max((len(t) for t in texts), default=0)
+    each = []
+    for place in range(longest):
+        tokens = [t[place] if place < len(t) else None for t in texts]
+        shares = np.array([tokens.count(token) for token in set(tokens)]) / len(tokens)
+        each.append(float(-(shares * np.log(shares)).sum()))
+    return float(np.mean(each)) if each else 0.0
+
+
+@torch.inference_mode()
+def moved_keys(model: LoadedModel, tokens: int = 24) -> tuple[Moved, ...]:
+    """Keys computed from position 0 on and moved, against keys computed where they are moved to."""
+    engine = Engine(model)
+    ids = 5 + torch.randperm(model.info.vocabulary - 6, generator=torch.Generator().manual_seed(0))[:tokens]
+    batch = ids[None].to(model.device)
+
+    def keys(start: int) -> Tensor:
+        cache = model.new_cache(tokens)
+        engine.forward(batch, cache, positions=torch.arange(start, start + tokens))
+        return cache.keys[:, 0]
+
+    at_start, out = keys(0), []
+    for shift in (s for s in SHIFTS if s + tokens <= model.info.context_tokens):
+        there, turns_by = keys(shift), torch.full((tokens,), shift, device=model.device)
+        apart = [
+            float((rotate_layer(a, turns_by, rule).float() - b.float()).norm() / b.float().norm())
+            for a, b, rule in zip(at_start, there, model.rotation.layers, strict=True)
+        ]
+        out.append(Moved(shift, max(apart)))
+    return tuple(out)

@@ -1,0 +1,143 @@
+"""Whole requests, one method by itself: from a request's arrival to the last agent's last token.
+
+Sessions let compared methods decode as one batch, so that what one method alone would take is not in their
+times. Here each method serves a pipeline alone, one request after the other, over a log and pools of its own
+(free-running). Everything that it does is in the time: encoding outside texts, gate, matching, correction,
+prefill, decoding, and what it records for later requests.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from backend.base.errors import NotRelocatableError, OptionError
+from backend.bench.common import synchronise
+from backend.cache.observations import ObservationLog
+from backend.engine.engine import Engine
+from backend.methods.base import Arrived, Finished, Prefilled
+from backend.methods.registry import make_options, method_class
+from backend.model.load import LoadedModel
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.presets import Example
+from backend.prompts.scoring import extract_answer, right
+from backend.records.run import Decoding, MethodChoice
+from backend.session.request_state import Flow, see_offsets
+
+
+@dataclass(frozen=True)
+class Served:
+    """One request.
+
+    Attributes:
+        wall_ms: from arrival to the last token.
+        ttft_ms: of it, what stands between each agent's last upstream token and its first token, summed.
+        decode_ms: all tokens behind the first ones.
+        agents, agents_reused: prompts, and those of them copied whole.
+        correct: None where no answer is known.
+    """
+
+    wall_ms: float
+    ttft_ms: float
+    decode_ms: float
+    agents: int
+    agents_reused: int
+    answer: str
+    correct: bool | None
+
+
+class Server:
+    """One method that serves a pipeline.
+
+    Args:
+        model: runs all agents.
+        pipeline: without tools.
+        choice: the method with its options.
+        budget_bytes: what its log may hold.
+
+    Raises:
+        OptionError: the pipeline has tools, or an option is unknown.
+        NotRelocatableError: the method cannot run on the model.
+    """
+
+    def __init__(
+        self, model: LoadedModel, pipeline: Pipeline, choice: MethodChoice, budget_bytes: int = 4 << 30
+    ) -> None:
+        if any(agent.tool for agent in pipeline.agents):
+            raise OptionError(
+                f"{pipeline.name} has agents with tools, which a whole request is not timed with. Choose a "
+                "pipeline without.",
+                field="latency.pipeline",
+            )
+        cls = method_class(choice.name)
+        self.options = make_options(choice.name, choice.options)
+        if refused := cls.supports(model.info):
+            raise NotRelocatableError(
+                f"{cls.title} cannot run on {model.info.name}. {refused}", field="methods"
+            )
+        self.model, self.engine, self.pipeline, self.choice = model, Engine(model), pipeline, choice
+        self.method = cls(self.options)
+        self.needs_bases = cls.needs_bases and choice.name not in ("dense", "prefix")
+        self.log = ObservationLog("latency", budget_bytes)
+
+    def serve(self, example: Example, longest: int | None = None) -> Served:
+        """Serve one request.
+
+        Args:
+            example: its outside texts, and its known answer if there is one.
+            longest: most tokens of an answer; else each agent's own limit.
+
+        Raises:
+            LabError: it cannot be run.
+        """
+        values = self.pipeline.check_values(dict(example.values))
+        self._wait()
+        began = time.perf_counter()
+        flow = Flow(self.pipeline, self.engine, self.log)
+        if self.options.wants_lead_in:
+            flow.lead_in()
+        first = time.perf_counter()
+        for sample in flow.start(values):
+            self.method.observe(Arrived(sample), self.log)
+        if not self.needs_bases:  # the walk encodes bases whoever reads it; who needs none does not pay
+            spared = sum(flow.base_ms.values()) / 1e3
+            began, first = began + spared, first + spared
+        ttft = decode = 0.0
+        reused = 0
+        for agent in self.pipeline.order:
+            context = self.method.layout(flow.context(agent))
+            limit = self.pipeline.agent(agent).max_new_tokens
+            limit = limit if longest is None else min(limit, longest)
+            self.engine.check_room(len(context.prompt.ids), limit, agent)
+            clock = self.engine.clock()
+            plan = self.method.plan(context, self.log, clock)
+            prefill = self.engine.execute(context.prompt, plan, clock, method=self.method, context=context)
+            self._wait()
+            middle = time.perf_counter()
+            ttft += middle - first
+            plan = prefill.plan
+            self.method.observe(Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden), self.log)
+            if plan.plain:
+                see_offsets(context, prefill.cache, self.engine, self.method.needed())
+            [decoded] = self.engine.decode([prefill], Decoding(limit), context=f"agent {agent}'s own context")
+            self._wait()
+            first = time.perf_counter()
+            decode += first - middle
+            reused += plan.state == "reused"
+            text = self.model.tokens.decode(decoded.ids)
+            written = flow.answer(agent, decoded.ids, text, decoded.kv)
+            if written is not None:
+                self.method.observe(Arrived(written), self.log)
+        self.method.observe(Finished(), self.log)
+        wall = time.perf_counter() - began
+        self.method.forget(set(self.log.shrink(self.method.needed())))
+        scoring = self.pipeline.scoring
+        answer = extract_answer(text, scoring) or ""
+        known = example.answer
+        return Served(
+            wall * 1e3, ttft * 1e3, decode * 1e3, len(self.pipeline.order), reused, answer,
+            None if known is None else right(answer or None, known, scoring),
+        )  # fmt: skip
+
+    def _wait(self) -> None:
+        synchronise(self.model.device)

@@ -1,0 +1,460 @@
+"""True offsets of a text behind several prefixes, and estimates of them (KVCOMM, Fig. 1, A.4 to A.12).
+
+The first half reads one segment behind the begin-of-sequence token alone and behind each prefix; what differs
+is its offset, keys compared position-free and, for Fig. 1b, also as they lie. The second half sends several
+requests through a pipeline densely and takes every offset that its agents show; then each sample is estimated
+from the other requests' samples.
+
+Readings of open points: a token's *similar* token is the trained one whose input embedding is nearest, put in
+its place with all before it unchanged, so that nothing but the token differs. Prefixes are no anchors: behind
+other prefixes the segment is the same text, all its distances are zero, and every weighing is the plain mean.
+So Fig. A.12 leaves one request out instead, as the paper's does. The gate is not asked: every sample that has
+an anchor as long is estimated, by the very steps that the methods execute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from backend.base.errors import BudgetError, OptionError
+from backend.cache.kv_cache import KVCache, KVOffset, KVSegment, Offset
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.engine.engine import Engine
+from backend.methods.base import Clock, Plan
+from backend.methods.kvcomm.method import KVCommMethod
+from backend.methods.kvcomm.weights import Match
+from backend.methods.registry import make_options, method_class, profile_options
+from backend.model.load import LoadedModel
+from backend.prompts.presets import Example
+from backend.records.events import Progress
+from backend.records.offsets import (
+    MOST_PREFIXES,
+    MOST_SAMPLES,
+    MOST_SEGMENT_TOKENS,
+    PARTS,
+    Approximated,
+    OffsetRequest,
+    OffsetStudy,
+    SampleOffsets,
+    Twins,
+)
+from backend.records.run import Decoding, MethodChoice, RunRequest, Span
+from backend.session.request_state import Flow
+from backend.session.session import LabSession
+from backend.studies.proximity import MAX_PREFIX_TOKENS, trained_vocabulary
+
+History = Sequence[Sequence[PromptInContext]]
+Planner = Callable[[PromptInContext], Plan]
+
+TWIN_BYTES = 1 << 26  # of the caches that replaced tokens are read on, at once
+#: An offset below this share of the vector's length is rounding: it has no direction to be compared.
+SILENT = 1e-4
+#: Rows of Fig. A.12 as (method, its options); KVCOMM's profiles are looked up.
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("naive", {"rotate": False}),
+    "moved": ("naive", {}),
+    **{name: ("kvcomm", {"approximation": name}) for name in ("nearest", "cosine", "softmax", "uniform")},
+    **{name: ("kvcomm", profile_options("kvcomm", name)) for name in ("shipped", "corrected")},
+    "oracle": ("oracle", {}),
+}
+
+
+def offset_study(
+    model: LoadedModel, request: OffsetRequest, budget_bytes: int = 1 << 30
+) -> Iterator[Progress | OffsetStudy]:
+    """Measure; yields progress and, last, the record.
+
+    Args:
+        model: the loaded model.
+        request: what is measured.
+        budget_bytes: what the KV held at once and the record may take.
+
+    Raises:
+        OptionError: the segment or a prefix cannot be used, or their number.
+        BudgetError: more bytes would be needed than allowed.
+        LabError: a request cannot be sent through the pipeline.
+    """
+    began = time.perf_counter()
+    segment, prefixes = _check(model, request)
+    needed = needed_bytes(model, request, len(segment), [len(p) for p in prefixes])
+    if needed > budget_bytes:
+        raise BudgetError(
+            f"This measurement needs about {needed / 2**20:,.0f} MiB; {budget_bytes / 2**20:,.0f} MiB are "
+            "allowed. Take fewer prefixes or requests, or shorter texts.",
+            field="study.measure",
+        )
+    engine = Engine(model)
+    bos = model.tokens.bos
+    alone, _ = engine.prefill((*bos, *segment))
+    twin_ids, distance = nearest_tokens(model, segment)
+    twins_alone = replaced(engine, alone, len(bos), twin_ids)
+    found: dict[str, list[Tensor]] = {"keys": [], "values": [], "unmoved": []}
+    twins: dict[str, list[Tensor]] = {"keys": [], "values": [], "unmoved": []}
+    for number, prefix in enumerate(prefixes, 1):
+        yield Progress(f"Behind prefix {number} of {len(prefixes)}", number - 1, len(prefixes))
+        cache, _ = engine.prefill((*prefix, *segment))
+        for name, norms in offset_norms(cache, len(prefix), alone, len(bos), len(segment), model).items():
+            found[name].append(norms)
+        there = replaced(engine, cache, len(prefix), twin_ids)
+        for name, part in there.items():
+            twins[name].append((part - twins_alone[name]).flatten(-2).norm(dim=-1))
+    samples = approximated = None
+    if request.values:
+        history, log = yield from _requests(model, request, budget_bytes)
+        samples = sample_offsets(history)
+        approximated = yield from approximate(engine, history, log)
+    base = alone.segment(
+        len(bos), len(bos) + len(segment), model.rotation, exact=True, context="encoded alone"
+    )
+    yield OffsetStudy(
+        request=request,
+        model=model.info,
+        tokens=np.array(segment, dtype=np.int64),
+        texts=model.tokens.texts(segment),
+        prefix_tokens=np.array([len(p) for p in prefixes], dtype=np.int64),
+        key_norm=_numpy(base.keys.float().norm(dim=-1)),
+        value_norm=_numpy(base.values.float().norm(dim=-1)),
+        twins=Twins(
+            np.array(twin_ids, dtype=np.int64),
+            tuple(model.tokens.decode((token,)) for token in twin_ids),
+            _numpy(distance),
+            **{name: _numpy(torch.stack(parts)) for name, parts in twins.items()},
+        ),
+        samples=samples,
+        approximated=approximated,
+        keys=_numpy(torch.stack(found["keys"])),
+        values=_numpy(torch.stack(found["values"])),
+        unmoved=_numpy(torch.stack(found["unmoved"])),
+        wall_ms=(time.perf_counter() - began) * 1e3,
+    )
+
+
+def _check(model: LoadedModel, request: OffsetRequest) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """The segment and the prefixes as token ids."""
+    if not model.info.certificate.relocatable:
+        raise OptionError(
+            f"Offsets of keys are not defined on {model.info.name}. {model.info.certificate.reason}",
+            field="study.measure",
+        )
+    segment = model.tokens.encode(request.text)
+    if not 1 <= len(segment) <= MOST_SEGMENT_TOKENS:
+        raise OptionError(
+            f"The text has {len(segment):,} tokens; 1 to {MOST_SEGMENT_TOKENS} are allowed. Change it.",
+            field="study.text",
+        )
+    if not 2 <= len(request.prefixes) <= MOST_PREFIXES:
+        raise OptionError(
+            f"There are {len(request.prefixes)} prefixes; 2 to {MOST_PREFIXES} are allowed. Add or remove "
+            "some; a line of three dashes divides them.",
+            field="study.prefixes",
+        )
+    limit = min(MAX_PREFIX_TOKENS, model.info.context_tokens - len(segment))
+    prefixes: list[tuple[int, ...]] = []
+    for number, text in enumerate(request.prefixes, 1):
+        ids = (*model.tokens.bos, *model.tokens.encode(text))
+        if len(ids) > limit:
+            raise OptionError(
+                f"Prefix {number} has {len(ids):,} tokens; up to {limit:,} fit before this text. Shorten it.",
+                field="study.prefixes",
+            )
+        if ids in prefixes:
+            raise OptionError(
+                f"Prefix {number} is the same text as prefix {prefixes.index(ids) + 1}, which would make "
+                "their spread too small. Change or remove one.",
+                field="study.prefixes",
+            )
+        prefixes.append(ids)
+    if len(request.values) == 1 or len(request.values) > MOST_SAMPLES:
+        raise OptionError(
+            f"{len(request.values)} requests were asked for; 2 to {MOST_SAMPLES} are allowed, or 0 for none. "
+            "Each is estimated from the others.",
+            field="study.samples",
+        )
+    distinct = len({tuple(sorted(values.items())) for values in request.values})
+    if distinct < len(request.values):
+        raise OptionError(
+            f"{len(request.values)} requests were asked for, but only {distinct} of them differ: the others "
+            f"would be remembered rather than estimated. Ask for {distinct if distinct > 1 else 0}.",
+            field="study.samples",
+        )
+    return segment, prefixes
+
+
+def needed_bytes(model: LoadedModel, request: OffsetRequest, tokens: int, prefixes: Sequence[int]) -> int:
+    """About how much is held at once: caches, the record, and the requests' bases and offsets.
+
+    Args:
+        model: for the bytes of one token's KV.
+        request: its requests and answers count at their longest.
+        tokens: of the segment.
+        prefixes: tokens of each.
+    """
+    info = model.info
+    longest = max(prefixes) + tokens
+    caches = (longest + 6 * tokens) * info.kv_bytes_per_token  # fp32 copies of a segment among them
+    twins = max(TWIN_BYTES, (longest + 1) * info.kv_bytes_per_token)
+    record = 4 * info.layers * tokens * (3 * len(prefixes) * (info.kv_heads + 1) + 2 * info.kv_heads)
+    held = 0
+    if request.pipeline is not None:
+        pipeline = request.pipeline
+        for values in request.values:
+            for agent in pipeline.order:
+                answers = sum(
+                    min(request.max_new_tokens, pipeline.agent(p).max_new_tokens)
+                    for p, reader in pipeline.edges
+                    if reader == agent
+                )
+                held += 3 * (model.count_tokens(pipeline, agent, values) + answers)
+    return caches + twins + record + held * info.kv_bytes_per_token
+
+
+def nearest_tokens(model: LoadedModel, ids: Sequence[int]) -> tuple[list[int], Tensor]:
+    """For each token the trained one whose input embedding is nearest, itself left out; with the distances
+    (tokens,)."""
+    table, trained = trained_vocabulary(model)
+    apart = torch.cdist(table[list(ids)], table[trained])
+    apart[torch.tensor(ids)[:, None] == torch.from_numpy(trained)[None]] = torch.inf
+    nearest = torch.from_numpy(trained)[apart.argmin(dim=1)]
+    # the sum of squares loses digits to cancellation: the nearest are measured again
+    return nearest.tolist(), (table[list(ids)] - table[nearest]).norm(dim=-1)
+
+
+@torch.inference_mode()
+def offset_norms(
+    cache: KVCache, start: int, alone: KVCache, first: int, tokens: int, model: LoadedModel
+) -> dict[str, Tensor]:
+    """Norms over channels (layers, kv_heads, tokens) of a segment's KV in a context minus its KV alone.
+
+    Args:
+        cache: the context; the segment starts at place ``start``.
+        alone: the isolated encoding; there it starts at ``first``.
+        tokens: of the segment.
+        model: for the rotation.
+    """
+    here = cache.segment(start, start + tokens, model.rotation, exact=True, context="")
+    base = alone.segment(first, first + tokens, model.rotation, exact=True, context="")
+    offset = KVOffset(here.keys.float() - base.keys.float(), here.values.float() - base.values.float())
+    as_it_lies = cache.keys[:, 0, :, start : start + tokens].float()
+    unmoved = as_it_lies - alone.keys[:, 0, :, first : first + tokens].float()
+    norms = {"keys": offset.keys, "values": offset.values, "unmoved": unmoved}
+    return {name: part.norm(dim=-1) for name, part in norms.items()}
+
+
+@torch.inference_mode()
+def replaced(engine: Engine, cache: KVCache, start: int, twins: Sequence[int]) -> dict[str, Tensor]:
+    """KV of each replacement read in its token's place: (layers, tokens, kv_heads, head_dim), fp32.
+
+    Args:
+        engine: forwards one token per row, on top of the cache up to its place.
+        cache: prefix and segment, of one row.
+        start: place of the segment's first token.
+        twins: a replacement for every token of the segment.
+    """
+    model = engine.model
+    row_bytes = (start + len(twins)) * model.info.kv_bytes_per_token
+    size = max(1, TWIN_BYTES // row_bytes)
+    out: dict[str, list[Tensor]] = {"keys": [], "values": [], "unmoved": []}
+    for at in range(0, len(twins), size):
+        part = list(twins[at : at + size])
+        lengths = [start + at + row for row in range(len(part))]
+        room = lengths[-1]
+        rows = model.new_cache(room + 1, rows=len(part))
+        for row, length in enumerate(lengths):
+            for mine, theirs in ((rows.keys, cache.keys), (rows.values, cache.values)):
+                mine[:, row, :, : room - length] = 0
+                mine[:, row, :, room - length : room] = theirs[:, 0, :, :length]
+        rows.length = room
+        ids = torch.tensor(part, device=model.device)[:, None]
+        engine.forward(ids, rows, padding=[room - length for length in lengths])
+        keys = rows.keys[:, :, :, room].float()  # (layers, rows, kv_heads, head_dim)
+        positions = -torch.tensor(lengths, device=model.device)
+        free = model.rotation.rotate(keys.transpose(1, 2), positions).transpose(1, 2)
+        out["keys"].append(free.cpu())
+        out["unmoved"].append(keys.cpu())
+        out["values"].append(rows.values[:, :, :, room].float().cpu())
+    return {name: torch.cat(parts, dim=1) for name, parts in out.items()}
+
+
+def _requests(
+    model: LoadedModel, request: OffsetRequest, budget_bytes: int
+) -> Generator[Progress, None, tuple[History, ObservationLog]]:
+    """Send the requests through the pipeline, densely; returns their contexts and the log."""
+    if request.pipeline is None:
+        raise OptionError("There are requests, but no pipeline to send them to.", field="study.samples")
+    session = LabSession(model, budget_bytes=budget_bytes)
+    run = RunRequest(
+        request.pipeline, request.values[0], (MethodChoice("dense"),), "pinned",
+        Decoding(request.max_new_tokens), probe_offsets=False,
+    )  # fmt: skip
+    for event in session.warm_up(run, [Example(dict(values)) for values in request.values]):
+        if isinstance(event, Progress):
+            yield event
+    [stream] = session.streams.values()
+    if len(stream.history) < len(request.values):
+        raise BudgetError(
+            f"Only {len(stream.history)} of {len(request.values)} requests fit into "
+            f"{budget_bytes / 2**20:,.0f} MiB. Ask for fewer.",
+            field="study.samples",
+        )
+    if any(make_options(name, options).wants_lead_in for name, options in METHODS.values()):
+        Flow(run.pipeline, session.engine, stream.log).lead_in()
+    return [past.contexts for past in stream.history], stream.log
+
+
+@torch.inference_mode()
+def sample_offsets(history: History) -> SampleOffsets:
+    """Norms of every offset that the requests show, token by token."""
+    facts: list[tuple[int, int, int, int]] = []  # agent, sample, part, tokens
+    keys, values = [], []
+    for number, contexts in enumerate(history):
+        for context in contexts:
+            agent = context.prompt.agent
+            for sample in context.samples.values():
+                seen = sample.offsets[agent]
+                for part, offset in ((0, seen.placeholder), *((1, f) for f in seen.followers.values())):
+                    facts.append((agent, number, part, offset.tokens))
+                    keys.append(_token_norms(offset.keys))
+                    values.append(_token_norms(offset.values))
+    agent, number, part, tokens = np.array(facts, dtype=np.int64).T
+    return SampleOffsets(
+        agent=np.repeat(agent, tokens),
+        sample=np.repeat(number, tokens),
+        part=np.repeat(part, tokens),
+        keys=_numpy(torch.cat(keys, dim=1)),
+        values=_numpy(torch.cat(values, dim=1)),
+    )
+
+
+def _token_norms(x: Tensor) -> Tensor:
+    """(layers, kv_heads, tokens, head_dim) to (layers, tokens)."""
+    return x.float().square().sum(dim=(1, 3)).sqrt().cpu()
+
+
+def approximate(
+    engine: Engine, history: History, log: ObservationLog
+) -> Generator[Progress, None, Approximated]:
+    """Estimate each request's offsets from the others' samples; yields progress, returns the comparison."""
+    agents = tuple(dict.fromkeys(c.prompt.agent for contexts in history for c in contexts))
+    shape = (len(METHODS), len(agents), len(PARTS), 2, engine.model.info.layers)
+    sums = {name: np.zeros(shape) for name in ("cosine", "heard", "cache_cosine", "error", "offset")}
+    tokens = np.zeros((len(agents), len(PARTS)), dtype=np.int64)
+    unmatched = np.zeros_like(tokens)
+    planners = [_planner(name, history, log) for name in METHODS]
+    asked = _asked("softmax", history)
+    for number, contexts in enumerate(history):
+        yield Progress(f"Estimating request {number + 1} of {len(history)}", number, len(history))
+        for context in contexts:
+            at = agents.index(context.prompt.agent)
+            # who has an anchor is the same under every weighing
+            matched = set(asked.matches(context, log))
+            spans = []
+            for part, name, span, offset, base in _real(context):
+                # the last token is always forwarded, so nothing of it is estimated
+                count = min(span.end, len(context.prompt.ids) - 1) - span.start
+                (tokens if name in matched else unmatched)[at, part] += count
+                if name in matched and count > 0:
+                    spans.append((part, slice(span.start, span.start + count), offset, base))
+            for row, plan_for in enumerate(planners if spans else ()):
+                cache = engine.execute(context.prompt, plan_for(context), Clock()).cache
+                for part, place, offset, base in spans:
+                    for name, value in _compared(engine, cache, place, offset, base).items():
+                        sums[name][row, at, part] += value
+    with np.errstate(invalid="ignore", divide="ignore"):
+        seen = tokens[None, :, :, None, None]
+        return Approximated(
+            tuple(METHODS),
+            agents,
+            cosine=sums["cosine"] / sums["heard"],
+            cache_cosine=sums["cache_cosine"] / seen,
+            error=sums["error"] / seen,
+            offset=(sums["offset"] / seen)[0],
+            tokens=tokens,
+            unmatched=unmatched,
+        )
+
+
+class _LeaveOneOut:
+    """KVCOMM with every sample of the history as an anchor of every other (a pool never gives a sample
+    itself), whatever its gate would say."""
+
+    def __init__(self, method: KVCommMethod, history: History) -> None:
+        self.method = method
+        for contexts in history:
+            for context in contexts:
+                for name, sample in context.samples.items():
+                    method.pool(name).uses[sample.number] = 0
+
+    def matches(self, context: PromptInContext, log: ObservationLog) -> dict[str, Match]:
+        """The anchors of each placeholder that has some as long, and their weights."""
+        found = {name: self.method.match(context, sample, log) for name, sample in context.samples.items()}
+        return {name: match for name, match in found.items() if match is not None}
+
+
+def _asked(name: str, history: History) -> _LeaveOneOut:
+    options = make_options("kvcomm", METHODS[name][1])
+    return _LeaveOneOut(KVCommMethod(options), history)  # type: ignore[arg-type]
+
+
+def _planner(name: str, history: History, log: ObservationLog) -> Planner:
+    """What a row of Fig. A.12 does to a prompt."""
+    method, options = METHODS[name]
+    if method != "kvcomm":
+        made = method_class(method)(make_options(method, options))
+        return lambda context: made.plan(context, log, Clock())
+    asked = _asked(name, history)
+    return lambda context: Plan(
+        asked.method.steps(context, asked.matches(context, log)), "reused", "leave one out"
+    )
+
+
+def _real(context: PromptInContext) -> Iterator[tuple[int, str, Span, Offset, KVSegment]]:
+    """Every span with a real offset: its part, the placeholder that it is or follows, where it stands, the
+    offset, and what the offset is relative to."""
+    places = {span.name: span for span in context.prompt.spans}
+    for name, sample in context.samples.items():
+        seen = sample.offsets[context.prompt.agent]
+        yield 0, name, places[name], seen.placeholder, sample.base
+        for follower, offset in seen.followers.items():
+            yield 1, name, places[follower], offset, context.prefix_bases[follower]
+
+
+@torch.inference_mode()
+def _compared(
+    engine: Engine, cache: KVCache, place: slice, offset: Offset, base: KVSegment
+) -> dict[str, NDArray[np.float64]]:
+    """Sums over a span's tokens, (2, layers), of what :class:`Approximated` holds means of; ``heard`` counts
+    the tokens whose real offset is more than rounding. An estimate that is rounding has a cosine of 0."""
+    placed = cache.segment(place.start, place.stop, engine.model.rotation, exact=False, context="")
+    count = place.stop - place.start
+    out: dict[str, list[Tensor]] = {}
+    for mine, real, ground in (
+        (placed.keys, offset.keys, base.keys),
+        (placed.values, offset.values, base.values),
+    ):
+        made, true, old = (x[:, :, :count].float().transpose(1, 2).flatten(2) for x in (mine, real, ground))
+        least = SILENT * (old + true).norm(dim=-1)
+        heard = true.norm(dim=-1) > least
+        aimed = heard & ((made - old).norm(dim=-1) > least)
+        cosine = functional.cosine_similarity(made - old, true, dim=-1)
+        found = {
+            "cosine": torch.where(aimed, cosine, 0.0),
+            "heard": heard,
+            "cache_cosine": functional.cosine_similarity(made, old + true, dim=-1),
+            "error": (made - old - true).norm(dim=-1),
+            "offset": true.norm(dim=-1),
+        }
+        for name, values in found.items():
+            out.setdefault(name, []).append(values.double().sum(dim=1).cpu())
+    return {name: torch.stack(parts).numpy() for name, parts in out.items()}
+
+
+def _numpy(x: Tensor) -> NDArray[np.float32]:
+    return x.float().cpu().numpy()

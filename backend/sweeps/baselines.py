@@ -1,0 +1,71 @@
+"""What a sweep's lines are compared with: the key ``against``.
+
+::
+
+    against: [dense, {method: naive}, {request_order: given}, {temperature: 0}]
+
+Each is *dense* or one axis with the value that the others of that axis are compared with. A seed is none:
+other seeds draw other problems, and pairs are of one problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backend.base.errors import OptionError
+from backend.prompts.pipeline import show
+from backend.records.sweep import Axis, Baseline
+
+FIELD = "against"
+
+
+def read_against(given: object, axes: Mapping[Axis, Sequence[str | int | float]]) -> tuple[Baseline, ...]:
+    """The baselines of a sweep.
+
+    Args:
+        given: what the file says.
+        axes: the values that the sweep has on each axis; the first method is dense.
+
+    Raises:
+        OptionError: it names what the sweep has not, or nothing to compare with it, or something twice.
+    """
+    rows = given if isinstance(given, list) else [given]
+    found: list[Baseline] = []
+    for row in rows:
+        one = Baseline("method", axes["method"][0]) if row == "dense" else _baseline(row, axes)
+        if one in found:
+            raise OptionError(f"against has {one} twice. Remove one.", field=FIELD)
+        found.append(one)
+    if not found:
+        raise OptionError("against is an empty list. Name a baseline, or leave the key out.", field=FIELD)
+    return tuple(found)
+
+
+def _baseline(row: Any, axes: Mapping[Axis, Sequence[str | int | float]]) -> Baseline:
+    if not isinstance(row, dict) or len(row) != 1 or next(iter(row)) not in axes:
+        raise OptionError(
+            f"against has {show(row)}; allowed are dense and one axis with a value, as in "
+            f"{{request_order: given}}. The axes are {', '.join(axes)}. Correct it.",
+            field=FIELD,
+        )
+    [(axis, value)] = row.items()
+    known, inner = axes[axis], f"{FIELD}.{axis}"
+    if len(known) < 2:
+        raise OptionError(
+            f"against has {show(axis)}, but the lines of this sweep do not differ in it. Give it more "
+            "values, or leave this baseline out.",
+            field=inner,
+        )
+    same = [k for k in known if k == _as_labelled(axis, value) and not isinstance(value, bool)]
+    if not same:
+        raise OptionError(
+            f"{inner} is {show(value)}; this sweep has {', '.join(map(str, known))}. Choose one of them.",
+            field=inner,
+        )
+    return Baseline(axis, same[0])
+
+
+def _as_labelled(axis: Axis, value: Any) -> Any:
+    """A judge's order as rows have it, *shuffle 0*, may be written as ``orders`` has it, ``shuffle:0``."""
+    return value.replace(":", " ") if axis == "judge_order" and isinstance(value, str) else value

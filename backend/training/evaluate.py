@@ -1,0 +1,177 @@
+"""Held-out evaluation of the embedded model: greedy, exact match, by task, kind, length and wording; and its
+suitability, which is what reuse does to it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from backend.engine.engine import Engine
+from backend.methods.base import Clock, Dense, Plan, Step
+from backend.model.load import LoadedModel, load_model
+from backend.model.tokenizer import TokenizedPrompt
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.scoring import Scoring, extract_answer, right
+from backend.prompts.tasks import DRILLS, TASKS, Document, Style, make_document
+from backend.records.events import RunDone
+from backend.records.run import Decoding, MethodChoice, RunRequest
+from backend.session.session import LabSession
+from backend.studies.batch import wilson
+
+EVALUATED = tuple(name for name in TASKS if name not in DRILLS)
+JUDGES = ("judge", "glance")
+METHODS = (MethodChoice("dense"), MethodChoice("naive"))
+APART = (MethodChoice("masked"), MethodChoice("masked", {"scope": "strict"}, "strictly masked"))
+WORDINGS = ("stock", "any", "unseen")
+MAX_ANSWER = 224
+QUESTION = "user_question"
+
+
+def held_out_documents(
+    task: str, count: int, wording: str, seed: int, size: int | None = None
+) -> list[Document]:
+    """``count`` held-out documents of a task, its kinds in turn."""
+    rng = random.Random(f"evaluate:{seed}:{task}:{wording}:{size}")
+    kinds = TASKS[task][1]
+    style = Style(wording)
+    return [
+        make_document(rng, task, kind=kinds[i % len(kinds)], held_out=True, style=style, size=size)
+        for i in range(count)
+    ]
+
+
+def answers(model: LoadedModel, documents: list[Document], batch: int = 16) -> list[str]:
+    """Greedy texts for documents, each prompt built of separately tokenised pieces."""
+    engine, tokens, out = Engine(model), model.tokens, []
+    for at in range(0, len(documents), batch):
+        prefills = []
+        for document in documents[at : at + batch]:
+            ids = list(tokens.opening)
+            for piece in document.pieces[:-1]:
+                ids += tokens.encode(piece.text)
+            ids += tokens.closing
+            plan = Plan((Step(0, len(ids), Dense("evaluation")),), "dense", "")
+            prefills.append(engine.execute(TokenizedPrompt(1, tuple(ids), ()), plan, Clock()))
+        out += [tokens.decode(d.ids) for d in engine.decode(prefills, Decoding(max_new_tokens=MAX_ANSWER))]
+    return out
+
+
+def marks(document: Document, text: str) -> dict[str, bool]:
+    """What of a document's answer is right in a text.
+
+    *answer*: what follows "The answer is" (a turn of the tool loop counts as a whole). *selection*: the
+    judge's candidates, as a set; all that a judge at a glance says. *exact*: the whole text.
+    """
+    exact = text == document.target
+    found = {"exact": exact}
+    if document.task == "tools":
+        found["answer"] = exact
+    elif document.task != "glance":
+        found["answer"] = right(extract_answer(text, "text"), document.answer, "text")
+    if document.best is not None:
+        found["selection"] = right(extract_answer(text, "selection"), document.selection, "selection")
+    return found
+
+
+def share(good: int, seen: int) -> dict[str, Any]:
+    """A share with its 95% interval (Wilson)."""
+    return {"share": round(good / seen, 4), "n": seen, "ci": [round(x, 3) for x in wilson(good, seen)]}
+
+
+def tally(documents: Iterable[Document], texts: Iterable[str]) -> dict[str, Any]:
+    """Shares of every mark, over all documents and by kind and size."""
+    good: Counter[tuple[str, str]] = Counter()
+    seen: Counter[tuple[str, str]] = Counter()
+    for document, text in zip(documents, texts, strict=True):
+        for mark, value in marks(document, text).items():
+            for group in ("all", f"kind {document.kind}", f"size {document.size}"):
+                seen[group, mark] += 1
+                good[group, mark] += value
+    report: dict[str, Any] = {}
+    for group, rows in groupby(sorted(seen), key=lambda key: key[0]):
+        report[group] = {key[1]: share(good[key], seen[key]) for key in rows}
+    return report
+
+
+def evaluate(
+    model: LoadedModel, count: int = 200, seed: int = 0, wordings: Iterable[str] = WORDINGS
+) -> dict[str, Any]:
+    """Shares of held-out documents answered right, by task and wording of the instructions.
+
+    ``judge of 4`` fixes the number of candidates.
+    """
+    report: dict[str, Any] = {}
+    for wording in wordings:
+        for task in EVALUATED:
+            documents = held_out_documents(task, count, wording, seed)
+            report[f"{task}, {wording}"] = tally(documents, answers(model, documents))
+        documents = held_out_documents("judge", count, wording, seed, size=4)
+        report[f"judge of 4, {wording}"] = tally(documents, answers(model, documents))
+    return report
+
+
+# -- suitability
+
+
+def as_request(
+    document: Document, methods: tuple[MethodChoice, ...], *, own_names: bool = False
+) -> RunRequest:
+    """A document as a pipeline of one agent, every named piece a placeholder of its own.
+
+    The question keeps its name, by which methods tell it from the texts that stand side by side; with
+    ``own_names`` all do, where none is called as an agent's answer is.
+    """
+    names = {
+        i: piece.name if own_names or piece.name == QUESTION else f"value_{i}"
+        for i, piece in enumerate(document.pieces)
+        if piece.name is not None
+    }
+    template = "".join(
+        f"{{{names[i]}}}" if i in names else piece.text for i, piece in enumerate(document.pieces[:-1])
+    )
+    values = {name: document.pieces[i].text for i, name in names.items()}
+    selects = document.best is not None
+    agent = Agent(1, "Reader", "", template, max_new_tokens=MAX_ANSWER)
+    declared = tuple(name for name in values if name != QUESTION)
+    scoring: Scoring = "selection" if selects else "text"
+    pipeline = Pipeline("suitability", "suitability", "", (agent,), declared, scoring)
+    expected = document.selection if selects else document.answer
+    decoding = Decoding(max_new_tokens=MAX_ANSWER)
+    return RunRequest(pipeline, values, methods, expected=expected, decoding=decoding, probe_offsets=False)
+
+
+def suitability(
+    model: LoadedModel, count: int = 100, seed: int = 0, tasks: Iterable[str] = EVALUATED
+) -> dict[str, Any]:
+    """What position-only reuse does to each task's held-out documents in the presets' wording.
+
+    Every placeholder's text is read alone and put behind the prompt with its keys moved (*naive*); the
+    judges are also read dense with the candidates hidden from each other: their texts (*masked*), or their
+    texts and separators (*strictly masked*).
+    """
+    report: dict[str, Any] = {}
+    for task in tasks:
+        good: Counter[str] = Counter()
+        methods = METHODS + (APART if task in JUDGES else ())
+        for document in held_out_documents(task, count, "stock", seed):
+            # A session of its own: nothing seen before may make a text's encoding exact.
+            for event in LabSession(model).run(as_request(document, methods)):
+                if isinstance(event, RunDone):
+                    for outcome in event.record.outcomes:
+                        mark = "selection" if document.best is not None else "answer"
+                        good[outcome.method] += marks(document, outcome.text)[mark]
+        report[task] = {choice.label: share(good[choice.label], count) for choice in methods}
+    return report
+
+
+def progress(folder: Path, count: int = 24) -> dict[str, Any]:
+    """A short look at an exported model during training: every share of its suitability."""
+    model = load_model(str(folder), dtype="fp32")
+    return {
+        task: {name: row["share"] for name, row in rows.items()}
+        for task, rows in suitability(model, count).items()
+    }

@@ -1,0 +1,153 @@
+"""One training sequence: what stands where, and who may look at whom (KVLink, Fig. 2, 4 and 7).
+
+Document tokens see their own document alone: no system prompt, no begin-of-sequence token, no link. Link
+tokens and all the rest see everything before them. With anchors, a document's tokens see their own chunk,
+an anchor sees its own chunk and the document's earlier anchors, and nothing else sees the tokens themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.model.link_tokens import NO_SOFT, Links, anchors_of
+
+REST = -1  # the owner of what belongs to no document
+PADDING = -2
+
+
+@dataclass
+class Laid:
+    """One example in the making; all lists are equally long.
+
+    ``soft``: the row of the links' table that stands in for the token, or ``NO_SOFT``. ``owner``: the
+    document's index or ``REST``. ``chunk``: of a document's token. ``anchor``: is it one? ``weight``: of its
+    loss.
+    ``position``: RoPE position; text that anchors stand for shares those of what is before it, and nobody but
+    its anchors sees it.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    soft: list[int] = field(default_factory=list)
+    owner: list[int] = field(default_factory=list)
+    chunk: list[int] = field(default_factory=list)
+    anchor: list[bool] = field(default_factory=list)
+    weight: list[float] = field(default_factory=list)
+    position: list[int] = field(default_factory=list)
+    next: int = 0  # position of what comes next
+
+    def add(
+        self,
+        ids: Sequence[int],
+        owner: int = REST,
+        chunk: int = 0,
+        weight: float = 0.0,
+        *,
+        dropped: bool = False,
+    ) -> None:
+        """Text tokens; ``dropped`` ones leave no room behind."""
+        count = len(ids)
+        first = self.next - count if dropped else self.next
+        self.ids += ids
+        self.soft += [NO_SOFT] * count
+        self.owner += [owner] * count
+        self.chunk += [chunk] * count
+        self.anchor += [False] * count
+        self.weight += [weight] * count
+        self.position += range(first, first + count)
+        self.next = first + count
+
+    def add_soft(self, rows: Sequence[int], owner: int = REST, chunk: int = 0) -> None:
+        """Trained tokens; those of a document are its anchors."""
+        at = len(self.ids)
+        self.add([0] * len(rows), owner, chunk)
+        self.soft[at:] = rows
+        self.anchor[at:] = [owner != REST] * len(rows)
+
+
+def put_document(into: Laid, ids: Sequence[int], index: int, links: Links) -> None:
+    """A separately encoded document with what belongs behind it."""
+    if links.compression == "anchors":
+        for number, (start, end, anchors) in enumerate(anchors_of(len(ids), links.rate, links.chunk_tokens)):
+            into.add(ids[start:end], index, number, dropped=True)
+            into.add_soft([links.row("anchor", a) for a in range(anchors)], index, number)
+    else:
+        into.add(ids, index)
+    into.add_soft([links.row("link", index, token) for token in range(links.tokens)])
+
+
+def lay_out(pieces: Sequence[tuple[Sequence[int], bool]], answer: Sequence[int], links: Links | None) -> Laid:
+    """One example.
+
+    Args:
+        pieces: the prompt's token ids in order, each with: is it a separately encoded document?
+        answer: what to learn, its end token included.
+        links: None reads everything densely, as one text.
+    """
+    out = Laid()
+    documents = sum(separate for _, separate in pieces) if links is not None else 0
+    seen = 0
+    for ids, separate in pieces:
+        if links is None or not separate:
+            out.add(ids)
+            continue
+        if seen == 0 and len(links.edges):
+            out.add_soft([links.row("edge", 0)])
+        put_document(out, ids, seen, links)
+        seen += 1
+        if seen == documents and len(links.edges):
+            out.add_soft([links.row("edge", 1)])
+    out.add(answer, weight=1.0)
+    return out
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences of one batch, padded at the right; all (rows, tokens) but ``mask`` (rows, tokens, tokens):
+    may the row's token look at the column's?"""
+
+    ids: Tensor
+    soft: Tensor
+    position: Tensor
+    weight: Tensor
+    mask: Tensor
+
+    def to(self, device: Any) -> Batch:
+        """The same on a device."""
+        return Batch(*(x.to(device) for x in (self.ids, self.soft, self.position, self.weight, self.mask)))
+
+
+def batch(sequences: Sequence[Laid]) -> Batch:
+    """Sequences to tensors."""
+    longest = max(len(s.ids) for s in sequences)
+
+    def stack(name: str, fill: Any, dtype: torch.dtype) -> Tensor:
+        rows = [[*getattr(s, name), *([fill] * (longest - len(s.ids)))] for s in sequences]
+        return torch.tensor(rows, dtype=dtype)
+
+    owner = stack("owner", PADDING, torch.long)
+    return Batch(
+        stack("ids", 0, torch.long),
+        stack("soft", NO_SOFT, torch.long),
+        stack("position", 0, torch.long),
+        stack("weight", 0.0, torch.float32),
+        visibility(owner, stack("chunk", 0, torch.long), stack("anchor", False, torch.bool)),
+    )
+
+
+def visibility(owner: Tensor, chunk: Tensor, anchor: Tensor) -> Tensor:
+    """(rows, tokens, tokens): may the row's token look at the column's? Arguments (rows, tokens)."""
+    mine, theirs = owner[:, :, None], owner[:, None]
+    both_anchors = anchor[:, :, None] & anchor[:, None]
+    same_chunk = chunk[:, :, None] == chunk[:, None]
+    within = (mine == theirs) & (same_chunk | both_anchors)
+    # a document that has anchors is seen through them alone
+    compressed = anchor.any(dim=1, keepdim=True)[:, None] & (theirs >= 0) & ~anchor[:, None]
+    outside = (mine == REST) & (theirs != PADDING) & ~compressed
+    tokens = owner.shape[1]
+    causal = torch.ones(tokens, tokens, dtype=torch.bool, device=owner.device).tril()
+    return (within | outside) & causal

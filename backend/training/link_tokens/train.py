@@ -1,0 +1,380 @@
+"""Training of link tokens with low-rank deltas: ``kvlab train-links``.
+
+The loss is on the answer alone: the answer itself, as in the paper, or in part (``teacher``) what the base
+says of each of its tokens when it reads the whole prompt densely, where the base has learnt the task.
+The batch of a step is a function of (seed, step), and the checkpoint holds the trained tensors, the
+optimiser's state and the step, so an interrupted run goes on as if it had not been.
+The base's weights stay as they are; what is trained is saved as one small file
+(:mod:`backend.model.link_tokens`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional
+
+from backend.base.errors import OptionError
+from backend.model.link_tokens import NO_SOFT, Delta, Links, base_hash, kept_tokens, projections, save_links
+from backend.model.load import LoadedModel
+from backend.training.link_tokens.examples import KNOWN, MIXTURES, MOST_DOCUMENTS, Drawn, draw
+from backend.training.link_tokens.layout import Batch, batch, lay_out
+from backend.training.train import append
+
+ALPHA = 2.0  # the deltas begin at zero; twice their rate without being scaled
+
+
+@dataclass(frozen=True)
+class LinkRecipe:
+    """Everything that decides what is trained.
+
+    ``links``: link tokens behind a document. ``edges``: KV-START and KV-END; with neither, the layout is
+    Block-Attention's. ``rank``: of the deltas; 0 trains the link tokens alone (a control). ``compression``:
+    "none", "drop" (tokens that say the least) or "anchors"; ``compressed`` is the share of tokens taken away.
+    ``teacher``: share of the loss that is the KL from the base's own dense reading, in the kinds that the
+    base has learnt; the rest is the answer's. ``shuffle``: may a question's documents stand in any order?
+    """
+
+    seed: int = 0
+    steps: int = 3000
+    batch: int = 32
+    links: int = 5
+    edges: bool = True
+    rank: int = 32
+    rate: float = 1e-3
+    embedding_rate: float = 1e-2
+    warmup_steps: int = 100
+    decay_share: float = 0.5
+    mixture: str = "lab"
+    compression: str = "none"
+    compressed: float = 0.5
+    chunk_tokens: int = 100
+    teacher: float = 0.0
+    shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained.
+
+        Raises:
+            OptionError: see the message.
+        """
+        allowed: tuple[tuple[str, Any, Sequence[Any] | tuple[float, float]], ...] = (
+            ("mixture", self.mixture, list(MIXTURES)),
+            ("compression", self.compression, ["none", "drop", "anchors"]),
+        )
+        for name, value, choices in allowed:
+            if value not in choices:
+                raise OptionError(
+                    f"{name} is {value!r}; allowed: {', '.join(map(str, choices))}. Choose one of them.",
+                    field=f"links.{name}",
+                )
+        ranges = {
+            "steps": (1, 10_000_000), "batch": (1, 4096), "links": (0, 64), "rank": (0, 512),
+            "rate": (0.0, 1.0), "embedding_rate": (0.0, 1.0), "compressed": (0.0, 0.95),
+            "chunk_tokens": (1, 4096), "teacher": (0.0, 1.0),
+        }  # fmt: skip
+        for name, (low, high) in ranges.items():
+            if not low <= getattr(self, name) <= high:
+                raise OptionError(
+                    f"{name} is {getattr(self, name)}; allowed: {low:g} to {high:g}. Change it.",
+                    field=f"links.{name}",
+                )
+        if not self.rank and not self.links and not self.edges and self.compression != "anchors":
+            raise OptionError(
+                "With no link token, no edge and rank 0 there is nothing to train. Give a rank, or links.",
+                field="links.rank",
+            )
+
+    @property
+    def anchors(self) -> int:
+        """Most anchors of a chunk."""
+        if self.compression != "anchors":
+            return 0
+        return max(1, round(self.chunk_tokens * (1 - self.compressed)))
+
+    @property
+    def label(self) -> str:
+        """KVLink5, Block-Attention, ..."""
+        name = f"KVLink{self.links}" if self.edges or self.links else "Block-Attention"
+        return name if self.shuffle else f"{name}, unshuffled"
+
+
+class Trainee:
+    """A base model with the tensors that are trained over it."""
+
+    def __init__(self, model: LoadedModel, recipe: LinkRecipe) -> None:
+        self.module, self.recipe = model.module, recipe
+        for parameter in self.module.parameters():
+            parameter.requires_grad_(False)
+        table = model.module.get_input_embeddings().weight.detach()
+        generator = torch.Generator().manual_seed(recipe.seed)
+        hidden = table.shape[1]
+        middle, spread = table.float().mean(dim=0).cpu(), table.float().std(dim=0).cpu()
+
+        def soft(*shape: int) -> Tensor:
+            drawn = torch.randn(*shape, hidden, generator=generator) * spread + middle
+            made: Tensor = drawn.to(table.device).requires_grad_()
+            return made
+
+        self.links = soft(MOST_DOCUMENTS, recipe.links)
+        self.edges = soft(2 if recipe.edges else 0)
+        self.anchors = soft(recipe.anchors)
+        self.deltas: dict[str, Delta] = {}
+        for name, part in projections(self.module).items() if recipe.rank else ():
+            out, into = part.weight.shape
+            down = torch.randn(recipe.rank, into, generator=generator) / math.sqrt(into)
+            self.deltas[name] = Delta(
+                torch.zeros(out, recipe.rank, device=table.device, requires_grad=True),
+                down.to(table.device).requires_grad_(),
+            )
+
+    @property
+    def soft(self) -> list[Tensor]:
+        """The embeddings that are trained."""
+        return [self.links, self.edges, self.anchors]
+
+    @property
+    def matrices(self) -> list[Tensor]:
+        """The deltas' two factors, by name."""
+        return [x for name in sorted(self.deltas) for x in (self.deltas[name].up, self.deltas[name].down)]
+
+    def as_links(self, facts: dict[str, Any] | None = None) -> Links:
+        """The link tokens as they are now; they share the trained tensors."""
+        r = self.recipe
+        rate = r.compressed if r.compression != "none" else 0.0
+        about = (r.compression, rate, r.chunk_tokens, facts or {})
+        return Links(self.links, self.edges, self.anchors, *about)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The base's projections with the deltas added, by parameter name."""
+        parts = projections(self.module)
+        return {
+            f"{name}.weight": parts[name].weight
+            + ALPHA * (delta.up @ delta.down).to(parts[name].weight.dtype)
+            for name, delta in self.deltas.items()
+        }
+
+    def hidden(
+        self, ids: Tensor, soft: Tensor, position: Tensor, mask: Tensor, adapted: bool = True
+    ) -> Tensor:
+        """(rows, tokens, hidden) of the last layer; arguments as in :class:`Batch`. ``adapted``: with the
+        deltas, or as the base itself."""
+        table = self.module.get_input_embeddings().weight
+        inputs = functional.embedding(ids, table)
+        if int((soft != NO_SOFT).sum()):
+            own = self.as_links().table.to(inputs.dtype)
+            inputs = torch.where((soft != NO_SOFT)[..., None], own[soft.clamp_min(0)], inputs)
+        # padding looks at itself, so that no row of attention is empty
+        seen = mask | torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device)
+        arguments = {
+            "inputs_embeds": inputs,
+            "attention_mask": seen[:, None],
+            "position_ids": position,
+            "use_cache": False,
+        }
+        inner = self.module.base_model
+        prefix = f"{self.module.base_model_prefix}."
+        weights = self.weights() if adapted else {}
+        changed = {name.removeprefix(prefix): weight for name, weight in weights.items()}
+        found: Tensor = functional_call(inner, changed, kwargs=arguments).last_hidden_state
+        return found
+
+    def logits(self, given: Batch, adapted: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits (n, vocabulary) before each token that is to be learnt, that token (n,) and its row (n,)."""
+        hidden = self.hidden(given.ids, given.soft, given.position, given.mask, adapted)
+        wanted = given.weight[:, 1:] > 0
+        rows = torch.arange(len(given.ids), device=given.ids.device)[:, None].expand(wanted.shape)
+        return (
+            self.module.get_output_embeddings()(hidden[:, :-1][wanted]).float(),
+            given.ids[:, 1:][wanted],
+            rows[wanted],
+        )
+
+    @torch.no_grad()
+    def surprisal(self, texts: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Minus log probability of every token of each text, read alone; infinite for the first."""
+        filled = [list(t) for t in texts]
+        longest = max(map(len, filled))
+        ids = torch.tensor(
+            [t + [0] * (longest - len(t)) for t in filled], device=self.links.device, dtype=torch.long
+        )
+        causal = torch.ones(longest, longest, dtype=torch.bool, device=ids.device).tril()
+        position = torch.arange(longest, device=ids.device).expand(ids.shape)
+        hidden = self.hidden(ids, torch.full_like(ids, NO_SOFT), position, causal.expand(len(ids), -1, -1))
+        said = self.module.get_output_embeddings()(hidden[:, :-1]).float().log_softmax(-1)
+        loss = -said.gather(-1, ids[:, 1:, None])[..., 0]
+        first = (
+            torch.full_like(loss[:, :1], torch.inf)
+            if longest > 1
+            else loss.new_full((len(ids), 1), torch.inf)
+        )
+        every = torch.cat([first, loss], dim=1)
+        return [row[: len(t)] for row, t in zip(every, filled, strict=True)]
+
+
+class Feed:
+    """Turns (seed, step) into a batch."""
+
+    def __init__(self, model: LoadedModel, trainee: Trainee) -> None:
+        self.tokens, self.trainee = model.tokens, trainee
+        self.limit = model.info.context_tokens
+        self.end = (int(model.tokens.tokenizer.eos_token_id),)
+
+    def at(self, step: int) -> tuple[Batch, list[str], Batch | None]:
+        """The batch of a step, the kind of each of its rows, and the same rows as the teacher reads them."""
+        recipe = self.trainee.recipe
+        rng = random.Random(f"links:{recipe.seed}:{step}")
+        examples = [draw(rng, MIXTURES[recipe.mixture], shuffle=recipe.shuffle) for _ in range(recipe.batch)]
+        laid = self.lay_out(examples)
+        short = [i for i, sequence in enumerate(laid) if len(sequence.ids) <= self.limit]
+        whole = None
+        if recipe.teacher:
+            read = self.lay_out([replace(examples[i], apart=False) for i in short])
+            whole = batch(read)
+        return batch([laid[i] for i in short]), [examples[i].kind for i in short], whole
+
+    def lay_out(self, examples: Sequence[Drawn]) -> list[Any]:
+        """Examples to sequences, their documents compressed where the recipe says so."""
+        links = self.trainee.as_links()
+        every = [
+            [(list(self.tokens.encode(p.text)), e.separate(p)) for p in e.document.pieces[:-1]]
+            for e in examples
+        ]
+        if links.compression == "drop":
+            texts = [ids for pieces in every for ids, apart in pieces if apart]
+            said = iter(self.trainee.surprisal(texts)) if texts else iter(())
+            for pieces in every:
+                for number, (ids, apart) in enumerate(pieces):
+                    if apart:
+                        kept = kept_tokens(next(said), links.rate)
+                        pieces[number] = ([ids[i] for i in kept.tolist()], True)
+        out = []
+        for example, pieces in zip(examples, every, strict=True):
+            whole = [(list(self.tokens.opening), False), *pieces, (list(self.tokens.closing), False)]
+            answer = [*self.tokens.encode(example.document.target), *self.end]
+            out.append(lay_out(whole, answer, links if example.apart else None))
+        return out
+
+
+def taught(trainee: Trainee, whole: Batch, logits: Tensor) -> Tensor:
+    """KL (n,) in nats of ``logits`` (n, vocabulary) from what the base says of the same rows, densely."""
+    with torch.no_grad():
+        wanted = trainee.logits(whole, adapted=False)[0].log_softmax(-1)
+    return functional.kl_div(logits.log_softmax(-1), wanted, reduction="none", log_target=True).sum(-1)
+
+
+def factor(step: int, recipe: LinkRecipe) -> float:
+    """Learning-rate multiplier: warm-up, constant, linear decay to zero."""
+    if step < recipe.warmup_steps:
+        return (step + 1) / recipe.warmup_steps
+    from_ = recipe.steps * (1 - recipe.decay_share)
+    return 1.0 if step < from_ else max(0.0, (recipe.steps - step) / max(1.0, recipe.steps - from_))
+
+
+def train_links(
+    model: LoadedModel,
+    out: Path,
+    recipe: LinkRecipe,
+    *,
+    stop_after_steps: int | None = None,
+    report: Callable[[dict[str, Any]], None] | None = None,
+    report_every: int = 20,
+    checkpoint_every: int = 500,
+) -> Path:
+    """Train (or go on training) and write ``out``; returns it.
+
+    Beside it lie ``<out>.checkpoint.pt`` and ``<out>.train.jsonl``, which need not be shipped.
+
+    Args:
+        model: the base, in fp32; its weights are left as they are.
+        out: the ``.safetensors`` file.
+        recipe: what is trained, on what.
+        stop_after_steps: end early; the next call goes on from there.
+        report: called with every row of the log.
+        report_every: steps between two rows.
+        checkpoint_every: steps between two checkpoints.
+
+    Raises:
+        OptionError: the checkpoint belongs to another recipe or other weights.
+        ModelError: the file would be too large.
+    """
+    if out.suffix != ".safetensors":
+        raise OptionError(f"--out is {str(out)!r}; it must end in .safetensors. Change it.", field="out")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint, log = out.with_suffix(".checkpoint.pt"), out.with_suffix(".train.jsonl")
+    trainee = Trainee(model, recipe)
+    base = base_hash(model.module)
+    groups = [{"params": trainee.soft, "rate": recipe.embedding_rate}]
+    if trainee.matrices:
+        groups.append({"params": trainee.matrices, "rate": recipe.rate})
+    optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
+    start = _resume(checkpoint, trainee, optimiser, {"recipe": asdict(recipe), "base": base})
+    end = recipe.steps if stop_after_steps is None else min(recipe.steps, start + stop_after_steps)
+    feed, device = Feed(model, trainee), model.device
+    began, losses = time.perf_counter(), dict[str, list[Tensor]]()
+    every = [*trainee.soft, *trainee.matrices]
+    for step in range(start, end):
+        for group in optimiser.param_groups:
+            group["lr"] = group["rate"] * factor(step, recipe)
+        given, kinds, whole = feed.at(step)
+        logits, tokens, rows = trainee.logits(given.to(device))
+        each = functional.cross_entropy(logits, tokens, reduction="none")
+        told = each
+        if whole is not None:
+            share = torch.tensor([recipe.teacher * (kind in KNOWN) for kind in kinds], device=device)[rows]
+            told = torch.lerp(each, taught(trainee, whole.to(device), logits), share)
+        told.mean().backward()
+        torch.nn.utils.clip_grad_norm_(every, 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        for row, kind in enumerate(kinds):
+            losses.setdefault(kind, []).append(each.detach()[rows == row].mean())
+        if (step + 1) % report_every == 0 or step + 1 == end:
+            shown = {kind: round(float(torch.stack(v).mean()), 4) for kind, v in sorted(losses.items())}
+            speed = (step + 1 - start) * recipe.batch / (time.perf_counter() - began)
+            line = {"step": step + 1, "loss": shown, "examples_per_s": round(speed, 1)}
+            losses.clear()
+            append(log, line)
+            if report:
+                report(line)
+        if (step + 1) % checkpoint_every == 0 or step + 1 == end:
+            _save(checkpoint, trainee, optimiser, step + 1, {"recipe": asdict(recipe), "base": base})
+    facts = {**asdict(recipe), "step": end, "label": recipe.label, "base_name": model.info.name}
+    scaled = {name: Delta(ALPHA * d.up, d.down) for name, d in trainee.deltas.items()}
+    return save_links(out, trainee.as_links(facts), scaled, base)
+
+
+def _save(
+    path: Path, trainee: Trainee, optimiser: torch.optim.Optimizer, step: int, identity: dict[str, Any]
+) -> None:
+    tensors = [x.detach() for x in (*trainee.soft, *trainee.matrices)]
+    state = {"tensors": tensors, "optimiser": optimiser.state_dict(), "step": step}
+    torch.save(state | {"identity": json.dumps(identity, sort_keys=True)}, path.with_suffix(".tmp"))
+    path.with_suffix(".tmp").replace(path)
+
+
+def _resume(path: Path, trainee: Trainee, optimiser: torch.optim.Optimizer, identity: dict[str, Any]) -> int:
+    """The step to begin with: 0, or where the checkpoint stopped."""
+    if not path.exists():
+        return 0
+    state = torch.load(path, map_location=trainee.links.device, weights_only=True)
+    if state["identity"] != json.dumps(identity, sort_keys=True):
+        raise OptionError(
+            f"{path.name} belongs to another recipe or other weights. Remove it to begin anew, or choose "
+            "another --out.",
+            field="out",
+        )
+    for tensor, kept in zip((*trainee.soft, *trainee.matrices), state["tensors"], strict=True):
+        tensor.data.copy_(kept)
+    optimiser.load_state_dict(state["optimiser"])
+    return int(state["step"])

@@ -1,0 +1,1 @@
+"""Endpoints for programs: what a call may say, the calls themselves, their answers."""

@@ -1,0 +1,88 @@
+"""Visits of programs: a caller's session is a trust domain of its own, as a tab's is.
+
+A caller with a session (a client that keeps one) finds its pools and records again in its next call. A caller
+without one gets a visit for the call alone, which ends a minute later; how often such callers may ask is
+counted by their address, for nothing else of them stays."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from backend.base.errors import OptionError
+from backend.prompts.pipeline import show
+from backend.session.limits import Rate
+from lab_app.visits.visits import Lab, Visit
+
+ADDRESSES = 1024  # whose rates are remembered, the last ones seen
+SESSION = re.compile(r"[A-Za-z0-9_.-]{16,128}")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls: ``session`` is empty for a caller that keeps none."""
+
+    session: str = ""
+    address: str = ""
+
+
+class Callers:
+    """The visits of those who call the lab's endpoints.
+
+    Args:
+        lab: whose visits they are.
+        clock: seconds.
+    """
+
+    def __init__(self, lab: Lab, clock: Callable[[], float] = time.monotonic) -> None:
+        self.lab, self._clock = lab, clock
+        self._rates: OrderedDict[str, Rate] = OrderedDict()
+        self._guard = threading.Lock()
+
+    @contextmanager
+    def visit(self, caller: Caller) -> Iterator[Visit]:
+        """The caller's visit, for one call.
+
+        Raises:
+            LabError: the session's name could be guessed; a caller without one asked too often; or the lab is
+                full.
+        """
+        if caller.session:
+            yield self._known(caller.session)
+            return
+        self._rate(caller.address).ask()
+        visit = self.lab.open()
+        try:
+            yield visit
+        finally:
+            visit.left = self._clock()  # nobody can find it again: it ends soon
+
+    def _known(self, session: str) -> Visit:
+        """The visit of a session, a new one at its first call."""
+        if not SESSION.fullmatch(session):
+            raise OptionError(
+                f"The session_hash is {show(session)}; give 16 to 128 letters and digits that nobody "
+                f"guesses, or "
+                "leave it out.",
+                field="session_hash",
+            )
+        with self._guard:
+            for visit in self.lab.visits:
+                if visit.called and visit.browser == session:
+                    return self.lab.visit(visit.id)
+            visit = self.lab.open(session)
+            visit.called = True
+            return visit
+
+    def _rate(self, address: str) -> Rate:
+        with self._guard:
+            found = self._rates.pop(address, None) or Rate(self.lab.limits.requests_a_minute)
+            self._rates[address] = found
+            while len(self._rates) > ADDRESSES:
+                self._rates.popitem(last=False)
+            return found

@@ -1,0 +1,93 @@
+"""The lab's calls as named endpoints of the page's server, for ``gradio_client`` and plain HTTP.
+
+Each is an event of the page without a widget: it goes through the same queue, and then through the same line
+as what people press. Its signature is made from its parameters' model."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+from pydantic.fields import FieldInfo
+
+from backend.base.errors import LabError
+from lab_app.api.callers import Caller, Callers
+from lab_app.api.requests import sentence
+from lab_app.api.responses import Body
+from lab_app.api.tasks import ENDPOINTS
+from lab_app.ui import text
+from lab_app.visits.visits import Lab
+
+LOG = logging.getLogger("lab_app")
+#: What the framework calls the session of a caller who gave none: the call's own number.
+NO_SESSION = re.compile(r"[0-9a-f]{32}")
+
+
+class CallError(Exception):
+    """What went wrong with a call, in words for whoever made it."""
+
+
+def steps(lab: Lab, callers: Callers, name: str, given: Mapping[str, Any], caller: Caller) -> Iterator[Body]:
+    """An endpoint's answer, step by step.
+
+    Raises:
+        CallError: with the reason in words; of what was not expected, the log holds the rest.
+    """
+    work, _ = ENDPOINTS[name]
+    try:
+        yield from work(lab, callers, caller, given)
+    except LabError as error:
+        raise CallError(sentence(error)) from None
+    except Exception as error:
+        LOG.exception("the call %s failed", name)
+        raise CallError(text.CALL_UNEXPECTED.format(kind=type(error).__name__)) from None
+
+
+def build_endpoints(lab: Lab, callers: Callers) -> None:
+    """Add the endpoints to the current ``gr.Blocks``."""
+    for name in ENDPOINTS:
+        work, kind = ENDPOINTS[name]
+        function = endpoint(lab, callers, name, kind.model_fields)
+        help_ = "\n".join(f"{key}: {field.description}" for key, field in kind.model_fields.items())
+        api(
+            function,
+            api_name=name,
+            api_description=f"{inspect.getdoc(work)}\n{help_}",
+            concurrency_limit=None,
+        )
+
+
+def endpoint(lab: Lab, callers: Callers, name: str, fields: Mapping[str, FieldInfo]) -> Callable[..., Any]:
+    """The function that the framework calls, with a parameter for each field and the request behind them."""
+
+    def call(*given: Any) -> Iterator[Body]:
+        *values, request = given
+        try:
+            yield from steps(lab, callers, name, dict(zip(fields, values, strict=True)), caller_of(request))
+        except CallError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    kinds: dict[str, Any] = {key: field.annotation for key, field in fields.items()} | {"request": gr.Request}
+    usual = {key: inspect.Parameter.empty if f.is_required() else f.default for key, f in fields.items()}
+    parameters = [
+        inspect.Parameter(
+            key, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=usual.get(key), annotation=annotation
+        )
+        for key, annotation in kinds.items()
+    ]
+    call.__name__ = name
+    call.__annotations__ = kinds | {"return": dict}
+    call.__signature__ = inspect.Signature(parameters, return_annotation=dict)  # type: ignore[attr-defined]
+    return call
+
+
+def caller_of(request: gr.Request) -> Caller:
+    """Who sent a request."""
+    session = str(request.session_hash or "")
+    address = request.client.host if request.client is not None else ""
+    return Caller("" if NO_SESSION.fullmatch(session) else session, str(address))

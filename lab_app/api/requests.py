@@ -1,0 +1,309 @@
+"""What programs ask of the lab: the calls with their parameters, checked. Free of the web framework.
+
+Each call is a model whose fields make the endpoint's signature, the tool's schema and the documentation.
+Types are checked here and strictly; what a value means, and whether it is allowed, the engine says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from backend.base.errors import LabError, OptionError, PromptError
+from backend.prompts.pipeline import Agent, Pipeline, check_label, check_text, show
+from backend.prompts.presets import Example, Preset, preset_requests
+from backend.records.judge import JudgeProblem, JudgeRequest, read_orders
+from backend.records.run import Decoding, MethodChoice, RunRequest
+from lab_app.pages.judge.form import LONGEST, WRITTEN
+from lab_app.pages.pipeline.form import WARM_LIMIT, Form, as_shipped, find_preset, read_decoding, read_number
+from lab_app.ui import text
+
+OWN = "own"  # the name of a pipeline that a caller stated
+LONGEST_METHOD = 500  # characters; an option's name and value are short
+MOST_METHODS = 64
+METHODS_HELP = (
+    "Methods beside dense, each written as NAME, NAME:OPTION=VALUE+OPTION=VALUE or with a label of its "
+    "own behind @, as in kvcomm:gamma=0.5+rotate=false@unrotated. `methods` lists names, options, profiles."
+)
+
+
+C = TypeVar("C", bound="Call")
+
+
+class Call(BaseModel):
+    """The parameters of an endpoint."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Nothing(Call):
+    """An endpoint without parameters."""
+
+
+class RunCall(Call):
+    """Parameters of ``run``."""
+
+    preset: str = Field("math-3", description="A scenario of the lab; `presets` lists them.")
+    methods: list[str] = Field(["naive"], max_length=MOST_METHODS, description=METHODS_HELP)
+    values: dict[str, str] | None = Field(
+        None,
+        description="Texts for the placeholders that come from outside, such as user_question. Left out: the "
+        "request of the scenario's own set that `example` names.",
+    )
+    example: int = Field(1, ge=1, le=10_000, description="Which request of the scenario's own set to send.")
+    templates: dict[str, str] | None = Field(
+        None, description="Own templates in place of the scenario's, by the agents' numbers."
+    )
+    agents: list[dict[str, str | int]] | None = Field(
+        None,
+        description="A pipeline of your own in place of the scenario: for each agent `template` and, if "
+        "wanted, `name`, `role`, `id`, `max_new_tokens` and `tool`. A template reads {user_question}, "
+        "{agent_1_current} and what `declared` names; `values` must be given.",
+    )
+    declared: list[str] = Field([], max_length=32, description="Names of further placeholders that you fill.")
+    scoring: str = Field(
+        "number", description="How an answer of own `agents` is read; `presets` shows the kinds."
+    )
+    expected: str | None = Field(None, description="The known answer, to be compared with.")
+    mode: str = Field("pinned", description="pinned (all read dense's texts) or free (each reads its own).")
+    turns: int | None = Field(None, description="How often the agents run; else as the scenario says.")
+    max_new_tokens: int | None = Field(None, description="The longest answer; else as the scenario says.")
+    temperature: float = Field(0.0, description="0 is greedy.")
+    top_p: float = Field(1.0, description="Share of probability that is sampled from.")
+    seed: int = Field(0, description="Of sampling.")
+    warm: int = Field(
+        0, description="Requests of the scenario's set, others than yours, that fill the anchor pools first."
+    )
+
+
+class JudgeCall(Call):
+    """Parameters of ``judge``."""
+
+    question: str = Field(description="What the candidates answer.")
+    candidates: list[str] = Field(description="Two to eight texts, in their original order.")
+    methods: list[str] = Field(["naive"], max_length=MOST_METHODS, description=METHODS_HELP)
+    orders: str = Field(
+        "identity,shuffle:0", max_length=1000,
+        description="Orders to put the candidates in: identity, shuffle:SEED with commas between, or all.",
+    )  # fmt: skip
+    criterion: str = Field("right", description="right, all, corrects, differs, closest or majority.")
+    protocol: str = Field("joint", description="joint, pairwise, selection or rewriting.")
+    expected: str | None = Field(None, description="The known answer.")
+    warm: int = Field(0, description="Drawn problems that fill the anchor pools first.")
+    slots_only: bool = Field(False, description="Copy the candidates alone and compute all other words.")
+
+
+def read_call(kind: type[C], given: Mapping[str, Any]) -> C:
+    """Parameters of the right types.
+
+    Raises:
+        OptionError: the first ones that are not, each with its name, value and what is allowed.
+    """
+    try:
+        return kind.model_validate(dict(given))
+    except ValidationError as error:
+        said = [told(kind, dict(one)) for one in error.errors(include_url=False)[:3]]
+        first = error.errors(include_url=False)[0]["loc"]
+        raise OptionError(" ".join(said), field=".".join(str(part)[:40] for part in first[:2])) from None
+
+
+def told(kind: type[Call], one: Mapping[str, Any]) -> str:
+    """One mistake in a sentence."""
+    place = ".".join(str(part)[:40] for part in one["loc"])
+    if one["type"] == "extra_forbidden":
+        return (
+            f"There is no parameter {place}; there are {', '.join(kind.model_fields) or 'none'}. Remove it."
+        )
+    if one["type"] == "missing":
+        return f"The parameter {place} is missing. Give it."
+    wanted = str(one["msg"]).removeprefix("Input should ").removesuffix(".")
+    return f"The parameter {place} is {show(one['input'])}; it should {wanted}. Change it."
+
+
+# -- run ---------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A run as it was asked: ``warm`` requests first, then ``request``; ``shipped``: see
+    :func:`lab_app.pages.pipeline.form.as_shipped`."""
+
+    request: RunRequest
+    warm: tuple[Example, ...] = ()
+    shipped: bool = False
+
+
+def read_run(given: Mapping[str, Any]) -> Asked:
+    """The run that the parameters state.
+
+    Raises:
+        LabError: it cannot be stated so.
+    """
+    call = read_call(RunCall, given)
+    preset = None if call.agents is not None else find_preset(call.preset)
+    pipeline = own_pipeline(call) if preset is None else edited(call, preset.pipeline)
+    values: Mapping[str, str] | None = call.values
+    known = call.expected
+    if values is None:
+        values, answer = drawn(preset, call.example)
+        known = answer if known is None else known
+    if known is not None:
+        check_text(known, "The known answer", "expected", 2000)
+    longest = pipeline.longest_answer if call.max_new_tokens is None else call.max_new_tokens
+    form = Form(
+        "", {}, (), max_new_tokens=longest, temperature=call.temperature, top_p=call.top_p, seed=call.seed
+    )
+    if call.mode not in ("pinned", "free"):
+        raise OptionError(f"There is no mode {show(call.mode)}. Choose pinned or free.", field="mode")
+    request = RunRequest(
+        pipeline, pipeline.check_values(values), read_methods(call.methods),
+        "free" if call.mode == "free" else "pinned", read_decoding(form), expected=known,
+    )  # fmt: skip
+    warm = int(read_number(call.warm, "The number of requests to warm up with", 0, WARM_LIMIT, True, "warm"))
+    shipped = preset is not None and as_shipped(preset, request, warm)
+    return Asked(request, warm_set(preset, warm), shipped)
+
+
+def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:
+    """Methods as a person writes them.
+
+    Raises:
+        OptionError: one cannot be read; see :func:`backend.methods.parse.parse_methods`.
+    """
+    from backend.methods.parse import parse_methods
+
+    found: list[MethodChoice] = []
+    for item in written:
+        check_text(item, "A method", "methods", LONGEST_METHOD)
+        if "," in item:
+            raise OptionError(
+                f"The method {show(item)} holds a comma. Give each method as an item of its own.",
+                field="methods",
+            )
+        [choice] = parse_methods(item)
+        check_label(choice.label, "A method's label", "methods")
+        found.append(choice)
+    return tuple(found)
+
+
+def edited(call: RunCall, base: Pipeline) -> Pipeline:
+    """A scenario's pipeline with the caller's templates and turns."""
+    ids = [str(agent.id) for agent in base.agents]
+    templates = call.templates or {}
+    for name in templates:
+        if name not in ids:
+            raise PromptError(
+                f"There is a template for agent {show(name)}; the agents of {base.name} are "
+                f"{', '.join(ids)}. Name one of them.",
+                field="templates",
+            )
+    agents = tuple(
+        dataclasses.replace(agent, template=templates.get(str(agent.id), agent.template))
+        for agent in base.agents
+    )
+    turns = base.turns if call.turns is None else call.turns
+    declared = base.declared + tuple(name for name in call.declared if name not in base.declared)
+    return dataclasses.replace(base, agents=agents, turns=turns, declared=declared)
+
+
+AGENT_KEYS: dict[str, type] = {
+    "template": str, "name": str, "role": str, "id": int, "max_new_tokens": int, "tool": str,
+}  # fmt: skip
+AGENT_WORDS = ", ".join(
+    f"{key} ({'a whole number' if kind is int else 'text'})" for key, kind in AGENT_KEYS.items()
+)
+
+
+def own_pipeline(call: RunCall) -> Pipeline:
+    """The caller's own agents.
+
+    Raises:
+        PromptError: they make no pipeline.
+    """
+    if call.templates:
+        raise PromptError("Own agents bring their templates. Leave `templates` out.", field="templates")
+    agents = []
+    for number, given in enumerate(call.agents or (), 1):
+        for key, value in given.items():
+            wanted = AGENT_KEYS.get(key)
+            if wanted is None or type(value) is not wanted:
+                raise PromptError(
+                    f"Agent {number} has {show(key)}: {show(value)}; an agent may have {AGENT_WORDS}. "
+                    f"Change it.",
+                    field=f"agents.{number}",
+                )
+        if "template" not in given:
+            raise PromptError(f"Agent {number} has no template. Give it one.", field=f"agents.{number}")
+        usual: dict[str, Any] = {"id": number, "name": f"Agent {number}", "role": ""}
+        agents.append(Agent(**(usual | given)))
+    scoring: Any = call.scoring
+    turns = 1 if call.turns is None else call.turns
+    return Pipeline(OWN, "Own agents", "", tuple(agents), tuple(call.declared), scoring=scoring, turns=turns)
+
+
+def drawn(preset: Preset | None, number: int) -> tuple[Mapping[str, str], str | None]:
+    """A request of a scenario's set, with its known answer."""
+    if preset is None or preset.request_source == "file":
+        raise PromptError(
+            "There is no set of requests to draw from. Give `values`, such as user_question.", field="values"
+        )
+    found = preset_requests(preset, number)[-1]
+    return found.values, found.answer
+
+
+def warm_set(preset: Preset | None, count: int) -> tuple[Example, ...]:
+    """Requests for the pools, another draw than those offered.
+
+    Raises:
+        PromptError: there is no set to draw from.
+    """
+    if not count:
+        return ()
+    if preset is None or preset.request_source == "file":
+        raise PromptError(text.NO_SET, field="warm")
+    return tuple(preset_requests(preset, count, seed=1))
+
+
+# -- judge -------------------------------------------------------------------------------------------------
+
+
+def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
+    """The judgement that the parameters state.
+
+    Raises:
+        LabError: it cannot be stated so.
+    """
+    from backend.records.judge import Candidate
+
+    call = read_call(JudgeCall, given)
+    for number, said in enumerate(call.candidates, 1):
+        if not check_text(said, f"Candidate {number}", "candidates").strip():
+            raise PromptError(text.CANDIDATE_EMPTY.format(number=number), field="candidates")
+    if not check_text(call.question, "The question", "question").strip():
+        raise PromptError("The question is empty. Write some text.", field="question")
+    if call.expected is not None:
+        check_text(call.expected, text.JUDGE_EXPECTED, "expected", 2000)
+    label, low, high, whole = text.JUDGE_NUMBERS["warm"]
+    candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(call.candidates, 1))
+    protocol: Any = call.protocol  # checked below
+    problem = JudgeProblem(1, call.question, candidates, "typed", call.expected)
+    request = JudgeRequest(
+        "typed", (problem,), 1, candidates=len(candidates), max_new_tokens=LONGEST,
+        sampling=Decoding(WRITTEN, 1.0, 1.0, 0), methods=read_methods(call.methods),
+        criterion=call.criterion, protocol=protocol, slots_only=call.slots_only,
+        warmup=int(read_number(call.warm, label, low, high, whole, "warm")),
+    )  # fmt: skip
+    request.check()
+    return dataclasses.replace(request, orders=read_orders(call.orders, len(candidates)))
+
+
+def sentence(error: LabError) -> str:
+    """An error for a program's reader: the message, and the parameter it is about."""
+    from lab_app.pages.pipeline.form import Problems
+
+    found = error.found if isinstance(error, Problems) else ()
+    if found:
+        return "\n".join(f"{one.message}{f' [{one.field}]' if one.field else ''}" for one in found)
+    return f"{error} [{error.field}]" if error.field else str(error)

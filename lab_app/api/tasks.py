@@ -1,0 +1,150 @@
+"""What the lab does for a program, step by step: every endpoint as a generator of plain JSON values.
+
+While one waits or works it says so (``{"status": "waiting" | "running", "said": ...}``), every few seconds,
+which is also how a caller who has gone is noticed; the last value is the answer. Expected errors are raised
+as they are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from backend.base.errors import LabError, OptionError
+from backend.records.events import Progress, RunDone
+from backend.records.judge import Judged
+from lab_app.api.callers import Caller, Callers
+from lab_app.api.requests import JudgeCall, Nothing, RunCall, read_call, read_judge, read_run
+from lab_app.api.responses import Body, judged_body, methods_body, model_body, presets_body, run_body
+from lab_app.ui import text
+from lab_app.visits.queue import waiting
+from lab_app.visits.visits import Lab, Visit
+
+TOLD_SECONDS = 1.0
+DONE = {"status": "done"}
+Given = Mapping[str, Any]
+Steps = Iterator[Body]
+
+
+def methods(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
+    """All methods with their options, their allowed values and their profiles."""
+    read_call(Nothing, given)
+    yield methods_body(lab.model.info)
+
+
+def presets(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
+    """All scenarios with their agents' templates, the values that they ask for and a request to begin
+    with."""
+    read_call(Nothing, given)
+    yield presets_body()
+
+
+def model(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
+    """The loaded model, the certificate that says whether its cache can be moved, and the limits of this
+    lab."""
+    from backend.session.session import versions
+
+    read_call(Nothing, given)
+    yield model_body(lab.model.info, lab.limits, versions())
+
+
+def run(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
+    """Send one request through a group of agents, dense and with each method of KV-cache reuse, and compare
+    them: texts, tokens, whose answer flipped, times, reuse rates, nearness to dense, and a record to
+    download."""
+    asked = read_run(given)
+    with callers.visit(caller) as visit, one_at_a_time(visit) as cancel:
+
+        def work() -> Steps:
+            if asked.warm:
+                events = visit.engine.warm_up(asked.request, asked.warm, cancel=cancel, shared=asked.shipped)
+                yield from told(events)
+            record = None
+            for event in paced(visit.engine.run(asked.request, cancel=cancel)):
+                if isinstance(event, RunDone):
+                    record = event.record
+                else:
+                    yield event
+            if record is None:
+                raise LabError("The run ended without a result. Run it again.")
+            yield DONE | run_body(record, visit.keep(record, show=False))
+
+        yield from in_line(lab, cancel, work, together=True)
+
+
+def judge(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
+    """Put typed candidates before a judge in several orders, dense and with each method of KV-cache reuse,
+    and say whose verdict reuse keeps."""
+    request = read_judge(given)
+    with callers.visit(caller) as visit, one_at_a_time(visit) as cancel:
+
+        def work() -> Steps:
+            judged = None
+            for event in paced(visit.engine.judge_problems(request, cancel=cancel)):
+                if isinstance(event, Judged):
+                    judged = event
+                else:
+                    yield event
+            if judged is None:
+                raise LabError("The judgement ended without a result. Judge again.")
+            yield DONE | judged_body(judged, visit.keep_judged(judged))
+
+        yield from in_line(lab, cancel, work)
+
+
+#: Every endpoint by its name, with its parameters.
+ENDPOINTS: dict[str, tuple[Callable[[Lab, Callers, Caller, Given], Steps], type[Any]]] = {
+    "run": (run, RunCall),
+    "judge": (judge, JudgeCall),
+    "methods": (methods, Nothing),
+    "presets": (presets, Nothing),
+    "model": (model, Nothing),
+}
+
+
+@contextmanager
+def one_at_a_time(visit: Visit) -> Iterator[threading.Event]:
+    """The visit's one run; the event stops it, as its session's end does.
+
+    Raises:
+        OptionError: another one is going on.
+    """
+    if visit.cancel is not None:
+        raise OptionError(text.CALL_ELSEWHERE)
+    cancel = visit.cancel = threading.Event()
+    try:
+        yield cancel
+    finally:
+        cancel.set()
+        visit.cancel = None
+
+
+def in_line(lab: Lab, cancel: threading.Event, work: Callable[[], Steps], together: bool = False) -> Steps:
+    """Do ``work`` when it is its turn; say until then who is before."""
+    with lab.in_line(together) as place:
+        for words in waiting(place, cancel):
+            yield {"status": "waiting", "said": words}
+        yield from work()
+
+
+def told(events: Iterator[Any]) -> Steps:
+    """The progress of events whose end says nothing."""
+    for event in paced(events):
+        if isinstance(event, dict):
+            yield event
+
+
+def paced(events: Iterator[Any]) -> Iterator[Any]:
+    """Events; progress as a status, at most once a second, and nothing else that is not an end."""
+    words, done, total, last = "Starting", 0, 1, 0.0
+    for event in events:
+        if isinstance(event, Progress):
+            words, done, total = event.text, event.done, event.total
+        elif isinstance(event, RunDone | Judged):
+            yield event
+            continue
+        if time.monotonic() - last >= TOLD_SECONDS:
+            last = time.monotonic()
+            yield {"status": "running", "said": words, "done": done, "total": total}

@@ -1,0 +1,1 @@
+"""The command line, ``kvlab``: one file for each command or family of commands."""

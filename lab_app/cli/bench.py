@@ -1,0 +1,91 @@
+"""``kvlab bench``: times and memory, both sides in one run, as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+from backend.base.errors import OptionError
+from backend.records.hardware import SHAPES
+
+DEFAULTS: dict[str, Any] = {
+    "shape": "embedded", "tokens": 1000, "anchors": 20, "repeats": 7, "device": None, "dtype": None,
+}  # fmt: skip
+#: Options that play no part in a measurement; given all the same, they would be dropped without a word.
+UNREAD = {
+    "page": ("shape", "tokens", "anchors", "device", "dtype"),
+    "decode": ("anchors",),
+    "attention": ("tokens",),
+}
+WHAT = ("ttft", "match", "assemble", "decode", "memory", "attention", "page")
+
+
+def add_bench(add: Any) -> None:
+    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
+    sub = add(
+        "bench",
+        bench,
+        "Measure time to first token, matching, assembly, batched decoding, memory and recording, both sides "
+        "in one run; or the page.",
+    )
+    sub.add_argument("what", choices=WHAT)
+    shapes = ", ".join(map(repr, SHAPES))
+    sub.add_argument(
+        "--shape", help=f"'embedded', {shapes} (random weights), or a model (embedded; not for page)"
+    )
+    sub.add_argument(
+        "--tokens", type=int,
+        help="of the measured agent's prompt, or of the text (1000; not for attention and page)",
+    )  # fmt: skip
+    sub.add_argument("--anchors", type=int, help="in each pool (20; not for decode and page)")
+    sub.add_argument("--repeats", type=int, help="of each side, or of a visit to the page (7)")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"), help="else the best there is (not for page)")
+    sub.add_argument(
+        "--dtype", choices=("fp32", "bf16", "fp16"), help="else bf16 on CUDA, fp32 elsewhere (not for page)"
+    )
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Handler of the command."""
+    for name in UNREAD.get(args.what, ()):
+        value = getattr(args, name)
+        if value is not None:
+            raise OptionError(
+                f"--{name} is {value}, but kvlab bench {args.what} reads no --{name}. Leave it out.",
+                field=f"bench.{name}",
+            )
+    given = {name: usual if getattr(args, name) is None else getattr(args, name)
+             for name, usual in DEFAULTS.items()}  # fmt: skip
+    found = _page(given["repeats"]) if args.what == "page" else _measure(args.what)(*given.values())
+    print(json.dumps(found, indent=1))
+    return 0
+
+
+def _page(repeats: int) -> dict[str, Any]:
+    """The page's times.
+
+    Raises:
+        LabError: the number is out of range, or there is no browser.
+    """
+    if not 1 <= repeats <= 1000:
+        raise OptionError(f"--repeats is {repeats}; 1 to 1000 are allowed. Change it.", field="bench.repeats")
+    from lab_app.cli.page_load import bench_page
+
+    return bench_page(repeats)
+
+
+def _measure(what: str) -> Callable[..., dict[str, Any]]:
+    """What measures, by its name."""
+    from backend.bench.assemble import bench_assemble
+    from backend.bench.attention import bench_attention
+    from backend.bench.decode import bench_decode
+    from backend.bench.match import bench_match
+    from backend.bench.memory import bench_memory
+    from backend.bench.ttft import bench_ttft
+
+    return {
+        "ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble, "decode": bench_decode,
+        "memory": bench_memory, "attention": bench_attention,
+    }[what]  # fmt: skip

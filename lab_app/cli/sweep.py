@@ -1,0 +1,267 @@
+"""``kvlab sweep``: run a sweep file, and print and export what it shows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.base.errors import OptionError
+from lab_app.cli.loading import add_loading, add_workers, check_workers, loading
+
+if TYPE_CHECKING:
+    from backend.records.judge import Share
+    from backend.records.sweep import Comparison, Count, SweepLine, Swept
+    from backend.sweeps.spec import Sweep
+
+LOG_SECONDS = 30.0
+
+
+def add_sweep(add: Any) -> None:
+    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
+    sub = add(
+        "sweep", sweep, "Run a grid of comparisons from a file; the same command goes on where it stopped."
+    )
+    sub.add_argument("file", metavar="FILE.yaml", help="the sweep; presets/sweeps/ has examples")
+    sub.add_argument(
+        "--out", metavar="FILE.sqlite", help="where the rows go; else NAME.sqlite in this folder"
+    )
+    sub.add_argument(
+        "--export", choices=("csv", "parquet"), help="also write the rows as one table, NAME.rows.csv"
+    )
+    sub.add_argument(
+        "--show", action="store_true",
+        help="only print and export the rows that are there; no model is loaded, nor noticed if it changed",
+    )  # fmt: skip
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    add_loading(sub)
+    add_workers(sub)
+
+
+def sweep(args: argparse.Namespace) -> int:
+    """Handler of the command."""
+    from backend.model.load import load_model
+    from backend.records.sweep import Count, Swept
+    from backend.session.session import versions
+    from backend.sweeps.compare import compare
+    from backend.sweeps.export import export
+    from backend.sweeps.run import Recorded, run_sweep
+    from backend.sweeps.runner import ModelRunner
+    from backend.sweeps.spec import read_sweep
+    from backend.sweeps.store import SweepStore
+    from backend.sweeps.summary import summarise
+
+    asked = read_sweep(Path(args.file))
+    out = Path(args.out or f"{asked.name}.sqlite")
+    if not out.name or out.is_dir() or out.suffix in ("", ".csv", ".parquet", ".json"):
+        raise OptionError(
+            f"--out is {str(out)!r}, which names no SQLite file. Name one, such as {asked.name}.sqlite.",
+            field="out",
+        )
+    if args.export == "parquet":
+        from backend.sweeps.datasets import parquet_module
+
+        parquet_module()  # refused before the work, not after it
+    summary, table = (out.with_suffix(f".{kind}") for kind in ("summary.json", f"rows.{args.export}"))
+    _spare(asked, Path(args.file), (out, summary, table))
+    check_workers(args)
+    facts = {"versions": versions(), "platform": sys.platform, "device": args.device}
+    if args.show and args.ray is not None:
+        raise OptionError("--show runs nothing, so --ray has nothing to do. Leave one out.", field="show")
+    if args.show and not out.is_file():
+        raise OptionError(
+            f"--show prints what is in a file, and there is no {out}. Name one with --out, or leave it out.",
+            field="show",
+        )
+    given = loading(args)
+
+    def runner() -> ModelRunner:
+        return ModelRunner(lambda name: load_model(name, **given))
+
+    with ExitStack() as open_now:
+        spread, single = None, None
+        if args.ray is not None:
+            from backend.sweeps.ray_cluster import Cluster
+
+            gpus = int(args.device == "cuda")
+            single = open_now.enter_context(
+                Cluster(runner, workers=args.workers, address=args.ray, gpus=gpus)
+            )
+            spread = single.spread
+        store = open_now.enter_context(SweepStore(out))
+        tell = Told()
+        doer = Recorded(store) if args.show else single or runner()
+        for event in run_sweep(asked, store, doer, facts=facts, spread=spread):
+            if isinstance(event, Count):
+                tell(event)
+            else:
+                done = event
+    show_end()
+    swept = Swept(asked.name, asked.title, summarise(done), len(done.rows), done.complete, compare(done))
+    for row in tables(swept):
+        print(row)
+    write_summary(asked, swept, facts, summary)
+    written = [f"{len(done.rows):,} rows in {out}", f"summary in {summary}"]
+    if args.export:
+        export(done.rows, table, args.export)
+        written.append(f"table in {table}")
+    print(", ".join(written))
+    return 0
+
+
+def _spare(asked: Sweep, file: Path, outputs: Sequence[Path]) -> None:
+    """Refuse to write over what is read: the sweep's own file and those that it names.
+
+    Raises:
+        OptionError: an output would.
+    """
+    read = {path.resolve() for path in (file, *asked.files)}
+    for place in outputs:
+        if place.resolve() in read:
+            raise OptionError(
+                f"The sweep reads {str(place)!r} and would write over it. Name another file with --out, such "
+                "as results.sqlite.",
+                field="out",
+            )
+
+
+class Told:
+    """How far it is: one line of a terminal, again and again; in a log a line every :data:`LOG_SECONDS`."""
+
+    def __init__(self) -> None:
+        self.last = -math.inf
+
+    def __call__(self, count: Count | str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{str(count)[:100]:<100}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - self.last >= LOG_SECONDS:
+            self.last = time.monotonic()
+            print(count, file=sys.stderr, flush=True)
+
+
+def show_end() -> None:
+    """Leave the line of :class:`Told`."""
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+
+
+def tables(swept: Swept) -> Iterator[str]:
+    """The summary for people: what the lines answer, what they cost, and where more than dense is compared
+    with, that. Intervals are 95%; each p stands as measured and after Holm's correction."""
+    yield from answers(swept)
+    yield ""
+    yield from costs(swept)
+    if swept.against_others:
+        yield ""
+        yield from others(swept)
+    yield from swept.compared.left_out
+
+
+def answers(swept: Swept) -> Iterator[str]:
+    """Right or wrong, against dense; and the score, where it says more."""
+    score = ("score",) * swept.graded
+    head = ("n", "right %", *score, "as dense %", "KL first", "lost/won", "McNemar p", "Holm")
+
+    def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
+        return (
+            str(x.problems), shown(x.accuracy, ".1f", 100), *(shown(x.score, ".3f") for _ in score),
+            shown(x.as_dense, ".1f", 100), shown(x.kl_first, ".2g"), *right_or_wrong(test),
+        )  # fmt: skip
+
+    yield from by_cell(swept, head, cells)
+
+
+def costs(swept: Swept) -> Iterator[str]:
+    """What came from a cache, and the time to the first token, against dense's."""
+    head = ("blocks reused %", "tokens reused %", "TTFT ms", "dense's / it", "times p", "Holm")
+
+    def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
+        return (
+            shown(x.blocks, ".1f", 100), shown(x.tokens, ".1f", 100), shown(x.ttft_ms, ".1f"),
+            shown(x.ttft_ratio, ".2f"), *times(test),
+        )  # fmt: skip
+
+    yield from by_cell(swept, head, cells)
+
+
+def others(swept: Swept) -> Iterator[str]:
+    """Comparisons with other lines than dense's, baseline by baseline."""
+    rows: list[tuple[str, ...]] = []
+    for against, tests in groupby(swept.against_others, key=lambda x: x.against):
+        rows.append((f"against {against}",))
+        rows += [
+            (
+                f"  {x.label}", x.method, str(x.pairs), *right_or_wrong(x), shown(x.ttft_ratio, ".2f"),
+                *times(x),
+            )
+            for x in tests
+        ]  # fmt: skip
+    head = ("", "method", "n", "lost/won", "McNemar p", "Holm", "its / this one's", "times p", "Holm")
+    yield from aligned([head, *rows], left=2)
+
+
+def by_cell(
+    swept: Swept, head: tuple[str, ...], cells: Callable[[SweepLine, Comparison | None], tuple[str, ...]]
+) -> Iterator[str]:
+    """A row for each method under its cell's name, which would make the rows too long."""
+    against = swept.against_dense
+    rows: list[tuple[str, ...]] = [("method", *head)]
+    for _, lines in groupby(swept.lines, key=lambda x: x.cell):
+        for place, x in enumerate(lines):
+            rows += [(x.label,)] * (place == 0)
+            rows.append((f"  {x.method}", *cells(x, against.get((x.cell, x.method)))))
+    yield from aligned(rows, left=1)
+
+
+def aligned(rows: Sequence[tuple[str, ...]], left: int) -> Iterator[str]:
+    """Columns as wide as they need; a row of one cell is a heading and asks for no width."""
+    full = [row for row in rows if len(row) > 1]
+    widths = [max(len(row[i]) for row in full) for i in range(len(full[0]))]
+    for row in rows:
+        cells = zip(row, widths, strict=False)
+        said = (c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(cells))
+        yield "  ".join(said).rstrip()
+
+
+def right_or_wrong(test: Comparison | None) -> tuple[str, str, str]:
+    """Problems lost and won, p, and p after the correction."""
+    if test is None or test.mcnemar is None:
+        return "-", "-", "-"
+    return f"{test.only_other}/{test.only_mine}", shown_p(test.mcnemar), shown_p(test.mcnemar_holm)
+
+
+def times(test: Comparison | None) -> tuple[str, str]:
+    """p of the times, and after the correction."""
+    return ("-", "-") if test is None else (shown_p(test.wilcoxon), shown_p(test.wilcoxon_holm))
+
+
+def shown(share: Share, form: str, unit: float = 1) -> str:
+    """A figure with its interval, where there is one; ``-`` where nothing was counted."""
+    if not share.of:
+        return "-"
+    ends = f" [{share.low * unit:{form}}, {share.high * unit:{form}}]"
+    return f"{share.value * unit:{form}}" + (ends if math.isfinite(share.high - share.low) else "")
+
+
+def shown_p(p: float | None) -> str:
+    """Three places."""
+    return "-" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def write_summary(asked: Sweep, swept: Swept, facts: dict[str, Any], path: Path) -> None:
+    """The summary as JSON, which knows neither NaN nor infinity."""
+    from backend.base.serialization import encode
+
+    report = {"name": asked.name, "title": asked.title, **facts, "sweep": asked.source}
+    report["lines"] = encode(swept.lines, {})
+    report["comparisons"] = encode(swept.compared.tests, {})
+    report["left_out"] = list(swept.compared.left_out)
+    plain = json.loads(json.dumps(report), parse_constant=lambda _: None)
+    path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

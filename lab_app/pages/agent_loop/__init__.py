@@ -1,0 +1,1 @@
+"""The page on agents that work in a loop."""

@@ -1,0 +1,315 @@
+"""The Agent loop page: an agent with tools, turn by turn, and where each turn's prompt came from."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import gradio as gr
+
+from backend.base.errors import LabError
+from backend.prompts.pipeline import QUESTION
+from backend.prompts.presets import Example
+from backend.records.agent_loop import (
+    LIMITS,
+    LoopRequest,
+    cut,
+    gathered,
+    loop_pipeline,
+    loop_questions,
+    over,
+    turns_of,
+)
+from backend.records.events import AgentDone, Progress, RunDone, TextSoFar
+from backend.records.run import Mode, Outcome, RunRecord, RunRequest
+from lab_app.pages.pipeline.form import MOST_COLUMNS, Problem, Problems, read_number
+from lab_app.pages.pipeline.layout import RAW, section
+from lab_app.ui import html, text
+from lab_app.ui.components import figure_view, payload
+from lab_app.ui.page import OPTIONS, Board, Given, PageSpec, Update, beside, cancelled, running
+from lab_app.ui.run_results import results
+from lab_app.ui.text_cards import chosen_methods, method_chips, usable_methods
+from lab_app.visits.visits import Lab, Visit
+from viz.base.figure import FigureView, Panel
+from viz.base.format import plural
+from viz.pages.agent_loop import views
+from viz.pages.agent_loop_turns import fragments_html, turns_html
+from viz.run.cache_error_facts import error_by_layer
+from viz.run.divergence import kl_along_answer
+from viz.run.timing import ttft_view
+from viz.run.token_strip import strip_html
+
+KEY = "loop"
+METHODS_AT_FIRST = ("prefix", "naive", "segments")
+SET = 50  # questions that Next goes through
+REDRAW_SECONDS = 0.2
+READS = ("question", "methods", OPTIONS, "mode", "turns")
+
+
+@dataclass
+class Desk:
+    """What a visit's page remembers; ``ran`` is what was last run, ``token`` its record's, ``rows`` the
+    episodes so far under its methods."""
+
+    example: Example | None = None
+    next_example: int = 0
+    ran: RunRequest | None = None
+    token: str = ""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+
+def desk(visit: Visit) -> Desk:
+    """The visit's page."""
+    found: Desk = visit.pages.setdefault(KEY, Desk())
+    return found
+
+
+def read(visit: Visit, given: Given) -> RunRequest:
+    """What stands on the page as a checked request.
+
+    Raises:
+        Problems: everything that is wrong, each with its place.
+    """
+    found: list[Problem] = []
+    values, methods, turns = {QUESTION: str(given["question"] or "")}, (), LIMITS["turns"][0]
+    mode: Mode = "free" if given["mode"] == "free" else "pinned"
+    try:
+        turns = int(read_number(given["turns"], text.LOOP_TURNS, *LIMITS["turns"], True, "turns"))
+    except LabError as error:
+        found.append(Problem("turns", str(error)))
+    pipeline = loop_pipeline(turns)
+    try:
+        values = pipeline.check_values(values)
+    except LabError as error:
+        found.append(Problem("question", str(error)))
+    try:
+        methods = chosen_methods(given, MOST_COLUMNS)
+    except Problems as error:
+        found += [Problem("methods", problem.message) for problem in error.found]
+    except LabError as error:
+        found.append(Problem("methods", str(error)))
+    if found:
+        raise Problems(found)
+    asked = desk(visit).example
+    known = asked.answer if asked is not None and dict(asked.values) == values else None
+    request = LoopRequest(methods, turns=turns, modes=(mode,)).episode(Example(values, known), mode)
+    return dataclasses.replace(request, probe_offsets=True)
+
+
+def told(error: LabError | None) -> Update:
+    """Messages beside their places."""
+    return beside(error, lambda field: "question" if "question" in (field or "") else "run")
+
+
+# -- the bench
+
+
+def arrive(board: Board, visit: Visit) -> Update:
+    """The first question, and the methods that run here."""
+    return following(visit, {}) | usable_methods(board)
+
+
+def following(visit: Visit, given: Given) -> Update:
+    """The next question of the set."""
+    mine = desk(visit)
+    mine.example = loop_questions(SET)[mine.next_example % SET]
+    mine.next_example += 1
+    return {"question": mine.example.values[QUESTION]}
+
+
+def refresh(visit: Visit, given: Given) -> Update:
+    """What follows from what stands on the page: messages, the cost, and whether the turns are old."""
+    mine, request = desk(visit), None
+    try:
+        request = read(visit, given)
+        update = told(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
+    except LabError as error:
+        update = told(error) | {"cost": ""}
+    asked = mine.example if request is not None and request.expected is not None else None
+    update["expected"] = html.known(asked, asked.values) if asked else ""
+    if visit.cancel is None and mine.ran is not None:
+        update["status"] = "" if request == mine.ran else html.status(text.LOOP_EDITED, "edited")
+    return update
+
+
+# -- running
+
+
+def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+    """One episode, shown turn by turn."""
+
+    def work(cancel: threading.Event) -> Iterator[Update]:
+        request = read(visit, given)
+        yield told(None)
+        mine = desk(visit)
+        record: RunRecord | None = None
+        outcomes: list[Outcome] = []
+        writing: dict[str, str] = {}
+        names = {m.label: m.name for m in request.methods}
+        said, done, drawn = "Starting", 0, 0.0
+        for event in visit.engine.run(request, cancel=cancel, ends=over):
+            if isinstance(event, RunDone):
+                record = cut(event.record)
+            elif isinstance(event, TextSoFar):
+                writing[event.method] = event.text
+            elif isinstance(event, AgentDone):
+                outcomes += event.outcomes
+                writing, drawn = {}, 0.0
+            elif isinstance(event, Progress):
+                said, done = event.text, event.done
+            if time.monotonic() - drawn >= REDRAW_SECONDS:
+                drawn = time.monotonic()
+                yield {
+                    "status": html.status(said, "running", done, len(request.pipeline.order)),
+                    "turns_shown": turns_html(outcomes, list(names), names, writing),
+                }
+        if record is None:
+            raise LabError("The episode ended without a result. Run it again.")
+        if mine.ran is None or mine.ran.methods != request.methods:
+            mine.rows.clear()
+        mine.rows.append(row_of(record, len(mine.rows)))
+        mine.ran, mine.token = request, visit.keep(record, show=False)
+        yield shown(visit, record)
+
+    yield from running(lab, visit, work, told)
+
+
+def row_of(record: RunRecord, index: int) -> dict[str, Any]:
+    """An episode among those so far."""
+    question = record.request.values[QUESTION]
+    return {"mode": record.request.mode, "index": index, "question": question, "turns": turns_of(record)}
+
+
+def shown(visit: Visit, record: RunRecord) -> Update:
+    """A finished episode, and all so far."""
+    mine, names = desk(visit), {m.label: m.name for m in record.request.methods}
+    modes: Any = tuple(dict.fromkeys(row["mode"] for row in mine.rows))
+    asked = LoopRequest(record.request.methods, len(mine.rows), modes=modes)
+    so_far = gathered(asked, record.model, mine.rows)
+    count = plural(len(mine.rows), "episode")
+    return {
+        "status": "",
+        "turns_shown": turns_html(record.outcomes, record.labels, names, tools=record.tools),
+        "turn.choices": [(f"Turn {agent}", agent) for agent in record.agents],
+        "turn": record.agents[-1],
+        "turn-row.visible": True,
+        "so-far": f'<p class="kv-help">{text.LOOP_SO_FAR_HELP.format(count=count)}</p>',
+        "figures": payload(views(so_far)),
+        "closer-row.visible": record.request.mode == "pinned",
+        **turn_shown(record, record.agents[-1]),
+    }
+
+
+def turn_shown(record: RunRecord, turn: int) -> Update:
+    """One turn's fragments, strip and figures."""
+    there = dataclasses.replace(record, outcomes=tuple(o for o in record.outcomes if o.agent == turn))
+    figures: list[FigureView | Panel] = [
+        Panel("loop_fragments", text.LOOP_FRAGMENTS.format(turn=turn), fragments_html(record, turn)),
+    ]
+    if record.request.mode == "pinned":  # elsewhere dense may have ended before this turn
+        figures += [ttft_view(there), error_by_layer(there, turn), kl_along_answer(there, turn)]
+    return {"strip": {"html": strip_html(there, turn)}, "turn-figures": payload(figures)}
+
+
+def look(visit: Visit, given: Given) -> Update:
+    """Another turn."""
+    record = visit.records.get(desk(visit).token)
+    if record is None:
+        return {"status": html.status(text.GONE, "note")}
+    if given["turn"] not in record.agents:
+        raise LabError(
+            f"There is no turn {str(given['turn'])[:20]!r} in this episode. Choose one of the list."
+        )
+    return turn_shown(record, int(given["turn"]))
+
+
+def closer(visit: Visit, given: Given) -> Update:
+    """The episode on the pipeline's page, with all its figures."""
+    record = visit.records.get(desk(visit).token)
+    if record is None or record.request.mode != "pinned":
+        return {"status": html.status(text.GONE, "note")}
+    visit.shown, visit.ran = desk(visit).token, None
+    return results(visit) | {"status": html.status(text.OPENED, "note")}
+
+
+# -- the widgets
+
+
+def build(board: Board) -> None:
+    """The page."""
+    board.frame(build_bench, build_stage)
+    connect(board)
+
+
+def build_bench(board: Board) -> None:
+    """The left column: question, methods, mode."""
+    with section(text.LOOP_TITLE, f"{KEY}-question"):
+        board.block("help", f'<p class="kv-help">{text.LOOP_HELP}</p>')
+        board.add(
+            question=gr.Textbox(label="Question", lines=3, max_lines=6, elem_id=f"kv-{KEY}-question"),
+            next=gr.Button(text.LOOP_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
+        )
+        board.error("question")
+        board.block("expected", elem_classes="kv-may-be-empty")
+    with section(text.METHODS, f"{KEY}-methods"):
+        method_chips(board, METHODS_AT_FIRST)
+    with section(text.MORE, f"{KEY}-mode"):
+        board.add(
+            mode=gr.Radio(
+                [(label, name) for name, label in text.MODES.items()], value="pinned", show_label=False,
+                label="Mode", container=False, elem_id=f"kv-{KEY}-mode",
+            ),
+            turns=gr.Number(8, label=text.LOOP_TURNS, step=1, elem_id=f"kv-{KEY}-turns"),
+        )  # fmt: skip
+        board.error("turns")
+
+
+def build_stage(board: Board) -> None:
+    """The turns, one turn's figures, and the figures over the episodes."""
+    board.block("status")
+    board.block("turns_shown", html.empty_card(text.LOOP_EMPTY, text.LOOP_EMPTY_HELP))
+    with gr.Column(visible=False, min_width=0, elem_id=f"kv-{KEY}-turn-row") as row:
+        gr.HTML(html.heading(text.LOOP_TURN), apply_default_css=False)
+        board.add(
+            turn=gr.Radio(
+                [], show_label=False, label=text.LOOP_TURN, container=False, elem_id=f"kv-{KEY}-turn"
+            )
+        )
+        board.add(
+            strip=gr.HTML(
+                {"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW,
+                elem_id=f"kv-{KEY}-strip", apply_default_css=False,
+            )
+        )  # fmt: skip
+        board.add(**{"turn-figures": figure_view(f"{KEY}-turn")})
+        gr.HTML(html.heading(text.LOOP_SO_FAR), apply_default_css=False)
+        board.block("so-far")
+        board.add(figures=figure_view(KEY))
+    board.add(**{"turn-row": row})
+    with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as closer_row:
+        board.block("closer-help", f'<p class="kv-help">{text.LOOP_CLOSER_HELP}</p>')
+        board.add(
+            closer=gr.Button(
+                text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
+            )
+        )
+    board.add(**{"closer-row": closer_row})
+
+
+def connect(board: Board) -> None:
+    """What the widgets do."""
+    board.arrives(lambda visit, given: arrive(board, visit))
+    changes = [board[name].change for name in ("question", "turns")]
+    board.follows(refresh, *READS, when=[*changes, board["methods"].input, board["mode"].input])
+    board.on(board["next"].click, following, follow=True)
+    board.on(board["turn"].input, look, "turn")
+    board.stream(board["run"].click, lambda visit, given: run(board.lab, visit, given), *READS)
+    board.on(board["cancel"].click, cancelled)
+    board.to_pipeline(board["closer"].click, closer)
+
+
+PAGE = PageSpec(KEY, text.LOOP, build)

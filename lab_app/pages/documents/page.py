@@ -1,0 +1,311 @@
+"""The Documents page: a question over documents that are encoded once and reused in any order."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+
+import gradio as gr
+
+from backend.base.errors import LabError, PromptError
+from backend.prompts.pipeline import QUESTION, Agent, Pipeline
+from backend.prompts.presets import Example, load_preset, preset_requests
+from backend.records.run import Decoding, RunRecord, RunRequest
+from lab_app.pages.documents import recompute_ratio as documents_ratio
+from lab_app.pages.documents import trained_weights as documents_trained
+from lab_app.pages.pipeline.form import MOST_COLUMNS, Problem, Problems
+from lab_app.pages.pipeline.layout import RAW, section
+from lab_app.ui import html, text
+from lab_app.ui.page import OPTIONS, Act, Board, Given, PageSpec, Update, beside, cancelled, running
+from lab_app.ui.run_results import factline, results
+from lab_app.ui.streaming import live
+from lab_app.ui.text_cards import Cards, chosen_methods, method_chips, usable_methods
+from lab_app.visits.visits import Lab, Visit
+from viz.pages.documents import documents_html
+from viz.run.comparison import comparison_html
+from viz.run.diagnosis import repair, where
+from viz.run.token_strip import strip_html
+from viz.run.verdict import verdict
+
+KEY = "documents"
+CARDS = Cards("document", fewest=1, most=10)
+#: Presets whose requests can be put on the cards.
+EXAMPLES = ("documents-5", "documents-10", "documents-one-hop")
+METHODS_AT_FIRST = ("naive", "cacheblend", "kvlink")
+READS = (*CARDS.boxes, "question", "methods", OPTIONS)
+
+
+@dataclass
+class Desk:
+    """What a visit's Documents page remembers; ``ran`` is what was last run, ``token`` its record's."""
+
+    count: int = 0
+    preset: str = EXAMPLES[0]
+    example: Example | None = None
+    next_example: int = 0
+    shuffles: int = 0
+    ran: RunRequest | None = None
+    token: str = ""
+
+
+def desk(visit: Visit) -> Desk:
+    """The visit's page."""
+    found: Desk = visit.pages.setdefault(KEY, Desk())
+    return found
+
+
+@cache
+def _wording() -> tuple[str, str, Agent, Pipeline]:
+    """The reader's instruction, what leads in to the question, and the agent, as the preset words them."""
+    pipeline = load_preset(EXAMPLES[0]).pipeline
+    agent = pipeline.agents[0]
+    head, _, rest = agent.template.partition("Document 1:\n")
+    return head, rest[rest.rindex("\n", 0, rest.index("{" + QUESTION)) + 1 :], agent, pipeline
+
+
+def pipeline_of(count: int) -> Pipeline:
+    """The reader over ``count`` documents, worded as the presets are."""
+    head, tail, agent, base = _wording()
+    names = tuple(f"document_{number}" for number in range(1, count + 1))
+    middle = "".join(f"Document {i}:\n{{{name}}}\n" for i, name in enumerate(names, 1))
+    reader = dataclasses.replace(agent, template=head + middle + tail)
+    title = f"{count} document{'s' if count > 1 else ''} and a question"
+    return dataclasses.replace(base, name=f"documents-{count}", title=title, declared=names, agents=(reader,))
+
+
+def read(visit: Visit, given: Given) -> RunRequest:
+    """What stands on the page as a checked request.
+
+    Raises:
+        Problems: everything that is wrong, each with its place.
+    """
+    mine, found = desk(visit), []
+    texts = CARDS.read(given, mine.count)
+    question = str(given["question"] or "")
+    for slot, said in enumerate(texts):
+        if not said.strip():
+            found.append(Problem(f"text_{slot}", text.DOCUMENT_EMPTY.format(number=slot + 1)))
+    values = {f"document_{i}": said for i, said in enumerate(texts, 1)} | {QUESTION: question}
+    pipeline, methods = pipeline_of(mine.count), ()
+    if not found:
+        try:
+            values = pipeline.check_values(values)
+        except LabError as error:
+            found.append(Problem(slot_of(error.field), str(error)))
+    try:
+        methods = chosen_methods(given, MOST_COLUMNS)
+    except Problems as error:
+        found += [Problem("methods", problem.message) for problem in error.found]
+    except LabError as error:
+        found.append(Problem("methods", str(error)))
+    if found:
+        raise Problems(found)
+    asked = mine.example
+    same = asked is not None and sorted(asked.values.values()) == sorted(values.values())
+    return RunRequest(
+        pipeline, values, methods, "pinned", Decoding(max_new_tokens=pipeline.longest_answer),
+        expected=asked.answer if same and asked is not None else None,
+    )  # fmt: skip
+
+
+def slot_of(field: str | None) -> str:
+    """The error slot of a field of the request."""
+    name = (field or "").removeprefix("values.")
+    if name == QUESTION:
+        return "question"
+    number = name.removeprefix("document_")
+    return f"text_{int(number) - 1}" if number.isdecimal() else "run"
+
+
+def told(error: LabError | None) -> Update:
+    """Messages beside their places."""
+    return beside(error, slot_of)
+
+
+# -- the bench
+
+
+def arrive(board: Board, visit: Visit) -> Update:
+    """The first example, and the methods that run here."""
+    found = choose(visit, {"preset": desk(visit).preset}) | usable_methods(board)
+    return found | documents_trained.arrive(visit)
+
+
+def choose(visit: Visit, given: Given) -> Update:
+    """The first example of a kind."""
+    mine = desk(visit)
+    if given["preset"] not in EXAMPLES:
+        raise PromptError(f"There are no examples {str(given['preset'])[:40]!r}. Choose one of the list.")
+    mine.preset, mine.next_example = given["preset"], 0
+    return following(visit, given)
+
+
+def following(visit: Visit, given: Given) -> Update:
+    """The next example of the kind."""
+    mine = desk(visit)
+    mine.example = found = preset_requests(load_preset(mine.preset), mine.next_example + 1)[-1]
+    mine.next_example += 1
+    texts = [value for name, value in found.values.items() if name != QUESTION]
+    mine.count = len(texts)
+    return CARDS.show(texts) | {"question": found.values[QUESTION]}
+
+
+def changing(what: str, slot: int) -> Act:
+    """The handler of a card's button."""
+
+    def act(visit: Visit, given: Given) -> Update:
+        mine = desk(visit)
+        texts = CARDS.read(given, mine.count)
+        mine.shuffles += what == "shuffle"
+        order = CARDS.changed(texts, what, slot, mine.shuffles)
+        after = ["" if index is None else texts[index] for index in order]
+        mine.count = len(after)
+        return CARDS.show(after)
+
+    return act
+
+
+def refresh(visit: Visit, given: Given) -> Update:
+    """What follows from what stands on the page: messages, the cost, and whether the results are old."""
+    mine, request = desk(visit), None
+    try:
+        request = read(visit, given)
+        update = told(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
+    except LabError as error:
+        update = told(error) | {"cost": ""}
+    expected = mine.example if request is not None and request.expected is not None else None
+    update["expected"] = html.known(expected, expected.values) if expected else ""
+    if visit.cancel is None and mine.ran is not None:
+        old = request is None or not same_request(request, mine.ran)
+        update["status"] = html.status(text.DOCUMENTS_EDITED, "edited") if old else ""
+    return update
+
+
+def same_request(a: RunRequest, b: RunRequest) -> bool:
+    """Do two requests ask the same?"""
+    return dataclasses.replace(a, expected=None) == dataclasses.replace(b, expected=None)
+
+
+def above(visit: Visit, given: Given) -> tuple[str, RunRequest | None]:
+    """The chosen kind of example, and what stands on the page; None where it is wrong."""
+    try:
+        return desk(visit).preset, read(visit, given)
+    except LabError:
+        return desk(visit).preset, None
+
+
+# -- running
+
+
+def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+    """Read the documents under every method and show the record."""
+
+    def work(cancel: threading.Event) -> Iterator[Update]:
+        request = read(visit, given)
+        yield told(None)
+        record = yield from live(request, visit.engine.run(request, cancel=cancel))
+        mine = desk(visit)
+        mine.ran, mine.token = request, visit.keep(record, show=False)
+        yield shown(visit, record)
+
+    yield from running(lab, visit, work, told)
+
+
+def shown(visit: Visit, record: RunRecord) -> Update:
+    """A finished run."""
+    told_, agent = verdict(record), record.agents[-1]
+    return {
+        "status": "",
+        "verdict": html.verdict_card(
+            told_.sentence_html, told_.tone, told_.points, where(record), repair(record), factline(record)
+        ),
+        "table": documents_html(record),
+        "comparison": comparison_html(record),
+        "strip": {"html": strip_html(record, agent)},
+        "closer-row.visible": True,
+    }
+
+
+def closer(visit: Visit, given: Given) -> Update:
+    """The run on the pipeline's page, with all its figures."""
+    record = visit.records.get(desk(visit).token)
+    if record is None:
+        return {"status": html.status(text.GONE, "note")}
+    visit.shown, visit.ran = desk(visit).token, None
+    return results(visit) | {"status": html.status(text.OPENED, "note")}
+
+
+# -- the widgets
+
+
+def build(board: Board) -> None:
+    """The page."""
+    board.frame(build_bench, build_stage)
+    connect(board)
+
+
+def build_bench(board: Board) -> None:
+    """The left column: example, question, documents, methods."""
+    with section(text.DOCUMENTS_TITLE, f"{KEY}-question"):
+        board.block("help", f'<p class="kv-help">{text.DOCUMENTS_HELP}</p>')
+        with gr.Row(elem_classes="kv-line"):
+            board.add(
+                preset=gr.Dropdown(
+                    [(load_preset(name).pipeline.title, name) for name in EXAMPLES], value=EXAMPLES[0],
+                    show_label=False, label=text.EXAMPLE, container=False, filterable=False,
+                    elem_id=f"kv-{KEY}-preset",
+                ),
+                next=gr.Button(text.EXAMPLE_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
+            )  # fmt: skip
+        board.add(question=gr.Textbox(label="Question", lines=2, max_lines=6, elem_id=f"kv-{KEY}-question"))
+        board.error("question")
+        board.block("expected", elem_classes="kv-may-be-empty")
+    with section(text.DOCUMENTS, f"{KEY}-cards"):
+        CARDS.build(board)
+    with section(text.METHODS, f"{KEY}-methods"):
+        method_chips(board, METHODS_AT_FIRST)
+
+
+def build_stage(board: Board) -> None:
+    """The results."""
+    board.block("status")
+    board.block("verdict", html.empty_card(text.DOCUMENTS_EMPTY, text.DOCUMENTS_EMPTY_HELP))
+    board.block("table")
+    board.block("comparison")
+    board.add(
+        strip=gr.HTML(
+            {"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW,
+            elem_id=f"kv-{KEY}-strip", apply_default_css=False,
+        )
+    )  # fmt: skip
+    with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
+        board.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
+        board.add(
+            closer=gr.Button(
+                text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
+            )
+        )
+    board.add(**{"closer-row": row})
+    documents_ratio.build(board)
+    documents_trained.build(board)
+
+
+def connect(board: Board) -> None:
+    """What the widgets do."""
+    board.arrives(lambda visit, given: arrive(board, visit))
+    changes = [board[name].change for name in (*CARDS.boxes, "question")]
+    board.follows(refresh, *READS, when=[*changes, board["methods"].input])
+    board.on(board["preset"].input, choose, "preset", follow=True)
+    board.on(board["next"].click, following, follow=True)
+    CARDS.connect(board, changing, READS)
+    board.stream(board["run"].click, partial(run, board.lab), *READS)
+    board.on(board["cancel"].click, cancelled)
+    board.to_pipeline(board["closer"].click, closer)
+    documents_ratio.connect(board, READS, above)
+    documents_trained.connect(board)
+
+
+PAGE = PageSpec(KEY, text.DOCUMENTS, build)

@@ -1,0 +1,1 @@
+"""The page on judges and the candidates before them."""

@@ -1,0 +1,520 @@
+"""The Judge page: candidates before a judge, in several orders, read through every method."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from backend.base.errors import LabError, PromptError
+from backend.prompts.pipeline import QUESTION
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.events import Progress
+from backend.records.judge import (
+    CRITERIA,
+    LIMITS,
+    Candidate,
+    Judged,
+    JudgeProblem,
+    JudgeRequest,
+    OrderDone,
+)
+from backend.records.run import Decoding, RunRecord
+from lab_app.pages.judge import problem_set as judge_set
+from lab_app.pages.judge.form import (
+    KEY,
+    LONGEST,
+    REPAIR,
+    SETTINGS,
+    WRITTEN,
+    Reader,
+    number,
+    read_regime,
+    read_settings,
+)
+from lab_app.pages.pipeline.form import Problem
+from lab_app.pages.pipeline.layout import RAW, section
+from lab_app.ui import html, text
+from lab_app.ui.components import figure_view, payload
+from lab_app.ui.page import OPTIONS, Act, Board, Given, PageSpec, Update, beside, cancelled, running
+from lab_app.ui.run_results import results
+from lab_app.ui.text_cards import Cards, method_chips, usable_methods
+from lab_app.visits.visits import Lab, Visit
+from viz.attention.views import closer_views, slot_views
+from viz.base.format import clip, escape, milliseconds, plural
+from viz.judge.verdict_grid import (
+    baseline,
+    grid_html,
+    looks_of,
+    order_words,
+    picks_html,
+    repaired,
+    sentence,
+    tone,
+)
+from viz.pages.documents import documents_html
+from viz.run.comparison import comparison_html
+from viz.run.token_strip import strip_html
+
+CARDS = Cards("candidate", *LIMITS["candidates"])
+METHODS_AT_FIRST = ("naive", "kvcomm")
+READS = (*CARDS.boxes, "question", "expected", "source", "temperature", *SETTINGS)
+
+
+@dataclass
+class Desk:
+    """What a visit's Judge page remembers: ``written`` by the model, ``ran`` and its ``records`` by order;
+    whether the closer figures are ``unfolded``."""
+
+    count: int = 0
+    next_example: int = 0
+    shuffles: int = 0
+    writes: int = 0
+    written: JudgeProblem | None = None
+    ran: JudgeRequest | None = None
+    judged: OrderDone | None = None
+    records: dict[str, RunRecord] = field(default_factory=dict)
+    token: str = ""
+    unfolded: bool = False
+
+
+def desk(visit: Visit) -> Desk:
+    """The visit's page."""
+    found: Desk = visit.pages.setdefault(KEY, Desk())
+    return found
+
+
+# -- reading what stands on the page
+
+
+def read(visit: Visit, given: Given) -> JudgeRequest:
+    """The typed or written problem and all settings, checked.
+
+    Raises:
+        Problems: everything that is wrong, each with its place.
+    """
+    mine, reader = desk(visit), Reader(given)
+    texts = CARDS.read(given, mine.count)
+    for slot, said in enumerate(texts):
+        if not said.strip():
+            message = text.CANDIDATE_EMPTY.format(number=slot + 1)
+            reader.found.append(Problem(f"text_{slot}", message))
+        else:
+            reader.text(f"text_{slot}", f"Candidate {slot + 1}")
+    question = reader.text("question", "The question")
+    if not question.strip() and not any(p.field == "question" for p in reader.found):
+        reader.found.append(Problem("question", "The question is empty. Write some text."))
+    expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
+    settings = read_settings(reader, mine.count)
+    reader.done()
+    problem = as_written(mine, question, texts, given["source"], expected)
+    if problem is None:
+        candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(texts, 1))
+        problem = JudgeProblem(1, question, candidates, "typed", expected)
+    return JudgeRequest(
+        problem.regime, (problem,), 1, candidates=mine.count, max_new_tokens=LONGEST,
+        sampling=Decoding(WRITTEN, 1.0, 1.0, 0), **settings,
+    )  # fmt: skip
+
+
+def as_written(
+    mine: Desk, question: str, texts: list[str], source: Any, expected: str | None
+) -> JudgeProblem | None:
+    """The model's own candidates, if these are what stands on the cards."""
+    found = mine.written
+    if found is None or (found.regime, found.question, found.expected) != (source, question, expected):
+        return None
+    return found if [c.text for c in found.candidates] == texts else None
+
+
+def slot_of(name: str | None) -> str:
+    """The error slot of a field of the engine's request."""
+    last = (name or "").rpartition(".")[2]
+    number = last.removeprefix("candidate_")
+    if number.isdecimal():
+        return f"text_{int(number) - 1}"
+    places = {QUESTION: "question", "question": "question", "candidates": "cards", "methods": "methods"}
+    return places.get(last, "run")
+
+
+# -- the bench
+
+
+def arrive(board: Board, visit: Visit) -> Update:
+    """The first example, and the methods that run here."""
+    update = following(visit, {"criterion": CRITERIA[0]}) | usable_methods(board)
+    chips = [(title, name) for title, name in update["methods.choices"] if name != REPAIR]
+    return update | {"methods.choices": chips}
+
+
+def following(visit: Visit, given: Given) -> Update:
+    """The next example of the criterion."""
+    mine = desk(visit)
+    if given["criterion"] not in CRITERIA:
+        raise PromptError(f"There is no criterion {str(given['criterion'])[:30]!r}. Choose one of the list.")
+    preset = load_preset(f"judge-{given['criterion']}")
+    found = preset_requests(preset, mine.next_example + 1)[-1]
+    mine.next_example += 1
+    texts = [value for name, value in found.values.items() if name != QUESTION]
+    mine.count = len(texts)
+    chosen = [int(n) for n in re.findall("[0-9]+", found.answer or "") if 0 < int(n) <= len(texts)]
+    final = re.findall(r"The answer is ([0-9]+)", texts[chosen[0] - 1]) if chosen else []
+    known = final[-1] if final and given["criterion"] in ("right", "all", "corrects") else ""
+    return CARDS.show(texts) | {"question": found.values[QUESTION], "expected": known, "source": "typed"}
+
+
+def changing(what: str, slot: int) -> Act:
+    """The handler of a card's button."""
+
+    def act(visit: Visit, given: Given) -> Update:
+        mine = desk(visit)
+        texts = CARDS.read(given, mine.count)
+        mine.shuffles += what == "shuffle"
+        order = CARDS.changed(texts, what, slot, mine.shuffles)
+        after = ["" if index is None else texts[index] for index in order]
+        mine.count = len(after)
+        return CARDS.show(after)
+
+    return act
+
+
+def refresh(visit: Visit, given: Given) -> Update:
+    """What follows from what stands on the page."""
+    mine, request = desk(visit), None
+    source = given["source"] if given["source"] in text.JUDGE_SOURCES else "typed"
+    update: Update = {"write-row.visible": source != "typed"}
+    try:
+        request = read(visit, given)
+        verdicts = len(request.orders) * max(1, len(request.methods))
+        lasts = html.lasting(visit.engine.estimate_judging(request, taken_in=request.warmup))
+        said = f"<b>{plural(verdicts, 'verdict')}</b>, {lasts}"
+        update |= beside(None, slot_of) | {"cost": f'<p class="kv-cost">{said}</p>'}
+    except LabError as error:
+        update |= beside(error, slot_of) | {"cost": ""}
+    said = text.JUDGE_SOURCE_HELP[source]
+    if source != "typed":
+        texts = CARDS.read(given, mine.count)
+        expected = str(given["expected"] or "").strip() or None
+        same = as_written(mine, str(given["question"] or ""), texts, source, expected)
+        said += f" {text.JUDGE_WROTE if same else text.JUDGE_CHANGED}"
+    update["source-help"] = f'<p class="kv-help">{escape(said)}</p>'
+    if visit.cancel is None and mine.ran is not None:
+        old = request != mine.ran
+        update["status"] = html.status(text.DOCUMENTS_EDITED, "edited") if old else ""
+    return update
+
+
+# -- running
+
+
+def write(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+    """Let the model write the candidates, and put them on the cards."""
+
+    def work(cancel: threading.Event) -> Iterator[Update]:
+        mine, reader = desk(visit), Reader(given)
+        question = reader.text("question", "The question")
+        if not question.strip():
+            reader.found.append(Problem("question", "The question is empty. Write some text."))
+        expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
+        temperature = reader.number("temperature", text.JUDGE_NUMBERS)
+        regime = read_regime(given["source"], "parallel")
+        reader.done()
+        mine.writes += 1
+        request = JudgeRequest(
+            regime, (JudgeProblem(1, question, (), regime, expected),), 1, candidates=mine.count,
+            sampling=Decoding(WRITTEN, temperature, 1.0, mine.writes),
+        )  # fmt: skip
+        yield beside(None, slot_of)
+        for event in visit.engine.write_candidates(request, cancel=cancel):
+            if isinstance(event, JudgeProblem):
+                mine.written = event
+                yield CARDS.show([c.text for c in event.candidates]) | {"status": ""}
+            else:
+                yield {"status": html.status(event.text, "running", event.done, event.total)}
+
+    yield from running(lab, visit, work, lambda error: beside(error, slot_of))
+
+
+def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+    """Judge the candidates in every order, and show each order as it is done."""
+
+    def work(cancel: threading.Event) -> Iterator[Update]:
+        request, mine = read(visit, given), desk(visit)
+        yield beside(None, slot_of)
+        records: dict[str, RunRecord] = {}
+        for event in visit.engine.judge_problems(request, cancel=cancel):
+            if isinstance(event, Progress):
+                yield {"status": html.status(event.text, "running", event.done, event.total)}
+            elif isinstance(event, OrderDone):
+                records[event.order] = event.record
+                yield {"grid": grid_html(event.row, request), "picks": picks_html(event.row, request)}
+                last = event
+            elif isinstance(event, Judged):
+                mine.ran, mine.judged, mine.records = request, last, records
+                mine.token = visit.keep_judged(event)
+                update = shown(visit)
+                yield update
+                yield look(visit, update)  # drawing takes longer than it should take to read the verdict
+
+    yield from running(lab, visit, work, lambda error: beside(error, slot_of))
+
+
+def shown(visit: Visit) -> Update:
+    """A finished judgement, without its figures."""
+    mine = desk(visit)
+    assert mine.judged is not None
+    assert mine.ran is not None
+    row, request = mine.judged.row, mine.ran
+    looks = looks_of(row, request)
+    facts = [f"Judged in {milliseconds(row.wall_ms)}, filling the pools included.", *row.notes]
+    parted = [o.method for o in row.outcomes if o.consistent is False]
+    method = next((label for label in reversed(list(looks)) if label in parted), list(looks)[-1])
+    mine.unfolded = False
+    return {
+        "status": "",
+        "verdict": html.verdict_card(
+            sentence(row, request), tone(row), facts, baseline(row), repaired(row, request), factline(request)
+        ),
+        "grid": grid_html(row, request),
+        "picks": picks_html(row, request),
+        "looks.visible": True,
+        "more.visible": True,
+        "more.open": False,
+        "closer-row.visible": True,
+        "save": saved(mine),
+        "pick_order.choices": [(order_words(order), order) for order in mine.records],
+        "pick_order": next(iter(mine.records)),
+        "pick_method.choices": [(look.name, label) for label, look in looks.items()],
+        "pick_method": method,
+    }
+
+
+def factline(request: JudgeRequest) -> str:
+    """What was judged, in one quiet line."""
+    [problem] = request.problems
+    asked = f'<span class="kv-asked">{escape(clip(problem.question, 140))}</span>'
+    source = text.JUDGE_SOURCES[problem.regime].lower()
+    how = (
+        f"{plural(len(problem.candidates), 'candidate')}, {source} · {text.JUDGE_CRITERIA[request.criterion]}"
+        f" · writes {text.JUDGE_PROTOCOLS[request.protocol]}"
+    )
+    return f"{asked}<span>{escape(how)} · greedy judge</span>"
+
+
+def saved(mine: Desk) -> str:
+    """The link that saves what was judged."""
+    return (
+        f'<a class="kv-button" id="kv-{KEY}-save-link" href="lab/judged/{escape(mine.token)}" download>'
+        f"{text.MEASURE_SAVE}</a>"
+    )
+
+
+def look(visit: Visit, given: Given) -> Update:
+    """The texts and the attention of one order."""
+    if (picked := looked_at(visit, given)) is None:
+        return {}
+    record, agent, method = picked
+    update: Update = {
+        "comparison": comparison_html(record),
+        "table": documents_html(record),
+        "strip": {"html": strip_html(record, agent, method=method)},
+        "view_attention": payload(slot_views(record, agent)),
+    }
+    if desk(visit).unfolded:
+        update["view_more"] = payload(closer_views(record, agent, method))
+    return update
+
+
+def looked_at(visit: Visit, given: Given) -> tuple[RunRecord, int, str] | None:
+    """The chosen order's record, its judge, and the chosen method; None before anything was judged."""
+    records = desk(visit).records
+    record = records.get(str(given["pick_order"])) or next(iter(records.values()), None)
+    if record is None:
+        return None
+    method = given["pick_method"] if given["pick_method"] in record.labels else record.labels[-1]
+    return record, record.agents[-1], method
+
+
+def unfold(visit: Visit, given: Given) -> Update:
+    """The closer figures, which are drawn only for those who open them: they are many."""
+    desk(visit).unfolded = True
+    picked = looked_at(visit, given)
+    return {} if picked is None else {"view_more": payload(closer_views(*picked))}
+
+
+def fold(visit: Visit, given: Given) -> Update:
+    """Nobody looks at them any more."""
+    desk(visit).unfolded = False
+    return {}
+
+
+def closer(visit: Visit, given: Given) -> Update:
+    """One order's run on the pipeline's page, with all its figures."""
+    record = desk(visit).records.get(str(given.get("pick_order")))
+    record = record or next(iter(desk(visit).records.values()), None)
+    if record is None:
+        return {"status": html.status(text.GONE, "note")}
+    visit.keep(record)
+    visit.ran = None
+    return results(visit) | {"status": html.status(text.OPENED, "note")}
+
+
+# -- the widgets
+
+
+def build(board: Board) -> None:
+    """The page."""
+    board.frame(build_bench, build_stage)
+    connect(board)
+
+
+def build_bench(board: Board) -> None:
+    """The left column: problem, orders, methods, candidates."""
+    with section(text.JUDGE_TITLE, f"{KEY}-problem"):
+        board.block("help", f'<p class="kv-help">{text.JUDGE_HELP}</p>')
+        with gr.Row(elem_classes="kv-line"):
+            board.add(
+                criterion=gr.Dropdown(
+                    [(label, name) for name, label in text.JUDGE_CRITERIA.items()], value=CRITERIA[0],
+                    label=text.JUDGE_CRITERION, show_label=False, container=False, filterable=False,
+                    elem_id=f"kv-{KEY}-criterion",
+                ),
+                next=gr.Button(text.EXAMPLE_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
+            )  # fmt: skip
+        board.error("criterion")
+        board.add(
+            protocol=gr.Dropdown(
+                [(label, name) for name, label in text.JUDGE_PROTOCOLS.items()], value="joint",
+                label=text.JUDGE_PROTOCOL, filterable=False, elem_id=f"kv-{KEY}-protocol",
+                elem_classes="kv-value-more",
+            )
+        )  # fmt: skip
+        board.add(question=gr.Textbox(label="Question", lines=2, max_lines=8, elem_id=f"kv-{KEY}-question"))
+        board.error("question")
+        board.add(
+            expected=gr.Textbox(
+                label=text.JUDGE_EXPECTED, placeholder=text.MAY_BE_EMPTY, max_lines=1,
+                elem_id=f"kv-{KEY}-expected", elem_classes="kv-value-more",
+            )
+        )  # fmt: skip
+        board.error("expected")
+    with section(text.JUDGE_CANDIDATES, f"{KEY}-cards"):
+        board.add(
+            source=gr.Radio(
+                [(label, name) for name, label in text.JUDGE_SOURCES.items()], value="typed",
+                label=text.JUDGE_CANDIDATES, show_label=False, container=False, elem_id=f"kv-{KEY}-source",
+                elem_classes="kv-kind-choice kv-wide-choice",
+            )
+        )  # fmt: skip
+        board.block("source-help")
+        with gr.Row(visible=False, elem_classes="kv-measure", elem_id=f"kv-{KEY}-write-row") as row:
+            number(board, "temperature", 1)
+            board.add(write=gr.Button(text.JUDGE_WRITE, size="sm", elem_id=f"kv-{KEY}-write", scale=0))
+        board.add(**{"write-row": row})
+        board.error("temperature")
+        CARDS.build(board)
+    with section(text.JUDGE_ORDERS, f"{KEY}-orders"):
+        board.add(
+            order=gr.Radio(
+                [(label, name) for name, label in text.JUDGE_ORDER_KINDS.items()], value="shuffle",
+                label=text.JUDGE_ORDERS, show_label=False, container=False, elem_id=f"kv-{KEY}-order",
+                elem_classes="kv-kind-choice kv-wide-choice",
+            )
+        )  # fmt: skip
+        with gr.Row(elem_classes="kv-numbers"):
+            number(board, "shuffles", 1)
+            number(board, "seed", 0)
+        for name in ("order", "shuffles", "seed"):
+            board.error(name)
+    with section(text.METHODS, f"{KEY}-methods"):
+        method_chips(board, METHODS_AT_FIRST)
+        with gr.Column(elem_classes="kv-method-panel", min_width=0):
+            board.add(
+                repair=gr.Checkbox(
+                    False, label=text.JUDGE_REPAIR, info=text.JUDGE_REPAIR_HELP, elem_id=f"kv-{KEY}-repair",
+                    elem_classes="kv-option kv-kind-bool",
+                )
+            )  # fmt: skip
+            board.add(
+                slots_only=gr.Checkbox(
+                    False, label=text.JUDGE_SLOTS_ONLY, info=text.JUDGE_SLOTS_ONLY_HELP,
+                    elem_id=f"kv-{KEY}-slots-only", elem_classes="kv-option kv-kind-bool",
+                )
+            )  # fmt: skip
+            with gr.Row(elem_classes="kv-numbers"):
+                number(board, "budget", 25)
+                number(board, "warm", 4)
+            for name in ("budget", "warm"):
+                board.error(name)
+
+
+def build_stage(board: Board) -> None:
+    """The results, and the set below them."""
+    board.block("status")
+    board.block("verdict", html.empty_card(text.JUDGE_EMPTY, text.JUDGE_EMPTY_HELP))
+    board.block("grid")
+    board.block("picks")
+    with gr.Row(visible=False, elem_classes="kv-looks", elem_id=f"kv-{KEY}-looks") as looks:
+        gr.HTML(html.heading(text.JUDGE_QUESTION_2), apply_default_css=False)
+        board.add(
+            pick_order=gr.Dropdown(
+                [], label=text.JUDGE_PICK_ORDER, filterable=False, min_width=120,
+                elem_id=f"kv-{KEY}-pick-order",
+            ),
+            pick_method=gr.Dropdown(
+                [], label=text.JUDGE_PICK_METHOD, filterable=False, min_width=120,
+                elem_id=f"kv-{KEY}-pick-method",
+            ),
+        )  # fmt: skip
+    board.add(looks=looks)
+    board.block("table")
+    board.block("comparison")
+    board.add(
+        strip=gr.HTML(
+            {"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW,
+            elem_id=f"kv-{KEY}-strip", apply_default_css=False,
+        ),
+        view_attention=figure_view(f"{KEY}-attention"),
+    )  # fmt: skip
+    with gr.Accordion(
+        text.JUDGE_MORE, open=False, visible=False, elem_id=f"kv-{KEY}-more", elem_classes="kv-more"
+    ) as more:
+        board.add(more=more, view_more=figure_view(f"{KEY}-more-figures"))
+    with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
+        board.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
+        board.block("save")
+        board.add(
+            closer=gr.Button(
+                text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
+            )
+        )
+    board.add(**{"closer-row": row})
+    judge_set.build(board)
+
+
+def connect(board: Board) -> None:
+    """What the widgets do."""
+    board.arrives(lambda visit, given: arrive(board, visit))
+    boxes = [board[name] for name in READS if name not in (OPTIONS, "criterion")]
+    changes = [box.change if isinstance(box, gr.Textbox) else box.input for box in boxes]
+    board.follows(refresh, *READS, when=changes)
+    board.on(board["criterion"].input, following, "criterion", follow=True)
+    board.on(board["next"].click, following, "criterion", follow=True)
+    CARDS.connect(board, changing, READS)
+    for name, act in (("run", run), ("write", write)):
+        board.stream(board[name].click, partial(act, board.lab), *READS, follow=True)
+    board.on(board["cancel"].click, cancelled)
+    looks = ("pick_order", "pick_method")
+    board.on([board[name].input for name in looks], look, *looks, latest=True)
+    board.on(board["more"].expand, unfold, "pick_order", "pick_method")
+    board.on(board["more"].collapse, fold)
+    board.to_pipeline(board["closer"].click, closer)
+    judge_set.connect(board)
+
+
+PAGE = PageSpec(KEY, text.JUDGE, build)

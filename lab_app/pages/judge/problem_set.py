@@ -1,0 +1,142 @@
+"""The set under the Judge page: many problems judged as the one above, with figures that follow along."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import gradio as gr
+
+from backend.records.events import Progress
+from backend.records.judge import Judged, JudgedProblem, JudgeRequest
+from backend.records.judge_summary import counted, table
+from backend.records.run import Decoding
+from lab_app.pages.judge import risk_gate as judge_gate
+from lab_app.pages.judge.form import (
+    KEY,
+    LONGEST,
+    SETTINGS,
+    WRITTEN,
+    Reader,
+    number,
+    read_regime,
+    read_settings,
+)
+from lab_app.ui import html, text
+from lab_app.ui.components import figure_view, payload
+from lab_app.ui.page import Board, Given, Update, beside, running
+from lab_app.ui.streaming import REDRAW_SECONDS
+from lab_app.visits.visits import Lab, Visit
+from viz.base.format import clip, escape, milliseconds, plural
+from viz.judge.metrics import views
+
+USUAL = {"count": 20, "candidates": 4, "set_seed": 0}
+READS = (*USUAL, "set_source", *SETTINGS)
+SECONDS_BETWEEN = 2.0  # two drawings of what is finished so far
+
+
+def read(given: Given) -> JudgeRequest:
+    """The set, checked.
+
+    Raises:
+        Problems: everything that is wrong, each with its place.
+    """
+    reader = Reader(given)
+    found = {name: reader.number(name, text.JUDGE_SET_NUMBERS) for name in USUAL}
+    shared = read_settings(reader, found["candidates"])
+    reader.done()
+    regime = read_regime(given["set_source"])
+    sampling = Decoding(WRITTEN, 1.0, 1.0, found["set_seed"])
+    return JudgeRequest(
+        regime, (), found["count"], found["set_seed"], candidates=found["candidates"], sampling=sampling,
+        max_new_tokens=LONGEST,
+        **shared,
+    )  # fmt: skip
+
+
+def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+    """Judge the set, with figures as it goes; cancelled, what was finished stays."""
+
+    def work(cancel: threading.Event) -> Iterator[Update]:
+        request = read(given)
+        yield beside(None, slot_of) | {"status": ""}
+        rows: list[JudgedProblem] = []
+        began = drawn = said = time.monotonic()
+        for event in visit.engine.judge_problems(request, cancel=cancel):
+            now = time.monotonic()
+            if isinstance(event, JudgedProblem):
+                rows.append(event)
+                if now - drawn >= SECONDS_BETWEEN and len(rows) < request.count:
+                    drawn = now
+                    yield {"view_set": figures(Judged(request, lab.model.info, tuple(rows)))}
+            elif isinstance(event, Progress) and (now - said >= REDRAW_SECONDS or not event.done):
+                said = now
+                yield {"set_status": html.status(event.text, "measuring", event.done, event.total)}
+            elif isinstance(event, Judged):
+                token, spent = visit.keep_judged(event), (time.monotonic() - began) * 1e3
+                yield {"set_status": finished(event, token, spent), "view_set": figures(event)}
+                yield judge_gate.untrained(visit)
+
+    for update in running(lab, visit, work, lambda error: beside(error, slot_of)):
+        # what is said of a run stands beside this part, not above the single problem's results
+        yield {"set_status" if key == "status" and value else key: value for key, value in update.items()}
+
+
+def slot_of(field: str | None) -> str:
+    """The error slot of a field of the engine's request."""
+    last = (field or "").rpartition(".")[2]
+    places = {"seed": "set_seed", "methods": "methods", "orders": "order"}
+    return last if last in USUAL else places.get(last, "set")
+
+
+def figures(judged: Judged) -> Update:
+    """Everything about the problems so far."""
+    return payload(views(judged, table(judged), counted(judged)))
+
+
+def finished(judged: Judged, token: str, spent_ms: float) -> str:
+    """What was judged, and the link that saves it."""
+    asked, done = judged.request.count, len(judged.rows)
+    facts = f"{plural(done, 'problem')} on {clip(judged.model.name, 40)} in {milliseconds(spent_ms)}."
+    if done < asked:
+        facts = f"{text.JUDGE_SET_STOPPED} {facts}"
+    notes = "".join(f'<p class="kv-help">{escape(note)}</p>' for note in judged.notes)
+    return (
+        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
+        f'<a class="kv-button" id="kv-{KEY}-set-save" href="lab/judged/{escape(token)}" download>'
+        f"{text.MEASURE_SAVE}</a></div>{notes}"
+    )
+
+
+def build(board: Board) -> None:
+    """The widgets."""
+    with gr.Column(elem_id=f"kv-{KEY}-set", elem_classes="kv-measure-box kv-set-box", min_width=0):
+        gr.HTML(f'<h3 class="kv-card-title">{text.JUDGE_SET}</h3>', apply_default_css=False)
+        board.block("set_help", f'<p class="kv-help">{text.JUDGE_SET_HELP}</p>')
+        with gr.Row(elem_classes="kv-measure"):
+            for name, value in USUAL.items():
+                number(board, name, value, text.JUDGE_SET_NUMBERS)
+            board.add(
+                set_source=gr.Dropdown(
+                    [(label, name) for name, label in text.JUDGE_SET_SOURCES.items()], value="typed",
+                    label=text.JUDGE_SET_SOURCE, filterable=False, min_width=150,
+                    elem_id=f"kv-{KEY}-set-source",
+                ),
+                set_run=gr.Button(
+                    text.JUDGE_SET_RUN, variant="primary", size="md", scale=0, elem_id=f"kv-{KEY}-set-run",
+                    elem_classes="kv-measure-button",
+                ),
+            )  # fmt: skip
+        for name in (*USUAL, "set"):
+            board.error(name)
+    board.block("set_status")
+    board.add(view_set=figure_view(f"{KEY}-set"))
+    judge_gate.build(board)
+
+
+def connect(board: Board) -> None:
+    """What the widgets do."""
+    board.stream(board["set_run"].click, partial(run, board.lab), *READS)
+    judge_gate.connect(board)

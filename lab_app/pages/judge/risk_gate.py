@@ -1,0 +1,136 @@
+"""Below a judged set: can it be known beforehand which verdicts survive reuse, and what would knowing buy?
+
+A gate is trained on the set that was judged last, tested on problems that its training did not see, and its
+threshold can be moved (judge study, Section 7, Fig. 6).
+"""
+
+from __future__ import annotations
+
+import gradio as gr
+
+from backend.base.errors import LabError, OptionError
+from backend.records.risk import RiskRecord, RiskRequest, sets_of
+from backend.records.risk_gate import EVERY
+from lab_app.pages.judge.form import KEY
+from lab_app.ui import html, text
+from lab_app.ui.components import figure_view, payload
+from lab_app.ui.page import Board, Given, Update
+from lab_app.visits.visits import Visit
+from viz.base.format import escape
+from viz.judge.risk_gate import trade_view, views
+
+TRAINED = f"{KEY}-gate"
+READS = ("gate_target", "gate_threshold")
+
+
+def untrained(visit: Visit) -> Update:
+    """A new set: what was learned of another one goes."""
+    visit.pages.pop(TRAINED, None)
+    return {"gate.visible": True, "gate_set.visible": False, "view_gate": payload(())} | told("")
+
+
+def told(message: str) -> Update:
+    """A message below the button, or none."""
+    return {"gate_status": html.error(message) if message else ""}
+
+
+def train(visit: Visit, given: Given) -> Update:
+    """Train and test on the judged set, and show all figures."""
+    from backend.judge.gate_training import risk_study
+
+    if visit.judged is None:
+        return told(text.GATE_NO_SET)
+    _, judged = visit.judged
+    try:
+        record = risk_study(sets_of(judged), RiskRequest(), judged.model)
+    except LabError as error:
+        return told(str(error))
+    visit.pages[TRAINED] = record
+    own = next((test.gate for test in record.tests if test.gate is not None), None)
+    names = {EVERY: text.GATE_EVERY} | {label: label for label in record.methods}
+    known = [(names[t.target], t.target) for t in record.tests if t.gate is not None]
+    return told("") | {
+        "gate_set.visible": own is not None,
+        "gate_target.choices": known,
+        "gate_target": own.target if own else None,
+        "gate_threshold": round(own.threshold, 2) if own else 0.5,
+        "view_gate": payload(views(record)),
+    }
+
+
+def chosen(visit: Visit, given: Given) -> Update:
+    """Another gate: its own threshold."""
+    record: RiskRecord | None = visit.pages.get(TRAINED)
+    if record is None:
+        return told(text.GATE_NO_SET)
+    gate = next((t.gate for t in record.tests if t.target == given["gate_target"] and t.gate), None)
+    if gate is None:
+        return {}
+    return moved(visit, {**given, "gate_threshold": gate.threshold}) | {
+        "gate_threshold": round(gate.threshold, 2)
+    }
+
+
+def moved(visit: Visit, given: Given) -> Update:
+    """Another threshold: what it keeps and what that costs."""
+    record: RiskRecord | None = visit.pages.get(TRAINED)
+    if record is None:
+        return told(text.GATE_NO_SET)
+    try:
+        threshold = read_threshold(given["gate_threshold"])
+    except OptionError as error:
+        return told(str(error))
+    known = [test.target for test in record.tests if test.gate is not None]
+    target = given["gate_target"] if given["gate_target"] in known else EVERY
+    first, *rest = views(record)
+    drawn = [trade_view(record, threshold, target), first, *(v for v in rest if v.key != "risk_trade")]
+    return told("") | {"view_gate": payload(drawn)}
+
+
+def read_threshold(value: object) -> float:
+    """A probability.
+
+    Raises:
+        OptionError: it is none.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    raise OptionError(
+        f"The threshold is {str(value)[:20]!r}; 0 to 1 is allowed. Change it.", field="gate_threshold"
+    )
+
+
+def build(board: Board) -> None:
+    """The widgets; hidden until a set was judged."""
+    with gr.Column(
+        visible=False, elem_id=f"kv-{TRAINED}", elem_classes="kv-measure-box kv-set-box", min_width=0
+    ) as column:
+        gr.HTML(f'<h3 class="kv-card-title">{text.GATE}</h3>', apply_default_css=False)
+        gr.HTML(f'<p class="kv-help">{escape(text.GATE_HELP)}</p>', apply_default_css=False)
+        with gr.Row(elem_classes="kv-measure"):
+            board.add(
+                gate_train=gr.Button(
+                    text.GATE_TRAIN, variant="primary", size="md", scale=0, elem_id=f"kv-{TRAINED}-train",
+                    elem_classes="kv-measure-button",
+                )
+            )  # fmt: skip
+        board.block("gate_status")
+        with gr.Row(visible=False, elem_classes="kv-measure") as row:
+            board.add(
+                gate_target=gr.Dropdown(
+                    [], label=text.GATE_TARGET, filterable=False, min_width=180,
+                    elem_id=f"kv-{TRAINED}-target",
+                ),
+                gate_threshold=gr.Slider(
+                    0, 1, 0.5, step=0.01, label=text.GATE_THRESHOLD, min_width=220,
+                    elem_id=f"kv-{TRAINED}-threshold",
+                ),
+            )  # fmt: skip
+        board.add(gate=column, gate_set=row, view_gate=figure_view(TRAINED))
+
+
+def connect(board: Board) -> None:
+    """What the widgets do."""
+    board.on(board["gate_train"].click, train)
+    board.on(board["gate_target"].input, chosen, *READS, latest=True)
+    board.on(board["gate_threshold"].release, moved, *READS, latest=True)

@@ -1,0 +1,1 @@
+"""The page of the lab: a pipeline, its methods, its runs."""

@@ -1,0 +1,138 @@
+"""What can be put on the bench: scenarios in their families, and the checked examples of the gallery."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backend.base.errors import LabError
+from backend.prompts.presets import Preset, load_preset, preset_names
+from backend.studies.gallery import GalleryEntry, load_gallery
+from lab_app.pages.pipeline.form import Form
+from lab_app.ui import text
+from viz.base.format import clip, listing
+
+LOG = logging.getLogger("lab_app")
+FAMILIES = tuple("math judge documents message react program gsm8k mmlu humaneval summaries".split())
+Choices = list[tuple[str, str]]
+
+
+def scenario_order(name: str) -> tuple[int, list[int], str]:
+    """Sorts presets by family, then by the numbers in their names, then by name."""
+    family = name.split("-")[0]
+    place = FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
+    return place, [int(number) for number in re.findall(r"\d+", name)], name
+
+
+def scenarios() -> Choices:
+    """Every scenario as (title, name), the families together."""
+    return [(load_preset(name).pipeline.title, name) for name in sorted(preset_names(), key=scenario_order)]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The checked examples that can be put on the bench, and the weights that they were checked with."""
+
+    weights: str = ""
+    entries: tuple[GalleryEntry, ...] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)  # of the scenarios, by name
+
+    @property
+    def effects(self) -> Choices:
+        """The effects that have an example, as (words, effect)."""
+        counts: Counter[str] = Counter(entry.effect for entry in self.entries)
+        return [
+            (f"{words} · {counts[effect]}", effect)
+            for effect, words in text.EFFECTS.items()
+            if counts[effect]
+        ]
+
+    def choices(self, effect: str) -> Choices:
+        """The examples of one effect as (words, name), after an invitation that chooses none."""
+        found = [entry for entry in self.entries if entry.effect == effect]
+        words = [label(entry, self.titles[entry.preset]) for entry in found]
+        seen: Counter[str] = Counter()
+        rows: Choices = [(text.CHOOSE_ONE.format(count=len(found)), "")]
+        for entry, said in zip(found, words, strict=True):
+            seen[said] += 1
+            rows.append((f"{said} ({seen[said]})" if words.count(said) > 1 else said, entry.name))
+        return rows
+
+    def find(self, name: object) -> GalleryEntry | None:
+        """The example with this name."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+
+def label(entry: GalleryEntry, title: str) -> str:
+    """An example in a few words: its scenario, and what was answered."""
+    dense = short(entry.dense)
+    if entry.effect == "harmless":
+        return f"{title} · both {dense}"
+    return f"{title} · dense {dense}, reused {short(entry.reused or text.NO_ANSWER)}"
+
+
+def short(answer: str) -> str:
+    """An answer for a list: ``1 and 3 and 4`` becomes ``1, 3 and 4``."""
+    parts = answer.split(" and ")
+    return clip(listing(parts) if all(part.isdigit() for part in parts) else answer, 24)
+
+
+def checked_settings() -> dict[str, Any]:
+    """The settings that the examples were checked with, for the bench."""
+    from backend.methods.registry import method_class, option_fields
+
+    usual = {option.name: option.default for option in option_fields(method_class("naive"))}
+    return {"mode": "pinned", "temperature": 0, "top_p": 1, "options": {"naive": usual}}
+
+
+def as_checked(form: Form, entry: GalleryEntry) -> bool:
+    """Does the bench still ask what was checked?"""
+    preset = load_preset(entry.preset)
+    settings = checked_settings()
+    usual = settings["options"]["naive"]
+    return (
+        form.preset == entry.preset
+        and form.templates[: len(preset.pipeline.agents)] == tuple(a.template for a in preset.pipeline.agents)
+        and all(w == a.model for w, a in zip(form.weights, preset.pipeline.agents, strict=False))
+        and all(form.values.get(name) == value for name, value in entry.values.items())
+        and (form.mode, form.temperature) == (settings["mode"], settings["temperature"])
+        and form.max_new_tokens == preset.pipeline.longest_answer
+        and form.turns in (None, preset.pipeline.turns)
+        and "naive" in form.methods
+        and {**usual, **form.options.get("naive", {})} == usual
+    )
+
+
+def read_gallery(path: Path) -> Gallery:
+    """The gallery in a file, less the examples that fit no scenario; empty when it cannot be read."""
+    if not path.is_file():
+        return Gallery()
+    try:
+        weights, entries = load_gallery(path)
+        kept = fitting(entries)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        LOG.warning("the gallery %s cannot be read", path.name)
+        return Gallery()
+    ordered = sorted(kept, key=lambda entry: scenario_order(entry.preset))
+    titles = {name: load_preset(name).pipeline.title for name in {entry.preset for entry in kept}}
+    return Gallery(weights, tuple(ordered), titles)
+
+
+def fitting(entries: Sequence[GalleryEntry]) -> list[GalleryEntry]:
+    """The examples whose scenario exists and takes their values."""
+    presets: dict[str, Preset] = {}
+    kept = []
+    for entry in entries:
+        try:
+            if entry.preset not in presets:
+                presets[entry.preset] = load_preset(entry.preset)
+            presets[entry.preset].pipeline.check_values(entry.values)
+            kept.append(entry)
+        except LabError:
+            LOG.warning("the example %s of the gallery fits no scenario", entry.name)
+    return kept

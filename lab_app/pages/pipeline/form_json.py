@@ -1,0 +1,232 @@
+"""The bench as plain JSON values, for links and files, and back. Only what differs from the scenario as it
+ships is written; what is read is checked key by key, because it may come from anybody."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from backend.base.errors import LabError, RecordError
+from backend.prompts.pipeline import check_text, show
+from backend.prompts.presets import Example, Preset
+from backend.records.run import RunRecord
+from lab_app.pages.pipeline.form import Form, find_preset, read_pipeline, read_request, value_boxes
+
+FORMAT = 1
+USUAL = Form("", {}, ())
+DECODING = ("max_new_tokens", "temperature", "top_p", "seed")
+COUNTS = ("warm_count", "many_count")
+#: Most entries of a table; as many boxes as the page has, and some.
+MOST = 32
+MOST_TEXT = 400_000  # characters of all texts
+Body = dict[str, Any]
+
+
+def to_body(form: Form, example: Example | None = None) -> Body:
+    """The bench as it stands; with the known answer while it asks an unedited request of the set."""
+    preset = find_preset(form.preset)
+    agents = preset.pipeline.agents
+    body: Body = {"format": FORMAT, "preset": form.preset, "values": dict(form.values)}
+    edited = {str(a.id): t for a, t in zip(agents, form.templates, strict=False) if t != a.template}
+    weights = {str(a.id): w for a, w in zip(agents, form.weights, strict=False) if w != a.model}
+    options = {name: _changed(name, given) for name, given in form.options.items()}
+    body |= {"templates": edited, "weights": weights, "options": {n: o for n, o in options.items() if o}}
+    if form.declared != ", ".join(preset.pipeline.declared):
+        body["declared"] = form.declared
+    if form.turns not in (None, preset.pipeline.turns):
+        body["turns"] = form.turns
+    body["methods"] = list(form.methods)
+    for name in ("ablate", "every_profile", "mode", "attention", "warm", *COUNTS, *DECODING):
+        value, usual = getattr(form, name), getattr(_usual(preset), name)
+        if value != usual:
+            body[name] = list(value) if isinstance(value, tuple) else value
+    same = example is not None and all(form.values.get(k) == v for k, v in example.values.items())
+    if same and example is not None and example.answer is not None:
+        body["known"] = example.answer
+    return {key: value for key, value in body.items() if value != {}}
+
+
+def read_body(body: Any) -> tuple[Form, Example | None]:
+    """The inverse of :func:`to_body`: a form that can be put on the bench, and its known answer.
+
+    Values may still be such that they cannot be run; the bench says so beside their boxes.
+
+    Raises:
+        RecordError: something in it is not what a bench of the lab holds.
+    """
+    try:
+        return _read(body)
+    except RecordError:
+        raise
+    except LabError as error:
+        raise RecordError(f"This bench cannot be opened. {error}") from None
+
+
+def from_record(record: RunRecord) -> Body | None:
+    """The bench that would state a record's request, if there is one that states it exactly."""
+    request = record.request
+    pipeline = request.pipeline
+    options = {m.name: dict(m.options) for m in request.methods if m.name == m.label}
+    form = Form(
+        pipeline.name, dict(request.values), tuple(a.template for a in pipeline.agents),
+        ", ".join(pipeline.declared), tuple(name for name in options if name != "dense"), options,
+        mode=request.mode, turns=pipeline.turns, weights=tuple(a.model for a in pipeline.agents),
+        attention=request.probe_attention,
+        **{name: getattr(request.decoding, name) for name in DECODING},
+    )  # fmt: skip
+    example = Example(dict(request.values), request.expected)
+    try:
+        stated = read_request(form, example)
+        return to_body(form, example) if _asks(stated) == _asks(request) else None
+    except LabError:
+        return None
+
+
+def _asks(request: Any) -> tuple[Any, ...]:
+    """What a request asks, options filled in."""
+    from backend.methods.registry import make_options
+
+    methods = [
+        (m.name, m.label, dataclasses.asdict(make_options(m.name, m.options))) for m in request.methods
+    ]
+    return request.pipeline, dict(request.values), methods, request.mode, request.decoding, request.expected
+
+
+def _usual(preset: Preset) -> Form:
+    return Form("", {}, (), max_new_tokens=preset.pipeline.longest_answer)
+
+
+def _options(name: str) -> dict[str, Any]:
+    """A method's options, by name, with their fields."""
+    from backend.methods.registry import method_class, option_fields
+
+    return {option.name: option for option in option_fields(method_class(name))}
+
+
+def _changed(name: str, given: Mapping[str, Any]) -> Body:
+    known = _options(name)
+    return {k: value for k, value in given.items() if k not in known or value != known[k].default}
+
+
+# -- reading -------------------------------------------------------------------------------------------------
+
+
+def _read(body: Any) -> tuple[Form, Example | None]:
+    from backend.methods.registry import method_names
+
+    table = _table(body, "The bench", KEYS)
+    if table.get("format") != FORMAT:
+        raise RecordError(
+            f"This bench has format {show(table.get('format'))}; this version of the lab reads format "
+            f"{FORMAT}."
+        )
+    preset = find_preset(table.get("preset"))
+    agents = preset.pipeline.agents
+    ids = [str(agent.id) for agent in agents]
+    texts = [_texts(table.get(key, {}), key) for key in ("values", "templates", "weights")]
+    if sum(len(t) for part in texts for t in part.values()) > MOST_TEXT:
+        raise RecordError(f"The texts of this bench have more than {MOST_TEXT:,} characters in all.")
+    values, templates, weights = texts
+    for name in (*templates, *weights):
+        if name not in ids:
+            raise RecordError(f"This bench names the agent {show(name)}; there are {', '.join(ids)}.")
+    names = method_names()
+    every = {name: _options(name) for name in names}
+    options = {name: {key: o.default for key, o in known.items()} for name, known in every.items() if known}
+    for name, given in _table(table.get("options", {}), "The options", names).items():
+        for key, value in _table(given, f"The options of {name}", tuple(every[name])).items():
+            options[name][key] = _option(value, every[name][key], f"{name}.{key}")
+    numbers = {key: _number(table[key], key) for key in (*DECODING, *COUNTS, "turns") if key in table}
+    flags = {key: _flag(table[key], key) for key in ("attention", "warm") if key in table}
+    mode = table.get("mode", USUAL.mode)
+    if mode not in ("pinned", "free"):
+        raise RecordError(f"The mode of this bench is {show(mode)}; allowed are pinned, free.")
+    declared = check_text(
+        table.get("declared", ", ".join(preset.pipeline.declared)), "The declared names", "", 2000
+    )
+    usual: Body = {"max_new_tokens": preset.pipeline.longest_answer, "turns": preset.pipeline.turns}
+    form = Form(
+        preset.pipeline.name, values, tuple(templates.get(str(a.id), a.template) for a in agents), declared,
+        _names(table.get("methods", []), "methods", names), options,
+        _names(table.get("ablate", []), "ablate", names), mode,
+        every_profile=_names(table.get("every_profile", []), "every_profile", names),
+        weights=tuple(weights.get(str(a.id), a.model) for a in agents), **(usual | numbers | flags),
+    )  # fmt: skip
+    answer = table.get("known")
+    example = None if answer is None else Example(values, check_text(answer, "The known answer", "", 2000))
+    return ordered(form), example
+
+
+def ordered(form: Form) -> Form:
+    """The same with the values in the order of the pipeline's boxes, where its templates can be read."""
+    try:
+        boxes = value_boxes(read_pipeline(form))
+    except (LabError, ValueError):
+        return form
+    return dataclasses.replace(form, values={name: form.values.get(name, "") for name in boxes})
+
+
+KEYS = (
+    "format", "preset", "values", "templates", "weights", "declared", "turns", "methods", "options", "ablate",
+    "every_profile", "mode", "attention", "warm", *COUNTS, *DECODING, "known",
+)  # fmt: skip
+
+
+def _table(value: Any, what: str, allowed: tuple[str, ...]) -> Body:
+    if not isinstance(value, dict):
+        raise RecordError(f"{what} is {show(value)}, which is no table of names.")
+    for key in value:
+        if key not in allowed:
+            raise RecordError(
+                f"{what} of this file or link holds {show(key)}, which this version of the lab does not know."
+            )
+    return value
+
+
+def _texts(value: Any, what: str) -> dict[str, str]:
+    if not isinstance(value, dict) or len(value) > MOST:
+        raise RecordError(f"{what} must be a table of up to {MOST} texts; this is {show(value)}.")
+    return {
+        check_text(k, "A name", what, 100): check_text(v, f"{what}.{k[:40]}", what) for k, v in value.items()
+    }
+
+
+def _names(value: Any, what: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    if not isinstance(value, list) or any(v not in allowed or v == "dense" for v in value if _text(v, what)):
+        raise RecordError(f"{what} is {show(value)}; allowed are {', '.join(allowed[1:])}.")
+    return tuple(dict.fromkeys(value))
+
+
+def _text(value: Any, what: str) -> bool:
+    if not isinstance(value, str):
+        raise RecordError(f"{what} holds {show(value)}, which is no name.")
+    return True
+
+
+def _option(value: Any, option: Any, what: str) -> Any:
+    if option.kind == "bool":
+        return _flag(value, what)
+    if option.kind == "choice":
+        if value not in option.choices:
+            raise RecordError(f"{what} is {show(value)}; allowed are {', '.join(option.choices)}.")
+        return value
+    return _number(value, what)
+
+
+def _flag(value: Any, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise RecordError(f"{what} is {show(value)}; allowed are true and false.")
+    return value
+
+
+def _number(value: Any, what: str) -> float | int | None:
+    """A finite number, or the emptiness of a box."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise RecordError(f"{what} is {show(value)}, which is no number.")
+    if abs(value) > 1e12:
+        raise RecordError(f"{what} is {value:g}, which no option allows.")
+    return value

@@ -1,0 +1,1 @@
+"""Measurements beside runs, folded away on the pipeline's page."""

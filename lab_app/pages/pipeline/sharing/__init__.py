@@ -1,0 +1,1 @@
+"""Links, files and stored runs, on the pipeline's page."""

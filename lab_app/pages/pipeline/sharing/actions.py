@@ -1,0 +1,282 @@
+"""Links, stored runs, files, undo, and what a browser tab carries over a reload. Free of the web framework:
+like the page's other handlers, these answer with ``{name: value}``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from backend.base.errors import LabError, RecordError
+from backend.records.run import RunRecord
+from backend.records.sharing.bundle import Bundle, read_bundle
+from backend.records.sharing.links import LinkTooLong, from_link, read_json, to_link
+from backend.records.sharing.store import SharedRuns
+from lab_app.pages.pipeline import form_json as configuration
+from lab_app.pages.pipeline.form import Form, find_preset, read_pipeline
+from lab_app.pages.pipeline.handlers import AGENT_SLOTS, VALUE_SLOTS, Box, Update
+from lab_app.pages.pipeline.sharing import html as sharing_html
+from lab_app.pages.pipeline.undo import Step
+from lab_app.reports.run_report import bundle, read_run
+from lab_app.ui import html, text
+from lab_app.ui.run_results import results
+from lab_app.visits.visits import Lab, Visit
+
+LOG = logging.getLogger("lab_app")
+CARRIED_CHARACTERS = 1_000_000
+STORED_OF_A_VISIT = 20
+#: Boxes whose name on the page is that of the form's field.
+PLAIN = (
+    "preset", "declared", "mode", "max_new_tokens", "temperature", "top_p", "seed", "warm", "warm_count",
+    "many_count", "turns", "attention",
+)  # fmt: skip
+
+
+class Sharing:
+    """What one lab can share."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    @property
+    def store(self) -> SharedRuns | None:
+        """Where runs are kept; None where the lab was given no folder."""
+        return self.lab.shared
+
+    # -- arriving -------------------------------------------------------------------------------------------
+
+    def arrived(self, visit: Visit, carried: Any) -> Update:
+        """What the address and the tab ask for, over the usual first page: a link's bench or run, else the
+        bench as it was before a reload. What cannot be opened is told, and the usual page stays."""
+        try:
+            asked = read_carried(carried)
+            address, draft = asked["address"], asked["draft"]
+            if address and not (draft and draft.get("address") == address):
+                return self._follow(visit, address)
+            if draft:
+                return self._resume(visit, draft)
+        except LabError as error:
+            return {"status": html.status(str(error), "error")}
+        except Exception:
+            LOG.exception("what a browser carried could not be opened")
+            return {"status": html.status(text.LINK_BROKEN, "error")}
+        return {}
+
+    def _follow(self, visit: Visit, address: str) -> Update:
+        """The link that the page was opened with."""
+        kind, _, rest = address.partition("=")
+        if kind == "c":
+            bench = from_link(rest)
+            configuration.read_body(bench)  # also says what is wrong with a value that is no table
+            found = Bundle(bench=bench)
+        elif self.store is None:
+            raise RecordError(text.NO_STORE_HERE)
+        else:
+            found = read_bundle(self.store.get(rest))
+        return self.show(visit, found, text.LINK_RUN if found.record else text.LINK_BENCH)
+
+    def _resume(self, visit: Visit, draft: dict[str, Any]) -> Update:
+        """The bench of this tab before a reload."""
+        form, example = configuration.read_body(draft.get("bench"))
+        form = with_typed(form, draft.get("typed"), draft.get("scenario"))
+        return self._run_before(visit, draft.get("run")) | restored(visit, Step(form, example))
+
+    def _run_before(self, visit: Visit, token: Any) -> Update:
+        """The run that the tab showed before a reload, while the visit that made it is remembered."""
+        before = self.lab.holder(token) if isinstance(token, str) else None
+        if before is None or before is visit or not isinstance(token, str):
+            return {"status": html.status(text.RESUMED, "note")}
+        update = drawn(visit, before.records[token])
+        visit.ran = before.ran if before.shown == token else None
+        bench = bench_of(before, token)
+        if bench is not None:
+            visit.keep_bench(bench)
+        return update | {"status": html.status(text.RESUMED, "note")}
+
+    # -- links and stored runs ------------------------------------------------------------------------------
+
+    def link(self, visit: Visit, form: Form) -> Update:
+        """A link to the bench as it stands; one that is too long becomes a stored bench."""
+        try:
+            body = configuration.to_body(form, visit.example)
+            configuration.read_body(body)  # what could not be opened again is not given away
+            try:
+                return self._linked("c", to_link(body), text.LINK_OF_BENCH)
+            except LinkTooLong as error:
+                if self.store is None:
+                    raise LinkTooLong(f"{error} {text.NO_STORE}") from None
+                return self._linked("r", self._put(visit, Bundle(bench=body)), text.LINK_STORED_BENCH)
+        except LabError as error:
+            return {"share_link": html.error(str(error))}
+
+    def share(self, visit: Visit) -> Update:
+        """Store the run on the screen, and the link to it."""
+        record = visit.record
+        if record is None:
+            return {"share_link": html.error(text.NO_RECORD)}
+        if self.store is None:
+            return {"share_link": html.error(text.NO_STORE)}
+        try:
+            found = self._put(visit, Bundle(record, bench_of(visit)))
+        except LabError as error:
+            return {"share_link": html.error(str(error))}
+        return self._linked("r", found, text.LINK_OF_RUN)
+
+    def _put(self, visit: Visit, found: Bundle) -> str:
+        assert self.store is not None
+        if visit.stored >= STORED_OF_A_VISIT:
+            raise RecordError(
+                f"This visit has stored {visit.stored} runs; {STORED_OF_A_VISIT} are allowed. Save this one "
+                "as a file."
+            )
+        name = self.store.put(found.to_bytes())
+        visit.stored += 1
+        return name
+
+    def _linked(self, kind: str, rest: str, said: str) -> Update:
+        days = f"{self.store.lifetime_days:g} days" if self.store else ""
+        return {"share_link": sharing_html.link(f"{kind}={rest}", said.format(days=days))}
+
+    # -- files ----------------------------------------------------------------------------------------------
+
+    def open_file(self, visit: Visit, content: Any) -> Update:
+        """Show a saved run: a record or a bundle."""
+        if not isinstance(content, bytes):
+            return {}
+        try:
+            found = read_run(content)
+            return self.show(visit, found, text.OPENED if found.bench is None else text.OPENED_BUNDLE)
+        except LabError as error:
+            return {"error_record": html.error(str(error))}
+
+    def show(self, visit: Visit, found: Bundle, said: str) -> Update:
+        """Put what a bundle holds on the page.
+
+        Raises:
+            RecordError: the bench cannot be read, or the record cannot be drawn. Nothing was changed then.
+        """
+        step = None if found.bench is None else Step(*configuration.read_body(found.bench))
+        update: Update = dict.fromkeys(("error_record", "bench_shared", "run_shared"), "")
+        update["status"] = html.status(said, "note")
+        if found.record is not None:
+            update |= drawn(visit, found.record)
+            if found.bench is not None:
+                visit.keep_bench(dict(found.bench))
+        return update | (restored(visit, step) if step is not None else {})
+
+    def bundle_of(self, visit: Visit, token: str, tensors: bool = False) -> bytes:
+        """The bundle of a kept record.
+
+        Raises:
+            LabError: its tensors cannot be had.
+        """
+        record = visit.records[token]
+        if tensors and visit.cancel is not None:
+            raise RecordError("A run is going on. Wait for it before you save tensors.")
+        held = visit.engine.tensors(record) if tensors else b""
+        return bundle(record, bench_of(visit, token), held).to_bytes()
+
+    # -- undo and redo --------------------------------------------------------------------------------------
+
+    def undo(self, visit: Visit, form: Form) -> Update:
+        """The bench before the last edit."""
+        visit.history.note(form, visit.example)  # what was typed since the last look counts as an edit
+        return self._went(visit, visit.history.undo())
+
+    def redo(self, visit: Visit, form: Form) -> Update:
+        """The bench that was undone last."""
+        visit.history.note(form, visit.example)
+        return self._went(visit, visit.history.redo())
+
+    def _went(self, visit: Visit, step: Step | None) -> Update:
+        return visit.history.buttons() | (restored(visit, step) if step is not None else {})
+
+
+def drawn(visit: Visit, record: RunRecord) -> Update:
+    """Show a record. One that is well formed and yet makes no sense is refused, and the one before stays."""
+    shown, ran = visit.shown, visit.ran
+    try:
+        visit.keep(record)
+        visit.ran = None
+        return results(visit)
+    except Exception:
+        LOG.exception("a record could not be drawn")
+        del visit.records[visit.shown or ""]
+        visit.shown, visit.ran = shown, ran
+        raise RecordError(text.CANNOT_BE_DRAWN) from None
+
+
+def bench_of(visit: Visit, token: str | None = None) -> dict[str, Any] | None:
+    """The bench behind a kept record; None where it is not known and cannot be told from the record."""
+    found = visit.benches.get(token or visit.shown or "")
+    record = visit.records.get(token or visit.shown or "")
+    return found or (configuration.from_record(record) if record is not None else None)
+
+
+def restored(visit: Visit, step: Step) -> Update:
+    """A form back on the bench, box by box."""
+    form, preset = step.form, find_preset(step.form.preset)
+    try:
+        pipeline = read_pipeline(form)
+    except LabError:
+        pipeline = preset.pipeline  # typed templates may be wrong; the boxes get them all the same
+    visit.value_names, visit.example, visit.checked = tuple(form.values)[:VALUE_SLOTS], step.example, None
+    update: Update = {name: getattr(form, name) for name in PLAIN}
+    update |= {"methods": list(form.methods), "weights": form.weights[: len(preset.pipeline.agents)]}
+    update |= {
+        "options": form.options,
+        "columns": {"ablate": form.ablate, "every_profile": form.every_profile},
+    }
+    update |= {"scenario": html.scenario(preset), "picked_example": ""}
+    update |= {
+        f"template_{i}": form.templates[i] if i < len(form.templates) else "" for i in range(AGENT_SLOTS)
+    }
+    update |= {f"value_{i}": "" for i in range(VALUE_SLOTS)}
+    update |= html.bench(pipeline, {}) | {"known": html.known(step.example, form.values)}
+    update["values"] = tuple(
+        Box(html.label(name), said, "\n" in said.strip(), name in pipeline.required)
+        for name, said in form.values.items()
+        if name in visit.value_names
+    )
+    return update | {"next": preset.request_source != "file"}
+
+
+# -- what a browser sends ------------------------------------------------------------------------------------
+
+
+def read_carried(carried: Any) -> dict[str, Any]:
+    """The address's part behind # and the tab's draft, as :file:`assets/share.js` sends them.
+
+    Raises:
+        RecordError: it is larger than a bench can be, or no such thing.
+    """
+    if not carried:
+        return {"address": "", "draft": None}
+    if not isinstance(carried, str) or len(carried) > CARRIED_CHARACTERS:
+        raise RecordError(text.LINK_BROKEN)
+    try:
+        found = read_json(carried.encode())
+        address, draft = str(found.get("address") or ""), found.get("draft")
+    except (ValueError, AttributeError, RecursionError):
+        raise RecordError(text.LINK_BROKEN) from None
+    return {"address": address, "draft": draft if isinstance(draft, dict) else None}
+
+
+def with_typed(form: Form, typed: Any, scenario: Any) -> Form:
+    """The bench with the texts that stood in its boxes, where the server had not read them yet. ``scenario``:
+    its title on the page; under another one the boxes mean something else.
+
+    Raises:
+        RecordError: these are no texts for such boxes.
+    """
+    if not typed or scenario != find_preset(form.preset).pipeline.title:
+        return form
+    if not isinstance(typed, dict) or any(not isinstance(said, str) for said in typed.values()):
+        raise RecordError(text.LINK_BROKEN)
+    agents = find_preset(form.preset).pipeline.agents
+    templates = {
+        str(agent.id): typed.get(f"template_{i}", template)
+        for i, (agent, template) in enumerate(zip(agents, form.templates, strict=True))
+    }
+    values = {name: typed.get(f"value_{i}", said) for i, (name, said) in enumerate(form.values.items())}
+    body = configuration.to_body(form) | {"templates": templates, "values": values}
+    return configuration.read_body(body)[0]

@@ -1,0 +1,55 @@
+"""Pieces of HTML around saving and sharing. Everything is escaped here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lab_app.ui import text
+from viz.base.format import escape, size
+
+TENSOR_BYTES = 32 << 20  # as backend.session.tensors, which needs torch, allows
+
+
+def saving(token: str | None, tensor_bytes: int) -> str:
+    """The links that save the run on the screen; ``tensor_bytes``: of its keys and values, 0 where none are
+    held."""
+    if token is None:
+        return f'<p class="kv-help">{text.NO_RECORD}</p>'
+    name = escape(token)
+    if not tensor_bytes:
+        with_tensors = f'<span class="kv-help">{text.NO_TENSORS}</span>'
+    elif tensor_bytes > TENSOR_BYTES:
+        said = text.TENSORS_TOO_LARGE.format(bytes=size(tensor_bytes), limit=size(TENSOR_BYTES))
+        with_tensors = f'<span class="kv-help">{escape(said)}</span>'
+    else:
+        with_tensors = _save(
+            f"bundle/{name}?tensors=1", "kv-save-tensors", f"{text.SAVE_TENSORS} {size(tensor_bytes)}"
+        )
+    return (
+        f'<div class="kv-download"><p class="kv-help">{text.RECORD_HELP}</p><div class="kv-saves">'
+        f"{_save(f'record/{name}', 'kv-download', text.SAVE_RUN)}"
+        f"{_save(f'bundle/{name}', 'kv-save-bundle', text.SAVE_BUNDLE)}"
+        f"{_save(f'report/{name}', 'kv-save-report', text.SAVE_REPORT)}{with_tensors}</div></div>"
+    )
+
+
+def _save(path: str, id_: str, label: str) -> str:
+    return f'<a class="kv-button" id="{id_}" href="lab/{path}" download>{escape(label)}</a>'
+
+
+def link(fragment: str, said: str) -> str:
+    """A link to copy. The page's own address stands before it, which only the browser knows."""
+    href = escape(f"#{fragment}")
+    return (
+        f'<div class="kv-link" role="status"><p class="kv-help">{escape(said)}</p>'
+        f'<a class="kv-shared-link" href="{href}" target="_blank" rel="noopener">{text.OPEN_LINK}</a>'
+        f'<button type="button" class="kv-small-button" data-kv="copy">{text.COPY_LINK}</button></div>'
+    )
+
+
+def kept(bench: Mapping[str, Any]) -> str:
+    """The bench as the server last read it, for the tab's own memory (``assets/share.js``)."""
+    held = escape(json.dumps(bench, ensure_ascii=False, separators=(",", ":")))
+    return f'<i hidden class="kv-kept" data-bench="{held}"></i>'

@@ -1,0 +1,48 @@
+"""The widgets of saving, sharing and undo. What they do is in ``lab_app.pages.pipeline.sharing.actions``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from lab_app.pages.pipeline.method_options import error_slot
+from lab_app.pages.pipeline.sharing.html import saving
+from lab_app.ui import text
+
+if TYPE_CHECKING:
+    from lab_app.pages.pipeline.layout import Page
+
+
+def build_edits(page: Page) -> None:
+    """Undo, redo and the link, at the head of the bench."""
+    with gr.Row(elem_classes="kv-line", elem_id="kv-edits"):
+        small: dict[str, Any] = {"size": "sm", "scale": 0, "min_width": 0}
+        page.add(
+            undo=gr.Button(text.UNDO, interactive=False, elem_id="kv-undo", **small),
+            redo=gr.Button(text.REDO, interactive=False, elem_id="kv-redo", **small),
+            bench_link=gr.Button(text.LINK_BENCH_BUTTON, elem_id="kv-bench-link", **small),
+        )
+    page.add(
+        bench_shared=_html("bench-shared"),
+        bench_kept=_html("bench-kept"),
+        carried=gr.Textbox(visible=False, elem_id="kv-carried"),
+    )
+
+
+def build_files(page: Page) -> None:
+    """Under the results: files, and the link to the run."""
+    with gr.Column(elem_id="kv-file", elem_classes="kv-part"):
+        gr.HTML(f'<h2 class="kv-part-title">{text.FILES}</h2>', apply_default_css=False)
+        page.add(download=_html("download-area", saving(None, 0)))
+        page.add(
+            share=gr.Button(text.SHARE_RUN, size="sm", elem_id="kv-share"),
+            upload=gr.UploadButton(
+                text.OPEN_FILE, file_count="single", type="binary", size="sm", elem_id="kv-upload"
+            ),
+        )
+        page.add(run_shared=_html("run-shared"), error_record=error_slot("record"))
+
+
+def _html(name: str, value: str = "") -> gr.HTML:
+    return gr.HTML(value, elem_id=f"kv-{name}", apply_default_css=False)

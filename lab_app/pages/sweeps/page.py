@@ -1,0 +1,280 @@
+"""The Sweeps page: a grid of comparisons over many problems, with figures that grow while it runs."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import gradio as gr
+import yaml
+
+from backend.base.errors import LabError, OptionError
+from backend.methods.registry import method_class
+from backend.prompts.presets import PRESET_FOLDER
+from backend.records.run import RunRequest
+from backend.records.sweep import Count, Swept
+from lab_app.pages.pipeline.layout import section
+from lab_app.ui import html, text
+from lab_app.ui.components import figure_view, payload
+from lab_app.ui.page import Board, Given, PageSpec, Update, beside, cancelled, doing
+from lab_app.visits.queue import waiting
+from lab_app.visits.visits import Lab, Visit
+from viz.base.format import escape, plural, size
+from viz.studies.sweep import views
+
+KEY = "sweep"
+READS = ("text", "lines")
+EXAMPLES_FOLDER = PRESET_FOLDER.parent / "sweeps"
+SMALL = """# Does the order of requests matter to the anchor pools? (KVCOMM, Table 4)
+name: first-look
+tasks: [math-3]
+methods: [dense, naive, kvcomm]
+request_orders: [given, ascending]
+problems: 12
+warmup: 8
+"""
+FILES = {"csv": "CSV", "parquet": "Parquet", "sqlite": "SQLite", "yaml": "YAML"}
+
+
+@dataclass
+class Desk:
+    """What a visit's page remembers: its sweeps' rows, and what was last run."""
+
+    rows: Any  # the session's desk
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(18))
+    ran: tuple[str, str] | None = None  # text and lines
+    changed: bool = False  # whether another file was uploaded since
+    edited: bool = False  # whether the page says that its figures are of an earlier text
+
+
+def desk(visit: Visit) -> Desk:
+    """The visit's page."""
+    if KEY not in visit.pages:
+        visit.pages[KEY] = Desk(visit.engine.sweep_desk())
+    found: Desk = visit.pages[KEY]
+    return found
+
+
+def examples() -> dict[str, str]:
+    """Sweeps to start from, by their titles: a small one, and the shipped ones that need no file."""
+    found = {"A first look: two orders of requests": SMALL}
+    for path in sorted(EXAMPLES_FOLDER.glob("*.yaml")):
+        body = path.read_text(encoding="utf-8")
+        if "data:" not in body:
+            found[yaml.safe_load(body).get("title", path.stem)] = body
+    return found
+
+
+def asked(given: Given) -> tuple[str, str]:
+    """Text and lines as they stand."""
+    return str(given["text"] or ""), str(given["lines"] or "")
+
+
+def told(error: LabError | None) -> Update:
+    """Messages beside their places: what is wrong in the lines or the file stands beside those."""
+    return beside(error, lambda field: "lines" if field in ("lines", "data", "trace") else "text")
+
+
+# -- the bench
+
+
+def start(visit: Visit, given: Given) -> Update:
+    """An example's text."""
+    found = examples().get(str(given["start"]))
+    return {} if found is None else {"text": found}
+
+
+def take(visit: Visit, given: Given) -> Update:
+    """The last run of the pipeline's page, over many problems."""
+    if visit.record is None:
+        return {"status": html.status(text.SWEEP_NO_RUN, "note")}
+    request = visit.record.request
+    named = desk(visit).rows.edited(request.pipeline)
+    return {"text": as_text(request, named), "status": html.status(text.SWEEP_TAKEN, "note")}
+
+
+def as_text(request: RunRequest, pipeline: str) -> str:
+    """A run's scenario and methods as a sweep; options stand where they are not the usual ones."""
+    methods: list[Any] = []
+    for choice in request.methods:
+        usual = method_class(choice.name).Options()
+        own = {k: v for k, v in choice.options.items() if v != getattr(usual, k, None)}
+        row: dict[str, Any] = {"name": choice.name, **own}
+        methods.append(choice.name if list(row) == ["name"] else row)
+    body: dict[str, Any] = {"name": "from-the-bench", "tasks": [pipeline], "methods": methods}
+    body |= {"modes": [request.mode], "problems": 20, "warmup": 10}
+    if request.decoding.temperature:
+        body["temperature"] = request.decoding.temperature
+    return yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
+
+
+def upload(visit: Visit, given: Given) -> Update:
+    """Keep a file beside the text. What is wrong with it stands beside the button; the one before stays."""
+    content, mine = given["upload"], desk(visit)
+    if not isinstance(content, bytes):
+        return {}
+    try:
+        name, lines = mine.rows.keep(content)
+    except LabError as error:
+        return {"uploaded": html.error(str(error))}
+    mine.changed = True
+    said = text.SWEEP_UPLOADED.format(lines=plural(lines, "line"), size=size(len(content)), name=name)
+    return {"uploaded": f'<p class="kv-help">{said}</p>'}
+
+
+def refresh(visit: Visit, given: Given) -> Update:
+    """What follows from what stands on the page: messages, the size, and whether the figures are old."""
+    mine = desk(visit)
+    try:
+        plan = mine.rows.plan(*asked(given))
+    except LabError as error:
+        update = told(error) | {"cost": ""}
+    else:
+        said = text.SWEEP_PLAN.format(rows=plural(plan.rows, "row"), cells=plural(plan.cells, "cell"))
+        said += text.SWEEP_THERE.format(there=plan.there) if plan.there else ""
+        if plan.seconds:
+            said += text.SWEEP_SECONDS.format(lasts=html.lasting(plan.seconds))
+        else:
+            said += text.SWEEP_ALL_THERE
+        update = told(None) | {"cost": f'<p class="kv-cost">{said}</p>'}
+    if visit.cancel is None and mine.ran is not None:
+        same = asked(given) == mine.ran and not mine.changed
+        if not same:
+            update["status"] = html.status(text.SWEEP_EDITED, "edited")
+        elif mine.edited:  # what else stands there, such as that a run was stopped, stays
+            update["status"] = ""
+        mine.edited = not same
+    return update
+
+
+# -- running
+
+
+def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+    """The sweep, one problem after the other; between two of them others may have the model."""
+
+    def work(cancel: threading.Event) -> Iterator[Update]:
+        mine = desk(visit)
+        mine.ran, mine.changed, mine.edited = asked(given), False, False
+        yield told(None)
+        finished = False
+        with closing(visit.engine.sweep(mine.rows, *mine.ran, cancel=cancel)) as events:
+            while not finished:
+                with lab.in_line() as place:
+                    for said in waiting(place, cancel):
+                        yield {"status": html.status(said, "busy")}
+                    finished = yield from _problem(mine, events)
+
+    yield from doing(visit, work, told, text.SWEEP_STOPPED)
+
+
+def _problem(mine: Desk, events: Iterator[Count | Swept]) -> Generator[Update, None, bool]:
+    """Show what a sweep says until a problem is done; True when it has ended."""
+    done = None
+    for event in events:
+        if isinstance(event, Swept):
+            yield shown(mine, event)
+            continue
+        yield {"status": html.status(str(event), "running", event.done, event.total)}
+        if done is not None and event.done > done:
+            return False
+        done = event.done if done is None else done
+    return True
+
+
+def shown(mine: Desk, swept: Swept) -> Update:
+    """The figures so far, and the files."""
+    update: Update = {"figures": payload(views(swept)), "empty": "", "files": files(mine.token)}
+    return update | ({"status": ""} if swept.complete else {})
+
+
+def files(token: str) -> str:
+    """Links to the rows."""
+    links = "".join(
+        f'<a class="kv-button" id="kv-{KEY}-{kind}" href="lab/sweep/{escape(token)}/{kind}" download>'
+        f"{label}</a>"
+        for kind, label in FILES.items()
+    )
+    help_text = f'<p class="kv-help">{text.SWEEP_FILES_HELP}</p>'
+    return f'<div class="kv-saving"><b>{text.SWEEP_FILES}</b> {links}{help_text}</div>'
+
+
+def saved(lab: Lab, token: str, kind: str) -> bytes:
+    """A visit's rows as a file.
+
+    Raises:
+        OptionError: the server holds none, or cannot write this kind.
+    """
+    for visit in lab.visits:
+        mine = visit.pages.get(KEY)
+        if mine is not None and secrets.compare_digest(mine.token.encode(), token.encode()):
+            if kind == "yaml" and mine.ran is not None:
+                return bytes(mine.ran[0].encode())
+            return bytes(mine.rows.saved(kind))
+    raise OptionError("These rows are no longer held by the server. Run the sweep again.")
+
+
+# -- the widgets
+
+
+def build(board: Board) -> None:
+    """The page."""
+    board.frame(build_bench, build_stage)
+    connect(board)
+
+
+def build_bench(board: Board) -> None:
+    """The left column: the text, and a file beside it."""
+    found = examples()
+    with section(text.SWEEP_TITLE, f"{KEY}-text"):
+        board.block("help", f'<p class="kv-help">{text.SWEEP_HELP}</p>')
+        board.add(
+            start=gr.Dropdown(
+                list(found), value=next(iter(found)), label=text.SWEEP_START, filterable=False,
+                elem_id=f"kv-{KEY}-start",
+            ),
+            take=gr.Button(text.SWEEP_TAKE, size="sm", elem_id=f"kv-{KEY}-take"),
+            text=gr.Textbox(
+                SMALL, label=text.SWEEP_TEXT, lines=14, max_lines=30, elem_id=f"kv-{KEY}-yaml",
+                elem_classes="kv-mono-box",
+            ),
+        )  # fmt: skip
+        board.error("text")
+    with section(text.SWEEP_LINES_TITLE, f"{KEY}-lines"):
+        board.block("lines-help", f'<p class="kv-help">{text.SWEEP_LINES_HELP}</p>')
+        board.add(
+            lines=gr.Textbox(
+                "", label=text.SWEEP_LINES, lines=3, max_lines=8, elem_id=f"kv-{KEY}-jsonl",
+                elem_classes="kv-mono-box",
+            ),
+            upload=gr.UploadButton(
+                text.SWEEP_UPLOAD, file_count="single", type="binary", size="sm", elem_id=f"kv-{KEY}-upload"
+            ),
+        )  # fmt: skip
+        board.block("uploaded", elem_classes="kv-may-be-empty")
+        board.error("lines")
+
+
+def build_stage(board: Board) -> None:
+    """How far it is, the figures, and the files."""
+    board.block("status")
+    board.block("empty", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
+    board.add(figures=figure_view(KEY))
+    board.block("files", elem_classes="kv-may-be-empty")
+
+
+def connect(board: Board) -> None:
+    """What the widgets do."""
+    board.follows(refresh, *READS, when=[board["text"].change, board["lines"].change])
+    board.on(board["start"].input, start, "start", follow=True)
+    board.on(board["take"].click, take, follow=True)
+    board.on(board["upload"].upload, upload, "upload", follow=True)
+    board.stream(board["run"].click, lambda visit, given: run(board.lab, visit, given), *READS, follow=True)
+    board.on(board["cancel"].click, cancelled)
+
+
+PAGE = PageSpec(KEY, text.SWEEP, build)

@@ -1,0 +1,184 @@
+"""The guided tour's pieces of HTML. Everything that is not of the lab's own making is escaped here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from backend.prompts.pipeline import QUESTION
+from backend.records.run import RunRecord, RunRequest
+from lab_app.pages.tour import text as words
+from lab_app.pages.tour.steps import Step
+from lab_app.ui.html import label
+from lab_app.visits.classroom import Room
+from viz.base.format import clip, escape, percent, plural
+from viz.base.glossary import GLOSSARY, term
+from viz.pages.tour import Told
+
+TERM = re.compile(r"\[\[([^\]|]+)(?:\|([^\]]+))?\]\]")
+MOST_VALUE = 600  # characters of a request's text
+
+
+def with_terms(text: str) -> str:
+    """Escaped text in which ``[[term]]`` and ``[[term|shown]]`` are explained on hover and focus."""
+    out, at = [], 0
+    for found in TERM.finditer(text):
+        out += [escape(text[at : found.start()]), term(found.group(1), found.group(2))]
+        at = found.end()
+    return "".join(out) + escape(text[at:])
+
+
+def unknown_terms(text: str) -> list[str]:
+    """Marked terms that the glossary does not know."""
+    return [found.group(1) for found in TERM.finditer(text) if found.group(1) not in GLOSSARY]
+
+
+def steps_nav(steps: Sequence[Step], at: int, done: Sequence[str], fixed: bool) -> str:
+    """All steps by number; ``fixed``: someone else leads."""
+    items = []
+    for index, step in enumerate(steps):
+        here = ' aria-current="step"' if index == at else ""
+        mark = f'<span class="kv-unseen-words">{words.DONE}</span>' if step.key in done else ""
+        state = " kv-done" if step.key in done else ""
+        items.append(
+            f'<li><button type="button" class="kv-tour-dot{state}" data-kv="tour-step" '
+            f'data-step="{index}"{here}'
+            f'{" disabled" if fixed and index != at else ""} title="{escape(step.title)}">'
+            f"<b>{index + 1}</b><span>{escape(step.short)}</span>{mark}</button></li>"
+        )
+    return f'<nav aria-label="{words.STEPS}"><ol class="kv-tour-steps">{"".join(items)}</ol></nav>'
+
+
+def lesson(step: Step, at: int, count: int, request: RunRequest | None) -> str:
+    """A step's text, and what is going to be run."""
+    paragraphs = "".join(f"<p>{with_terms(p)}</p>" for p in step.text)
+    return (
+        f'<article class="kv-tour-step" data-step="{at}">'
+        f'<p class="kv-eyebrow">{words.STEP.format(step=at + 1, count=count)}</p>'
+        f'<h2 tabindex="-1">{escape(step.title)}</h2>{paragraphs}'
+        f'<div class="kv-tour-asked"><p class="kv-eyebrow">{words.ASKED}</p><p>{with_terms(step.asked)}</p>'
+        f"{values(request) if request is not None else ''}</div></article>"
+    )
+
+
+def values(request: RunRequest) -> str:
+    """The texts of the request, so that a prediction can be made from them."""
+    names = sorted(request.values, key=lambda name: (name == QUESTION, _natural(name)))
+    rows = "".join(
+        f"<div><dt>{escape(label(name))}</dt><dd>{escape(_short(request.values[name]))}</dd></div>"
+        for name in names
+    )
+    return f'<dl class="kv-tour-values">{rows}</dl>'
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_VALUE else text[: MOST_VALUE - 1] + "…"
+
+
+def reveal(
+    step: Step, found: Told, chosen: str | None, record: RunRecord, live: bool, notes: Sequence[str]
+) -> str:
+    """The run's own sentences beside the prediction."""
+    if found.choice is None:
+        tone, head = "unclear", words.UNDECIDED
+    elif chosen is None:
+        tone, head = "unclear", words.CAME_OUT.format(choice=escape(step.choices[found.choice]))
+    elif chosen == found.choice:
+        tone, head = "same", words.RIGHT.format(choice=escape(step.choices[chosen]))
+    else:
+        tone = "changed"
+        head = words.WRONG.format(
+            chosen=escape(step.choices[chosen]), choice=escape(step.choices[found.choice])
+        )
+    effect = "" if found.shows else f'<p class="kv-tour-honest">{words.NO_EFFECT}</p>'
+    said = "".join(f"<p>{sentence}</p>" for sentence in found.sentences)
+    source = words.LIVE if live else words.RECORDED
+    facts = " · ".join([escape(clip(record.model.name, 40)), *map(escape, notes)])
+    return (
+        f'<section class="kv-verdict kv-verdict-{tone} kv-tour-reveal" '
+        f'aria-label="{words.WHAT_CAME_OUT}" data-choice="{escape(found.choice or "")}">'
+        f'<p class="kv-eyebrow">{words.WHAT_CAME_OUT} <span class="kv-tour-source" data-live="{int(live)}">'
+        f"{source}</span></p>"
+        f'<p class="kv-verdict-sentence"><strong class="kv-verdict-head">{head}</strong></p>'
+        f'<div class="kv-tour-said">{said}{effect}</div><p '
+        f'class="kv-factline"><span>{facts}</span></p></section>'
+    )
+
+
+def takeaway(step: Step) -> str:
+    """What to take along, whatever the run said."""
+    return (
+        f'<section class="kv-tour-takeaway"><p class="kv-eyebrow">{words.TAKEAWAY}</p>'
+        f"<p>{with_terms(step.takeaway)}</p></section>"
+    )
+
+
+# -- the class room
+
+
+def tally(step: Step, counts: Mapping[str, int], members: int, right: str | None) -> str:
+    """The class's predictions as bars; ``right``: the one that came true, once it is told."""
+    total = sum(counts.values())
+    rows = "".join(
+        f"<li{' data-right=1' if key == right else ''}><span>{escape(said)}"
+        f"{' ' + words.CAME_TRUE if key == right else ''}</span>"
+        f'<i style="--kv-fill:{100 * counts.get(key, 0) / max(1, total):.0f}%" aria-hidden="true"></i>'
+        f'<b class="kv-num">{counts.get(key, 0)} · {percent(counts.get(key, 0), total)}</b></li>'
+        for key, said in step.choices.items()
+    )
+    return (
+        f'<section class="kv-tour-tally" aria-label="{words.TALLY}"><p class="kv-eyebrow">{words.TALLY} '
+        f"<span>{words.PREDICTED.format(count=total, members=plural(members, 'participant'))}</span></p>"
+        f"<ul>{rows}</ul></section>"
+    )
+
+
+def waiting(room: Room) -> str:
+    """A participant's line until the teacher reveals."""
+    said = words.PREDICTED.format(
+        count=f'<b class="kv-room-predicted">{room.predicted}</b>',
+        members=plural(len(room.members), "participant"),
+    )
+    return f'<p class="kv-help" role="status">{words.WAIT_REVEAL} {said}</p>'
+
+
+def room_card(room: Room, leads: bool) -> str:
+    """Who one is in the room; the browser asks for news of it by the attributes."""
+    data = (
+        f'class="kv-room" data-room="{escape(room.id)}" data-leads="{int(leads)}" '
+        f'data-version="{room.version}" '
+        f'data-predicted="{room.predicted}" data-members="{len(room.members)}"'
+    )
+    if not leads:
+        return f'<div {data}><p class="kv-help"><b>{words.IN_ROOM}</b> {words.IN_ROOM_HELP}</p></div>'
+    link = f"?lesson=1&room={room.id}#tour"
+    return (
+        f'<div {data} data-key="{escape(room.key)}"><p><b>{words.ROOM_OPEN}</b> {words.ROOM_OPEN_HELP}</p>'
+        f'<p class="kv-room-line"><a class="kv-room-link" href="{escape(link)}" target="_blank" '
+        'rel="noopener">'
+        f"{escape(link)}</a>"
+        f'<button type="button" class="kv-small-button" data-kv="copy-room">{words.COPY}</button></p>'
+        f'<p class="kv-help">{words.ROOM_RULES}</p></div>'
+    )
+
+
+def lectures(steps: Sequence[Step]) -> str:
+    """The teacher's page: goals, timing and questions of every step."""
+    rows = "".join(
+        f'<tr><th scope="row">{at}. {escape(s.title)}</th><td>{escape(s.teacher.goal)}</td>'
+        f'<td class="kv-right kv-num">{s.teacher.minutes}</td><td><ul>'
+        f"{''.join(f'<li>{escape(ask)}</li>' for ask in s.teacher.ask)}</ul></td></tr>"
+        for at, s in enumerate(steps, 1)
+    )
+    total = sum(s.teacher.minutes for s in steps)
+    return (
+        f'<p class="kv-help">{words.LECTURE_HELP.format(minutes=total)}</p>'
+        f'<div class="kv-table-wrap" tabindex="0" role="group" aria-label="{words.LECTURE}">'
+        '<table class="kv-table kv-lectures"><thead><tr>'
+        + "".join(f"<th>{head}</th>" for head in words.LECTURE_HEADS)
+        + f"</tr></thead><tbody>{rows}</tbody></table></div>"
+    )

@@ -1,0 +1,515 @@
+"""The guided tour: steps with a prediction to make first and a live run, alone or with a class."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, partial
+from threading import Event as Flag
+from typing import Any
+
+import gradio as gr
+
+from backend.base.errors import LabError
+from backend.records.run import RunRecord
+from lab_app.pages.pipeline.handlers import progress
+from lab_app.pages.pipeline.layout import RAW
+from lab_app.pages.pipeline.method_options import unseen
+from lab_app.pages.tour import html as tour_html
+from lab_app.pages.tour import text as words
+from lab_app.pages.tour.steps import Step, prepare, recorded, steps
+from lab_app.ui import html, text
+from lab_app.ui.components import figure_view, payload
+from lab_app.ui.page import Act, Board, Given, PageSpec, Update, cancelled, running
+from lab_app.ui.run_results import results
+from lab_app.ui.streaming import live
+from lab_app.visits import classroom
+from lab_app.visits.classroom import Room
+from lab_app.visits.visits import Lab, Visit
+from viz.pages.tour import told
+from viz.run.comparison import comparison_html
+from viz.run.token_strip import strip_html
+
+KEY = "tour"
+PATIENCE_SECONDS = 6.0  # in line before the recorded run is shown in the live one's place
+MOST_NEWS = 400  # characters of what the browser tells about its address
+#: The browser's side of a press of the unseen button: what is wished, see ``assets/lesson.js``.
+NEWS_JS = "(session, news) => [session, window.KVTour ? window.KVTour.news() : news]"
+
+
+@dataclass
+class Desk:
+    """What a visit's tour remembers. ``shown``: by step, the token of the run and whether it was live."""
+
+    step: int = 0
+    chosen: dict[str, str] = field(default_factory=dict)
+    shown: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    room: str = ""
+    member: str = ""
+    leads: bool = False
+    running: bool = False  # a step, now or when its turn comes
+
+
+def desk(visit: Visit) -> Desk:
+    """The visit's tour."""
+    found: Desk = visit.pages.setdefault(KEY, Desk())
+    return found
+
+
+def room_of(lab: Lab, visit: Visit) -> Room | None:
+    """The class room that the visit is in, while it is open."""
+    mine = desk(visit)
+    return lab.rooms.find(mine.room) if mine.room else None
+
+
+# -- what a step looks like
+
+
+def shown(lab: Lab, visit: Visit, note: str = "") -> Update:
+    """The whole page for the visit's step, prediction and run."""
+    mine, room = desk(visit), room_of(lab, visit)
+    if mine.room and room is None:
+        mine.room, mine.leads, note = "", False, words.ROOM_GONE
+    led = room is not None and not mine.leads
+    if room is not None:
+        mine.step = room.step
+    every = steps()
+    step = every[mine.step]
+    chosen = mine.chosen.get(step.key)
+    if room is not None and led:
+        chosen = room.vote_of(mine.member)
+    found = _found(visit, room, step)
+    committed = chosen is not None
+    update: Update = {
+        "steps": tour_html.steps_nav(every, mine.step, list(mine.shown), led),
+        "lesson": lesson(mine.step),
+        "guess.label": step.question,
+        "guess.choices": [(said, key) for key, said in step.choices.items()],
+        "guess": chosen,
+        "guess.interactive": not committed and not (led and found is not None),
+        "vote.visible": led and not committed and found is None,
+        "run.visible": not led,
+        "run": _run_words(room, committed),
+        "replay.visible": not led and recorded(step.key) is not None,
+        "replay": _replay_words(room, committed),
+        "cancel.visible": False,
+        "back.visible": not led and mine.step > 0,
+        "next.visible": not led and mine.step + 1 < len(every),
+        "status": html.status(note, "note") if note else "",
+        "errors": {},
+        "tally": _tally(room, step, mine, found),
+    }
+    return update | _room_card(room, mine) | _results(visit, room, step, found, chosen)
+
+
+@cache
+def lesson(at: int) -> str:
+    """A step's text with its request, the same for everyone."""
+    step = steps()[at]
+    return tour_html.lesson(step, at, len(steps()), step.request())
+
+
+def _run_words(room: Room | None, committed: bool) -> str:
+    return words.REVEAL if room is not None else words.AGAIN if committed else words.RUN
+
+
+def _replay_words(room: Room | None, committed: bool) -> str:
+    if room is not None:
+        return words.REVEAL_RECORDED
+    return words.RECORDED_AGAIN if committed else words.RECORDED_BUTTON
+
+
+def _found(visit: Visit, room: Room | None, step: Step) -> tuple[RunRecord, bool] | None:
+    """The run on the screen, and whether it was live."""
+    if room is not None:
+        return (room.reveal.record, room.reveal.live) if room.reveal is not None else None
+    token, was_live = desk(visit).shown.get(step.key, ("", False))
+    record = visit.records.get(token) if was_live else recorded(step.key) if token else None
+    return (record, was_live) if record is not None else None
+
+
+def _tally(room: Room | None, step: Step, mine: Desk, found: tuple[RunRecord, bool] | None) -> str:
+    if room is None or (found is None and not mine.leads):
+        return tour_html.waiting(room) if room is not None else ""
+    right = told(step.key, found[0]).choice if found is not None else None
+    return tour_html.tally(step, room.tally(), len(room.members), right)
+
+
+def _room_card(room: Room | None, mine: Desk) -> Update:
+    return {
+        "room": tour_html.room_card(room, mine.leads) if room is not None else "",
+        "open-room.visible": room is None,
+        "close-room.visible": room is not None and mine.leads,
+    }
+
+
+def _results(
+    visit: Visit, room: Room | None, step: Step, found: tuple[RunRecord, bool] | None, chosen: str | None
+) -> Update:
+    """The run's sentences and figures, or nothing yet."""
+    if found is None:
+        return {
+            "reveal": "", "comparison": "", "takeaway": "", "strip": {"html": ""}, "figures": payload([]),
+            "closer-row.visible": False,
+        }  # fmt: skip
+    record, was_live = found
+    said = told(step.key, record)
+    update: Update = {
+        "reveal": tour_html.reveal(step, said, chosen, record, was_live, notes(step, record, was_live)),
+        "takeaway": tour_html.takeaway(step),
+        "closer-row.visible": room is None or desk(visit).leads,
+    }
+    if room is not None and room.reveal is not None and room.reveal.drawn is not None:
+        return update | dict(room.reveal.drawn)
+    drawn: Update = {
+        "comparison": comparison_html(record) if said.texts else "",
+        "strip": {"html": strip_html(record, said.strip) if said.strip is not None else ""},
+        "figures": payload(said.views),
+    }
+    if room is not None and room.reveal is not None:
+        room.reveal.drawn = drawn  # a hundred students ask for the same
+    return update | drawn
+
+
+def notes(step: Step, record: RunRecord, was_live: bool) -> list[str]:
+    """What a reader should know before trusting the run."""
+    out = []
+    kept = recorded(step.key)
+    if kept is not None and kept.request.values == record.request.values and told(step.key, kept).shows:
+        out.append(words.PICKED)
+    if not was_live and record.request.pipeline != step.preset.pipeline.unrolled:
+        out.append(words.OLD_WORDING)
+    return out
+
+
+# -- going through the steps
+
+
+def arrive(lab: Lab, visit: Visit) -> Update:
+    """The first step, or the one that the visit was at."""
+    return shown(lab, visit)
+
+
+def read_news(given: object) -> dict[str, Any]:
+    """What the browser tells: ``what`` is wished, and what stands in the address. Anything odd is nothing."""
+    if not isinstance(given, str) or len(given) > MOST_NEWS:
+        return {}
+    try:
+        found = json.loads(given)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def news(lab: Lab, visit: Visit, given: Given) -> Update:
+    """The page was opened by a link, a step was pressed, or the class room has something new."""
+    mine, heard = desk(visit), read_news(given["news"])
+    what, step = heard.get("what"), heard.get("step")
+    if what == "enter" and heard.get("room"):
+        return enter(lab, visit, heard)
+    if what in ("enter", "go") and type(step) is int and 0 <= step < len(steps()):
+        return go(lab, visit, step)
+    if what == "look" and mine.room:
+        return look(lab, visit)
+    return shown(lab, visit)
+
+
+def enter(lab: Lab, visit: Visit, heard: dict[str, Any]) -> Update:
+    """By a link into a class room; with the key, as its teacher."""
+    mine, room = desk(visit), lab.rooms.find(heard["room"])
+    if room is None:
+        mine.room = ""
+        return shown(lab, visit, words.ROOM_GONE)
+    leads = lab.rooms.leads(room, heard.get("key"))
+    if not leads:
+        mine.member = classroom.member_token(heard.get("member"), visit.id)
+        lab.rooms.join(room, mine.member)
+    mine.room, mine.leads = room.id, leads
+    return shown(lab, visit)
+
+
+def look(lab: Lab, visit: Visit) -> Update:
+    """What changed in the class room. While nothing but the count grew, the rest stays as it is, with what a
+    student is about to choose."""
+    mine, room = desk(visit), room_of(lab, visit)
+    if room is None or room.step != mine.step or room.reveal is not None:
+        return shown(lab, visit)
+    found = _found(visit, room, steps()[mine.step])
+    return {"tally": _tally(room, steps()[mine.step], mine, found)} | _room_card(room, mine)
+
+
+def go(lab: Lab, visit: Visit, step: int) -> Update:
+    """Another step; in a class room the teacher alone leads."""
+    mine, room = desk(visit), room_of(lab, visit)
+    if mine.running:
+        return {"status": html.status(text.RUN_ELSEWHERE, "busy")}
+    if room is not None and not mine.leads:
+        return shown(lab, visit, words.LED)
+    mine.step = step
+    if room is not None:
+        lab.rooms.go(room, step)
+    return shown(lab, visit)
+
+
+def moving(lab: Lab, by: int) -> Act:
+    """The handler of Back and Next."""
+    return lambda visit, given: go(lab, visit, min(max(desk(visit).step + by, 0), len(steps()) - 1))
+
+
+# -- predicting and running
+
+
+def commit(visit: Visit, step: Step, given: Given) -> str:
+    """The prediction, which stands from then on.
+
+    Raises:
+        LabError: none was chosen, or one that is no answer.
+    """
+    mine = desk(visit)
+    chosen = mine.chosen.get(step.key) or given["guess"]
+    if not chosen:
+        raise LabError(words.CHOOSE_FIRST, field="guess")
+    if chosen not in step.choices:
+        raise LabError(words.NO_SUCH_CHOICE.format(given=str(chosen)[:40]), field="guess")
+    mine.chosen[step.key] = str(chosen)
+    return str(chosen)
+
+
+def told_error(error: LabError) -> Update:
+    """A message beside its field."""
+    return {"errors": {"guess" if error.field == "guess" else "run": html.error(str(error))}}
+
+
+def vote(lab: Lab, visit: Visit, given: Given) -> Update:
+    """A student's prediction."""
+    mine, room = desk(visit), room_of(lab, visit)
+    if room is None:
+        return shown(lab, visit)
+    step = steps()[room.step]
+    if room.step != mine.step:  # the class went on while this was chosen
+        return shown(lab, visit)
+    chosen = given["guess"]
+    if chosen not in step.choices:
+        return told_error(LabError(words.CHOOSE_FIRST, field="guess"))
+    counted = lab.rooms.vote(room, mine.member, str(chosen))
+    return shown(lab, visit, "" if counted or room.vote_of(mine.member) else words.TOO_LATE)
+
+
+def replay(lab: Lab, visit: Visit, given: Given) -> Update:
+    """The recorded run of the step."""
+    mine, room = desk(visit), room_of(lab, visit)
+    step = steps()[mine.step]
+    if room is not None and not mine.leads:
+        return shown(lab, visit, words.LED)
+    record = recorded(step.key)
+    if record is None:
+        return {"status": html.status(words.NO_RECORDED, "note")}
+    if room is None:
+        try:
+            commit(visit, step, given)
+        except LabError as error:
+            return told_error(error)
+    return keep(lab, visit, step, record, was_live=False)
+
+
+def keep(lab: Lab, visit: Visit, step: Step, record: RunRecord, was_live: bool, note: str = "") -> Update:
+    """A run is there: remember and show it; in a class room, to everyone."""
+    mine, room = desk(visit), room_of(lab, visit)
+    mine.shown[step.key] = (visit.keep(record, show=False), was_live)
+    if room is not None and mine.leads:
+        lab.rooms.show(room, steps().index(step), record, was_live)
+    if not was_live and record.model.weights_hash != lab.model.info.weights_hash:
+        note = " ".join(part for part in (note, words.OTHER_WEIGHTS.capitalize() + ".") if part)
+    return shown(lab, visit, note)
+
+
+def run(lab: Lab, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS) -> Iterator[Update]:
+    """The step's run on the model; the recorded one where the line is too long."""
+    mine, room = desk(visit), room_of(lab, visit)
+    step, begun = steps()[mine.step], False
+    if room is not None and not mine.leads:
+        yield shown(lab, visit, words.LED)
+        return
+    if room is None:
+        try:
+            commit(visit, step, given)
+        except LabError as error:
+            yield told_error(error)
+            return
+
+    def work(cancel: Flag) -> Iterator[Update]:
+        nonlocal begun
+        begun = True
+        yield {"errors": {}, "guess.interactive": False, "replay.visible": False, "back.visible": False,
+               "next.visible": False}  # fmt: skip
+        engine = lab.engine()  # one that has seen nothing, so that the pools hold what the step says
+        request = step.request()
+        try:
+            yield from progress(prepare(engine, step, request, cancel), "Preparing")
+            record = yield from live(request, engine.run(request, cancel=cancel))
+        finally:
+            engine.forget()
+        yield keep(lab, visit, step, record, was_live=True)
+
+    began, kept = time.monotonic(), recorded(step.key)
+    events = running(lab, visit, work, told_error)
+    ours = visit.cancel is None  # else the run is refused, as another of the visit goes on
+    mine.running = mine.running or ours
+    try:
+        for update in events:
+            if (
+                not begun
+                and kept is not None
+                and time.monotonic() - began > patience
+                and visit.cancel is not None
+            ):
+                events.close()  # type: ignore[attr-defined]  # leaves the line
+                yield keep(lab, visit, step, kept, was_live=False, note=words.BUSY)
+                return
+            yield {name: value for name, value in update.items() if name != "verdict"}
+    finally:
+        mine.running = mine.running and not ours
+    yield {
+        "back.visible": mine.step > 0, "next.visible": mine.step + 1 < len(steps()),
+        "replay.visible": kept is not None, "run": _run_words(room, True),
+        "replay": _replay_words(room, True),
+    }  # fmt: skip
+
+
+# -- the class room
+
+
+def open_room(lab: Lab, visit: Visit) -> Update:
+    """A class room that this visit leads."""
+    mine = desk(visit)
+    try:
+        room = lab.rooms.open(mine.step)
+    except LabError as error:
+        return {"errors": {"room": html.error(str(error))}}
+    mine.room, mine.leads = room.id, True
+    return shown(lab, visit)
+
+
+def close_room(lab: Lab, visit: Visit) -> Update:
+    """End it."""
+    mine, room = desk(visit), room_of(lab, visit)
+    if room is not None and mine.leads:
+        lab.rooms.close(room)
+    mine.room, mine.leads = "", False
+    return shown(lab, visit, words.ROOM_CLOSED)
+
+
+def closer(lab: Lab, visit: Visit, given: Given) -> Update:
+    """The run on the pipeline's page, with all its figures."""
+    mine = desk(visit)
+    token = mine.shown.get(steps()[mine.step].key, ("", False))[0]
+    if token not in visit.records:
+        return {"status": html.status(words.FORGOTTEN, "note")}
+    visit.shown, visit.ran = token, None
+    return results(visit) | {"status": html.status(text.OPENED, "note")}
+
+
+# -- the widgets
+
+
+def build(board: Board) -> None:
+    """The page."""
+    with gr.Column(elem_classes="kv-stage kv-tour", min_width=0):
+        board.block("steps")
+        board.block("room", elem_classes="kv-may-be-empty")
+        board.block("lesson")
+        build_prediction(board)
+        board.block("status")
+        board.block("tally")
+        board.block("reveal")
+        build_run(board)
+        board.block("takeaway")
+        with gr.Row(elem_classes="kv-tour-move"):
+            board.add(
+                back=gr.Button(words.BACK, size="md", elem_id=f"kv-{KEY}-back", scale=0),
+                next=gr.Button(words.NEXT, size="md", elem_id=f"kv-{KEY}-next", scale=0),
+            )
+        build_teacher(board)
+        board.add(
+            news=gr.Textbox("", visible=False, label="news"),
+            tell=unseen(f"kv-{KEY}-tell"),
+        )
+    connect(board)
+
+
+def build_prediction(board: Board) -> None:
+    """The question and what can be done with an answer."""
+    with gr.Column(elem_classes="kv-tour-predict", min_width=0):
+        gr.HTML(f'<p class="kv-eyebrow">{words.PREDICT}</p>', apply_default_css=False)
+        board.add(guess=gr.Radio([], label=words.PREDICT, elem_id=f"kv-{KEY}-guess", container=True))
+        board.error("guess")
+        with gr.Row(elem_classes="kv-tour-go"):
+            board.add(
+                run=gr.Button(words.RUN, variant="primary", elem_id=f"kv-{KEY}-run", scale=0),
+                cancel=gr.Button(
+                    text.RUNNING, variant="stop", visible=False, elem_id=f"kv-{KEY}-cancel", scale=0
+                ),
+                replay=gr.Button(words.RECORDED_BUTTON, elem_id=f"kv-{KEY}-replay", scale=0),
+                vote=gr.Button(
+                    words.VOTE, variant="primary", visible=False, elem_id=f"kv-{KEY}-vote", scale=0
+                ),
+            )
+        board.error("run")
+
+
+def build_run(board: Board) -> None:
+    """Texts, strip and figures of the run."""
+    board.block("comparison")
+    board.add(
+        strip=gr.HTML(
+            {"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW,
+            elem_id=f"kv-{KEY}-strip", apply_default_css=False,
+        ),
+        figures=figure_view(KEY),
+    )  # fmt: skip
+    with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
+        board.block("closer-help", f'<p class="kv-help">{words.CLOSER_HELP}</p>')
+        board.add(
+            closer=gr.Button(
+                text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
+            )
+        )
+    board.add(**{"closer-row": row})
+
+
+def build_teacher(board: Board) -> None:
+    """The teacher's page, and the class room's door."""
+    with gr.Accordion(
+        words.FOR_TEACHERS, open=False, elem_id=f"kv-{KEY}-teacher", elem_classes="kv-part kv-fold"
+    ):
+        board.block("room-help", f'<p class="kv-help">{words.ROOM_HELP}</p>')
+        with gr.Row(elem_classes="kv-tour-go"):
+            board.add(**{
+                "open-room": gr.Button(words.ROOM_BUTTON, size="sm", elem_id=f"kv-{KEY}-open-room", scale=0),
+                "close-room": gr.Button(
+                    words.ROOM_CLOSE, size="sm", visible=False, elem_id=f"kv-{KEY}-close-room", scale=0
+                ),
+            })  # fmt: skip
+        board.error("room")
+        board.block("lectures", tour_html.lectures(steps()))
+
+
+def connect(board: Board) -> None:
+    """What the widgets do."""
+    lab = board.lab
+    board.arrives(lambda visit, given: arrive(lab, visit))
+    board.on(partial(board["tell"].click, js=NEWS_JS), partial(news, lab), "news")
+    board.on(board["back"].click, moving(lab, -1))
+    board.on(board["next"].click, moving(lab, 1))
+    board.on(board["vote"].click, partial(vote, lab), "guess")
+    board.on(board["replay"].click, partial(replay, lab), "guess")
+    board.stream(board["run"].click, partial(run, lab), "guess")
+    board.on(board["cancel"].click, cancelled)
+    board.on(board["open-room"].click, lambda visit, given: open_room(lab, visit))
+    board.on(board["close-room"].click, lambda visit, given: close_room(lab, visit))
+    board.to_pipeline(board["closer"].click, partial(closer, lab))
+
+
+PAGE = PageSpec(KEY, words.TOUR, build)

@@ -1,0 +1,1 @@
+"""A run as a document of its own."""

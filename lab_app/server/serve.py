@@ -1,0 +1,274 @@
+"""Builds the page, connects widgets to handlers, and serves it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from starlette.middleware import Middleware
+
+from backend.base.redaction import keep_log_discreet
+from backend.cache.process_memory import share_heaps
+from backend.records.sharing.store import SharedRuns
+from backend.session.limits import Limits
+from backend.studies.gallery import GALLERY
+from lab_app.api.callers import Callers
+from lab_app.api.gradio_endpoints import build_endpoints
+from lab_app.pages.pipeline.events import Wiring
+from lab_app.pages.pipeline.examples import read_gallery
+from lab_app.pages.pipeline.handlers import Handlers
+from lab_app.pages.pipeline.layout import build_page
+from lab_app.pages.registry import build_pages, navigation
+from lab_app.server import downloads as web
+from lab_app.server.blocks import QuickBlocks
+from lab_app.server.client_config import ClientConfig
+from lab_app.server.index_cache import KeptIndex
+from lab_app.server.monitoring import Operations, until_asked_to_stop
+from lab_app.server.monitoring import routes as operation_routes
+from lab_app.server.offline import go_offline, is_local
+from lab_app.server.placeholder_page import early_page
+from lab_app.server.prefill import fill_in_background
+from lab_app.server.request_guard import Doors, check_frame_ancestors
+from lab_app.ui import text
+from lab_app.ui.theme import theme
+from lab_app.visits.visits import Engine, Lab, Model, keep_swept
+
+LOG = logging.getLogger("lab_app")
+FIRST_PRESET = "math-3"
+FIRST_RUN = Path(__file__).resolve().parents[2] / "presets" / "first_run.kvrun"
+MAX_UPLOAD = "32mb"
+QUEUE_LENGTH = 256
+
+
+def engine_session(model: Model) -> Engine:
+    """A fresh engine session, a trust domain of its own."""
+    from backend.session.session import LabSession
+
+    return LabSession(model)  # type: ignore[arg-type]
+
+
+def build_app(
+    model_loader: Callable[[], Model],
+    *,
+    engine: Callable[[Model], Engine] = engine_session,
+    first_run: Path | None = FIRST_RUN,
+    gallery: Path = GALLERY,
+    preset: str = FIRST_PRESET,
+    weights: Sequence[str] = (),
+    operations: Operations | None = None,
+    limits: Limits | None = None,
+    data: Path | None = None,
+) -> tuple[QuickBlocks, Lab]:
+    """The page and the lab behind it.
+
+    Args:
+        model_loader: called once, at the first visit.
+        engine: makes the engine session of a visit.
+        first_run: a saved record for a visitor's first look.
+        gallery: the file of the checked examples; need not exist.
+        preset: the scenario on the bench at first.
+        weights: the names of other weights that the engine sessions have, for agents to run on.
+        operations: counts what the engine sessions do.
+        limits: of visits; the engine sessions have theirs from ``engine``.
+        data: the folder where shared runs are stored; without one they are not.
+    """
+    operations = operations or Operations()
+    shared = SharedRuns(data) if data is not None else None
+    lab = Lab(model_loader, operations.counted(engine), limits=limits, shared=shared)
+    operations.watch(lab)
+    handlers = Handlers(lab, first_run, read_gallery(gallery))
+    with QuickBlocks(
+        title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
+    ) as blocks:
+        links: list[gr.HTML] = []
+        page = build_page(preset, tuple(weights), lambda: links.append(navigation()))
+        main = Wiring(page, handlers)
+        main.connect(blocks, preset)
+        blocks.early = early_page(page, str(links[0].value))
+        build_pages(lab, main)
+        build_endpoints(lab, Callers(lab))
+
+        def left(request: gr.Request) -> None:
+            lab.leave(str(request.session_hash or ""))
+
+        blocks.unload(left)
+
+    def gone(browser: str) -> None:
+        # The framework would keep every widget's last value for each tab that ever came.
+        if (held := getattr(blocks, "state_holder", None)) is not None:  # it is there once the page is served
+            held.session_data.pop(browser, None)
+            held.time_last_used.pop(browser, None)
+
+    lab.gone = gone
+    # The browser tells every widget named here how each event stands: by default all outputs, hundreds.
+    for event in blocks.fns.values():
+        event.show_progress_on = [page["status"]]
+    blocks.queue(api_open=False, max_size=QUEUE_LENGTH, default_concurrency_limit=None)
+    return blocks, lab
+
+
+def free_port(host: str) -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def serve(
+    host: str = "127.0.0.1",
+    port: int = 7860,
+    model_name: str = "embedded",
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    preset: str = FIRST_PRESET,
+    budget_mb: int | None = None,
+    weights: Sequence[tuple[str, str]] = (),
+    limits: Limits | None = None,
+    offline: bool | None = None,
+    frame_ancestors: Sequence[str] = (),
+    data: Path | None = None,
+    mcp: bool = False,
+    block: bool = True,
+) -> tuple[gr.Blocks, str]:
+    """Load the model, then serve the page.
+
+    Args:
+        host: address to listen on.
+        port: port to listen on; 0 for any free one.
+        model_name: ``embedded``, a folder or a hub id.
+        device: ``cpu``, ``cuda`` or ``mps``; the best one when absent.
+        dtype: ``fp32``, ``bf16`` or ``fp16``.
+        preset: the scenario on the bench at first.
+        budget_mb: MiB of cached KV that each visitor's session may hold, where it is not as in ``limits``.
+        weights: names, and the models whose weights agents may run on under them.
+        limits: what each visitor may ask for, and all together.
+        offline: refuse every connection that leaves this machine; where it is not said, when all models are
+            local.
+        frame_ancestors: pages that may show the lab in a frame.
+        data: the folder where shared runs are stored; without one they are not.
+        mcp: answer MCP clients at ``/mcp`` too.
+        block: wait until the server is stopped.
+
+    Returns:
+        the running page and its address.
+
+    Raises:
+        LabError: a model cannot be loaded, or the caches of other weights do not fit it.
+    """
+    share_heaps()
+    limits = limits or Limits()
+    if budget_mb is not None:
+        limits = replace(limits, visit_mb=budget_mb)
+    names = (model_name, *(where for _, where in weights))
+    if offline or (offline is None and all(map(is_local, names))):
+        go_offline(host)
+    from backend.cache.memory_budget import Memory, free_bytes
+    from backend.model.load import load_model
+    from backend.session.session import LabSession
+
+    model = load_model(model_name, device=device, dtype=dtype)
+    others = {name: load_model(where, device=device, dtype=dtype) for name, where in weights}
+
+    def engine(loaded: Any) -> Engine:
+        return LabSession(
+            loaded, budget_bytes=limits.visit_bytes, others=others, limits=limits, memory=memory
+        )
+
+    loaded: Any = model
+    memory = Memory(limits.total_bytes, lambda: free_bytes(model.device))
+    engine(loaded)  # refuses other weights that do not fit now, not at the first visit
+    return launch(
+        lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others),
+        limits=limits, frame_ancestors=frame_ancestors, data=data, mcp=mcp, fill_pools=True,
+    )  # fmt: skip
+
+
+def launch(
+    model_loader: Callable[[], Model],
+    host: str,
+    port: int,
+    *,
+    preset: str = FIRST_PRESET,
+    block: bool = True,
+    engine: Callable[[Model], Engine] = engine_session,
+    first_run: Path | None = FIRST_RUN,
+    gallery: Path = GALLERY,
+    weights: Sequence[str] = (),
+    limits: Limits | None = None,
+    frame_ancestors: Sequence[str] = (),
+    data: Path | None = None,
+    mcp: bool = False,
+    fill_pools: bool = False,
+) -> tuple[gr.Blocks, str]:
+    """Serve the page for a model.
+
+    Args:
+        fill_pools: once it stands, compute what the first click on the scenario would wait for.
+
+    Raises:
+        OptionError: ``mcp`` is asked for and its package is not installed.
+    """
+    operations = Operations()
+    blocks, lab = build_app(
+        model_loader, engine=engine, first_run=first_run, gallery=gallery, preset=preset, weights=weights,
+        operations=operations, limits=limits, data=data,
+    )  # fmt: skip
+    keep_swept(lab)
+    keep_log_discreet("lab_app")
+    routes = [*web.routes(lab), *operation_routes(lab, operations)]
+    more: dict[str, Any] = {}
+    if mcp:
+        from lab_app.api.mcp import Tools
+
+        tools = Tools(lab, Callers(lab))
+        routes.append(tools.route())
+        more["lifespan"] = tools.lifespan
+    _, address, _ = blocks.launch(
+        server_name=host,
+        server_port=port or free_port(host),
+        share=False,
+        quiet=True,
+        show_error=False,
+        prevent_thread_lock=True,
+        _frontend=False,  # else it gives up where the page takes more than 3 s, as on a busy machine
+        footer_links=[],
+        run_history=False,
+        ssr_mode=False,
+        pwa=False,
+        mcp_server=False,
+        enable_monitoring=False,
+        max_file_size=MAX_UPLOAD,
+        state_session_capacity=2 * lab.limits.visits,
+        max_threads=2 * lab.limits.visits + 64,  # everybody may be waiting in line, and click meanwhile
+        theme=theme(),
+        head=web.HEAD,
+        app_kwargs={
+            "routes": routes,
+            "middleware": [
+                Middleware(
+                    Doors,
+                    frame_ancestors=check_frame_ancestors(frame_ancestors),
+                    opened=[route.path_regex for route in routes],
+                    here=lab.back,
+                ),
+                Middleware(ClientConfig, config=lambda: blocks.config),
+                Middleware(KeptIndex, early=blocks.early),
+            ],
+            "docs_url": None,
+            "redoc_url": None,
+            "openapi_url": None,
+            **more,
+        },
+    )
+    if fill_pools:
+        fill_in_background(lab, preset)
+    if block:
+        LOG.info("serving at %s", address)
+        until_asked_to_stop(lab, operations, lambda: blocks.close(verbose=False))
+    return blocks, address

@@ -1,0 +1,220 @@
+"""The lab on ZeroGPU, where a GPU is lent for a call at a time, to a forked process.
+
+What that process makes ends with it, but for what it yields. So a visit here remembers requests, not tensors:
+each call gets a fresh session on the GPU, sends the visit's earlier requests through it, by which the pools
+become what they were (pinned, by dense alone and in batches), and then does what was asked. Without such a
+GPU the same code runs where it is."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import backend.base.errors
+from backend.base.errors import LabError, RunCancelled
+from backend.prompts.presets import Example
+from backend.records.events import Event, Progress, RunDone
+from backend.records.run import RunRecord, RunRequest
+from backend.session.limits import Limits
+from lab_app.visits.visits import Engine
+
+FRAMES = ("https://huggingface.co", "https://*.hf.space")
+SECONDS = 120  # of GPU for a call; ZeroGPU ends it then
+HELD = 200  # earlier requests of a visit; the latest are sent again
+TEMPLATES = 8  # whose requests are remembered
+ALONE = (  # work that follows from nothing before it
+    "proximity", "anchor_cost", "machine_figures", "offset_study", "write_candidates", "judge_problems",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is sent to the GPU. ``before``: a request and the values sent under it earlier.
+
+    ``model`` is a name as :func:`backend.model.load.load_model` takes it.
+    """
+
+    model: str
+    limits: Limits
+    what: str
+    given: tuple[Any, ...]
+    before: tuple[RunRequest, tuple[Example, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An expected error, as data: an exception may lose its words on the way between processes."""
+
+    kind: str
+    message: str
+    field: str | None
+
+
+@functools.lru_cache(maxsize=1)
+def loaded(name: str) -> Any:
+    """The model on the best device of this process."""
+    from backend.model.load import load_model
+
+    return load_model(name)
+
+
+def on_gpu(job: Job) -> Iterator[Any]:
+    """Do a job and yield its events, or a :class:`Failed` at the end. What it takes and yields can be
+    pickled."""
+    from backend.session.session import LabSession
+
+    limits = replace(job.limits, requests_a_minute=0)  # counted before
+    try:
+        session = LabSession(loaded(job.model), budget_bytes=limits.visit_bytes, limits=limits)
+        if job.before is not None:
+            yield from session.warm_up(*job.before)
+        yield from getattr(session, job.what)(*job.given)
+    except LabError as error:
+        yield Failed(type(error).__name__, str(error), error.field)
+
+
+class ZeroSession:
+    """A visit's engine session: estimates here, works on the GPU.
+
+    Args:
+        model: as loaded in this process, on its CPU.
+        name: by which the GPU's process loads it.
+        work: :func:`on_gpu`, as it is or decorated.
+        limits: of the lab.
+    """
+
+    def __init__(self, model: Any, name: str, work: Callable[[Job], Iterator[Any]], limits: Limits) -> None:
+        from backend.session.session import LabSession
+
+        self.local = LabSession(model, budget_bytes=limits.visit_bytes, limits=limits)
+        self._name, self._work, self._limits = name, work, limits
+        self._sent: OrderedDict[Any, list[Example]] = OrderedDict()
+
+    def run(
+        self, request: RunRequest, *, cancel: threading.Event | None = None, ends: Any = None
+    ) -> Iterator[Event]:
+        """See :meth:`backend.session.session.LabSession.run`; ``ends`` is not known here.
+
+        Raises:
+            LabError: the request cannot be run; or see :meth:`_events`.
+        """
+        if ends is not None:
+            raise LabError(
+                "Runs that end early are not offered on ZeroGPU. Use the lab on a machine of your own."
+            )
+        for event in self._events("run", request, before=self._before(request), cancel=cancel):
+            if isinstance(event, RunDone):
+                self._remember(request, [Example(dict(request.values), request.expected)])
+            yield event
+
+    def warm_up(
+        self,
+        request: RunRequest,
+        examples: Sequence[Example],
+        *,
+        cancel: threading.Event | None = None,
+        shared: bool = False,
+    ) -> Iterator[Event]:
+        """Remember the requests: the next run on the GPU begins with them. Nothing is ``shared`` here, as
+        every call has a process of its own."""
+        self._remember(request, examples)
+        yield Progress("The next run begins with them", len(examples), len(examples))
+
+    def replay(
+        self, request: RunRequest, last: int = 20, *, cancel: threading.Event | None = None
+    ) -> Iterator[Any]:
+        """See :meth:`backend.session.session.LabSession.replay`."""
+        yield from self._events("replay", request, last, before=self._before(request), cancel=cancel)
+
+    def __getattr__(self, what: str) -> Any:
+        if what in ALONE:
+            return lambda *given, cancel=None: self._events(what, *given, cancel=cancel)
+        return getattr(self.local, what)  # estimates, pools, sizes
+
+    def tensor_bytes(self, record: RunRecord) -> int:
+        """None: what was on the GPU is gone."""
+        return 0
+
+    def forget(self) -> None:
+        """Drop everything remembered."""
+        self._sent.clear()
+        self.local.forget()
+
+    def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+        """Never: see :meth:`warm_up`."""
+        return False
+
+    def _events(
+        self,
+        what: str,
+        *given: Any,
+        before: tuple[RunRequest, tuple[Example, ...]] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> Iterator[Any]:
+        """What the GPU's process yields.
+
+        Raises:
+            LabError: the one that it met; RateError: too many calls.
+            RunCancelled: ``cancel`` was set.
+        """
+        self.local.rate.ask()
+        for event in self._work(Job(self._name, self._limits, what, given, before)):
+            if cancel is not None and cancel.is_set():
+                raise RunCancelled("Stopped. What was finished before is still there.")
+            if isinstance(event, Failed):
+                kind = getattr(backend.base.errors, event.kind, LabError)
+                raise kind(event.message, field=event.field)
+            yield event
+
+    def _before(self, request: RunRequest) -> tuple[RunRequest, tuple[Example, ...]] | None:
+        sent = self._sent.get(key(request))
+        return (request, tuple(sent)) if sent else None
+
+    def _remember(self, request: RunRequest, examples: Sequence[Example]) -> None:
+        mine = self._sent.pop(key(request), [])
+        mine += [example for example in examples if example not in mine]
+        self._sent[key(request)] = mine[-HELD:]
+        while len(self._sent) > TEMPLATES:
+            self._sent.popitem(last=False)
+
+
+def key(request: RunRequest) -> Any:
+    """Requests with the same one meet one another's anchors."""
+    return request.pipeline, request.mode, request.decoding
+
+
+def serve(
+    gpu: Callable[..., Any] | None = None, model_name: str = "", *, block: bool = True
+) -> tuple[Any, str]:
+    """Serve the lab as a Gradio Space.
+
+    Args:
+        gpu: ``spaces.GPU``; None where there is no such package.
+        model_name: else ``KVLAB_MODEL`` of the environment, else the model that ships with the lab.
+        block: wait until the server is stopped.
+
+    Returns:
+        the running page and its address.
+    """
+    from backend.model.load import load_model
+    from lab_app.server.serve import launch
+
+    name = model_name or os.environ.get("KVLAB_MODEL", "embedded")
+    limits = replace(Limits.read(), together=1)  # each call is a process of its own
+    work = gpu(duration=SECONDS)(on_gpu) if gpu is not None else on_gpu
+    model: Any = load_model(name, device="cpu")  # outside of calls there is no GPU
+
+    def engine(known: Any) -> Engine:
+        session: Any = ZeroSession(known, name, work, limits)
+        return session  # type: ignore[no-any-return]
+
+    return launch(
+        lambda: model, os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"),
+        int(os.environ.get("GRADIO_SERVER_PORT", "7860")),
+        engine=engine, limits=limits, frame_ancestors=FRAMES, block=block,
+    )  # fmt: skip

@@ -1,0 +1,160 @@
+"""From a record and a selection to the parts of the results: verdict, comparison, strip and figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.prompts.pipeline import QUESTION
+from backend.records.run import Prompt, RunRecord
+from lab_app.pages.pipeline.sharing import html as sharing_html
+from lab_app.ui import html, text
+from lab_app.ui.components import payload
+from lab_app.visits.umap_worker import MAPS
+from lab_app.visits.visits import Visit
+from viz.base import format as words
+from viz.base.figure import Panel
+from viz.base.format import escape, plural
+from viz.base.glossary import term
+from viz.run.comparison import comparison_html
+from viz.run.diagnosis import repair, where
+from viz.run.facts import final_agent
+from viz.run.tabs import TABS, Selection
+from viz.run.token_strip import strip_html
+from viz.run.verdict import compare, verdict
+
+Update = dict[str, Any]
+
+
+def default_selection(record: RunRecord) -> Selection:
+    """The most telling place: the last agent under a method that changed the answer, else one that reused."""
+    labels = words.others(record)
+    changed = [label for label in labels if compare(record, label).kind == "answer"]
+    reused = [label for label in labels if words.reused_anything(record.outcome(final_agent(record), label))]
+    found = (changed or reused or list(labels) or [words.dense_label(record)])[0]
+    agent = final_agent(record)
+    if not words.reused_anything(record.outcome(agent, found)):
+        agent = next((a for a in record.agents if words.reused_anything(record.outcome(a, found))), agent)
+    return Selection(agent, found)
+
+
+def read_selection(record: RunRecord, agent: Any, method: Any, span: Any) -> Selection:
+    """A selection from widgets; what does not fit the record falls back to the default."""
+    usual = default_selection(record)
+    try:
+        found_agent = int(agent)
+    except (TypeError, ValueError):
+        found_agent = usual.agent
+    if found_agent not in record.agents:
+        found_agent = usual.agent
+    found_method = method if method in record.labels else usual.method
+    names = [s.name for s in prompt_of(record, found_agent, found_method).spans]
+    return Selection(found_agent, found_method, span if span in names else None)
+
+
+def prompt_of(record: RunRecord, agent: int, method: str) -> Prompt:
+    """The prompt that an agent read under a method."""
+    return words.prompt_of(record, record.outcome(agent, method))
+
+
+def span_of_token(record: RunRecord, agent: Any, method: Any, token: Any) -> str | None:
+    """The name of the segment that holds a token."""
+    try:
+        found = words.span_at(prompt_of(record, int(agent), str(method)), int(token))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return found.name if found else None
+
+
+def segments(record: RunRecord, selection: Selection) -> list[tuple[str, str]]:
+    """Choices of the segment box: (words, span name)."""
+    out = [(text.ALL_SEGMENTS, "")]
+    for span in prompt_of(record, selection.agent, selection.method).spans:
+        if span.end > span.start:
+            name = (
+                words.slot_words(record.request.pipeline, span.name)
+                if span.kind == "placeholder"
+                else span.name
+            )
+            out.append((f"{name} · {plural(span.end - span.start, 'token')}", span.name))
+    return out
+
+
+def marked(record: RunRecord, selection: Selection) -> tuple[int, int] | None:
+    """The selected segment's tokens."""
+    spans = prompt_of(record, selection.agent, selection.method).spans
+    return next(((s.start, s.end) for s in spans if s.name == selection.span), None)
+
+
+def choices(record: RunRecord, agent: Any, method: Any, segment: Any) -> Update:
+    """The three selectors with their choices, and the selection itself."""
+    selection = read_selection(record, agent, method, segment)
+    looks = words.styles(record)
+    return {
+        "selection": selection,
+        "pick_agent": (
+            [(words.agent_name(record.request.pipeline, a), str(a)) for a in record.agents],
+            str(selection.agent),
+        ),
+        "pick_method": ([(looks[label].name, label) for label in record.labels], selection.method),
+        "pick_segment": (segments(record, selection), selection.span or ""),
+    }
+
+
+def drawing(visit: Visit, picked: Update, strip: bool = True) -> Update:
+    """The strip and the open tab for a selection."""
+    record, selection = visit.record, picked["selection"]
+    if record is None:
+        return {}
+    tab = next((t for t in TABS if t.key == visit.tab), TABS[0])
+    views = MAPS.completed(tab.views(record, selection), record, selection)
+    # a view that waits for more asks for it by itself (see app.js and Handlers.complete_map)
+    waits = tab.key == "anchors" and MAPS.pending(record, selection)
+    update: Update = {f"view_{tab.key}": payload(views) | {"waits": waits}}
+    if strip:
+        # a mapping: the strip carries its data in inert script elements, which plain values may not
+        update["strip"] = {
+            "html": strip_html(record, selection.agent, marked(record, selection), selection.method)
+        }
+    return update
+
+
+def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
+    """Everything under the status line, for a record or for none."""
+    found = record or (visit.record if visit else None)
+    if visit is None or found is None:
+        nothing = payload([Panel("nothing", text.NOTHING_RUN, f"<p>{text.NOTHING_RUN_HELP}</p>")])
+        return {
+            "results": False,
+            "verdict": html.empty_card(),
+            "comparison": "",
+            "download": sharing_html.saving(None, 0),
+            "strip": {"html": ""},
+            **{f"view_{tab.key}": nothing for tab in TABS},
+        }
+    told = verdict(found)
+    picked = choices(found, None, None, None)
+    update: Update = {
+        "results": True,
+        "verdict": html.verdict_card(
+            told.sentence_html, told.tone, told.points, where(found), repair(found), factline(found)
+        ),
+        "comparison": comparison_html(found),
+        "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(found)),
+    }
+    return update | picked | (drawing(visit, picked) if visit.record is found else {})
+
+
+def factline(record: RunRecord) -> str:
+    """What was run, in one quiet line."""
+    mode = term("pinned") if record.request.mode == "pinned" else term("free-running")
+    values = record.request.values
+    question = values.get(QUESTION) or next(iter(values.values()), "")
+    asked = f'<span class="kv-asked">{escape(words.clip(question, 140))}</span>' if question else ""
+    when = record.created.replace("T", " ").split("+")[0]
+    temperature = record.request.decoding.temperature
+    how = (
+        "greedy" if temperature == 0 else f"temperature {temperature:g}, seed {record.request.decoding.seed}"
+    )
+    title = escape(record.request.pipeline.title)
+    model = escape(words.clip(record.model.name, 40))
+    return f"{asked}<span>{title} · {mode} · {how} · {model} · {escape(when)} UTC</span>"

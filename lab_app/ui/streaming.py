@@ -1,0 +1,42 @@
+"""A run while it goes on: what it streams, as updates of the status line and the comparison."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from backend.base.errors import LabError
+from backend.records.events import Event, Progress, RunDone, TextSoFar
+from backend.records.run import RunRecord, RunRequest
+from lab_app.ui import html
+from viz.run.comparison import live_html
+
+REDRAW_SECONDS = 0.2
+
+
+def live(request: RunRequest, events: Iterator[Event]) -> Generator[dict[str, Any], None, RunRecord]:
+    """Yields ``status`` and ``comparison`` a few times a second; returns the record.
+
+    Raises:
+        LabError: what the run raises; or it ended without a record.
+    """
+    labels = [m.label for m in request.methods]
+    texts: dict[tuple[int, str], str] = {}
+    said, done, total, drawn = "Starting", 0, 1, -math.inf
+    for event in events:
+        if isinstance(event, RunDone):
+            return event.record
+        if isinstance(event, TextSoFar):
+            drawn = drawn if texts else -math.inf  # the first word is shown at once
+            texts[(event.agent, event.method)] = event.text
+        elif isinstance(event, Progress):
+            said, done, total = event.text, event.done, event.total
+        if time.monotonic() - drawn >= REDRAW_SECONDS:
+            drawn = time.monotonic()
+            yield {
+                "status": html.status(said, "running", done, total),
+                "comparison": live_html(request.pipeline, labels, texts, said, done, total),
+            }
+    raise LabError("The run ended without a result. Run it again.")

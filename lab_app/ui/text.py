@@ -1,0 +1,506 @@
+"""The page's own words. Terms are explained by the one glossary in ``viz.base.glossary``."""
+
+from __future__ import annotations
+
+NAME = "KV Reuse Lab"
+TITLE = "KV Reuse Lab: what cache reuse does to a pipeline of agents"
+TAGLINE = "what cache reuse does to a pipeline of agents"
+
+LESSON = "Lesson"
+LESSON_HELP = "Lesson mode: hide options and figures for experts. The address keeps it."
+
+PAGES = "Pages"
+PIPELINE = "Pipeline"
+
+SCENARIO = "Scenario"
+CHECKED = "Checked examples of all scenarios"
+EFFECTS = {"flip": "Reuse flips this", "harmless": "Reuse is harmless here"}
+CHOOSE_ONE = "Choose one of {count}"
+NO_ANSWER = "no answer"
+OTHER_WEIGHTS = "These were checked with other weights than the ones loaded here, so the answers may differ."
+NO_LONGER_CHECKED = "Edited since it was checked, so the answers may differ."
+REQUEST = "Request"
+METHODS = "Methods to compare"
+AGENTS = "Agents and their prompts"
+MORE = "Mode and decoding"
+
+METHODS_HELP = "Dense, the reference, always runs beside them."
+MODES = {
+    "pinned": "Pinned: every method reads the texts that dense wrote",
+    "free": "Free-running: each method reads its own texts",
+}
+NEXT = "Next of the set"
+MANY = "Run the next of the set"
+MAY_BE_EMPTY = "may be empty"
+NO_SET = "This scenario has no set of requests; type one."
+WARM = "Fill empty pools first"
+WARM_COUNT = "with requests of the set"
+WARM_BUTTON = "Fill now"
+FORGET = "Empty the pools"
+ABLATE = "Also run with each step off"
+PROFILE = "Profile"
+PROFILE_HELP = "Sets every option below at once; each can still be changed by itself."
+EVERY_PROFILE = "Also run every other profile"
+MORE_OPTIONS = "More options"
+TURNS = "Turns"
+TURNS_HELP = (
+    "How often the agents run. From the second turn on, {agent_2_history_-1} holds what agent 2 wrote in the "
+    "turn before."
+)
+WEIGHTS = "Weights"
+WEIGHTS_HELP = (
+    "What this agent reads and writes with: the lab’s own weights, or others of the same architecture, such "
+    "as a fine-tuned model’s. Dense reads each agent’s prompt with that agent’s."
+)
+OWN_WEIGHTS = "The lab’s own"
+WEIGHTS_MISSING = "{name} (not in this lab)"
+WEIGHTS_WARNING = (
+    "These are not the lab’s own weights. A cache that passes between this agent and the others is not what "
+    "its reader’s weights would have computed, so a reused text can be wrong by its weights as well as by "
+    "its context. The notes of a run say how wrong."
+)
+STUDY_WEIGHTS = (
+    "Agent {agent} runs on the weights {name!r}, and this study reads with the lab’s own alone. Choose the "
+    "lab’s own for it under “Agents and their prompts”, or ask for 0 requests."
+)
+DECLARED = "Extra placeholders, separated by commas"
+DECLARED_HELP = "Names in braces that the request fills, such as document. Any other brace stays text."
+
+RUN = "Run"
+OPENING = "Opening the page."
+RUNNING = "Cancel"
+CANCELLING = "Stopping after this step"
+
+QUESTION_1 = "Did reuse change the outcome?"
+QUESTION_2 = "Where does it come from?"
+QUESTION_3 = "What would repair it?"
+ALL_SEGMENTS = "whole prompt"
+
+EMPTY_VERDICT = "Nothing has been run here yet."
+EMPTY_HELP = (
+    "Press Run: the agents answer the question once with every prompt read in full (dense), and "
+    "once more with each reuse method. The difference appears here."
+)
+ATTENTION = "Record attention"
+ATTENTION_HELP = (
+    "Which of the texts an agent looks at when it writes its first token and when it names a candidate. "
+    "Costs one more reading of the answer per method, outside of the times shown."
+)
+EDITED = "The bench was edited since this run, so the results below belong to the earlier input."
+AGAIN = "Run again"
+FIRST_RUN = "This is a saved run. Press Run to make your own, or open another record below."
+OPENED = "Opened a saved record. The bench on the left keeps what you typed."
+RUN_ELSEWHERE = (
+    "Another run of yours is still going on, here or on another page. Wait for it or press Cancel there."
+)
+MCP_INSTRUCTIONS = (
+    "A lab for KV-cache reuse between language-model agents on a real, small model. Begin with `presets` and "
+    "`methods`; `run` compares methods with dense on one request, `judge` on candidates before a judge."
+)
+MCP_POST = "This is the lab's MCP server; it takes POST requests of MCP clients."
+CALL_ELSEWHERE = (
+    "Another call of this session is still going on. Wait for it or cancel it, or use a session of its own."
+)
+CALL_UNEXPECTED = (
+    "The lab met an error that it did not expect ({kind}). Try again, or change the call; the server's "
+    "log holds "
+    "the details."
+)
+CANCELLED = "Stopped. The results below are from the run before."
+UNEXPECTED = (
+    "The lab met an error that it did not expect ({kind}). Nothing you typed is lost. Try again, or change "
+    "the last thing you edited; the server's log holds the details."
+)
+RECORD_HELP = (
+    "One file holds everything on this screen: prompts, texts, actions, offsets, timings and the model's "
+    "certificate. It opens here again, on any machine, without running the model. The bundle adds the bench, "
+    "versions, citations and the figures’ numbers; the report is a page that needs neither lab nor network."
+)
+NO_RECORD = "There is no run to save yet."
+WAITING = "Others have the model: {before} before you."
+WAITING_TIME = "Expected wait: {about}, as the last runs went."
+LAB_FULL = (
+    "All {visits} places of this lab are taken by people who are running something. Reload the page in a "
+    "minute."
+)
+PACED = "Requests came faster than this lab allows to one visitor. Going on in {seconds} s."
+LIMITS_TITLE = "Limits of this lab"
+OPENED_BUNDLE = "Opened a saved run, and put its bench back on the left."
+CANNOT_BE_DRAWN = "This record is complete but cannot be drawn by this version of the lab."
+FILES = "Save, share and open runs"
+OPEN_FILE = "Open a saved run"
+SAVE_RUN = "Save this run"
+SAVE_BUNDLE = "Bundle (.zip)"
+SAVE_REPORT = "Report (.html)"
+SAVE_TENSORS = "Bundle with tensors,"
+NO_TENSORS = "This run’s tensors are not held here."
+TENSORS_TOO_LARGE = "Its tensors take {bytes}, more than the {limit} that a bundle holds."
+SHARE_RUN = "Share this run"
+LINK_BENCH_BUTTON = "Link to this bench"
+UNDO = "Undo"
+REDO = "Redo"
+NO_STORE = (
+    "This lab keeps no runs: it was started without a folder for them (kvlab serve --data DIR). Save the "
+    "bundle and send it, or send a link to the bench."
+)
+NO_STORE_HERE = (
+    "This link names a run that was stored in a lab. The lab here keeps none (it was started without "
+    "--data), so ask the sender for the file."
+)
+LINK_OF_RUN = "This link shows the run with all its figures, to whoever has it, for {days}."
+LINK_OF_BENCH = (
+    "This link holds the whole bench: scenario, prompts, values, methods and options. Nothing is stored."
+)
+LINK_STORED_BENCH = "The bench is too long for a link, so it was stored; this link finds it for {days}."
+OPEN_LINK = "Open the link"
+COPY_LINK = "Copy the link"
+LINK_RUN = "This run was shared with you. Nothing was run to show it; press Run to repeat it here."
+LINK_BENCH = "The bench on the left is as the sender’s link says. Press Run to run it."
+LINK_BROKEN = "This link, or what this tab remembered of the bench, cannot be read. The usual page is shown."
+RESUMED = "The bench is as this tab left it. Open the page in a new tab to begin afresh."
+
+NOTHING_RUN = "Nothing to look at yet"
+NOTHING_RUN_HELP = "Press Run. This tab then shows the run."
+
+METHODS_ELSEWHERE = "Dense always runs beside them. Their options are those set on the Pipeline page."
+CARD_ADD = "Add a {noun}"
+CARD_SHUFFLE = "Shuffle"
+CLOSER = "Look closer"
+GONE = "The server no longer holds this run. Run it again."
+EXAMPLE = "Example"
+EXAMPLE_NEXT = "Next example"
+
+DOCUMENTS = "Documents"
+DOCUMENTS_TITLE = "Documents and a question"
+DOCUMENTS_HELP = (
+    "Each document is encoded once, alone. Whatever the question and the order, its cache is then copied "
+    "into the prompt; the methods differ in what they do about the context that it has not seen."
+)
+DOCUMENTS_QUESTION = "Did reuse change the answer?"
+DOCUMENTS_TABLE = "What was done with each document?"
+DOCUMENTS_STRIP = "Where in the prompt?"
+DOCUMENTS_EMPTY = "Nothing has been read here yet."
+DOCUMENTS_EMPTY_HELP = (
+    "Press Run: a reader answers the question once with every document read in full (dense), and "
+    "once more with each chosen method. Then shuffle the documents or ask something else, and run again: "
+    "what was encoded once is known."
+)
+DOCUMENTS_EDITED = "Edited since this run, so the results below belong to the earlier input."
+DOCUMENTS_CLOSER_HELP = "Errors by layer, offsets, timing and the saved record of this run are there."
+RATIO = "What does computing tokens again bring?"
+RATIO_HELP = (
+    "CacheBlend computes the tokens again whose cached values are furthest from true, as a share of all. "
+    "Measured here against choosing at random, by the question’s attention and by the true error, under the "
+    "exact mask and under the one that is shipped with CacheBlend."
+)
+RATIO_NUMBERS = {"prompts": ("Prompts", 2, 40, True), "ratio_seed": ("Seed", 0, 2**31 - 1, True)}
+RATIO_SOURCE = "Prompts are"
+RATIO_SOURCES = {"drawn": "Drawn, of this kind", "page": "The one above"}
+RATIO_RUN = "Measure"
+RATIO_PAGE_WRONG = (
+    "What stands above cannot be read yet. Mend what is marked there, or measure drawn prompts."
+)
+TRAINED = "What do trained weights give back?"
+TRAINED_HELP = (
+    "KVLink and Block-Attention train the model to read documents that were encoded apart, and KVLink puts "
+    "trained link tokens behind each. Ask two-hop questions under every method, and under each set of "
+    "trained weights beside dense on the same weights; above, all methods read with the model’s own. From 60 "
+    "questions on also by where the answer stands."
+)
+TRAINED_ENOUGH = 60  # questions, below which a place or a number of documents has but a handful
+TRAINED_NUMBERS = {
+    "trained_questions": ("Questions", 2, 100, True),
+    "trained_seed": ("Seed", 0, 2**31 - 1, True),
+}
+TRAINED_WEIGHTS = "Trained weights"
+TRAINED_RUN = "Ask"
+TRAINED_NONE = (
+    "No weights trained for this model are shipped. Train some (kvlab train-links), and ask from the command "
+    "line (kvlab documents --links FILE)."
+)
+DOCUMENT_EMPTY = "Document {number} is empty. Write a text, or remove it."
+
+JUDGE = "Judge"
+JUDGE_TITLE = "What is judged"
+JUDGE_HELP = (
+    "A judge reads candidate answers and selects. Its cache of each candidate can be copied from where the "
+    "candidate was written; then the candidates have never met."
+)
+JUDGE_CRITERION = "The judge selects"
+JUDGE_CRITERIA = {
+    "right": "the first right one",
+    "all": "all right ones",
+    "corrects": "the first that corrects an earlier one",
+    "differs": "the first that differs from candidate 1",
+    "closest": "the one closest to candidate 1",
+    "majority": "the majority",
+}
+JUDGE_PROTOCOL = "The judge writes"
+JUDGE_PROTOCOLS = {
+    "joint": "what it found, the number and the answer",
+    "selection": "the number alone",
+    "pairwise": "which of every two is better",
+    "rewriting": "an answer of its own",
+}
+JUDGE_SLOTS_ONLY = "Copy the candidates alone"
+JUDGE_SLOTS_ONLY_HELP = (
+    "As the judge study does: the question and the words around are computed. Off: methods copy them, too."
+)
+JUDGE_EXPECTED = "Known answer"
+JUDGE_CANDIDATES = "Candidates"
+JUDGE_SOURCES = {
+    "typed": "Typed",
+    "progressive": "One after the other",
+    "parallel": "Independently",
+}
+JUDGE_SOURCE_HELP = {
+    "typed": "Typed texts were written by nobody, so each is encoded alone.",
+    "progressive": "Agents write them, each reading those before it. Their own caches are what is reused.",
+    "parallel": "Agents write them without seeing each other. Their own caches are what is reused.",
+}
+JUDGE_WRITE = "Write them"
+JUDGE_WROTE = "Written by the model. Press Run to judge them."
+JUDGE_CHANGED = (
+    "These are not (or no longer) what the model wrote in this way, so they count as typed: each is encoded "
+    "alone. “Write them” makes new ones."
+)
+JUDGE_ORDERS = "Orders"
+JUDGE_ORDER_KINDS = {"identity": "As they stand", "shuffle": "And shuffled", "all": "Every order"}
+JUDGE_NUMBERS = {
+    "shuffles": ("Shuffles", 1, 5, True),
+    "seed": ("Seed", 0, 2**31 - 1, True),
+    "warm": ("Problems for the pools", 0, 40, True),
+    "budget": ("Tokens that repair may read again (%)", 0, 100, False),
+    "temperature": ("Temperature", 0.0, 5.0, False),
+}
+JUDGE_REPAIR = "Also repair"
+JUDGE_REPAIR_HELP = (
+    "Computes again the words between the candidates, in which they meet. The candidates stay copies."
+)
+JUDGE_EMPTY = "No verdict yet."
+JUDGE_EMPTY_HELP = (
+    "Press Run: the judge reads the candidates once in full (dense) and once with each method, "
+    "in every chosen order. A different selection under the same order is what reuse did."
+)
+JUDGE_QUESTION_2 = "What was it read off?"
+JUDGE_MORE = "Attention by layer, head and token"
+JUDGE_PICK_ORDER = "Order"
+JUDGE_PICK_METHOD = "Method"
+CANDIDATE_EMPTY = "Candidate {number} is empty. Write a text, or remove it."
+JUDGE_SET = "The same over a set"
+JUDGE_SET_HELP = (
+    "Draws problems, gets candidates for each, and judges them as above: the same criterion, orders and "
+    "methods. The figures follow along; what is finished stays when you cancel. Hundreds of problems are "
+    "better sent with kvlab judge, whose batches survive a restart."
+)
+JUDGE_SET_NUMBERS = {
+    "count": ("Problems", 1, 300, True),
+    "candidates": ("Candidates of each", 2, 6, True),
+    "set_seed": ("Seed", 0, 2**31 - 1, True),
+}
+JUDGE_SET_SOURCE = "Candidates are"
+JUDGE_SET_SOURCES = {"typed": "Drawn", "progressive": "Written in turn", "parallel": "Written apart"}
+JUDGE_SET_RUN = "Judge the set"
+JUDGE_SET_STOPPED = "Stopped. The figures hold the problems that were finished."
+GATE = "Can a gate tell beforehand?"
+GATE_HELP = (
+    "From what is known of a candidate set before the verdict (do the candidates agree, how alike and how "
+    "long are they, how sure was the method’s own gate) a simple classifier learns where reuse keeps the "
+    "selection. It is tested on problems that it did not learn from; twenty problems are few, a hundred are "
+    "better."
+)
+GATE_TRAIN = "Train a gate on this set"
+GATE_TARGET = "The gate expects"
+GATE_EVERY = "safe under every method"
+GATE_THRESHOLD = "Reuse only where the chance is at least"
+GATE_NO_SET = "No set was judged in this visit, so there is nothing to learn from. Judge a set first."
+
+PROXIMITY = "Proximity"
+PROXIMITY_QUESTION = "Does nearness in embedding space predict nearness in the cache? (KVCOMM, Fig. 4)"
+PROXIMITY_HELP = (
+    "KVCOMM corrects a text by what similar texts needed, so it must hold that similar tokens have similar "
+    "KV, and that a change of prefix moves them alike. This measures both on the loaded model, without a run."
+)
+PREFIX_A = "Prefix A"
+PREFIX_B = "Prefix B"
+PROXIMITY_NUMBERS = {"vocabulary": "Tokens sampled", "pairs": "Pairs", "seed": "Seed"}
+MEASURE = "Measure"
+MEASURES_ALREADY = "A measurement of this page is still going on."
+MEASURE_EDITED = "Edited since this measurement, so the figures belong to the earlier input. Measure again."
+MEASURE_SAVE = "Save this measurement"
+PROXIMITY_PLAN = "What will be measured?"
+PROXIMITY_STEPS = (
+    "Sample tokens of the vocabulary and take the pairs whose embeddings are nearest, in thirds: near, mid "
+    "and far.",
+    "Read every token behind prefix A. How far apart are the keys and values of a pair, layer by layer?",
+    "Read every token behind prefix B as well. What changes from A to B is a token’s offset: how far apart "
+    "are the offsets of a pair?",
+    "Correlate those distances with the distance of the embeddings. Reuse by anchors rests on the second "
+    "correlation.",
+)
+
+STUDY = "Study one text behind several prefixes"
+STUDY_HELP = (
+    "A copied text is wrong by its offset: what the context would have added to its keys and values. This "
+    "reads one text behind each prefix below, without a run (KVCOMM, Fig. 1), and sends requests of the "
+    "scenario on the bench through its agents, to see how well each estimate meets the real offsets "
+    "(Fig. A.4 to A.12)."
+)
+STUDY_TEXT = "Text"
+STUDY_PREFIXES = "Prefixes, divided by lines of three dashes"
+STUDY_SAMPLES = "Requests of the scenario"
+STUDY_TAKE = "Take the chosen segment"
+STUDY_PREFIX = "Offsets of the text behind"
+STUDY_PLACE = "Requests: offsets of"
+STUDY_ONE = "One request leaves no other to estimate it from; 0 or 2 to 40 are allowed. Change it."
+STUDY_NO_SEGMENT = (
+    "No segment of a run is chosen. Choose one above under “Segment or token”, or write a text."
+)
+STUDY_STEPS = (
+    "Read the text alone: the KV that a copy would start from.",
+    "Read it behind every prefix. What differs, keys turned back to one position, is its offset: by layer, "
+    "head and token.",
+    "Put the most similar token in each token’s place: does it need the same offset?",
+    "Send requests of the scenario through its agents and collect the offsets of shared texts and of the "
+    "template text behind them.",
+    "Estimate each request’s offsets from the other requests, by every rule and profile, and compare them "
+    "with the real ones.",
+)
+
+COST = "What would larger pools cost here?"
+COST_HELP = (
+    "Draws pools of these sizes in the model’s own shapes on this machine, and measures their memory and the "
+    "time of matching, mixing and moving them. The lab’s other work waits meanwhile."
+)
+COST_BOXES = {
+    "anchors": "Anchors of a placeholder",
+    "lengths": "Their length (tokens)",
+    "agents": "Agents that read them",
+}
+
+PAYS = "When would reuse pay?"
+PAYS_HELP = (
+    "For a prompt of your own, on hardware of your choice. Shared of it are texts that other agents read "
+    "too; new of those are texts that nobody has read yet, such as a question, which all their readers pay "
+    "for together. It is arithmetic, so the answer is there at once; nothing is run."
+)
+PAYS_BOXES = {
+    "prompt": "Prompt (tokens)",
+    "shared": "Shared of it (%)",
+    "outside": "New of those (%)",
+    "readers": "Readers of a text",
+    "anchors": "Anchors in a pool",
+    "mixed": "Anchors mixed",
+    "tflops": "TFLOP/s reached",
+    "gb_s": "GB/s copied",
+}
+PAYS_HARDWARE = "Hardware and model"
+PAYS_HERE = "This machine and the model loaded here, measured now"
+PAYS_SHIPPED = "Measured before: {model} on {where}"
+PAYS_SHEET = "A data sheet"
+PAYS_BY_SHEET = "bf16, the least that operations and bytes need"
+PAYS_SHAPE = "Model"
+PAYS_SHAPES = {"smollm2-135m": "SmolLM2 135M", "llama-8b": "Llama 8B"}
+PAYS_MEASURE = "Measure"
+PAYS_NOT_YET_TITLE = "This machine has not been measured yet"
+PAYS_NOT_YET = (
+    "Measure reads a few prompts of random tokens, densely and "
+    "through full pools, which takes some seconds with a small model; the lab’s other work waits meanwhile. "
+    "(The run above is no substitute: in a few short prompts, what each token takes cannot be told from what "
+    "each step takes to begin.)"
+)
+PAYS_UNREAD = "What stands in the boxes cannot be reckoned with"
+PAYS_UNREAD_HELP = "The box that is wrong says why; everything typed stays."
+PAYS_MIXED = "{mixed:,} anchors are mixed, more than the pool’s {anchors:,}. Lower it, or enlarge the pool."
+
+REPLAY = "What if"
+REPLAY_QUESTION = "What would other settings have done with the same requests?"
+REPLAY_HELP = (
+    "Change gamma, V, a step, a profile or the methods on the left, then replay the requests that this page "
+    "remembers: the pools fill again from what dense has seen, the caches are copied and corrected again, "
+    "and the agents answer again. No prompt is read again."
+)
+REPLAY_LAST = "Past requests"
+REPLAY_RUN = "Replay with the methods on the left"
+REPLAY_ABLATION = "Replay Table 5’s ablation"
+REPLAY_REQUEST = "Texts of request"
+REPLAY_BUSY = "A run of this page is still going on. Wait for it or press Cancel on the left."
+REPLAY_STOPPED = "Stopped. Nothing of this replay was kept; an earlier one still stands below."
+REPLAY_BENCH = "The bench cannot be replayed. {why}"
+REPLAY_PINNED = (
+    "The mode is free-running, where each method has texts of its own; only pinned requests can be replayed. "
+    "Choose pinned under “Mode and decoding”, and run."
+)
+REPLAY_PLAN = "What will be done?"
+REPLAY_STEPS = (
+    "Take the pinned requests that this page remembers: their texts, the KV of every text alone, and the "
+    "offsets that dense saw.",
+    "Let each method on the left live through all of them in order, so that its pools are what they would "
+    "have been.",
+    "At the last ones, carry out its plans, which copy and correct, and let the agents answer. What a method "
+    "would not share is dense’s answer already.",
+    "Count which answers stay dense’s, and show the agents’ texts side by side. One click does so for every "
+    "choice of KVCOMM’s three alignment steps (Table 5, Fig. A.2).",
+)
+
+LOOP = "Agent loop"
+LOOP_TITLE = "A question for an agent with tools"
+LOOP_HELP = (
+    "The agent thinks, calls a tool (lookup or calc), reads what it gave, and goes on until it writes "
+    "finish[...]. Each turn’s prompt is everything so far, so most of it was read before."
+)
+LOOP_NEXT = "Next of the set"
+LOOP_TURNS = "Most turns"
+LOOP_EMPTY = "No episode has been run here yet."
+LOOP_EMPTY_HELP = (
+    "Press Run: the agent answers turn by turn, once with every prompt read in full (dense) and "
+    "once with each chosen method. The next episodes find in the store what this one left."
+)
+LOOP_EDITED = "Edited since this episode, so the turns below belong to the earlier input."
+LOOP_TURN = "A turn’s figures"
+LOOP_FRAGMENTS = "Where did the prompt of turn {turn} come from?"
+LOOP_SO_FAR = "Over the episodes so far"
+LOOP_SO_FAR_HELP = "{count} with these methods in this visit. Other methods begin the count again."
+LOOP_CLOSER_HELP = "All tabs and the saved record of this episode are there."
+
+SWEEP = "Sweeps"
+SWEEP_TITLE = "A comparison over many problems"
+SWEEP_HELP = (
+    "A grid as text: every value that is a list is an axis. Each method answers the same problems. Rows are "
+    "kept as they come, so a stopped, changed or longer sweep computes only what is missing."
+)
+SWEEP_START = "Start from"
+SWEEP_TAKE = "Take the pipeline’s last run"
+SWEEP_TEXT = "Sweep (YAML)"
+SWEEP_LINES_TITLE = "A file beside it"
+SWEEP_LINES = "Lines"
+SWEEP_LINES_HELP = (
+    "Problems, or the prompts that agents of another system were sent (a trace), one JSON object a line. The "
+    "text above names them: <code>data: lines.jsonl</code> with a <code>format</code>, or "
+    "<code>trace: lines.jsonl</code>. Many of them come better as a file: JSON lines, a JSON list or CSV, "
+    "up to 16 MiB."
+)
+SWEEP_UPLOAD = "Upload a file"
+SWEEP_UPLOADED = (
+    "{lines}, {size}, kept here as <code>{name}</code>. Name it in the text above: <code>data: {name}</code> "
+    "with a <code>format</code>, or <code>trace: {name}</code>. Another upload takes its place."
+)
+SWEEP_PLAN = "<b>{rows}</b> in {cells}"
+SWEEP_THERE = ", {there:,} of them computed already"
+SWEEP_SECONDS = "; {lasts} here."
+SWEEP_ALL_THERE = "; nothing is missing."
+SWEEP_EMPTY = "No sweep has been run here yet."
+SWEEP_EMPTY_HELP = (
+    "Press Run: figures and tests appear while rows come in. Stop it whenever you like; Run goes on."
+)
+SWEEP_EDITED = "Edited since this sweep, so the figures below belong to the earlier text."
+SWEEP_STOPPED = "Stopped. What is finished is kept: press Run to go on."
+SWEEP_NO_RUN = "There is no run on the pipeline’s page. Run something there, or start from an example."
+SWEEP_TAKEN = (
+    "Taken from the pipeline’s page: its scenario with the prompts as edited, its methods and options."
+)
+SWEEP_FILES = "These rows as a file"
+SWEEP_FILES_HELP = (
+    "SQLite holds all that this visit computed: <code>kvlab sweep FILE.yaml --out FILE.sqlite</code> goes on "
+    "with it. The server holds them as long as this visit."
+)

@@ -1,0 +1,90 @@
+"""UMAP layouts of pools, computed once each in the background: importing it alone takes seconds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future, wait
+from queue import SimpleQueue
+from typing import Any
+
+from backend.records.run import RunRecord
+from viz.anchors.pool_map import anchor_map, mapped_pool, umap_layout
+from viz.base.figure import FigureView, Panel
+from viz.run.tabs import Selection, gated_method
+
+LOG = logging.getLogger("lab_app")
+KEPT = 256  # layouts, each of a few kilobytes
+MAP = "anchor_map"
+
+
+class Maps:
+    """Layouts by the points that they lay out."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, Future[Any]] = OrderedDict()
+        self._asked: SimpleQueue[tuple[Future[Any], Any]] = SimpleQueue()
+        self._worker: threading.Thread | None = None
+        self._guard = threading.Lock()
+
+    def _work(self) -> None:
+        """One layout after the other. The thread is a daemon's: a server that stops does not wait for it."""
+        while True:
+            future, points = self._asked.get()
+            try:
+                future.set_result(umap_layout(points))
+            except Exception as error:  # told beside the map
+                future.set_exception(error)
+
+    def layout(self, points: Any) -> Future[Any]:
+        """The layout of points (texts, components): there, or on its way."""
+        key = repr(points.shape).encode() + points.tobytes()
+        with self._guard:
+            if key not in self._known:
+                self._known[key] = Future()
+                self._asked.put((self._known[key], points))
+                if self._worker is None:
+                    self._worker = threading.Thread(target=self._work, name="umap", daemon=True)
+                    self._worker.start()
+            self._known.move_to_end(key)
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+            return self._known[key]
+
+    def completed(
+        self, views: Sequence[FigureView | Panel], record: RunRecord, chosen: Selection, seconds: float = 0.0
+    ) -> tuple[FigureView | Panel, ...]:
+        """The views with the map's second half, if it is there within ``seconds``."""
+        if all(view.key != MAP for view in views):
+            return tuple(views)
+        method = gated_method(record, chosen)
+        pool = mapped_pool(record, chosen.agent, method, chosen.span)
+        if pool is None:
+            return tuple(views)
+        found = self.layout(pool[1].points)
+        wait([found], seconds)
+        if not found.done():
+            return tuple(views)
+        drawn = anchor_map(record, chosen.agent, method, chosen.span, _result(found))
+        return tuple(drawn if view.key == MAP else view for view in views)
+
+    def pending(self, record: RunRecord, chosen: Selection) -> bool:
+        """Is the layout of this selection's map still on its way?"""
+        pool = mapped_pool(record, chosen.agent, gated_method(record, chosen), chosen.span)
+        return pool is not None and not self.layout(pool[1].points).done()
+
+
+def _result(found: Future[Any]) -> Any:
+    """A layout, or why there is none."""
+    error = found.exception()
+    if error is None:
+        return found.result()
+    if isinstance(error, ValueError):
+        return str(error)
+    LOG.warning("UMAP failed: %s", error)
+    return f"UMAP could not be computed here ({type(error).__name__}); PCA needs no such library."
+
+
+MAPS = Maps()

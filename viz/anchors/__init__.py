@@ -1,0 +1,1 @@
+"""Pictures of anchor pools: what they hold, weigh, decide and cost."""

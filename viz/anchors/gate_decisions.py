@@ -1,0 +1,90 @@
+"""The gate's decision in words: what was compared, how it came out, and what follows (KVCOMM, Eq. 5)."""
+
+from __future__ import annotations
+
+import math
+
+from backend.records.run import GateDecision, RunRecord
+from viz.base import format as words
+from viz.base.figure import Panel
+from viz.base.format import escape, plural
+from viz.base.glossary import term
+from viz.run.placeholder_pills import pill
+
+
+def told_apart(a: float, b: float) -> tuple[str, str]:
+    """Two numbers with as many decimals, at least two, as it takes to see which is larger."""
+    for digits in range(2, 18):
+        shown = f"{a:.{digits}f}", f"{b:.{digits}f}"
+        if a == b or shown[0] != shown[1]:
+            return shown
+    return repr(a), repr(b)
+
+
+def decision_words(gate: GateDecision) -> tuple[str, ...]:
+    """Sentences: the candidates, the comparison, the verdict. The last one always states the decision."""
+    verdict = (
+        "So it is shared: its KV may be copied and corrected."
+        if gate.shareable
+        else "So it is computed: the prompt is read afresh"
+        + ("." if gate.rule == "no pool" else ", and this text becomes an anchor.")
+    )
+    held = f"This text has {plural(gate.tokens, 'token')}; the pool held {plural(gate.pool_size, 'anchor')}"
+    if gate.entropy is None or gate.threshold is None:
+        why = {
+            "no pool": "The pool may hold no anchors, so nothing can be shared.",
+            "empty pool": "There is nothing to compare it with.",
+            "longer than every anchor": "None is long enough: an offset is needed for each of its tokens.",
+            "too few anchors": "As shipped, the public code wants at least two that are long enough.",
+        }.get(gate.rule, gate.reason)
+        long_enough = f", {gate.eligible} of them long enough." if gate.pool_size else "."
+        return held + long_enough, why, verdict
+    count = gate.eligible
+    entropy, threshold = told_apart(gate.entropy, gate.threshold)
+    within = gate.entropy <= gate.threshold
+    alike = f", as if {math.exp(gate.entropy):.2f} of them weighed alike" if count > 1 else ""
+    said = [
+        f"{held}, {count} of them at least as long.",
+        f"The entropy of their weights is {entropy} nats{alike}.",
+        f"That is {'within' if within else 'over'} the {threshold} nats that are allowed: "
+        + ("the weight is on few enough of them." if within else "no anchor stands out enough."),
+    ]
+    if gate.rule == "length":
+        said.append("But this gate asks only for an anchor that is long enough; the entropy has no say.")
+    if gate.rule == "closeness":
+        said.append(f"This gate asks for nearness as well. {gate.reason}")
+    elif within and not gate.shareable:
+        said.append("But gamma is 0, which shares nothing.")
+    if count == 1:
+        said.append("One anchor alone always has an entropy of 0, however far it is.")
+    return (*said, verdict)
+
+
+def decision_panel(record: RunRecord, agent: int, method: str) -> Panel:
+    """Every placeholder's decision in words, and what the agent did in the end."""
+    title = "What did the gate say, in words?"
+    outcome = record.outcome(agent, method)
+    if not outcome.gate:
+        return Panel("decision", title, '<p class="kv-note">This method asked no gate for this prompt.</p>')
+    pipeline = record.request.pipeline
+    items = "".join(
+        f"<li>{pill(pipeline, gate.placeholder)} {escape(' '.join(decision_words(gate)))}</li>"
+        for gate in outcome.gate
+    )
+    refused = [g for g in outcome.gate if not g.shareable]
+    who = escape(words.agent_name(pipeline, agent))
+    rule = (
+        f"{who} may reuse, because every text that it reads is shared."
+        if not refused
+        else f"{who} reads its whole prompt afresh, because "
+        f"{escape(words.listing(words.slot_words(pipeline, g.placeholder) for g in refused))} "
+        f"{'is' if len(refused) == 1 else 'are'} not shared (Algorithm 1)."
+    )
+    if not refused and outcome.state != "reused":
+        rule = f"{rule} It did not: {escape(outcome.reason)}"
+    return Panel(
+        "decision",
+        title,
+        f'<ul class="kv-decisions">{items}</ul><p class="kv-how">{rule} The {term("gate")} compares the '
+        f"{term('entropy')} of the anchors’ weights with gamma times that of even weights.</p>",
+    )

@@ -1,0 +1,301 @@
+"""Attention of a generated token as maps: a slot by layer and head, and the prompt's tokens by layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from backend.records.run import AttentionProbe, RunRecord
+from viz.attention.regions import QUERIES, Region, absent, mass_of, probes, regions
+from viz.base import format as words
+from viz.base.figure import MAX_COLUMNS, FigureView, empty_view, figure, pool_columns
+from viz.base.format import number, plot_text
+from viz.base.subplots import mark_spans, span_words
+from viz.base.theme import DIVERGING, MAGNITUDE
+
+Floats = NDArray[np.float32]
+
+
+def _slot(
+    record: RunRecord, found: dict[str, AttentionProbe], method: str, span: str | None
+) -> Region | None:
+    """The slot that is selected on the page, else the one whose heads differ most from dense's."""
+    probe = found[method]
+    sides = [part for part in regions(record, probe) if part.slot]
+    named = [part for part in sides if probe.regions[part.members[0]] == span]
+    if named or not sides:
+        return named[0] if named else None
+    dense = found.get(words.dense_label(record), probe)
+    usual = {part.name: mass_of(dense, part) for part in regions(record, dense)}
+
+    def rank(part: Region) -> tuple[float, float]:
+        mine = mass_of(probe, part)
+        apart = np.abs(mine - usual[part.name]).mean() if part.name in usual else 0.0
+        return float(apart), float(mine.mean())
+
+    return max(sides, key=rank)
+
+
+def head_map(record: RunRecord, agent: int, method: str, query: str, span: str | None = None) -> FigureView:
+    """A slot's attention by layer and head: dense, the method, and the method minus dense."""
+    key = f"attention_heads_{query}"
+    found, looks = probes(record, agent, query), words.styles(record)
+    method = method if method in found else next(reversed(found), method)
+    title = f"Which heads of {QUERIES[query]} read the slot?"
+    columns = ("slot", "layer", "head", "dense (share)", "method (share)", "method minus dense (share)")
+    slot = _slot(record, found, method, span) if found else None
+    if slot is None:
+        return empty_view(key, title, "There is no slot to look at." if found else absent(record), columns)
+    dense = found.get(words.dense_label(record))
+    name = looks[method].name
+    title = f"Which heads of {QUERIES[query]} read {slot.name}?"
+    mine = mass_of(found[method], slot)
+    theirs = next(
+        (mass_of(dense, part) for part in regions(record, dense) if part.name == slot.name), None
+    ) if dense is not None and dense is not found[method] else None  # fmt: skip
+    panels: list[tuple[str, NDArray[np.float64]]] = [(name, mine)]
+    if theirs is not None:
+        usual = looks[words.dense_label(record)].name
+        panels = [
+            (usual, theirs),
+            (name, mine),
+            (f"{name} − dense", mine - theirs),
+        ]
+    layers, heads = mine.shape
+    drawing = figure(150 + min(420, 20 * layers), margin={"t": 48, "b": 96})
+    drawing.set_subplots(
+        1, len(panels), shared_yaxes=True, horizontal_spacing=0.03,
+        subplot_titles=[plot_text(title) for title, _ in panels],
+    )  # fmt: skip
+    peak = max(float(values.max()) for _, values in panels[:2])
+    apart = float(np.abs(panels[-1][1]).max())
+    for column, (_, values) in enumerate(panels, 1):
+        signed = column == 3
+        drawing.add_heatmap(
+            z=values.astype(np.float32), coloraxis="coloraxis2" if signed else "coloraxis",
+            hovertemplate="layer %{y}, head %{x}<br>%{z:.4f}<extra></extra>", row=1, col=column,
+        )  # fmt: skip
+    across = 0.64 if len(panels) == 3 else 1.0
+    drawing.update_layout(
+        coloraxis=_scale(MAGNITUDE, 0, peak or 1, "attention (share)", 0, across),
+        coloraxis2=_scale(DIVERGING, -(apart or 1), apart or 1, "difference (share)", 0.69, 0.31),
+    )
+    drawing.update_annotations(font={"size": 12})
+    drawing.update_xaxes(title={"text": "head"}, showgrid=False, dtick=1 if heads <= 12 else None)
+    drawing.update_yaxes(showgrid=False, dtick=1 if layers <= 12 else None)
+    drawing.update_yaxes(title={"text": "layer"}, col=1)
+    rows = tuple(
+        (slot.name, i, j, *(
+            "" if x is None else round(float(x[i, j]), 6)
+            for x in (mine if theirs is None and method == words.dense_label(record) else theirs,
+                      mine, None if theirs is None else mine - theirs)
+        ))
+        for i in range(layers) for j in range(heads)
+    )  # fmt: skip
+    at = np.unravel_index(int(mine.argmax()), mine.shape)
+    finding = f"{name} reads it most with head {at[1]} of layer {at[0]}: {number(float(mine[at]), 2)}."
+    if theirs is not None:
+        at = np.unravel_index(int(np.abs(mine - theirs).argmax()), mine.shape)
+        change = float(mine[at] - theirs[at])
+        finding += (
+            f" It differs from dense most at head {at[1]} of layer {at[0]}, by "
+            f"{'+' if change > 0 else '−'}{number(abs(change), 2)}."
+        )
+    how = (
+        "Bright heads spend much of their attention on this slot; panels side by side share one scale, and "
+        "the difference has a symmetric one around 0. Select another slot in the strip."
+    )
+    return FigureView(key, title, how, finding, drawing, columns, rows)
+
+
+def _scale(colours: str, low: float, high: float, title: str, x: float, length: float) -> dict[str, Any]:
+    """A colour axis whose bar lies under its panels."""
+    return {
+        "colorscale": colours,
+        "cmin": low,
+        "cmax": high,
+        "colorbar": {
+            "orientation": "h",
+            "x": x,
+            "xanchor": "left",
+            "y": -0.3,
+            "yanchor": "top",
+            "len": length,
+            "thickness": 10,
+            "title": {"text": title, "side": "bottom", "font": {"size": 11}},
+            "tickfont": {"size": 11},
+            "outlinewidth": 0,
+        },
+    }
+
+
+def _pooled_words(width: int, tokens: int) -> str:
+    if width < 2:
+        return ""
+    return (
+        f" One column shows the largest value of {width} tokens, because the prompt has {tokens:,} tokens "
+        f"and a figure {MAX_COLUMNS} columns."
+    )
+
+
+def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureView:
+    """Every prompt token's attention at every layer (judge study, Fig. 8)."""
+    key = f"attention_tokens_{query}"
+    found, looks = probes(record, agent, query), words.styles(record)
+    method = method if method in found else next(reversed(found), method)
+    name = looks[method].name if method in looks else method
+    title = f"Which words is {QUERIES[query]} read off under {name}?"
+    columns = (
+        "layer",
+        "first token",
+        "text",
+        "tokens in column",
+        "largest attention (share)",
+    )
+    if not found:
+        return empty_view(key, title, absent(record), columns)
+    prompt, values = record.prompts[found[method].prompt], found[method].tokens
+    layers, tokens = values.shape
+    pooled, starts, width = pool_columns(values)
+    peak = max(float(np.quantile(p.tokens, 0.995)) for p in found.values())
+    drawing = figure(140 + min(420, 22 * layers), margin={"t": 34, "r": 8})
+    _tokens_panel(drawing, pooled, starts, prompt.texts, coloraxis="coloraxis")
+    drawing.update_layout(coloraxis=_bar(MAGNITUDE, 0, peak or 1, "attention<br>(share)"))
+    _token_axes(drawing, layers, tokens)
+    mark_spans(drawing, record, prompt, tokens)
+    at = int(values.mean(axis=0).argmax())
+    inner = values.mean(axis=0).copy()
+    inner[0] = 0
+    second = int(inner.argmax())
+    finding = (
+        f"Mean over layers: most goes to token {at} ({words.token_name(prompt.texts[at])}), "
+        f"{number(float(values.mean(axis=0)[at]), 2)}"
+    )
+    finding += (
+        f"; behind the prompt’s first token, most to token {second} "
+        f"({words.token_name(prompt.texts[second])}), {number(float(inner[second]), 2)}."
+        if at == 0 and tokens > 1
+        else "."
+    )
+    how = (
+        "Bright tokens are read, dark ones are not; means over heads. The scale is shared by all methods and "
+        "ends at the 99.5th percentile, so that a sink at the prompt’s beginning does not drown the rest."
+        + _pooled_words(width, tokens)
+    )
+    rows = tuple(
+        (i, int(starts[j]), words.token_name(prompt.texts[starts[j]]), int(min(width, tokens - starts[j])),
+         round(float(pooled[i, j]), 7))
+        for i in range(layers) for j in range(pooled.shape[1])
+    )  # fmt: skip
+    return FigureView(key, title, how, finding, drawing, columns, rows)
+
+
+def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
+    """Each method's attention to the prompt's tokens minus dense's, all on one symmetric scale."""
+    key = f"attention_difference_{query}"
+    title = f"Which words does {QUERIES[query]} read more or less than under dense?"
+    columns = ("method", "layer", "first token", "text", "tokens in column", "method minus dense (share)")
+    found, looks = probes(record, agent, query), words.styles(record)
+    if not found:
+        return empty_view(key, title, absent(record), columns)
+    dense = found.get(words.dense_label(record))
+    others = {
+        label: probe.tokens - dense.tokens
+        for label, probe in found.items()
+        if dense is not None and probe is not dense and probe.prompt == dense.prompt
+    }
+    if not others or dense is None:
+        why = (
+            "In free-running mode prompts differ from dense’s, so tokens cannot be compared. Run pinned."
+            if record.request.mode == "free"
+            else "Only dense was measured, so there is nothing to compare with."
+        )
+        return empty_view(key, title, why, columns)
+    prompt = record.prompts[dense.prompt]
+    layers, tokens = dense.tokens.shape
+    peak = max(float(np.quantile(np.abs(values), 0.995)) for values in others.values())
+    panel = 60 + min(220, 14 * layers)
+    drawing = figure(70 + panel * len(others), margin={"t": 34, "r": 8})
+    drawing.set_subplots(
+        len(others), 1, shared_xaxes=True, vertical_spacing=min(0.12, 0.3 / len(others)),
+        subplot_titles=[plot_text(f"{looks[label].name} − dense") for label in others],
+    )  # fmt: skip
+    rows: list[tuple[Any, ...]] = []
+    worst: tuple[float, str, int] = (0.0, "", 0)
+    for row, (label, values) in enumerate(others.items(), 1):
+        pooled, starts, width = _largest(values)
+        _tokens_panel(drawing, pooled, starts, prompt.texts, coloraxis="coloraxis", row=row, col=1)
+        mean = values.mean(axis=0)
+        at = int(np.abs(mean).argmax())
+        worst = max(worst, (float(mean[at]), label, at), key=lambda x: abs(x[0]))
+        rows += [
+            (label, i, int(starts[j]), words.token_name(prompt.texts[starts[j]]),
+             int(min(width, tokens - starts[j])), round(float(pooled[i, j]), 7))
+            for i in range(layers) for j in range(pooled.shape[1])
+        ]  # fmt: skip
+    drawing.update_annotations(font={"size": 12})
+    drawing.update_layout(coloraxis=_bar(DIVERGING, -(peak or 1), peak or 1, "difference<br>(share)"))
+    drawing.update_xaxes(range=[-0.5, tokens - 0.5], showgrid=False)
+    drawing.update_xaxes(title={"text": "token of the prompt"}, row=len(others))
+    drawing.update_yaxes(title={"text": "layer"}, showgrid=False)
+    finding = "Every token is read as under dense."
+    if abs(worst[0]) > 5e-8:
+        span = words.span_at(prompt, worst[2])
+        where = f" in {span_words(record, span.name)}" if span else ""
+        finding = (
+            f"Mean over layers: {looks[worst[1]].name} reads token {worst[2]} "
+            f"({words.token_name(prompt.texts[worst[2]])}){where} {'more' if worst[0] > 0 else 'less'} than "
+            f"dense, by {number(abs(worst[0]), 2)}: the largest change."
+        )
+    how = (
+        "Green is read more than under dense, purple less; all methods share one symmetric scale, which ends "
+        "at the 99.5th percentile." + _pooled_words(max(1, -(-tokens // MAX_COLUMNS)), tokens)
+    )
+    return FigureView(key, title, how, finding, drawing, columns, tuple(rows))
+
+
+def _largest(values: Floats) -> tuple[Floats, NDArray[np.int64], int]:
+    """Pooled columns that keep the value of the largest size, with its sign; see :func:`pool_columns`."""
+    high, starts, width = pool_columns(values)
+    low = -pool_columns(-values)[0]
+    return np.where(high >= -low, high, low).astype(np.float32), starts, width
+
+
+def _tokens_panel(
+    drawing: go.Figure, values: Floats, starts: NDArray[np.int64], texts: tuple[str, ...], **more: Any
+) -> None:
+    named = [plot_text(words.token_name(texts[i])) for i in starts]
+    drawing.add_heatmap(
+        z=np.ascontiguousarray(values),
+        x=starts.astype(np.int32),
+        y=np.arange(len(values), dtype=np.int32),
+        text=[named] * len(values),
+        hovertemplate="token %{x} (%{text}), layer %{y}<br>%{z:.5f}<extra></extra>",
+        **more,
+    )
+
+
+def _bar(colours: str, low: float, high: float, title: str) -> dict[str, Any]:
+    return {
+        "colorscale": colours,
+        "cmin": low,
+        "cmax": high,
+        "colorbar": {
+            "title": {"text": title, "font": {"size": 11}},
+            "thickness": 10,
+            "len": 1,
+            "tickfont": {"size": 11},
+            "outlinewidth": 0,
+            "x": 1.01,
+        },
+    }
+
+
+def _token_axes(drawing: go.Figure, layers: int, tokens: int) -> None:
+    drawing.update_layout(
+        xaxis={"title": {"text": "token of the prompt"}, "showgrid": False, "range": [-0.5, tokens - 0.5]},
+        yaxis={"title": {"text": "layer"}, "showgrid": False, "dtick": 1 if layers <= 12 else None},
+    )

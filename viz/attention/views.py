@@ -1,0 +1,195 @@
+"""What a generated token was read off: attention to the shared prefix and to each slot, beside dense.
+
+The judge study's Fig. 3 and 8. A query's attention sums to one over everything before it; what a method
+leaves unchanged in its cache it may still leave unread, so these figures say where a verdict came from, not
+whether it is right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backend.records.run import AttentionProbe, RunRecord
+from viz.attention.maps import head_map, token_difference, token_map
+from viz.attention.regions import QUERIES, absent, mass_of, probes, regions
+from viz.base import format as words
+from viz.base.figure import FigureView, empty_view, figure, hatch
+from viz.base.format import number, plot_text
+from viz.base.theme import MethodStyle
+
+PATTERNS = ("", "/", "\\", "x", "-", "|", "+")
+
+
+def views(record: RunRecord, agent: int, method: str, span: str | None = None) -> tuple[FigureView, ...]:
+    """All figures of an agent, for each token that was measured."""
+    asked = [query for query in QUERIES if probes(record, agent, query)]
+    out = [(mass_by_slot(record, agent, q), *_closer(record, agent, method, q, span)) for q in asked]
+    return tuple(view for found in out for view in found) or (mass_by_slot(record, agent, "first"),)
+
+
+def slot_views(record: RunRecord, agent: int) -> tuple[FigureView, ...]:
+    """Of these the coarse ones: how much each region gets."""
+    asked = [query for query in QUERIES if probes(record, agent, query)]
+    return tuple(mass_by_slot(record, agent, query) for query in asked or ["first"])
+
+
+def closer_views(record: RunRecord, agent: int, method: str) -> tuple[FigureView, ...]:
+    """And the others: by layer, by head and by token."""
+    asked = [query for query in QUERIES if probes(record, agent, query)]
+    return tuple(view for query in asked for view in _closer(record, agent, method, query))
+
+
+def _closer(
+    record: RunRecord, agent: int, method: str, query: str, span: str | None = None
+) -> tuple[FigureView, ...]:
+    return (
+        mass_by_layer(record, agent, query),
+        head_map(record, agent, method, query, span),
+        token_map(record, agent, method, query),
+        token_difference(record, agent, query),
+    )
+
+
+def _token(found: dict[str, AttentionProbe], looks: dict[str, MethodStyle]) -> str:
+    """Which token each method generated there, in words; empty where all the same."""
+    texts = {p.token for p in found.values()}
+    if len(texts) < 2:
+        return ""
+    said = [f"{looks[m].name} “{words.token_name(p.token)}”" for m, p in found.items()]
+    return f" The token is {words.listing(said)}."
+
+
+def mass_by_slot(record: RunRecord, agent: int, query: str) -> FigureView:
+    """How much each region gets, mean over layers and heads (judge study, Fig. 3)."""
+    key, title = f"attention_slots_{query}", f"What was {QUERIES[query]} read off?"
+    columns = ("method", "token", "region", "attention (share, mean over layers and heads)")
+    found, looks = probes(record, agent, query), words.styles(record)
+    if not found:
+        return empty_view(key, title, absent(record), columns)
+    drawing = figure(330, barmode="group", bargap=0.25)
+    rows: list[tuple[Any, ...]] = []
+    for place, (label, probe) in enumerate(found.items()):
+        look, parts = looks[label], regions(record, probe)
+        shares = [float(mass_of(probe, part).mean()) for part in parts]
+        drawing.add_bar(
+            x=[plot_text(part.name) for part in parts],
+            y=shares,
+            name=plot_text(look.name),
+            marker={"color": look.colour, "pattern": hatch(PATTERNS[place % len(PATTERNS)])},
+            hovertemplate=f"{plot_text(look.name)}<br>%{{x}}: %{{y:.3f}}<extra></extra>",
+        )
+        rows += [
+            (label, probe.token, part.name, round(share, 6))
+            for part, share in zip(parts, shares, strict=True)
+        ]
+    drawing.update_layout(
+        xaxis={"showgrid": False},
+        yaxis={"title": {"text": "attention (share)"}, "rangemode": "tozero"},
+    )
+    how = (
+        "One bar per method; the bars of a method sum to 1. It is the query that generates the token which "
+        "looks; the first tokens of a prompt get much attention whatever they say."
+    )
+    finding = _largest_shift(record, found, looks) + _token(found, looks)
+    return FigureView(key, title, how, finding, drawing, columns, tuple(rows))
+
+
+def _largest_shift(record: RunRecord, found: dict[str, AttentionProbe], looks: dict[str, MethodStyle]) -> str:
+    dense = found.get(words.dense_label(record))
+    if dense is None:
+        return "Dense was not measured, so there is nothing to compare with."
+    own = {part.name: float(mass_of(dense, part).mean()) for part in regions(record, dense) if part.slot}
+    shifts = [
+        (float(mass_of(probe, part).mean()) - own[part.name], part.name, label)
+        for label, probe in found.items()
+        if probe is not dense
+        for part in regions(record, probe)
+        if part.name in own
+    ]
+    if not shifts:
+        most = max(own, key=own.__getitem__) if own else ""
+        return f"Dense gives most to {most}: {number(own[most], 2)}." if most else "There is no slot."
+    change, name, label = max(shifts, key=lambda s: abs(s[0]))
+    if abs(change) < 5e-7:
+        return "Every method looks at the slots as dense does."
+    verb = "more" if change > 0 else "less"
+    return (
+        f"The largest change in a slot: {looks[label].name} gives {name} {number(abs(change), 2)} {verb} "
+        f"than dense’s {number(own[name], 2)}."
+    )
+
+
+def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
+    """The same by layer, a panel per region."""
+    key = f"attention_layers_{query}"
+    title = f"At which layers does {QUERIES[query]} look elsewhere than under dense?"
+    columns = (
+        "method",
+        "region",
+        "layer",
+        "attention (share)",
+        "lowest head",
+        "highest head",
+    )
+    found, looks = probes(record, agent, query), words.styles(record)
+    if not found:
+        return empty_view(key, title, absent(record), columns)
+    names = list(dict.fromkeys(part.name for probe in found.values() for part in regions(record, probe)))
+    across = min(3, len(names))
+    down = -(-len(names) // across)
+    drawing = figure(70 + 170 * down, margin={"t": 64})
+    drawing.set_subplots(
+        down, across, subplot_titles=[plot_text(n) for n in names],
+        horizontal_spacing=0.07, vertical_spacing=0.3 / down if down > 1 else 0,
+    )  # fmt: skip
+    rows: list[tuple[Any, ...]] = []
+    largest: tuple[float, str, int, str] = (0.0, "", 0, "")
+    dense = found.get(words.dense_label(record))
+    usual = {} if dense is None else {p.name: mass_of(dense, p).mean(axis=1) for p in regions(record, dense)}
+    for label, probe in found.items():
+        look = looks[label]
+        for part in regions(record, probe):
+            heads = mass_of(probe, part)
+            mean, place = heads.mean(axis=1), names.index(part.name)
+            low, high = heads.min(axis=1), heads.max(axis=1)
+            drawing.add_scatter(
+                x=np.arange(len(mean)), y=mean.astype(np.float32), mode="lines+markers",
+                name=plot_text(look.name), legendgroup=label, showlegend=place == 0,
+                line={"color": look.colour, "width": 2, "dash": look.dash},
+                marker={"symbol": look.symbol, "size": 5},
+                hovertemplate=f"{plot_text(look.name)}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
+                row=place // across + 1, col=place % across + 1,
+            )  # fmt: skip
+            rows += [
+                (
+                    label,
+                    part.name,
+                    i,
+                    *(round(float(v), 6) for v in (mean[i], low[i], high[i])),
+                )
+                for i in range(len(mean))
+            ]
+            if part.name in usual and probe is not dense:
+                change = mean - usual[part.name]
+                layer = int(np.abs(change).argmax())
+                here = (float(change[layer]), part.name, layer, label)
+                largest = max(largest, here, key=lambda x: abs(x[0]))
+    drawing.update_xaxes(dtick=1 if len(rows) and max(r[2] for r in rows) < 16 else None)
+    drawing.update_xaxes(title={"text": "layer"}, row=down)
+    drawing.update_yaxes(rangemode="tozero")
+    drawing.update_annotations(font={"size": 12})
+    drawing.update_yaxes(title={"text": "attention (share)"}, col=1)
+    drawing.update_layout(legend={"y": 1 + 34 / (70 + 170 * down)})
+    finding = "No layer looks elsewhere than under dense."
+    if abs(largest[0]) > 5e-7:
+        finding = (
+            f"Most at layer {largest[2]} under {looks[largest[3]].name}: {largest[1]} gets "
+            f"{number(abs(largest[0]), 2)} {'more' if largest[0] > 0 else 'less'} than under dense."
+        )
+    how = (
+        "One panel per region, each with its own scale. Lines are means over heads; the CSV has the lowest "
+        "and the highest head as well."
+    )
+    return FigureView(key, title, how, finding, drawing, columns, tuple(rows))

@@ -1,0 +1,1 @@
+"""What all pictures share: figures, numbers as words, escaping, the theme."""

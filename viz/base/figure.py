@@ -1,0 +1,125 @@
+"""A figure with its words and its numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from viz.base.format import escape, plot_text
+from viz.base.theme import base_layout
+
+MAX_COLUMNS = 512
+
+
+@dataclass(frozen=True)
+class FigureView:
+    """What a page shows of one question: words, figure and the table behind it.
+
+    ``title`` is a question or a finding, ``how_to_read`` and ``finding`` one sentence each; ``columns``
+    name their units. ``rows`` is empty when there was nothing to draw, and ``finding`` then says why.
+    """
+
+    key: str
+    title: str
+    how_to_read: str
+    finding: str
+    figure: go.Figure
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    @property
+    def empty(self) -> bool:
+        """True when the record holds nothing for this view."""
+        return not self.rows
+
+    def csv(self) -> str:
+        """The table as CSV text."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return out.getvalue()
+
+    def json(self) -> str:
+        """The figure as Plotly JSON."""
+        return str(self.figure.to_json())
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A piece of HTML in the place of a figure."""
+
+    key: str
+    title: str
+    html: str
+
+
+def figure(height: int = 320, **layout: Any) -> go.Figure:
+    """An empty figure in the lab's look."""
+    return go.Figure(layout=base_layout(height, **layout))
+
+
+def hatch(shape: str) -> dict[str, Any]:
+    """A bar's pattern over its own colour: the second channel beside colour."""
+    return {
+        "shape": shape,
+        "fillmode": "overlay",
+        "fgcolor": "rgba(255,255,255,0.6)",
+        "size": 6,
+        "solidity": 0.28,
+    }
+
+
+def empty_view(key: str, title: str, why: str, columns: Sequence[str] = ()) -> FigureView:
+    """A view without data that says why there is none."""
+    drawing = figure(
+        120, xaxis={"visible": False}, yaxis={"visible": False}, margin={"l": 8, "r": 8, "t": 8, "b": 8}
+    )
+    drawing.add_annotation(text=plot_text(why), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
+    return FigureView(key, title, "", why, drawing, tuple(columns), ())
+
+
+def pool_columns(
+    values: NDArray[np.float32], limit: int = MAX_COLUMNS
+) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
+    """Keep the largest value of neighbouring columns until at most ``limit`` columns are left.
+
+    Returns:
+        the pooled ``(rows, columns)`` float32 array, the first token of every column, and the number
+        of tokens per column.
+    """
+    tokens = values.shape[1]
+    width = max(1, -(-tokens // limit))
+    starts = np.arange(0, tokens, width, dtype=np.int64)
+    if tokens == 0:
+        return values.astype(np.float32), starts, 1
+    return np.maximum.reduceat(values, starts, axis=1).astype(np.float32), starts, width
+
+
+def card_html(view: FigureView | Panel) -> str:
+    """A card around a view: words here, and an element with the figure's JSON for the page to draw in."""
+    if isinstance(view, Panel):
+        return (
+            f'<section class="kv-card kv-panel" data-view="{escape(view.key)}">'
+            f'<h3 class="kv-card-title">{escape(view.title)}</h3>{view.html}</section>'
+        )
+    reading = f'<p class="kv-how">{escape(view.how_to_read)}</p>' if view.how_to_read else ""
+    height = int(view.figure.layout.height or 320)
+    plot = (
+        ""
+        if view.empty
+        else f'<div class="kv-plot" style="min-height:{height}px" data-view="{escape(view.key)}" '
+        f'data-figure="{escape(view.json())}"></div>'
+    )
+    return (
+        f'<figure class="kv-card kv-figure" data-view="{escape(view.key)}">'
+        f'<figcaption><h3 class="kv-card-title">{escape(view.title)}</h3>'
+        f'<p class="kv-finding">{escape(view.finding)}</p></figcaption>{plot}{reading}</figure>'
+    )

@@ -1,0 +1,196 @@
+"""Numbers and names as a person reads them, and the little HTML everything shares."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Iterable
+from html import escape as _escape
+from typing import Any
+
+import numpy as np
+
+from backend.prompts.pipeline import Pipeline, Placeholder
+from backend.records.run import ACTIONS, Outcome, Prompt, RunRecord, Span
+from viz.base.theme import MethodStyle, method_styles
+
+NONE = "–"
+GAP = "\u00a0"  # between a number and its unit, so that no line breaks there
+
+
+def escape(text: object) -> str:
+    """Any text, safe inside HTML text and attributes."""
+    return _escape(str(text), quote=True)
+
+
+def plot_text(text: object) -> str:
+    """Any text, safe inside a figure: Plotly reads a few tags and knows few entities."""
+    return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Two or three significant digits, without an exponent between 1e-7 and 10 million."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    if value == 0:
+        return "0"
+    value = float(f"{value:.{digits - 1}e}")
+    size = abs(value)
+    if size >= 1e7 or size < 1e-7:
+        return f"{value:.{max(0, digits - 2)}e}".replace("e-0", "e-").replace("e+0", "e")
+    places = max(0, digits - 1 - math.floor(math.log10(size)))
+    return f"{value:,.{places}f}"
+
+
+def milliseconds(value: float) -> str:
+    """A time with a fitting unit."""
+    return f"{number(value / 1000)}{GAP}s" if value >= 10_000 else f"{number(value)}{GAP}ms"
+
+
+def size(count: float) -> str:
+    """Bytes with a fitting binary unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            return f"{number(count)}{GAP}{unit}" if unit != "B" else f"{count:.0f}{GAP}B"
+        count /= 1024
+    return ""
+
+
+def percent(part: float, whole: float) -> str:
+    """``part`` of ``whole`` in percent."""
+    if not whole:
+        return f"0{GAP}%"
+    share = 100 * part / whole
+    shown = "<1" if 0 < share < 1 else ">99" if 99 < share < 100 else f"{share:.0f}"
+    return f"{shown}{GAP}%"
+
+
+def ratio(value: float, reference: float) -> str:
+    """``0.42x`` of the reference."""
+    return f"{number(value / reference, 2)}×" if reference else NONE
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """``1 token``, ``2 tokens``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def listing(items: Iterable[str], last: str = "and") -> str:
+    """``a, b and c``."""
+    found = list(items)
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} {last} {found[-1]}" if found else ""
+
+
+def clip(text: str, length: int = 60) -> str:
+    """One line of at most ``length`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1].rstrip() + "…"
+
+
+def token_name(text: str) -> str:
+    """A token's text as it can be quoted: spaces and line ends made visible."""
+    shown = text.replace("\n", "↵").replace("\t", "⇥")
+    return shown if shown.strip() else shown.replace(" ", "␣") or "(nothing)"
+
+
+def visible(text: str) -> str:
+    """A text with every blank, control and odd character made visible."""
+    known = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
+    out = []
+    for letter in text:
+        kind = unicodedata.category(letter)
+        if letter in known:
+            out.append(known[letter])
+        elif kind[0] in "CZ":
+            out.append(f"\\u{ord(letter):04x}")
+        else:  # a mark that would sit on the letter before it gets a circle of its own
+            out.append(f"◌{letter}" if kind in ("Mn", "Me") and not out else letter)
+    return "".join(out)
+
+
+def styles(record: RunRecord) -> dict[str, MethodStyle]:
+    """The look of every method of a record, by label."""
+    return method_styles(record.labels, {m.label: m.name for m in record.request.methods})
+
+
+def dense_label(record: RunRecord) -> str:
+    """The reference's label: dense comes first in every record."""
+    return record.labels[0]
+
+
+def others(record: RunRecord) -> tuple[str, ...]:
+    """Every label but dense."""
+    return record.labels[1:]
+
+
+def agent_name(pipeline: Pipeline, agent: int) -> str:
+    """An agent's name, also when the pipeline does not know it."""
+    return next((a.name for a in pipeline.agents if a.id == agent), f"Agent {agent}")
+
+
+def agent_role(pipeline: Pipeline, agent: int) -> str:
+    """What an agent does, in its own words."""
+    return next((a.role for a in pipeline.agents if a.id == agent), "")
+
+
+def agent_weights(pipeline: Pipeline, agent: int) -> str:
+    """The other weights that an agent runs on; empty: the model's own."""
+    return next((a.model for a in pipeline.agents if a.id == agent), "")
+
+
+def prompt_of(record: RunRecord, outcome: Outcome) -> Prompt:
+    """The prompt that an outcome read."""
+    return record.prompts[outcome.prompt]
+
+
+def span_at(prompt: Prompt, start: int) -> Span | None:
+    """The span that holds a token."""
+    return next((s for s in prompt.spans if s.start <= start < s.end), None)
+
+
+def slots(pipeline: Pipeline) -> dict[str, int]:
+    """Colour index of every placeholder, in order of appearance."""
+    return {hole.name: index % 6 for index, hole in enumerate(pipeline.placeholders)}
+
+
+def slot_words(pipeline: Pipeline, name: str) -> str:
+    """A placeholder in words: whose text it is."""
+    hole = Placeholder(name)
+    who = agent_name(pipeline, hole.agent) if hole.agent is not None else ""
+    when = f", {-hole.turn} turn{'s' if hole.turn < -1 else ''} ago" if hole.turn else ""
+    if hole.kind == "question":
+        return "question"
+    if name.startswith("condition_"):
+        return f"tool result of {who}{when}"
+    return f"answer of {who}{when}" if who else name.replace("_", " ")
+
+
+def action_counts(outcome: Outcome) -> dict[str, int]:
+    """Tokens by what happened to them at most layers (ties: the stronger intervention)."""
+    codes = main_actions(outcome)
+    return {name: int(np.count_nonzero(codes == code)) for code, name in enumerate(ACTIONS)}
+
+
+def main_actions(outcome: Outcome) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """One action code per token: the most frequent over layers."""
+    if outcome.actions.size == 0:
+        return np.zeros(outcome.actions.shape[-1], dtype=np.uint8)
+    votes = np.stack([(outcome.actions == code).sum(axis=0) for code in range(len(ACTIONS))])
+    return np.asarray(votes.argmax(axis=0), dtype=np.uint8)
+
+
+def reused_anything(outcome: Outcome) -> bool:
+    """Did any token's KV come from a cache?"""
+    return bool(((outcome.actions == 1) | (outcome.actions == 2)).any())
+
+
+def embedded_json(value: object) -> str:
+    """JSON that is safe inside a ``<script>`` element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def quoted(text: str) -> str:
+    """A token in quotation marks, as HTML."""
+    return f'<q class="kv-token">{escape(token_name(text))}</q>'

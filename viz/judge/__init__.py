@@ -1,0 +1,1 @@
+"""Pictures of judges, their verdicts and risk gates."""

@@ -1,0 +1,399 @@
+"""What reuse did to a judge: the paper's table, flips beside accuracy, slots taken, questions in the plane.
+
+Source: judge study, Table 1, Fig. 7, A.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.records.judge import Counted, Judged, JudgeLine, JudgeTable, Share
+from viz.base.figure import FigureView, Panel, empty_view, figure
+from viz.base.format import NONE, clip, escape, listing, number, plot_text, plural
+from viz.base.subplots import two_panels
+from viz.base.theme import MAGNITUDE, OUTLINE_COLOUR, MethodStyle, method_styles
+
+NOT_YET = "Nothing has been judged yet."
+
+
+def views(
+    judged: Judged,
+    table: JudgeTable,
+    counts: Sequence[Counted],
+    umap: NDArray[np.float32] | str | None = None,
+) -> tuple[FigureView | Panel, ...]:
+    """Everything about a batch. ``table`` and ``counts`` are :func:`backend.records.judge_summary.table` and
+    :func:`~backend.records.judge_summary.counted` of it; ``umap`` as in :func:`question_map`."""
+    orders = tuple(dict.fromkeys(line.order for line in table.lines))
+    return (
+        table_panel(table, judged),
+        shares(table, judged),
+        counts_map(counts),
+        *(slots_taken(table, order, judged) for order in orders[:2]),
+        question_map(judged, counts, umap),
+    )
+
+
+def _styles(table: JudgeTable, judged: Judged | None) -> dict[str, MethodStyle]:
+    labels = tuple(dict.fromkeys(line.method for line in table.lines))
+    names = {c.label: c.name for c in judged.request.methods} if judged else {}
+    return method_styles(labels, names)
+
+
+def share_words(share: Share) -> str:
+    """``71 % (63 to 78)``, or a dash."""
+    if not share.of or math.isnan(share.value):
+        return NONE
+    return f"{share.value:.0%} ({100 * share.low:.0f} to {100 * share.high:.0f})"
+
+
+def change_words(share: Share) -> str:
+    """``-12 points (-19 to -5)``, or a dash."""
+    if not share.of or math.isnan(share.value):
+        return NONE
+    return f"{100 * share.value:+.0f} ({100 * share.low:+.0f} to {100 * share.high:+.0f})"
+
+
+def finding(table: JudgeTable) -> str:
+    """The sentence that the table comes to: the largest loss of consistency beside the change of accuracy."""
+    reused = [x for x in table.lines if x.jcr.of and x.method != table.lines[0].method]
+    if not reused:
+        return "Only dense was asked, and dense agrees with itself."
+    worst = min(reused, key=lambda x: x.jcr.value)
+    told = f"{worst.method} ({worst.order}) keeps {worst.jcr.value:.0%} of dense’s selections"
+    if worst.accuracy_change.of:
+        told += f", while its final answers change by {change_words(worst.accuracy_change)} points"
+    return f"{told}, over {plural(worst.problems, 'problem')}."
+
+
+def table_panel(table: JudgeTable, judged: Judged | None = None) -> Panel:
+    """Table 1 of the paper, with intervals."""
+    if not table.lines:
+        return Panel("judge_table", "Does the judge still select the same?", f"<p>{NOT_YET}</p>")
+    looks = _styles(table, judged)
+    heads = (
+        "method", "final answer right", "selection right", "selects as dense (JCR)", "JCR change by order",
+        "candidate blocks reused", "unread", "near ties", "same text",
+    )  # fmt: skip
+    body = []
+    for order in dict.fromkeys(line.order for line in table.lines):
+        lines = [line for line in table.lines if line.order == order]
+        body.append(
+            f'<tr><th colspan="{len(heads)}" scope="rowgroup">{escape(order)}, '
+            f"{plural(lines[0].problems, 'problem')}{_moved(lines[0])}</th></tr>"
+        )
+        for line in lines:
+            cells = [share_words(s) for s in (line.accuracy, line.selection, line.jcr)]
+            cells += [change_words(line.jcr_change), share_words(line.blocks)]
+            cells += [str(n) for n in (line.failures, line.near_ties, line.twins)]
+            inner = "".join(f'<td class="kv-num">{escape(cell)}</td>' for cell in cells)
+            body.append(f"<tr><td>{escape(looks[line.method].name)}</td>{inner}</tr>")
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in judged.notes) if judged else ""
+    html = (
+        f'{notes}<div class="kv-table-wrap"><table class="kv-table">'
+        f"<caption>{escape(finding(table))}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        '<p class="kv-how">Shares with 95% intervals; changes in points against the first order, paired by '
+        "problem. Selections are compared with dense’s in the same order and as the candidates’ own "
+        "numbers. A near tie is a "
+        "differing selection that rounding alone could have caused; “same text” counts differing selections "
+        "of a candidate with the very words of dense’s. Unread answers count as not dense’s.</p>"
+    )
+    return Panel("judge_table", "Does the judge still select the same?", html)
+
+
+def _moved(dense: JudgeLine) -> str:
+    if not dense.moved.of:
+        return ""
+    return f"; dense itself selects another candidate than in the first order in {share_words(dense.moved)}"
+
+
+COLUMNS = (
+    "order", "method", "problems", "final answer right (share)", "from", "to", "selection right (share)",
+    "JCR (share)", "JCR from", "JCR to", "JCR without near ties", "final answer as dense (share)",
+    "blocks reused (share)", "tokens reused (share)", "prompts reused whole (share)",
+    "accuracy change (paired)", "change from", "change to", "JCR change against first order", "unread",
+    "near ties", "same text", "moved against first order (share)", "median time to first token (ms)",
+)  # fmt: skip
+
+
+def _row(x: JudgeLine) -> tuple[Any, ...]:
+    def plain(value: float) -> float | str:
+        return "" if math.isnan(value) else round(value, 6)
+
+    jcr, change = x.jcr, x.accuracy_change
+    numbers = (
+        x.accuracy.value, x.accuracy.low, x.accuracy.high, x.selection.value, jcr.value, jcr.low, jcr.high,
+        x.jcr_without_ties.value, x.same_answer.value, x.blocks.value, x.tokens, x.reused_problems,
+        change.value, change.low, change.high, x.jcr_change.value,
+    )  # fmt: skip
+    return (
+        x.order, x.method, x.problems, *map(plain, numbers), x.failures, x.near_ties, x.twins,
+        plain(x.moved.value), plain(x.ttft_ms),
+    )  # fmt: skip
+
+
+def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
+    """Accuracy and JCR side by side, a mark per method and order."""
+    title = "Does a right answer mean an unchanged verdict?"
+    if not table.lines:
+        return empty_view("judge_shares", title, NOT_YET, COLUMNS)
+    looks = _styles(table, judged)
+    orders = tuple(dict.fromkeys(line.order for line in table.lines))
+    drawing = figure(90 + 34 * len(orders) * max(2, len(looks)))
+    two_panels(drawing, ("Final answer right", "Selects as dense (JCR)"))
+    for label, look in looks.items():
+        lines = [line for line in table.lines if line.method == label]
+        for axis, kind in (("", "accuracy"), ("2", "jcr")):
+            found: list[Share] = [getattr(line, kind) for line in lines]
+            drawing.add_scatter(
+                x=[100 * s.value for s in found],
+                y=[f"{line.order}<br>{plot_text(look.name)}" for line in lines],
+                error_x={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [100 * (s.high - s.value) for s in found],
+                    "arrayminus": [100 * (s.value - s.low) for s in found],
+                    "thickness": 1.2,
+                    "width": 4,
+                },
+                mode="markers",
+                name=plot_text(look.name),
+                marker={"color": look.colour, "symbol": look.symbol, "size": 10},
+                showlegend=False,
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                hovertemplate="%{y}: %{x:.1f}%<extra></extra>",
+            )
+    names = [f"{o}<br>{plot_text(look.name)}" for o in orders for look in looks.values()]
+    scale = {"title": {"text": "share of problems (%)"}, "range": [-3, 103]}
+    drawing.update_layout(
+        xaxis=scale,
+        xaxis2=scale,
+        yaxis={"categoryorder": "array", "categoryarray": names[::-1]},
+        yaxis2={"categoryorder": "array", "categoryarray": names[::-1]},
+    )
+    how = (
+        "One line per order and method; bars are 95% intervals (Wilson). Left: is the final answer right; "
+        "right: is the selected candidate the one that dense selects in the same order."
+    )
+    return FigureView(
+        "judge_shares", title, how, finding(table), drawing, COLUMNS, tuple(map(_row, table.lines))
+    )
+
+
+def counts_map(counts: Sequence[Counted]) -> FigureView:
+    """Fig. 7, right: problems by how many methods were right and how many kept dense's selection."""
+    title = "Are easy problems safe to reuse?"
+    columns = (
+        "problem", "order", "question", "methods right", "methods that selected as dense", "methods",
+        "changed by", "of these near ties",
+    )  # fmt: skip
+    if not counts:
+        return empty_view("judge_counts", title, NOT_YET, columns)
+    most = max(c.methods for c in counts)
+    grid = np.zeros((most + 1, most + 1), dtype=np.int64)
+    for c in counts:
+        grid[c.right, c.kept] += 1
+    drawing = figure(150 + 44 * (most + 1))
+    drawing.add_heatmap(
+        z=grid,
+        x=list(range(most + 1)),
+        y=list(range(most + 1)),
+        text=grid,
+        texttemplate="%{text}",
+        colorscale=MAGNITUDE,
+        zmin=0,
+        colorbar={"title": {"text": "problems"}, "thickness": 10, "outlinewidth": 0},
+        hovertemplate="%{y} methods right, %{x} selected as dense: %{z} problems<extra></extra>",
+    )
+    drawing.update_layout(
+        xaxis={"title": {"text": "reuse methods that selected as dense (JCR count)"}, "dtick": 1},
+        yaxis={"title": {"text": "reuse methods with a right answer (ACC count)"}, "dtick": 1},
+    )
+    easy = [c for c in counts if c.right == c.methods]
+    changed = sum(c.kept < c.methods for c in easy)
+    found = (
+        f"Of {plural(len(easy), 'judgement')} that every reuse method answers right, {changed} "
+        f"{'has' if changed == 1 else 'have'} a changed selection under at least one."
+        if easy
+        else "No judgement is answered right by every reuse method."
+    )
+    ties = sum(bool(c.near_ties) for c in counts)
+    how = (
+        "A judgement is a problem in one order. Upwards: right answers; rightwards: unchanged "
+        "selections. If accuracy vouched for consistency, all would lie on the diagonal."
+        + (f" {plural(ties, 'case')} with a near tie counted as changed." if ties else "")
+    )
+    rows = tuple(
+        (c.problem, c.order, c.question, c.right, c.kept, c.methods, listing(c.flipped), listing(c.near_ties))
+        for c in counts
+    )
+    return FigureView("judge_counts", title, how, found, drawing, columns, rows)
+
+
+def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> FigureView:
+    """How often each slot is selected, per method."""
+    title = f"Which place in the prompt wins? ({order})"
+    columns = ("order", "method", "slot", "selected (share)", "from", "to", "readable selections")
+    lines = [x for x in table.lines if x.order == order and any(p.of for p in x.picks)]
+    key = f"judge_slots_{order.replace(' ', '_')}"
+    if not lines:
+        return empty_view(key, title, "No selection could be read, or none was asked for.", columns)
+    looks = _styles(table, judged)
+    slots = max(len(x.picks) for x in lines) - 1
+    names = ["none", *(f"slot {k}" for k in range(1, slots + 1))]
+    drawing = figure(300, barmode="group")
+    rows: list[tuple[Any, ...]] = []
+    for line in lines:
+        look = looks[line.method]
+        drawing.add_bar(
+            x=names,
+            y=[100 * p.value for p in line.picks],
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [100 * (p.high - p.value) for p in line.picks],
+                "arrayminus": [100 * (p.value - p.low) for p in line.picks],
+                "thickness": 1,
+                "width": 2,
+                "color": OUTLINE_COLOUR,
+            },
+            name=plot_text(look.name),
+            marker={"color": look.colour},
+            hovertemplate="%{x}: %{y:.1f}%<extra>" + plot_text(look.name) + "</extra>",
+        )
+        rows += [
+            (order, line.method, name, round(p.value, 6), round(p.low, 6), round(p.high, 6), p.of)
+            for name, p in zip(names, line.picks, strict=True)
+        ]
+    drawing.add_hline(y=100 / slots, line={"dash": "dot", "color": OUTLINE_COLOUR, "width": 1})
+    drawing.update_layout(
+        yaxis={"title": {"text": "selected (% of readable)"}, "rangemode": "tozero"},
+        xaxis={"title": {"text": "place in the judge’s prompt"}},
+    )
+    base = lines[0]
+    top = max(range(len(base.picks)), key=lambda k: base.picks[k].value)
+    found = f"{looks[base.method].name} selects {names[top]} in {share_words(base.picks[top])}"
+    far = max(lines, key=lambda x: abs(x.picks[top].value - base.picks[top].value))
+    if far is not base:
+        found += f"; {looks[far.method].name} in {share_words(far.picks[top])}"
+    how = (
+        "Slots as the judge saw them, whoever stood there; the dotted line is an even share. Dense’s own "
+        "bars are the baseline: a judge asked for the first right candidate rightly prefers early slots."
+    )
+    return FigureView(key, title, how, f"{found}.", drawing, columns, tuple(rows))
+
+
+def question_map(
+    judged: Judged, counts: Sequence[Counted], umap: NDArray[np.float32] | str | None = None
+) -> FigureView:
+    """Fig. 7, left: questions in the plane of their embeddings, coloured by how many methods kept dense's
+    selection (over all orders).
+
+    ``umap``: its layout (:func:`viz.anchors.pool_map.umap_layout` of ``judged.points``), why there is none,
+    or None when it was not asked for.
+    """
+    title = "Do flips belong to a kind of question?"
+    columns = (
+        "problem",
+        "question",
+        "PCA 1",
+        "PCA 2",
+        "UMAP 1",
+        "UMAP 2",
+        "selected as dense",
+        "of",
+        "right",
+    )
+    kept, asked, right = Counter[int](), Counter[int](), Counter[int]()
+    for c in counts:
+        kept[c.problem] += c.kept
+        right[c.problem] += c.right
+        asked[c.problem] += c.methods
+    places = [i for i, row in enumerate(judged.rows) if asked[row.problem.number]]
+    if judged.points is None or len(places) < 2:
+        return empty_view("judge_questions", title, "A map needs two judged problems or more.", columns)
+    points = np.zeros((len(judged.points), 2), dtype=np.float32)
+    points[:, : min(2, judged.points.shape[1])] = judged.points[:, :2]
+    layouts = [points]
+    drawing = figure(400, margin={"t": 40, "r": 8}, showlegend=False)
+    if isinstance(umap, np.ndarray) and umap.shape == points.shape:
+        layouts.append(umap)
+        two_panels(drawing, ("PCA", "UMAP"))
+        drawing.update_layout(yaxis2={"matches": None, "showticklabels": True})
+    problems = [judged.rows[i].problem for i in places]
+    shares_kept = [kept[p.number] / asked[p.number] for p in problems]
+    for index, layout in enumerate(layouts):
+        axis = "" if index == 0 else "2"
+        drawing.add_scatter(
+            x=layout[places, 0],
+            y=layout[places, 1],
+            mode="markers",
+            xaxis=f"x{axis}",
+            yaxis=f"y{axis}",
+            marker={
+                "size": 10,
+                "symbol": ["circle" if right[p.number] == asked[p.number] else "x-open" for p in problems],
+                "color": [100 * s for s in shares_kept],
+                "colorscale": MAGNITUDE,
+                "cmin": 0,
+                "cmax": 100,
+                "line": {"width": 1.2, "color": OUTLINE_COLOUR},
+                "showscale": index == 0,
+                "colorbar": {
+                    "title": {"text": "kept (%)", "font": {"size": 11}}, "thickness": 10,
+                    "tickfont": {"size": 11}, "outlinewidth": 0, "x": 1.01,
+                },
+            },
+            customdata=[
+                f"{p.number}: {plot_text(clip(p.question, 80))}<br>{kept[p.number]} of {asked[p.number]} "
+                "selections as dense’s"
+                for p in problems
+            ],
+            hovertemplate="%{customdata}<extra></extra>",
+        )  # fmt: skip
+    drawing.update_layout(
+        xaxis={"title": {"text": "first principal axis"}}, yaxis={"title": {"text": "second principal axis"}}
+    )
+    how = (
+        "Each mark is a question, the mean of its token embeddings; a cross when some method’s answer is "
+        "wrong. Colour: the share of selections, over reuse methods and orders, that equal dense’s. "
+    )
+    if isinstance(umap, str):
+        how += umap
+    elif len(layouts) > 1:
+        how += "UMAP keeps neighbours together and says nothing about far distances."
+    told = _neighbours(judged.points[places], np.array(shares_kept))
+    rows = tuple(
+        (
+            p.number, p.question, *(round(float(x), 6) for x in points[i]),
+            *((round(float(x), 6) for x in layouts[1][i]) if len(layouts) > 1 else (None, None)),
+            kept[p.number], asked[p.number], right[p.number],
+        )
+        for i, p in zip(places, problems, strict=True)
+    )  # fmt: skip
+    return FigureView("judge_questions", title, how, told, drawing, columns, rows)
+
+
+def _neighbours(points: NDArray[np.float32], kept: NDArray[np.float64]) -> str:
+    """Is a question's share like its nearest neighbour's, more than like anybody's?"""
+    if not np.ptp(kept):
+        return f"All {len(kept)} questions keep the same share of selections: there is nothing to tell apart."
+    exact = points.astype(np.float64)
+    squares = (exact**2).sum(axis=1)
+    apart = squares[:, None] + squares[None] - 2 * exact @ exact.T
+    np.fill_diagonal(apart, np.inf)
+    near = float(np.abs(kept - kept[apart.argmin(axis=1)]).mean())
+    anyone = float(np.abs(kept[:, None] - kept[None]).sum() / (len(kept) * (len(kept) - 1)))
+    return (
+        f"A question and its nearest neighbour differ by {number(100 * near, 2)} points in the share of kept "
+        f"selections, any two questions by {number(100 * anyone, 2)}."
+    )

@@ -1,0 +1,350 @@
+"""One judged problem: orders by methods, what was selected in each, and which slots the judge took.
+
+Selections are the candidates' own numbers, whatever slot they stood in. Everything is compared with dense in
+the same order (judge study, Section 5): dense changes its own mind with the order too, and that is no fault
+of reuse.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from backend.records.judge import JudgedProblem, JudgeOutcome, JudgeRequest
+from viz.base.format import clip, escape, listing, number, percent, plural, ratio
+from viz.base.glossary import term
+from viz.base.theme import MethodStyle, method_styles
+from viz.run.comparison import STATE_TERMS, STATE_WORDS
+from viz.run.verdict import Tone
+
+SLOTS = 6  # colours of candidates
+ORACLES = ("oracle", "oracle_k")  # they look at dense's cache, so nobody could repair with them
+
+
+def looks_of(row: JudgedProblem, request: JudgeRequest) -> dict[str, MethodStyle]:
+    """Every method of a row, dense first, in its look."""
+    labels = tuple(dict.fromkeys(o.method for o in row.outcomes))
+    return method_styles(labels, {choice.label: choice.name for choice in request.methods})
+
+
+def orders_of(row: JudgedProblem) -> dict[str, dict[str, JudgeOutcome]]:
+    """Outcomes by order and method, in the order of judging."""
+    found: dict[str, dict[str, JudgeOutcome]] = {}
+    for outcome in row.outcomes:
+        found.setdefault(outcome.order, {})[outcome.method] = outcome
+    return found
+
+
+def order_words(label: str) -> str:
+    """An order's name for a person."""
+    return {"identity": "as they stand"}.get(label, label)
+
+
+def selection_words(outcome: JudgeOutcome) -> str:
+    """What was selected: ``candidate 2``, ``none``, or that it cannot be read."""
+    if outcome.selected is None:
+        return "nothing readable"
+    if outcome.selected == (0,):
+        return "none of them"
+    word = "candidate" if len(outcome.selected) == 1 else "candidates"
+    return f"{word} {listing(map(str, outcome.selected))}"
+
+
+def tone(row: JudgedProblem) -> Tone:
+    """Did any method part from dense, in the selection beyond a near tie or in the final answer alone?"""
+    parted = [o for o in row.outcomes if o.consistent is False]
+    if any(not o.near_tie for o in parted) or any(o.consistent and not o.same_answer for o in row.outcomes):
+        return "changed"
+    known = any(o.consistent for o in row.outcomes if o.method != _dense(row))
+    return "unclear" if parted or not known else "same"
+
+
+def sentence(row: JudgedProblem, request: JudgeRequest) -> str:
+    """Did reuse change the verdict? As HTML."""
+    looks, orders, dense = looks_of(row, request), orders_of(row), _dense(row)
+    parted: dict[str, list[JudgeOutcome]] = {}
+    for outcome in row.outcomes:
+        if outcome.consistent is False:
+            parted.setdefault(outcome.method, []).append(outcome)
+    others = [label for label in looks if label != dense]
+    if not others:
+        return _head(f"Dense selects {escape(_each(row, dense))}. Choose a method to see what reuse changes.")
+    if request.protocol == "rewriting":
+        return _rewritten(looks, orders, dense)
+    if all(by[dense].selected is None for by in orders.values()):
+        why = listing(dict.fromkeys(by[dense].failure or "no selection" for by in orders.values()))
+        return _head(
+            f"Dense’s own verdict cannot be read ({escape(why)}), so consistency is undefined.",
+            "The text is below. Another question or criterion may help.",
+        )
+    kept = [label for label in others if label not in parted]
+    other = [o for o in row.outcomes if o.consistent and not o.same_answer]
+    if not parted and other:
+        told = other[0]
+        was = orders[told.order][dense]
+        names = _names(looks, list(dict.fromkeys(o.method for o in other)))
+        return _head(
+            f"The selection held, but {names} gave another final answer: {_answer(told)} where dense says "
+            f"{_answer(was)} ({escape(order_words(told.order))})."
+        )
+    if not parted:
+        return _head(
+            f"Nothing changed: {_names(looks, kept)} select{'s' if len(kept) == 1 else ''} what dense does "
+            f"in {_orders(len(orders))}: {escape(_each(row, dense))}."
+        )
+    first = next(iter(parted.values()))[0]
+    was = orders[first.order][dense]
+    said = (
+        f"{_names(looks, list(parted))} changed the selection: {escape(looks[first.method].name)} took "
+        f"{escape(selection_words(first))} where dense takes {escape(selection_words(was))}"
+    )
+    if len(orders) > 1:
+        said += f" ({escape(order_words(first.order))})"
+    rest = [f"Kept by {_names(looks, kept)}."] if kept else []
+    same = [o for found in parted.values() for o in found if o.same_answer]
+    if same and request.protocol != "selection":  # there, no answer is given
+        changes = plural(sum(map(len, parted.values())), "change")
+        rest.append(
+            f"The final answer stayed dense’s in {len(same)} of {changes}: the verdict can change while the "
+            "answer does not."
+        )
+    ties = sum(o.near_tie for found in parted.values() for o in found)
+    if ties:
+        rest.append(
+            f"{plural(ties, 'of them is a near tie', 'of them are near ties')}: rounding alone could do it."
+        )
+    return _head(said + ".", *rest)
+
+
+def _rewritten(
+    looks: Mapping[str, MethodStyle], orders: Mapping[str, Mapping[str, JudgeOutcome]], dense: str
+) -> str:
+    """Of judges that write an answer of their own and select none."""
+    changed = [
+        (o, by[dense])
+        for by in orders.values()
+        for o in by.values()
+        if o.method != dense and not o.same_answer
+    ]
+    if not changed:
+        return _head(
+            f"Nothing changed: every method writes dense’s answer in {_orders(len(orders))}.",
+            "The judge selects none.",
+        )
+    names = _names(looks, list(dict.fromkeys(o.method for o, _ in changed)))
+    found, was = changed[0]
+    return _head(
+        f"{names} changed the answer: {_answer(found)} where dense writes {_answer(was)} "
+        f"({escape(order_words(found.order))}). The judge selects none."
+    )
+
+
+def baseline(row: JudgedProblem) -> str:
+    """Dense's own order sensitivity, before any claim about reuse; as HTML."""
+    dense, orders = _dense(row), orders_of(row)
+    chosen = [by[dense].selected for by in orders.values()]
+    if all(c is None for c in chosen) and len({by[dense].answer for by in orders.values()}) == 1:
+        return f"Dense itself writes the same answer in {_orders(len(orders))}."
+    if len(orders) < 2:
+        return "Only one order was judged. Add shuffled ones to see whether dense keeps its own mind."
+    read = [c for c in chosen if c is not None]
+    distinct = len(set(read))
+    if not read:
+        return "Dense’s selection could not be read in any order."
+    if distinct == 1:
+        return f"Dense itself keeps its selection in all of {plural(len(read), 'order')} that can be read."
+    return (
+        f"Dense itself is sensitive to the order: {distinct} different selections in "
+        f"{plural(len(read), 'order')}. Consistency is with dense <em>in the same order</em>."
+    )
+
+
+def repaired(row: JudgedProblem, request: JudgeRequest) -> str:
+    """What keeps dense's selection, and at what cost; as HTML."""
+    looks, dense = looks_of(row, request), _dense(row)
+    oracles = [choice.label for choice in request.methods if choice.name in ORACLES]
+    found = []
+    for label in looks:
+        if label in oracles:
+            continue
+        mine = [o for o in row.outcomes if o.method == label and o.consistent is not None]
+        reused = sum(o.reused_tokens for o in mine)
+        if label != dense and mine and reused:
+            kept = sum(bool(o.consistent) for o in mine)
+            read = sum(o.forwarded_tokens for o in mine) / max(1, sum(o.prompt_tokens for o in mine))
+            found.append((-kept / len(mine), read, label, kept, len(mine)))
+    if not found:
+        return (
+            "Nothing was reused, so there is nothing to repair. KVCOMM’s pools may need more problems first."
+        )
+    _, read, label, kept, of = min(found)
+    if kept < of:
+        return (
+            f"Nothing tried here keeps dense’s selection in every order. {escape(looks[label].name)} comes "
+            f"nearest: {kept} of {plural(of, 'order')}, reading {percent(read, 1)} of the tokens."
+        )
+    return (
+        f"{escape(looks[label].name)} keeps dense’s selection in {kept} of {plural(of, 'order')} while "
+        f"reading {percent(read, 1)} of the tokens; it is the cheapest of those that keep most."
+    )
+
+
+def grid_html(row: JudgedProblem, request: JudgeRequest) -> str:
+    """Orders by methods."""
+    looks, orders, dense = looks_of(row, request), orders_of(row), _dense(row)
+    head = "".join(
+        f'<th style="--kv-method:var(--kv-method-{look.index})">{escape(look.name)}</th>'
+        for look in looks.values()
+    )
+    body = []
+    for label, by in orders.items():
+        layout = next(iter(by.values())).layout
+        places = "".join(_chip(n) for n in layout)
+        cells = "".join(f"<td>{_cell(by[m], by[dense], m == dense) if m in by else ''}</td>" for m in looks)
+        body.append(
+            f'<tr><th scope="row"><b>{escape(order_words(label))}</b>'
+            f'<span class="kv-layout" title="the candidate in each slot, from the first">{places}</span></th>'
+            f"{cells}</tr>"
+        )
+    how = (
+        "Rows are orders, with the candidate in each slot; columns are methods. A number is a candidate’s "
+        "own, wherever it stood. ≠: another selection than dense’s in the same order."
+    )
+    return (
+        '<section class="kv-card kv-panel kv-judge-grid"><h3 class="kv-card-title">Which candidate was '
+        f'selected?</h3><p class="kv-finding">{escape(_counts(row, looks))}</p>'
+        '<div class="kv-table-wrap" tabindex="0">'
+        f'<table class="kv-table"><thead><tr><th>Order</th>{head}</tr></thead><tbody>{"".join(body)}</tbody>'
+        f'</table></div><p class="kv-how">{how}</p></section>'
+    )
+
+
+def picks_html(row: JudgedProblem, request: JudgeRequest) -> str:
+    """How often each slot was taken, over the orders."""
+    looks = looks_of(row, request)
+    count = len(row.problem.candidates)
+    counted = {label: _picks(row, label) for label in looks}
+    most = max((n for found in counted.values() for n in found.values()), default=0)
+    rows = []
+    for label, look in looks.items():
+        found = counted[label]
+        cells = "".join(
+            f'<td><span class="kv-pick-count" style="--kv-fill:{100 * found[k] / most if most else 0:.0f}%">'
+            f"{found[k]}</span></td>"
+            for k in (*range(1, count + 1), 0, None)
+        )
+        rows.append(
+            f'<tr><th scope="row" style="--kv-method:var(--kv-method-{look.index})">{escape(look.name)}</th>'
+            f"{cells}</tr>"
+        )
+    head = "".join(f"<th>slot {k}</th>" for k in range(1, count + 1))
+    orders = len(orders_of(row))
+    return (
+        '<section class="kv-card kv-panel kv-judge-picks"><h3 class="kv-card-title">Which slot was taken?'
+        f'</h3><p class="kv-finding">{escape(_favourite(counted, looks, orders))}</p>'
+        '<div class="kv-table-wrap" tabindex="0"><table class="kv-table"><thead><tr><th>Method</th>'
+        f"{head}<th>none</th><th>unreadable</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        '<p class="kv-how">Selections over '
+        f"{plural(orders, 'order')}, by the place in which the selected candidate stood. A judge that "
+        "looks at what is said takes a slot as often as the best candidate stands there.</p></section>"
+    )
+
+
+def _picks(row: JudgedProblem, label: str) -> Counter[int | None]:
+    found: Counter[int | None] = Counter()
+    for outcome in row.outcomes:
+        if outcome.method == label:
+            found.update([None] if outcome.slots is None else outcome.slots)
+    return found
+
+
+def _favourite(
+    counted: Mapping[str, Counter[int | None]], looks: Mapping[str, MethodStyle], orders: int
+) -> str:
+    label = next(iter(counted))
+    found = Counter({k: n for k, n in counted[label].items() if k})
+    if not found:
+        return f"{looks[label].name} took no slot."
+    slot, times = found.most_common(1)[0]
+    often = f"{plural(times, 'time')} in {plural(orders, 'order')}"
+    return f"{looks[label].name} took slot {slot} most often: {often}."
+
+
+def _counts(row: JudgedProblem, looks: Mapping[str, MethodStyle]) -> str:
+    dense = _dense(row)
+    said = []
+    for label, look in looks.items():
+        mine = [o.consistent for o in row.outcomes if o.method == label and o.consistent is not None]
+        if label != dense and mine:
+            said.append(f"{look.name} {sum(mine)} of {len(mine)}")
+    if not said:
+        return f"{plural(len(row.outcomes), 'verdict')}."
+    return f"Selections equal to dense’s in the same order: {listing(said)}."
+
+
+def _cell(outcome: JudgeOutcome, dense: JudgeOutcome, reference: bool) -> str:
+    if outcome.selected is None:
+        chosen = f'<span class="kv-unread" title="{escape(outcome.failure)}">unreadable</span>'
+    elif outcome.selected == (0,):
+        chosen = '<span class="kv-unread">none</span>'
+    else:
+        chosen = "".join(_chip(n) for n in outcome.selected)
+    badges = []
+    if outcome.consistent is False:
+        badges.append('<span class="kv-badge kv-bad">≠ dense</span>')
+        if outcome.near_tie:
+            badges.append(f'<span class="kv-badge">{term("near tie")}</span>')
+    elif outcome.consistent and not reference:
+        badges.append('<span class="kv-badge kv-good">= dense</span>')
+    if outcome.consistent is not None and not outcome.same_answer:
+        badges.append('<span class="kv-badge kv-bad">answer ≠</span>')
+    if outcome.selection_right is not None:
+        mark = "✓ right" if outcome.selection_right else "✗ wrong"
+        badges.append(f'<span class="kv-badge kv-badge-quiet">{mark}</span>')
+    answer = escape(clip(outcome.answer, 18)) if outcome.answer else "no answer"
+    facts = [f"margin {number(outcome.margin, 2)}"] if outcome.margin is not None else []
+    facts.append(term(STATE_TERMS[outcome.state], STATE_WORDS[outcome.state]))
+    if not reference:
+        facts.append(f"{outcome.reused_blocks} of {outcome.blocks} copied whole")
+        facts.append(f"TTFT {ratio(outcome.ttft_ms, dense.ttft_ms)}")
+    return (
+        f'<div class="kv-judge-cell"><p class="kv-chosen">{chosen}<span class="kv-judge-answer">{answer}'
+        f'</span></p><p class="kv-badges">{"".join(badges)}</p>'
+        f'<p class="kv-judge-facts">{" · ".join(facts)}</p></div>'
+    )
+
+
+def _answer(outcome: JudgeOutcome) -> str:
+    return escape(clip(outcome.answer, 32)) if outcome.answer else "none"
+
+
+def _chip(candidate: int) -> str:
+    return (
+        f'<b class="kv-candidate" style="--kv-slot:var(--kv-slot-{(candidate - 1) % SLOTS})">{candidate}</b>'
+    )
+
+
+def _dense(row: JudgedProblem) -> str:
+    return row.outcomes[0].method
+
+
+def _each(row: JudgedProblem, label: str) -> str:
+    """What a method selects over the orders, each selection once."""
+    mine = [o for o in row.outcomes if o.method == label]
+    return listing(dict.fromkeys(map(selection_words, mine)))
+
+
+def _names(looks: Mapping[str, MethodStyle], labels: list[str]) -> str:
+    if len(labels) == len(looks) - 1 and len(labels) > 2:
+        return f"all {len(labels)} methods"
+    return escape(listing(looks[label].name for label in labels))
+
+
+def _orders(count: int) -> str:
+    return "this order" if count == 1 else f"all {count} orders"
+
+
+def _head(said: str, *rest: str) -> str:
+    said = said[:1].upper() + said[1:]
+    tail = "".join(f' <span class="kv-verdict-rest">{r}</span>' for r in rest)
+    return f'<strong class="kv-verdict-head">{said}</strong>{tail}'

@@ -1,0 +1,1 @@
+"""Views that one page alone shows."""

@@ -1,0 +1,138 @@
+"""What was done with each of several texts in one prompt: documents before a question, candidates before a
+judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backend.records.run import ACTIONS, EARLIER, Outcome, RunRecord, Span
+from viz.base import format as words
+from viz.base.format import escape, percent, plural
+from viz.base.glossary import term
+from viz.run.comparison import ACTION_ORDER
+from viz.run.facts import final_agent
+
+
+@dataclass(frozen=True)
+class Treated:
+    """One placeholder's tokens under one method.
+
+    Attributes:
+        tokens: by action, the most frequent over layers, a name of ``ACTIONS``.
+        links: soft tokens put right behind it.
+        exact: copied, and equal to what dense computes there.
+        known: its cache was there before this run; None where none was taken.
+        source: where the copied KV came from, for a person.
+    """
+
+    name: str
+    method: str
+    tokens: dict[str, int]
+    links: int
+    exact: bool
+    known: bool | None
+    source: str
+
+
+def treated(record: RunRecord, agent: int, label: str) -> tuple[Treated, ...]:
+    """What a method did with every text in an agent's prompt, in the prompt's order."""
+    outcome = record.outcome(agent, label)
+    spans = [s for s in words.prompt_of(record, outcome).spans if s.kind == "placeholder" and s.end > s.start]
+    return tuple(_one(outcome, span) for span in spans)
+
+
+def _one(outcome: Outcome, span: Span) -> Treated:
+    codes = words.main_actions(outcome)[span.start : span.end]
+    tokens = {name: int(np.count_nonzero(codes == code)) for code, name in enumerate(ACTIONS)}
+    copies = [a for a in outcome.spans if a.action in (1, 2) and a.start < span.end and span.start < a.end]
+    # the links of a text stand before the token that follows it
+    links = sum(link.tokens for link in outcome.links if span.start < link.at <= span.end)
+    known = all(a.source.endswith(EARLIER) for a in copies) if copies else None
+    exact = bool(copies) and all(a.provenance.startswith("exact") for a in copies)
+    sources = dict.fromkeys(a.source for a in copies)
+    return Treated(span.name, outcome.method, tokens, links, exact, known, words.listing(sources))
+
+
+def documents_html(record: RunRecord) -> str:
+    """A table, one row per text of the last agent's prompt, one column per method but dense."""
+    agent, labels, looks = final_agent(record), words.others(record), words.styles(record)
+    if not labels:
+        return ""
+    columns = {label: treated(record, agent, label) for label in labels}
+    pipeline = record.request.pipeline
+    head = "".join(
+        f'<th style="--kv-method:var(--kv-method-{looks[label].index})">{escape(looks[label].name)}</th>'
+        for label in labels
+    )
+    rows = []
+    for place, one in enumerate(columns[labels[0]]):
+        every = [columns[label][place] for label in labels]
+        said = record.request.values.get(one.name, "")
+        name = words.slot_words(pipeline, one.name)
+        total = sum(one.tokens.values())
+        rows.append(
+            f'<tr><th scope="row"><b>{escape(name[:1].upper() + name[1:])}</b> '
+            f'<span class="kv-num">{plural(total, "token")}</span>'
+            f"<q>{escape(words.clip(said, 80))}</q></th><td>{_when(every)}</td>"
+            f"{''.join(f'<td>{_badges(t)}</td>' for t in every)}</tr>"
+        )
+    return (
+        '<section class="kv-card kv-panel kv-texts"><h3 class="kv-card-title">What was done with each '
+        f'text?</h3><p class="kv-finding">{escape(finding(record))}</p>'
+        '<div class="kv-table-wrap" tabindex="0"><table class="kv-table"><thead><tr>'
+        f"<th>Text</th><th>{term('base KV', 'Its own cache')}</th>{head}</tr></thead>"
+        f'<tbody>{"".join(rows)}</tbody></table></div><p class="kv-how">Each cell says what became of the '
+        "text’s tokens in the reader’s prompt. Copied alone: the cache of the text read by itself, which has "
+        "seen nothing that stands before it here. Recomputed: read again, in this prompt.</p></section>"
+    )
+
+
+def finding(record: RunRecord) -> str:
+    """How many texts an earlier run had encoded already."""
+    agent = final_agent(record)
+    columns = [treated(record, agent, label) for label in words.others(record)]
+    told = [_known(every) for every in zip(*columns, strict=True)]
+    taken = [known for known in told if known is not None]
+    if not taken:
+        return "No text’s own cache was used in this run."
+    old, new = sum(taken), len(taken) - sum(taken)
+    if not old:
+        return f"All {plural(new, 'text')} were encoded in this run; run again to see them reused."
+    if not new:
+        return f"All {plural(old, 'text')} were already known: nothing had to be encoded."
+    return f"{plural(old, 'text')} already known, {new} encoded in this run."
+
+
+def _known(every: Sequence[Treated]) -> bool | None:
+    """Was a text's cache there before this run? None where no method took it."""
+    return next((t.known for t in every if t.known is not None), None)
+
+
+def _when(every: Sequence[Treated]) -> str:
+    known = _known(every)
+    if known is None:
+        return '<span class="kv-badge kv-badge-quiet">not used</span>'
+    mark, tone = ("already known", " kv-good") if known else ("encoded now", "")
+    return f'<span class="kv-badge{tone}">{mark}</span>'
+
+
+def _badges(one: Treated) -> str:
+    total = sum(one.tokens.values())
+    present = [name for name in ACTION_ORDER if one.tokens[name]]
+    said = []
+    for name in present:
+        shown = {"reused": "copied, exact" if one.exact else "copied alone"}.get(name, name)
+        share = "" if len(present) == 1 else f" {percent(one.tokens[name], total)}"
+        said.append(
+            f'<span class="kv-badge" title="{escape(one.source if name in ("reused", "corrected") else "")}">'
+            f'<i class="kv-key-box kv-a-{name}" aria-hidden="true"></i>{escape(shown + share)}</span>'
+        )
+    if one.links:
+        said.append(
+            f'<span class="kv-badge"><i class="kv-key-box kv-a-link" aria-hidden="true"></i>'
+            f"{plural(one.links, 'link token')}</span>"
+        )
+    return f'<span class="kv-badges">{"".join(said)}</span>'

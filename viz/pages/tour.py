@@ -1,0 +1,384 @@
+"""What a step of the guided tour says of its run: which prediction came true, sentences, and figures.
+
+Everything is computed from the record. Where the effect that a step is about does not show in the run, the
+step says so (``Told.shows``). A step's methods are known by their place behind dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from backend.records.run import Outcome, RunRecord
+from viz.anchors.gate_decisions import decision_panel
+from viz.anchors.pool import gate_view, weights_view
+from viz.attention.views import mass_by_slot
+from viz.base import format as words
+from viz.base.figure import FigureView, Panel
+from viz.base.format import escape, listing, milliseconds, number, percent, plural, ratio, size
+from viz.run.cache_error import offset_by_layer
+from viz.run.cache_error_facts import error_by_layer
+from viz.run.facts import final_agent
+from viz.run.timing import ttft_view
+from viz.run.verdict import compare
+
+View = FigureView | Panel
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a run says.
+
+    Attributes:
+        choice: the key of the prediction that came true; None where this run decides none.
+        shows: does the run show the effect that the step is about?
+        sentences: one or two for a person, as HTML.
+        views: figures.
+        texts: are the agents' texts side by side worth a look?
+        strip: the agent whose prompt is shown token by token, if one is.
+    """
+
+    choice: str | None
+    shows: bool
+    sentences: tuple[str, ...]
+    views: tuple[View, ...] = ()
+    texts: bool = False
+    strip: int | None = None
+
+
+def told(key: str, record: RunRecord) -> Told:
+    """What ``record`` says at the step ``key``."""
+    return STEPS[key](record)
+
+
+# -- what the steps have in common
+
+
+def answers(record: RunRecord, label: str) -> tuple[int, int]:
+    """Agents whose answer (or text, where none is read) is dense's, and all agents."""
+    same = sum(
+        _said(record.outcome(agent, label)) == _said(record.outcome(agent, words.dense_label(record)))
+        for agent in record.agents
+    )
+    return same, len(record.agents)
+
+
+def _said(outcome: Outcome) -> str:
+    return outcome.text.strip() if outcome.answer is None else outcome.answer
+
+
+def shown_answer(outcome: Outcome) -> str:
+    """The answer of an outcome as HTML."""
+    if outcome.answer is None:
+        return "no answer that can be read"
+    return f'<span class="kv-answer">{escape(words.clip(outcome.answer, 40))}</span>'
+
+
+def copied_error(record: RunRecord, label: str, like: str | None = None) -> float | None:
+    """Mean relative error of keys and values over the tokens that ``like`` (by default ``label`` itself) took
+    from a cache, over all agents and layers; None where there are none or none were measured."""
+    parts = []
+    for agent in record.agents:
+        out, taken = record.outcome(agent, label), record.outcome(agent, like or label)
+        mask = words.main_actions(taken) > 0
+        if out.key_error is None or out.value_error is None or mask.shape[-1] != out.key_error.shape[1]:
+            continue
+        parts += [out.key_error[:, mask].ravel(), out.value_error[:, mask].ravel()]
+    every = np.concatenate(parts) if parts else np.zeros(0)
+    return float(np.nanmean(every)) if every.size else None
+
+
+def layer_errors(record: RunRecord, agent: int, label: str) -> np.ndarray | None:
+    """(layers,) mean relative error of the keys taken from a cache."""
+    out = record.outcome(agent, label)
+    mask = words.main_actions(out) > 0
+    if out.key_error is None or not mask.any():
+        return None
+    return np.asarray(np.nan_to_num(out.key_error[:, mask]).mean(axis=1))
+
+
+def _name(record: RunRecord, label: str) -> str:
+    return escape(words.styles(record)[label].name)
+
+
+def _copied(record: RunRecord, label: str) -> tuple[int, int]:
+    """Prompt tokens from a cache, and all, over the agents."""
+    counts = [words.action_counts(record.outcome(agent, label)) for agent in record.agents]
+    return sum(c["reused"] + c["corrected"] for c in counts), sum(sum(c.values()) for c in counts)
+
+
+def _times(record: RunRecord, label: str) -> tuple[float, float]:
+    """Time to first token under a method and under dense, over the agents, in milliseconds."""
+    dense = words.dense_label(record)
+    here = sum(record.outcome(a, label).timing.ttft_ms for a in record.agents)
+    return here, sum(record.outcome(a, dense).timing.ttft_ms for a in record.agents)
+
+
+NOT_MEASURED = "This run holds no measure of the cache’s error, so it decides nothing here."
+
+
+# -- the steps
+
+
+def cache(record: RunRecord) -> Told:
+    """How much of a prompt that was read before has to be read again."""
+    label, dense = words.others(record)[0], words.dense_label(record)
+    kept, total = _copied(record, label)
+    share = 1 - kept / total if total else 1.0
+    choice = "few" if share <= 0.1 else "half" if share <= 0.75 else "all"
+    here, before = _times(record, label)
+    agent = final_agent(record)
+    same = answers(record, label)[0] == len(record.agents)
+    held = size(record.model.kv_bytes_per_token * total)
+    said = (
+        f"Of {plural(total, 'token')}, {kept:,} came from the cache and {total - kept:,} had to be read "
+        f"({percent(total - kept, total)}). Their keys and values, {plural(record.model.layers, 'layer')} of "
+        f"them, take {held}.",
+        f"The first word came after {milliseconds(here)} instead of {milliseconds(before)} "
+        f"({ratio(here, before)}; measured once), and the answer is "
+        + (
+            f"the same: {shown_answer(record.outcome(agent, dense))}."
+            if same
+            else f"{shown_answer(record.outcome(agent, label))} instead of "
+            f"{shown_answer(record.outcome(agent, dense))}, which an exact cache should not do."
+        ),
+    )
+    return Told(choice, choice != "all" and same, said, (ttft_view(record),), strip=agent)
+
+
+def prefix(record: RunRecord) -> Told:
+    """How many answers survive when every part of a prompt is copied from elsewhere."""
+    label, dense = words.others(record)[0], words.dense_label(record)
+    same, total = answers(record, label)
+    choice = "all" if same == total else "some" if same else "none"
+    lost = [a for a in record.agents if _said(record.outcome(a, label)) != _said(record.outcome(a, dense))]
+    kept, tokens = _copied(record, label)
+    said = [
+        f"{same} of {total} answers are dense’s, with {percent(kept, tokens)} of the prompts’ tokens copied."
+    ]
+    if lost:
+        a = record.outcome(lost[-1], label)
+        said.append(
+            f"{escape(words.agent_name(record.request.pipeline, lost[-1]))} says {shown_answer(a)}; with its "
+            f"prompt read in full, {shown_answer(record.outcome(lost[-1], dense))}."
+        )
+    else:
+        said.append(
+            "In this run the copy did no visible harm: all answers held. Look at the errors in the cache "
+            "below; "
+            "they are there all the same."
+        )
+    agent = lost[-1] if lost else final_agent(record)
+    return Told(choice, bool(lost), tuple(said), (error_by_layer(record, agent),), texts=True, strip=agent)
+
+
+def rotation(record: RunRecord) -> Told:
+    """What moving removes of the keys' error at layer 0, and what stays above."""
+    moved, left = words.others(record)[:2]
+    agent, floor = final_agent(record), record.model.certificate.floor
+    view = (error_by_layer(record, agent),)
+    after, before = layer_errors(record, agent, moved), layer_errors(record, agent, left)
+    if after is None or before is None:
+        return Told(None, False, (NOT_MEASURED,), view)
+    if before[0] <= 10 * floor:
+        said: tuple[str, ...] = (
+            "In this run the copied keys were not turned wrongly at layer 0, so there was nothing to move: "
+            "their "
+            f"error is {number(float(before[0]), 2)}.",
+        )
+        return Told(None, False, said, view)
+    rest = float(after[0] / before[0])
+    choice = "gone" if rest <= 0.01 else "part" if rest < 0.75 else "none"
+    distances = [abs(s.moved_by) for s in record.outcome(agent, moved).spans if s.moved_by]
+    far = f" by up to {plural(max(distances), 'position')}" if distances else ""
+    top = len(after) - 1
+    said = (
+        f"At layer 0 the copied keys are off by {number(float(before[0]), 2)} of their length; moved{far}, "
+        + (
+            "by no more than rounding."
+            if after[0] <= 10 * floor
+            else f"by {number(float(after[0]), 2)} (rounding alone makes {number(floor, 1)})."
+        ),
+        f"At layer {top}, the last, {number(float(after[-1]), 2)} is left after moving: that part is not a "
+        "matter "
+        "of place."
+        if after[-1] > 10 * floor
+        else "Nothing above rounding is left at the last layer either, so here the copy lacked nothing but "
+        "its place.",
+    )
+    return Told(choice, choice == "gone" and bool(after[-1] > 10 * floor), said, view, strip=agent)
+
+
+def offsets(record: RunRecord) -> Told:
+    """How large the values' offset is where it is largest, and whether adding it restores the answer."""
+    plain, control = words.others(record)[:2]
+    agent = final_agent(record)
+    probe = next((p for p in record.offsets if p.agent == agent), None)
+    view = (offset_by_layer(record, agent),)
+    seen = (
+        None if probe is None else (probe.key_offset != 0).any(axis=0) | (probe.value_offset != 0).any(axis=0)
+    )
+    if probe is None or seen is None or not seen.any():
+        return Told(None, False, ("No offsets were measured in this run, so it decides nothing here.",), view)
+    share = (probe.value_offset[:, seen] / np.maximum(probe.value_norm[:, seen], 1e-12)).mean(axis=1)
+    top, most = int(share.argmax()), float(share.max())
+    choice = "small" if most < 0.1 else "middle" if most <= 0.5 else "large"
+    shows = most > 10 * record.model.certificate.floor
+    first = (
+        f"The values’ offset is {number(float(share[0]), 2)} of their length at layer 0 and largest at layer "
+        f"{top}: {number(most, 2)}."
+    )
+    fits = [record.outcome(agent, m).fidelity for m in (plain, control)]
+    kept = answers(record, control)
+    second = f"With the true offsets added, {kept[0]} of {kept[1]} answers are dense’s"
+    second += f" (plain copy: {answers(record, plain)[0]})"
+    if fits[0] is not None and fits[1] is not None:
+        second += (
+            f"; the prediction of the last agent’s first token is {number(fits[1].kl_first, 2)} nats from "
+            "dense’s "
+            f"instead of {number(fits[0].kl_first, 2)}"
+        )
+    return Told(choice, shows, (first, second + "."), (*view, error_by_layer(record, agent)))
+
+
+def anchors(record: RunRecord) -> Told:
+    """How much of a plain copy's error mixed offsets remove, on the tokens that both copied."""
+    plain, mixed = words.others(record)[:2]
+    agent = next(
+        (a for a in reversed(record.agents) if words.reused_anything(record.outcome(a, mixed))),
+        final_agent(record),
+    )
+    views = (weights_view(record, agent, mixed), error_by_layer(record, agent))
+    before, after = copied_error(record, plain, mixed), copied_error(record, mixed)
+    if after is None or not before:
+        why = record.outcome(agent, mixed).reason
+        said: tuple[str, ...] = (
+            f"In this run {_name(record, mixed)} copied nothing, so there is nothing to compare. "
+            f"{escape(why)}",
+        )
+        return Told(None, False, said, views, texts=True)
+    left = after / before
+    choice = "most" if left < 0.5 else "some" if left < 0.98 else "none"
+    same = {label: answers(record, label) for label in (plain, mixed)}
+    said = (
+        f"Over the tokens that {_name(record, mixed)} copied, the mean error is {number(after, 2)} of "
+        "dense’s size, "
+        f"where the plain copy has {number(before, 2)}: "
+        + (f"{percent(1 - left, 1)} of it is gone." if left < 1 else "it grew."),
+        f"Dense’s answer is given by {same[mixed][0]} of {plural(same[mixed][1], 'agent')} with mixed "
+        "offsets and by "
+        f"{same[plain][0]} with the plain copy.",
+    )
+    return Told(choice, left < 0.98, said, views, texts=True)
+
+
+def gate(record: RunRecord) -> Told:
+    """How many agents each of two gates lets reuse, and what became of the answers."""
+    first, second = words.others(record)[:2]
+    pipeline, total = record.request.pipeline, len(record.agents)
+    passed = {
+        m: [a for a in record.agents if words.reused_anything(record.outcome(a, m))] for m in (first, second)
+    }
+    choice = "all" if len(passed[first]) == total else "some" if passed[first] else "none"
+    kept = {m: answers(record, m)[0] for m in (first, second)}
+    said = (
+        f"{_name(record, first)}: {len(passed[first])} of {plural(total, 'agent')} reuse, and "
+        f"{kept[first]} of "
+        f"{total} answers are dense’s. {_name(record, second)}: {len(passed[second])} reuse, "
+        f"{kept[second]} are "
+        "dense’s."
+    )
+    label = second if len(passed[second]) < len(passed[first]) else first
+    refused = [a for a in record.agents if a not in passed[label] and record.outcome(a, label).gate]
+    agent = refused[0] if refused else final_agent(record)
+    stop = next((g for g in record.outcome(agent, label).gate if not g.shareable), None)
+    shows = passed[first] != passed[second]
+    if stop is not None:
+        why = (
+            f"{_name(record, label)} refuses {escape(words.slot_words(pipeline, stop.placeholder))} at "
+            f"{escape(words.agent_name(pipeline, agent))}: {escape(stop.reason)}"
+        )
+    else:
+        why = "Neither gate refused anything."
+    if not shows:
+        why += " In this run both gates let the same agents reuse."
+    views = (gate_view(record, agent, first), decision_panel(record, agent, label))
+    return Told(choice, shows, (said, why), views, texts=True)
+
+
+def judge(record: RunRecord) -> Told:
+    """Whether a judge over copied candidates names the same one, and what the mask alone does."""
+    plain, masked = words.others(record)[:2]
+    agent, dense = final_agent(record), words.dense_label(record)
+    ref, out, control = (record.outcome(agent, m) for m in (dense, plain, masked))
+    choice = "none" if out.answer is None else "same" if out.answer == ref.answer else "other"
+    if ref.answer is None:
+        said = ("Dense’s own verdict cannot be read in this run, so it decides nothing here.",)
+        return Told(None, False, said, texts=True, strip=agent)
+    first = (
+        f"Read in full, the judge names {shown_answer(ref)}; over copied candidates, {shown_answer(out)}; "
+        "computed "
+        f"but kept apart, {shown_answer(control)}."
+    )
+    evidence = compare(record, plain).evidence
+    near = evidence.fidelity if evidence is not None else None
+    if choice == "same":
+        second = "In this run the copy did not change the verdict. On other candidates it may."
+    elif near is not None and near.margin is not None:
+        second = (
+            f"The texts part at {words.quoted(near.method_token)} instead of "
+            f"{words.quoted(near.dense_token)}, where "
+            f"dense’s lead was {number(near.margin, 2)} nats; rounding alone moves {number(near.floor, 1)}."
+        )
+    else:
+        second = "The cache below shows where the copy differs."
+    views = (mass_by_slot(record, agent, "first"),) if record.attention else ()
+    return Told(
+        choice, choice != "same", (first, second), (*views, error_by_layer(record, agent)), True, agent
+    )
+
+
+def repair(record: RunRecord) -> Told:
+    """The smallest repair that brings the verdict back, and what it costs."""
+    plain, quarter, half = words.others(record)[:3]
+    agent, dense = final_agent(record), words.dense_label(record)
+    ref = record.outcome(agent, dense)
+    back = {m: record.outcome(agent, m).answer == ref.answer for m in (plain, quarter, half)}
+    named = listing(
+        f"{shown_answer(record.outcome(agent, m))} ({_name(record, m)})" for m in (plain, quarter, half)
+    )
+    first = f"Dense names {shown_answer(ref)}. The others: {named}."
+    read = [_work(record, agent, m) for m in (quarter, half)]
+    times = [_times(record, m) for m in (quarter, half)]
+    second = (
+        f"The repairs did {percent(*read[0])} and {percent(*read[1])} of dense’s reading (tokens times "
+        "layers), and "
+        f"their first word came after {ratio(*times[0])} and {ratio(*times[1])} of dense’s time (measured "
+        "once)."
+    )
+    views = (error_by_layer(record, agent), ttft_view(record))
+    if back[plain]:
+        first += " In this run the plain copy kept the verdict, so there was nothing to repair."
+        return Told(None, False, (first, second), views, True, agent)
+    choice = "quarter" if back[quarter] else "half" if back[half] else "neither"
+    return Told(choice, choice != "neither", (first, second), views, True, agent)
+
+
+def _work(record: RunRecord, agent: int, label: str) -> tuple[int, int]:
+    """Tokens times layers that were forwarded for a prompt, and those of the whole prompt."""
+    out = record.outcome(agent, label)
+    return out.timing.token_layers, out.actions.size
+
+
+STEPS: dict[str, Callable[[RunRecord], Told]] = {
+    "cache": cache,
+    "prefix": prefix,
+    "rotation": rotation,
+    "offsets": offsets,
+    "anchors": anchors,
+    "gate": gate,
+    "judge": judge,
+    "repair": repair,
+}

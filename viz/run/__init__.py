@@ -1,0 +1,1 @@
+"""Pictures of one run: its verdict, its answers, its tokens, its times."""

@@ -1,0 +1,166 @@
+"""How far a reused cache is from dense's: by layer, and by layer and token."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from backend.records.run import Outcome, RunRecord
+from viz.base import format as words
+from viz.base.figure import MAX_COLUMNS, FigureView, empty_view, figure, pool_columns
+from viz.base.format import number, plot_text
+from viz.base.subplots import layer_axes, mark_spans, span_words, two_panels
+from viz.base.theme import MAGNITUDE
+
+Which = Literal["key", "value"]
+
+
+def _compared(record: RunRecord, agent: int) -> list[Outcome]:
+    found = [record.outcome(agent, label) for label in words.others(record)]
+    return [o for o in found if o.key_error is not None and o.value_error is not None]
+
+
+def error_by_layer(record: RunRecord, agent: int) -> FigureView:
+    """How far each method's cache is from dense's, layer by layer."""
+    title = "At which layers does the reused cache differ from dense’s?"
+    columns = ("method", "layer", "key error (relative)", "value error (relative)")
+    compared = _compared(record, agent)
+    if not compared:
+        return empty_view("error_by_layer", title, _no_error(record), columns)
+    looks = words.styles(record)
+    drawing = figure(320)
+    two_panels(drawing)
+    rows: list[tuple[Any, ...]] = []
+    layers = 0
+    for outcome in compared:
+        look = looks[outcome.method]
+        if outcome.key_error is None or outcome.value_error is None:
+            continue
+        key, value = (
+            np.nan_to_num(outcome.key_error).mean(axis=1),
+            np.nan_to_num(outcome.value_error).mean(axis=1),
+        )
+        layers = max(layers, len(key))
+        for axis, values in (("", key), ("2", value)):
+            drawing.add_scatter(
+                x=np.arange(len(values)),
+                y=values.astype(np.float32),
+                mode="lines+markers",
+                name=plot_text(look.name),
+                line={"color": look.colour, "width": 2.2, "dash": look.dash},
+                marker={"symbol": look.symbol, "size": 7},
+                legendgroup=outcome.method,
+                showlegend=axis == "",
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                hovertemplate=f"{plot_text(look.name)}<br>layer %{{x}}: %{{y:.4f}}<extra></extra>",
+            )
+        rows += [
+            (outcome.method, i, round(float(key[i]), 7), round(float(value[i]), 7)) for i in range(len(key))
+        ]
+    layer_axes(drawing, layers, "error, share of dense’s length")
+    worst = max(rows, key=lambda r: max(r[2], r[3]))
+    floor = record.model.certificate.floor
+    kind = "keys" if worst[2] >= worst[3] else "values"
+    size = max(worst[2], worst[3])
+    if size <= floor:
+        finding = f"No error above rounding ({number(floor, 1)})."
+    else:
+        finding = (
+            f"Largest: {kind} at layer {worst[1]} under {looks[worst[0]].name}, {number(size, 2)} of "
+            f"dense’s length; "
+            f"rounding alone makes {number(floor, 1)}."
+        )
+    how = (
+        "Mean over all prompt tokens of the length of the difference over the length of dense’s vector; "
+        "0 is exact."
+    )
+    return FigureView("error_by_layer", title, how, finding, drawing, columns, tuple(rows))
+
+
+def _no_error(record: RunRecord) -> str:
+    if record.request.mode == "free":
+        return (
+            "In free-running mode prompts differ from dense’s, so cache errors are not defined. Run "
+            "pinned to see them."
+        )
+    return "Cache errors were not measured in this run."
+
+
+def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") -> FigureView:
+    """Every token at every layer; the scale is shared by all methods and by keys and values."""
+    kind = "keys" if which == "key" else "values"
+    look = words.styles(record).get(method)
+    name = look.name if look else method
+    title = f"Which tokens’ {kind} differ from dense’s under {name}?"
+    columns = ("layer", "first token", "tokens in column", f"largest {which} error (relative)")
+    found = next((o for o in _compared(record, agent) if o.method == method), None)
+    error = None if found is None else found.key_error if which == "key" else found.value_error
+    if found is None or error is None or not error.size:
+        why = (
+            "Dense is the reference: its error is 0."
+            if method == words.dense_label(record)
+            else _no_error(record)
+        )
+        return empty_view(f"error_map_{which}", title, why, columns)
+    prompt = words.prompt_of(record, found)
+    peak = max(
+        float(np.nanmax(e))
+        for o in _compared(record, agent)
+        for e in (o.key_error, o.value_error)
+        if e is not None
+    )
+    pooled, starts, width = pool_columns(np.nan_to_num(error))
+    layers, tokens = error.shape
+    drawing = figure(120 + min(420, 24 * layers), margin={"t": 34, "r": 8})
+    drawing.add_heatmap(
+        z=np.ascontiguousarray(pooled, dtype=np.float32),
+        x=starts.astype(np.int32),
+        y=np.arange(layers, dtype=np.int32),
+        colorscale=MAGNITUDE,
+        zmin=0,
+        zmax=peak or 1,
+        colorbar={
+            "title": {"text": "error, share<br>of dense’s", "font": {"size": 11}},
+            "thickness": 10,
+            "len": 1,
+            "tickfont": {"size": 11},
+            "outlinewidth": 0,
+            "x": 1.01,
+        },
+        hovertemplate="token %{x}, layer %{y}<br>error %{z:.3f}<extra></extra>",
+    )
+    drawing.update_layout(
+        xaxis={"title": {"text": "token of the prompt"}, "showgrid": False, "range": [-0.5, tokens - 0.5]},
+        yaxis={"title": {"text": "layer"}, "showgrid": False, "dtick": 1 if layers <= 12 else None},
+    )
+    mark_spans(drawing, record, prompt, tokens)
+    token, layer = int(np.nanargmax(error.max(axis=0))), int(np.nanargmax(error.max(axis=1)))
+    mean = [(float(np.nanmean(error[:, s.start : s.end])), s) for s in prompt.spans if s.end > s.start]
+    worst = max(mean, key=lambda m: m[0])
+    finding = "No token differs from dense’s" + (
+        f": {name} computed this prompt in full." if not words.reused_anything(found) else "."
+    )
+    if float(np.nanmax(error)) > 0:
+        finding = (
+            f"The worst token is {token} ({words.token_name(prompt.texts[token])}), the worst layer "
+            f"{layer}; by segment, "
+            f"{span_words(record, worst[1].name)} is worst with a mean of {number(worst[0], 2)}."
+        )
+    pooled_words = (
+        f" One column shows the largest error of {width} tokens, because the prompt has {tokens:,} tokens "
+        f"and a figure "
+        f"{MAX_COLUMNS} columns."
+        if width > 1
+        else ""
+    )
+    how = (
+        "Bright is far from dense, dark is near; all methods, keys and values share one scale." + pooled_words
+    )
+    rows = tuple(
+        (int(i), int(starts[j]), int(min(width, tokens - starts[j])), round(float(pooled[i, j]), 6))
+        for i in range(layers)
+        for j in range(pooled.shape[1])
+    )
+    return FigureView(f"error_map_{which}", title, how, finding, drawing, columns, rows)

@@ -1,0 +1,133 @@
+"""How far predictions drift from dense's along dense's own answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backend.records.run import RunRecord
+from viz.base import format as words
+from viz.base.figure import FigureView, empty_view, figure
+from viz.base.format import number, plot_text
+
+NEAR = 12  # of the axis: marks nearer than one part of so many have labels that meet
+
+
+def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
+    """How far each method's next-token predictions are from dense's, along dense's own answer."""
+    title = "Where along the answer do predictions drift from dense’s?"
+    columns = ("method", "token index", "dense token", "KL (nats)")
+    looks, dense = words.styles(record), words.dense_label(record)
+    found = [
+        (o, o.fidelity)
+        for o in (record.outcome(agent, m) for m in words.others(record))
+        if o.fidelity is not None
+    ]
+    found = [(o, f) for o, f in found if f is not None and f.kl_tokens.size]
+    if not found:
+        why = (
+            "KL is defined only when every method reads dense’s texts. Run pinned to see it."
+            if record.request.mode == "free"
+            else "KL was not measured in this run."
+        )
+        return empty_view("kl_along_answer", title, why, columns)
+    texts = record.outcome(agent, dense).texts
+    floor = max(f.floor for _, f in found if f is not None)
+    least = max(1e-9, min(1e-6, floor / 10 if floor > 0 else 1e-6))
+    drawing = figure(320, margin={"t": 40})
+    rows: list[tuple[Any, ...]] = []
+    peak: tuple[float, int, str] = (0.0, 0, found[0][0].method)
+    ringed: list[int] = []
+    for outcome, fidelity in found:
+        assert fidelity is not None
+        look = looks[outcome.method]
+        values = np.maximum(np.nan_to_num(fidelity.kl_tokens.astype(np.float64)), 0)
+        steps = np.arange(len(values))
+        named = [words.token_name(texts[i]) if i < len(texts) else "(end)" for i in steps]
+        drawing.add_scatter(
+            x=steps,
+            y=np.maximum(values, least).astype(np.float32),
+            mode="lines+markers",
+            name=plot_text(look.name),
+            line={"color": look.colour, "width": 1.8, "dash": look.dash},
+            marker={"symbol": look.symbol, "size": 6},
+            customdata=[plot_text(n) for n in named],
+            hovertemplate=f"{plot_text(look.name)}<br>token %{{x}} %{{customdata}}: %{{y:.3g}} nats<extra>"
+            f"</extra>",
+        )
+        first = fidelity.first_divergence
+        if first is not None and first < len(values):
+            # a label beside another one stands a line above it
+            lines = sum(abs(first - other) <= len(values) / NEAR for other in ringed)
+            ringed.append(first)
+            drawing.add_scatter(
+                x=[first],
+                y=[max(float(values[first]), least)],
+                mode="markers+text",
+                showlegend=False,
+                marker={"symbol": "circle-open", "size": 15, "color": look.colour, "line": {"width": 2}},
+                text=[
+                    plot_text(
+                        f"{words.token_name(fidelity.dense_token)} → "
+                        f"{words.token_name(fidelity.method_token)}"
+                    )
+                    + "<br> " * lines
+                ],
+                textposition="top center",
+                textfont={"size": 11},
+                cliponaxis=False,
+                hovertemplate=f"first token where {plot_text(look.name)} differs<extra></extra>",
+            )
+        at = int(values.argmax())
+        peak = max(peak, (float(values[at]), at, outcome.method))
+        rows += [(outcome.method, int(i), named[i], float(f"{values[i]:.6g}")) for i in steps]
+    if floor > 0:
+        drawing.add_hline(y=2 * floor, line={"color": "#8b95a1", "width": 1.2, "dash": "dot"})
+        drawing.add_annotation(
+            text="most that rounding can do",
+            x=1,
+            xref="paper",
+            y=float(np.log10(2 * floor)),
+            xanchor="right",
+            yanchor="bottom",
+            showarrow=False,
+            font={"size": 11},
+        )
+    count = max(r[1] for r in rows) + 1
+    axis: dict[str, Any] = {"title": {"text": "token of dense’s answer"}, "range": [-0.5, count - 0.5]}
+    if count <= 48:
+        shown = [words.token_name(t) for t in texts[:count]]
+        flat = count * max(map(len, shown)) <= 100
+        axis |= {
+            "tickmode": "array",
+            "tickvals": list(range(count)),
+            "tickangle": 0 if flat else -60,
+            "ticktext": [plot_text(t) for t in shown],
+        }
+    drawing.update_layout(
+        xaxis=axis,
+        yaxis={"title": {"text": "KL (nats), log scale"}, "type": "log", "exponentformat": "power"},
+    )
+    where = words.token_name(texts[peak[1]]) if peak[1] < len(texts) else "the end"
+    drifted = [
+        f"{looks[o.method].name} at token {f.first_divergence}"
+        for o, f in found
+        if f and f.first_divergence is not None
+    ]
+    finding = (
+        f"The largest drift is {number(peak[0], 2)} nats at token {peak[1]} ({where}) under "
+        f"{looks[peak[2]].name}; "
+        + (
+            f"the text first differs under {words.listing(drifted)}."
+            if drifted
+            else "no text differs from dense’s."
+        )
+    )
+    how = (
+        f"Dense’s own answer is fed to every method; 0 means the same prediction, ln 2 = 0.69 a coin flip "
+        f"apart. Values below "
+        f"{number(least, 1)} are drawn at {number(least, 1)}; a ring marks the first token that came out "
+        f"differently."
+    )
+    return FigureView("kl_along_answer", title, how, finding, drawing, columns, tuple(rows))

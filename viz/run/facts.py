@@ -1,0 +1,71 @@
+"""Short facts behind a verdict: who is right, how much was reused, how long it took, the largest error."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backend.records.run import RunRecord
+from viz.base import format as words
+from viz.base.format import listing, number
+
+
+def final_agent(record: RunRecord) -> int:
+    """The agent whose answer counts."""
+    final = record.request.pipeline.final
+    return final if final in record.agents else record.agents[-1]
+
+
+def facts(record: RunRecord) -> tuple[str, ...]:
+    """Two to four plain sentences, with units."""
+    points: list[str] = []
+    looks, dense = words.styles(record), words.dense_label(record)
+    if record.request.expected is not None:
+        finals = {m: record.outcome(final_agent(record), m) for m in record.labels}
+        right = listing(looks[m].name for m, o in finals.items() if o.correct)
+        wrong = listing(looks[m].name for m, o in finals.items() if o.correct is False)
+        said = "; ".join(f"{w}: {n}" for w, n in (("right", right), ("wrong", wrong)) if n)
+        points.append(
+            f"Expected answer {words.clip(record.request.expected, 32)}" + (f"; {said}." if said else ".")
+        )
+    shares: list[tuple[str, int]] = []
+    for label in words.others(record):
+        counts = [words.action_counts(record.outcome(a, label)) for a in record.agents]
+        total = sum(sum(c.values()) for c in counts)
+        kept = sum(c["reused"] + c["corrected"] for c in counts)
+        shares.append((f"{looks[label].name} {words.percent(kept, total)}", total))
+    if shares and len({total for _, total in shares}) == 1:
+        points.append(
+            f"Prompt tokens taken from a cache, of {shares[0][1]:,}: {listing(s for s, _ in shares)}."
+        )
+    elif shares:
+        points.append(f"Prompt tokens taken from a cache: {listing(f'{s} of {n:,}' for s, n in shares)}.")
+    reference = sum(record.outcome(a, dense).timing.ttft_ms for a in record.agents)
+    times = [
+        (m, sum(record.outcome(a, m).timing.ttft_ms for a in record.agents)) for m in words.others(record)
+    ]
+    if times:
+        said = listing(
+            f"{looks[m].name} {words.milliseconds(t)} ({words.ratio(t, reference)} dense)" for m, t in times
+        )
+        points.append(f"Time to first token over all agents, measured once: {said}.")
+    worst = worst_error(record)
+    if worst:
+        error, kind, layer, agent, label = worst
+        points.append(
+            f"Largest cache error: {kind} at layer {layer} of "
+            f"{words.agent_name(record.request.pipeline, agent)} under "
+            f"{looks[label].name}, {number(error, 2)} of dense’s size (mean over tokens)."
+        )
+    return tuple(points[:4])
+
+
+def worst_error(record: RunRecord) -> tuple[float, str, int, int, str] | None:
+    """The largest mean relative error: (error, keys or values, layer, agent, method label)."""
+    found: list[tuple[float, str, int, int, str]] = []
+    for o in record.outcomes:
+        for kind, error in (("keys", o.key_error), ("values", o.value_error)):
+            if error is not None and error.size and o.method != words.dense_label(record):
+                layers = np.nanmean(error, axis=1)
+                found.append((float(layers.max()), kind, int(layers.argmax()), o.agent, o.method))
+    found = [f for f in found if f[0] > 0]
+    return max(found) if found else None

@@ -1,0 +1,169 @@
+"""What the run kept in memory, and everything that identifies it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from backend.records.run import RunRecord
+from viz.base import format as words
+from viz.base.figure import FigureView, figure, hatch
+from viz.base.format import escape, number, plot_text, size
+from viz.base.glossary import term
+from viz.base.theme import METHOD_COLOURS
+
+
+def memory_view(record: RunRecord) -> FigureView:
+    """Bytes of one run's KV caches and of the anchor pools."""
+    pipeline, looks = record.request.pipeline, words.styles(record)
+    dense = words.dense_label(record)
+    rows: list[tuple[Any, ...]] = []
+    for agent in record.agents:
+        outcome = record.outcome(agent, dense)
+        tokens = len(words.prompt_of(record, outcome).token_ids)
+        rows.append(
+            (
+                "KV of one prompt",
+                words.agent_name(pipeline, agent),
+                tokens,
+                tokens * record.model.kv_bytes_per_token,
+            )
+        )
+    for pool in record.pools:
+        name = looks[pool.method].name if pool.method in looks else pool.method
+        shown = f"{name}: {words.slot_words(pipeline, pool.placeholder)}"
+        rows.append(("anchor pool", shown, sum(pool.lengths), pool.bytes))
+    drawing = figure(90 + 26 * len(rows), margin={"t": 34, "r": 90}, bargap=0.35)
+    for kind, colour, pattern in (
+        ("KV of one prompt", METHOD_COLOURS[0], ""),
+        ("anchor pool", METHOD_COLOURS[2], "/"),
+    ):
+        found = [r for r in rows if r[0] == kind]
+        drawing.add_bar(
+            y=[plot_text(r[1]) for r in found],
+            x=[r[3] / 2**20 for r in found],
+            orientation="h",
+            name=kind,
+            marker={"color": colour, "pattern": hatch(pattern)},
+            text=[size(r[3]) for r in found],
+            textposition="outside",
+            cliponaxis=False,
+            showlegend=bool(found),
+            hovertemplate="%{y}<br>%{text}<extra></extra>",
+        )
+    drawing.update_layout(
+        xaxis={"title": {"text": "MiB"}, "rangemode": "tozero"},
+        yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
+    )
+    held = sum(r[3] for r in rows if r[0] == "anchor pool")
+    once = sum(r[3] for r in rows if r[0] == "KV of one prompt")
+    finding = f"The prompts of all agents take {size(once)} of KV; " + (
+        f"anchor pools hold {size(held)}, {words.ratio(held, once)} that." if held else "no anchors are held."
+    )
+    how = (
+        f"One token’s KV takes {size(record.model.kv_bytes_per_token)} in this model; pools hold earlier "
+        f"texts’ KV and offsets."
+    )
+    return FigureView(
+        "memory",
+        "What does reuse keep in memory?",
+        how,
+        finding,
+        drawing,
+        ("kind", "name", "tokens", "bytes"),
+        tuple(rows),
+    )
+
+
+def record_html(record: RunRecord) -> str:
+    """Everything that identifies a run, as definition lists."""
+    model, request, certificate = record.model, record.request, record.model.certificate
+    layers = {
+        k: sum(la.kind == k for la in certificate.layers)
+        for k in dict.fromkeys(la.kind for la in certificate.layers)
+    }
+    parts: list[tuple[str, dict[str, Any]]] = [
+        (
+            "Run",
+            {
+                "id": record.id,
+                "created": record.created,
+                "wall time": words.milliseconds(record.wall_ms),
+                "format": record.format,
+            },
+        ),
+        (
+            "Request",
+            {
+                "pipeline": request.pipeline.title,
+                "mode": _mode(record),
+                "expected answer": request.expected or words.NONE,
+                **{f"value of {k}": words.clip(v, 400) for k, v in request.values.items()},
+                "temperature": f"{number(request.decoding.temperature)}"
+                f"{' (greedy)' if request.decoding.temperature == 0 else ''}",
+                "top p": number(request.decoding.top_p),
+                "seed": request.decoding.seed,
+                "most new tokens": request.decoding.max_new_tokens,
+            },
+        ),
+        ("Methods", {m.label: _options(m.name, m.options) for m in request.methods}),
+        (
+            "Model",
+            {
+                "name": model.name,
+                **({"source": model.source} if model.source else {}),
+                "weights hash": model.weights_hash,
+                "parameters": f"{model.parameters:,}",
+                "shape": f"{model.layers} layers, {model.heads} heads, "
+                f"{model.kv_heads} KV heads of {model.head_dim}, vocabulary {model.vocabulary:,}, "
+                f"context {model.context_tokens:,} tokens",
+                "runs on": f"{model.device}, {model.dtype}",
+                "KV of a token": size(model.kv_bytes_per_token),
+            },
+        ),
+        (
+            "Certificate",
+            {
+                "keys can be moved": f"{'yes' if certificate.relocatable else 'no'}. {certificate.reason}",
+                "layers": words.listing(f"{n} {k}" for k, n in layers.items()) or words.NONE,
+                "tested with a shift of": words.plural(certificate.shift_tokens, "token"),
+                "worst key error when moved": number(
+                    max((x.key_error for x in certificate.layers), default=0), 2
+                ),
+                "worst value change": number(max((x.value_error for x in certificate.layers), default=0), 2),
+                "numerical floor of KV": number(certificate.floor, 2),
+                "numerical floor of logits": number(certificate.logit_floor, 2),
+            },
+        ),
+        ("Versions", dict(record.versions)),
+    ]
+    if record.notes:
+        parts.append(("Notes", {str(i + 1): note for i, note in enumerate(record.notes)}))
+    return (
+        f'<div class="kv-record">'
+        f"{''.join(_list(name, values.items()) for name, values in parts if values)}</div>"
+    )
+
+
+def _mode(record: RunRecord) -> str:
+    return (
+        "pinned: every method reads dense’s texts"
+        if record.request.mode == "pinned"
+        else "free-running: every method reads its own texts"
+    )
+
+
+def _options(name: str, options: Mapping[str, Any]) -> str:
+    if not options:
+        return f"{name}, default options"
+    shown = {True: "yes", False: "no"}
+    parts = (
+        f"{key} {shown[value] if isinstance(value, bool) else value if value != '' else words.NONE}"
+        for key, value in options.items()
+    )
+    return f"{name}: {', '.join(parts)}"
+
+
+def _list(title: str, items: Iterable[tuple[str, Any]]) -> str:
+    body = "".join(f"<dt>{term(k)}</dt><dd>{escape(v)}</dd>" for k, v in items)
+    return f"<h4>{escape(title)}</h4><dl>{body}</dl>"

@@ -1,0 +1,137 @@
+"""The microscope's tabs: what a page shows for a selection, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backend.records.run import RunRecord
+from viz.anchors.activations import activation_histograms, activations_by_length
+from viz.anchors.gate_decisions import decision_panel
+from viz.anchors.memory import codec_view, memory_by_length, memory_by_pool
+from viz.anchors.pool import gate_view, pool_table, weights_view
+from viz.anchors.pool_map import anchor_map
+from viz.anchors.weights import weights_by_layer, weights_by_token
+from viz.attention.views import views as attention_views
+from viz.base.figure import FigureView, Panel
+from viz.base.format import others
+from viz.run.break_even import break_even_view
+from viz.run.cache_error import error_by_layer, error_map, kl_along_answer, offset_by_layer
+from viz.run.summary import memory_view, record_html
+from viz.run.timing import ttft_view
+
+View = FigureView | Panel
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is chosen on the page; it holds across tabs. ``span`` is a span's name."""
+
+    agent: int
+    method: str
+    span: str | None = None
+
+
+@dataclass(frozen=True)
+class Tab:
+    """One tab: its label, the question it answers, and its views."""
+
+    key: str
+    label: str
+    question: str
+    views: Callable[[RunRecord, Selection], tuple[View, ...]]
+
+
+def default_selection(record: RunRecord) -> Selection:
+    """The last agent under the last method: where reuse shows most."""
+    final = record.request.pipeline.final
+    return Selection(final if final in record.agents else record.agents[-1], record.labels[-1])
+
+
+def valid_selection(record: RunRecord, wish: Selection | None) -> Selection:
+    """A selection that this record can show."""
+    if wish is None:
+        return default_selection(record)
+    found = default_selection(record)
+    return Selection(
+        wish.agent if wish.agent in record.agents else found.agent,
+        wish.method if wish.method in record.labels else found.method,
+        wish.span,
+    )
+
+
+def gated_method(record: RunRecord, selection: Selection) -> str:
+    """The selected method if it has a gate, else the first that has one."""
+    labels = (selection.method, *others(record))
+    return next(
+        (m for m in labels if any(record.outcome(a, m).gate for a in record.agents)), selection.method
+    )
+
+
+def _offsets(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
+    return (offset_by_layer(record, chosen.agent, chosen.span),)
+
+
+def _errors(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
+    method = chosen.method if chosen.method in others(record) else (*others(record), chosen.method)[0]
+    return (
+        error_by_layer(record, chosen.agent),
+        error_map(record, chosen.agent, method, "key"),
+        error_map(record, chosen.agent, method, "value"),
+    )
+
+
+def _answer(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
+    return (kl_along_answer(record, chosen.agent),)
+
+
+def _anchors(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
+    method = gated_method(record, chosen)
+    agent, span = chosen.agent, chosen.span
+    return (
+        gate_view(record, agent, method),
+        decision_panel(record, agent, method),
+        weights_view(record, agent, method),
+        weights_by_token(record, agent, method, span),
+        weights_by_layer(record, agent, method, span),
+        anchor_map(record, agent, method, span),
+        Panel("pools", "Which texts are kept as anchors?", pool_table(record, method)),
+        activations_by_length(record, method),
+        activation_histograms(record, method),
+        memory_by_pool(record, method),
+        memory_by_length(record, method),
+        codec_view(record, method),
+    )
+
+
+def _attention(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
+    return attention_views(record, chosen.agent, chosen.method, chosen.span)
+
+
+def _timing(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
+    return (ttft_view(record), break_even_view(record))
+
+
+def _memory(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
+    return (memory_view(record),)
+
+
+def _record(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
+    return (Panel("record", "What exactly was run?", record_html(record)),)
+
+
+TABS: tuple[Tab, ...] = (
+    Tab("errors", "Errors", "Where does the reused cache differ from dense’s?", _errors),
+    Tab("offsets", "Offsets", "What would a correction have to add?", _offsets),
+    Tab("answer", "Answer", "Where along the answer do predictions drift?", _answer),
+    Tab("anchors", "Anchors", "What was the correction made from, and was it trusted?", _anchors),
+    Tab("attention", "Attention", "Which texts was the verdict read off?", _attention),
+    Tab("timing", "Timing", "What did reuse gain?", _timing),
+    Tab("memory", "Memory", "What did reuse keep?", _memory),
+    Tab("record", "Record", "What exactly was run?", _record),
+)
+
+
+def tab(key: str) -> Tab:
+    """The tab with this key."""
+    return next(t for t in TABS if t.key == key)

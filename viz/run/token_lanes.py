@@ -1,0 +1,160 @@
+"""The strip's content: what is known of each token under each method, and the prompt as marked text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.records.run import ACTIONS, Outcome, Prompt, RunRecord
+from viz.base import format as words
+from viz.base.format import escape
+
+MAX_LANES = 8
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One method's tokens: action codes, worst-layer error, and whether the gate rejected them."""
+
+    label: str
+    name: str
+    index: int
+    outcome: Outcome
+    codes: NDArray[np.uint8]
+    error: NDArray[np.float32] | None
+    layer: NDArray[np.int64] | None
+    rejected: NDArray[np.bool_]
+
+
+def lanes_of(record: RunRecord, agent: int) -> list[Lane]:
+    """The lanes of one agent, dense first."""
+    found = []
+    for label, look in list(words.styles(record).items())[:MAX_LANES]:
+        outcome = record.outcome(agent, label)
+        prompt = words.prompt_of(record, outcome)
+        refused = {g.placeholder for g in outcome.gate if not g.shareable}
+        rejected = np.zeros(len(prompt.texts), dtype=np.bool_)
+        for span in prompt.spans:
+            if span.kind == "placeholder" and span.name in refused:
+                rejected[span.start : span.end] = True
+        kinds = [e for e in (outcome.key_error, outcome.value_error) if e is not None and e.size]
+        worst = (
+            np.nan_to_num(np.max(np.stack(kinds), axis=0))
+            if kinds and label != words.dense_label(record)
+            else None
+        )
+        error = worst.max(axis=0).astype(np.float32) if worst is not None else None
+        layer = worst.argmax(axis=0).astype(np.int64) if worst is not None else None
+        codes = words.main_actions(outcome)
+        found.append(Lane(label, look.name, look.index, outcome, codes, error, layer, rejected))
+    return found
+
+
+def runs_of(prompt: Prompt, codes: list[NDArray[Any]]) -> list[tuple[int, int]]:
+    """Longest token ranges within one span over which every given array is constant."""
+    total = len(prompt.texts)
+    cuts = {0, total} | {s.start for s in prompt.spans} | {s.end for s in prompt.spans}
+    for array in codes:
+        cuts |= set((np.flatnonzero(np.diff(array.astype(np.int64))) + 1).tolist())
+    edges = sorted(c for c in cuts if 0 <= c <= total)
+    return list(pairwise(edges))
+
+
+def reading_html(
+    record: RunRecord, prompt: Prompt, lanes: list[Lane], selected: tuple[int, int] | None, shown: str
+) -> str:
+    """The readable prompt; a row of radio buttons chooses whose colouring it takes."""
+    group = f"kv-reading-{prompt.agent}-{lanes[0].outcome.prompt}-{record.id}"
+    chosen = next((i for i, lane in enumerate(lanes) if lane.label == shown), len(lanes) - 1)
+    tabs = "".join(
+        f'<label style="--kv-method:var(--kv-method-{lane.index})"><input type="radio" '
+        f'name="{escape(group)}" data-lane="{i}" '
+        f'data-method="{escape(lane.label)}"{" checked" if i == chosen else ""}>{escape(lane.name)}</label>'
+        for i, lane in enumerate(lanes)
+    )
+    colours = words.slots(record.request.pipeline)
+    starts = {s.start: s for s in prompt.spans if s.end > s.start}
+    ends = {s.end for s in prompt.spans if s.end > s.start}
+    out: list[str] = []
+    for start, end in runs_of(prompt, [lane.codes for lane in lanes]):
+        span = starts.get(start)
+        if span is not None and span.kind == "placeholder":
+            out.append(
+                f'<span class="kv-slot-text" style="--kv-slot:var(--kv-slot-{colours.get(span.name, 0)})">'
+                f'<span class="kv-slot-tag" aria-hidden="true">{escape(span.name)}</span>'
+            )
+        kinds = " ".join(f"l{i}a{lane.codes[start]}" for i, lane in enumerate(lanes))
+        cells = "".join(
+            f"<i data-token={t}{' class=kv-on' if selected and selected[0] <= t < selected[1] else ''}>"
+            f"{escape(prompt.texts[t])}</i>"
+            for t in range(start, end)
+        )
+        out.append(f'<span class="{kinds}">{cells}</span>')
+        inside = words.span_at(prompt, end - 1)
+        if end in ends and inside is not None and inside.kind == "placeholder":
+            out.append("</span>")
+    return (
+        f'<div class="kv-reading"><div class="kv-reading-head"><span>The prompt, marked as under</span>'
+        f"{tabs}</div>"
+        f'<p class="kv-text" data-agent="{prompt.agent}">{"".join(out)}</p></div>'
+    )
+
+
+def lane_data(record: RunRecord, prompt: Prompt, lanes: list[Lane]) -> dict[str, Any]:
+    """What tooltips say: token texts, spans, and per method the runs and the errors."""
+    pipeline = record.request.pipeline
+    return {
+        "agent": prompt.agent,
+        "texts": list(prompt.texts),
+        "spans": [
+            [
+                s.start,
+                s.end,
+                words.slot_words(pipeline, s.name) if s.kind == "placeholder" else s.name,
+                s.name,
+            ]
+            for s in prompt.spans
+        ],
+        "methods": {lane.label: _one_lane(lane) for lane in lanes},
+    }
+
+
+def _one_lane(lane: Lane) -> dict[str, Any]:
+    runs = [
+        {
+            "r": [a.start, a.end],
+            "action": ACTIONS[a.action] if 0 <= a.action < len(ACTIONS) else "computed",
+            "source": a.source,
+            "reason": a.reason,
+            **({} if a.exact else {"approximate": 1}),
+            **({"moved": a.moved_by} if a.moved_by else {}),
+            **(
+                {"anchors": [[n, round(w, 3)] for n, w in _heaviest(a.anchors, a.weights)]}
+                if a.anchors
+                else {}
+            ),
+        }
+        for a in lane.outcome.spans
+    ]
+    mixed = {}
+    if lane.outcome.actions.shape[0] > 1:
+        differ = (lane.outcome.actions != lane.outcome.actions[0]).any(axis=0)
+        for token in np.flatnonzero(differ).tolist()[:4000]:
+            column = lane.outcome.actions[:, token]
+            mixed[str(token)] = [int(np.count_nonzero(column == c)) for c in range(len(ACTIONS))]
+    out: dict[str, Any] = {"name": lane.name, "codes": "".join(map(str, lane.codes.tolist())), "runs": runs}
+    if mixed:
+        out["mixed"] = mixed
+    if lane.error is not None and lane.layer is not None:
+        out["error"] = [round(float(e), 3) for e in lane.error]
+        out["layer"] = lane.layer.tolist()
+    return out
+
+
+def _heaviest(anchors: tuple[int, ...], weights: tuple[float, ...], most: int = 5) -> list[tuple[int, float]]:
+    pairs = list(zip(anchors, weights, strict=False)) or [(a, float("nan")) for a in anchors]
+    return [(a, w if np.isfinite(w) else 0.0) for a, w in sorted(pairs, key=lambda p: -p[1])[:most]]

@@ -1,0 +1,224 @@
+"""Did reuse change the outcome? One sentence from the record, and the facts behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from backend.records.run import Fidelity, Outcome, RunRecord
+from viz.base import format as words
+from viz.base.format import escape, listing, number
+from viz.run.facts import facts, final_agent
+
+Tone = Literal["same", "changed", "unclear", "improved"]
+Kind = Literal["nothing", "same", "text", "answer"]
+NEAR_TIE = 10.0  # a margin below this many floors is a near tie
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The sentence as HTML, its tone, and two to four further facts as plain text."""
+
+    sentence_html: str
+    tone: Tone
+    points: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One method against dense at the last agent."""
+
+    name: str
+    kind: Kind
+    dense: Outcome
+    outcome: Outcome
+    evidence: Outcome | None  # the outcome whose first divergence is told
+    agents_differ: int
+    why_nothing: str = ""
+
+    @property
+    def near_tie(self) -> bool:
+        found = self.evidence.fidelity if self.evidence else None
+        return found is not None and is_near_tie(found)
+
+    @property
+    def improved(self) -> bool:
+        return self.kind == "answer" and self.dense.correct is False and self.outcome.correct is True
+
+
+def is_near_tie(fidelity: Fidelity) -> bool:
+    """Could rounding alone have swapped dense's two best tokens?"""
+    return fidelity.margin is not None and fidelity.margin < NEAR_TIE * fidelity.floor
+
+
+def compare(record: RunRecord, label: str) -> Compared:
+    """What one method did to the texts and to the final answer."""
+    dense, final = words.dense_label(record), final_agent(record)
+    pairs = [(record.outcome(a, dense), record.outcome(a, label)) for a in record.agents]
+    ref, out = record.outcome(final, dense), record.outcome(final, label)
+    differ = [b for a, b in pairs if list(a.token_ids) != list(b.token_ids)]
+    if ref.answer is None and out.answer is None:
+        other_answer = ref.text.strip() != out.text.strip()
+    else:
+        other_answer = ref.answer != out.answer
+    kind: Kind = "answer" if other_answer else "text" if differ else "same"
+    why = ""
+    if not any(words.reused_anything(b) for _, b in pairs):
+        kind, why = "nothing", _why_nothing([b for _, b in pairs])
+    evidence = None
+    if record.request.mode == "pinned" and kind in ("answer", "text"):
+        found = [b for b in ([out] if kind == "answer" else differ) if b.fidelity]
+        evidence = next((b for b in found if b.fidelity and b.fidelity.first_divergence is not None), None)
+    name = words.styles(record)[label].name
+    return Compared(name, kind, ref, out, evidence, len(differ), why)
+
+
+def verdict(record: RunRecord) -> Verdict:
+    """The outcome of a run in one sentence."""
+    found = [compare(record, label) for label in words.others(record)]
+    ref = record.outcome(final_agent(record), words.dense_label(record))
+    if not found:
+        head = f"Dense answers {_answer(ref)}{_right(ref)}. Add a reuse method to see what reuse changes."
+        return Verdict(_wrap(head), "unclear", facts(record))
+    changed = [c for c in found if c.kind == "answer"]
+    worded = [c for c in found if c.kind == "text"]
+    same = [c for c in found if c.kind == "same"]
+    nothing = [c for c in found if c.kind == "nothing"]
+    rest: list[str] = []
+    if changed:
+        head = _changed(changed)
+        kept = [c.name for c in worded + same]
+        if kept:
+            head += f"; {escape(listing(kept))} kept it"
+        head += "."
+        evidence = next((c for c in changed if c.evidence), None)
+    elif worded or same:
+        head = _kept(record, worded, same)
+        evidence = next((c for c in worded if c.evidence), None)
+    else:
+        head, evidence = "Nothing was reused, so nothing could change.", None
+    if evidence is not None and evidence.evidence is not None:
+        rest.append(_evidence(record, evidence, several=len(changed or worded) > 1))
+    for why in dict.fromkeys(c.why_nothing for c in nothing):
+        names = listing(c.name for c in nothing if c.why_nothing == why)
+        rest.append(escape(why.format(name=names)))
+    if record.request.mode == "free":
+        rest.append("Every method read its own texts (free-running), so only answers are compared.")
+    return Verdict(_wrap(head, *rest), _tone(changed, worded + same), facts(record))
+
+
+def _tone(changed: list[Compared], kept: list[Compared]) -> Tone:
+    if any(c for c in changed if not c.near_tie and not c.improved):
+        return "changed"
+    if any(c.near_tie for c in changed):
+        return "unclear"
+    if changed:
+        return "improved"
+    return "same" if kept else "unclear"
+
+
+def _wrap(head: str, *rest: str) -> str:
+    tail = "".join(f' <span class="kv-verdict-rest">{r}</span>' for r in rest)
+    return f'<strong class="kv-verdict-head">{head}</strong>{tail}'
+
+
+def _answer(outcome: Outcome) -> str:
+    if outcome.answer is None:
+        return "without a recognised answer"
+    return f'<span class="kv-answer">{escape(words.clip(outcome.answer, 48))}</span>'
+
+
+def _right(outcome: Outcome) -> str:
+    return {None: "", True: "&nbsp;(right)", False: "&nbsp;(wrong)"}[outcome.correct]
+
+
+def _changed(changed: list[Compared]) -> str:
+    first = changed[0]
+    names = escape(listing(c.name for c in changed))
+    reuse = " reuse" if len(changed) == 1 and "only" in first.name.lower() else ""
+    better = " for the better" if all(c.improved for c in changed) else ""
+    if first.dense.answer is None and all(c.outcome.answer is None for c in changed):
+        return f"{names}{reuse} changed the final text"
+    before = f"{_answer(first.dense)}{_right(first.dense)}"
+    if len({c.outcome.answer for c in changed}) == 1:
+        return (
+            f"{names}{reuse} changed the answer{better}: {before} became "
+            f"{_answer(first.outcome)}{_right(first.outcome)}"
+        )
+    each = listing(f"{_answer(c.outcome)}{_right(c.outcome)} under {escape(c.name)}" for c in changed)
+    return f"Reuse changed the answer{better}: {before} became {each}"
+
+
+def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> str:
+    found = worded + same
+    ref = found[0].dense
+    if worded:
+        one = f"{escape(listing(c.name for c in worded))} worded it differently"
+        said = (
+            one
+            if len(record.agents) == 1
+            else listing(
+                f"{escape(c.name)} worded {words.plural(c.agents_differ, 'agent')} of {len(record.agents)} "
+                f"differently"
+                for c in worded
+            )
+        )
+        if ref.answer is None:
+            return f"The final text stayed the same, but {said}."
+        return f"The answer stayed {_answer(ref)}{_right(ref)}, but {said}."
+    names = escape(found[0].name) if len(found) == 1 else f"all {len(found)} methods"
+    verb = "writes" if len(found) == 1 else "write"
+    if ref.answer is None:
+        return f"Nothing changed: {names} {verb} the same texts as dense."
+    verb = "answers" if len(found) == 1 else "answer"
+    wrong = f"; expected was {escape(record.request.expected)}" if ref.correct is False else ""
+    return f"Nothing changed: {names} {verb} {_answer(ref)}, as dense does{wrong}."
+
+
+def _evidence(record: RunRecord, compared: Compared, several: bool) -> str:
+    outcome = compared.evidence
+    if outcome is None or outcome.fidelity is None:
+        return ""
+    fidelity = outcome.fidelity
+    where = escape(words.agent_name(record.request.pipeline, outcome.agent))
+    who = f" under {escape(compared.name)}" if several else ""
+    text = (
+        f"First different token{who}: {words.quoted(fidelity.method_token)} instead of "
+        f"{words.quoted(fidelity.dense_token)} at {where}"
+    )
+    if fidelity.margin is not None:
+        text += f", dense margin {number(fidelity.margin)} nats, numerical floor {number(fidelity.floor, 1)}"
+    if compared.near_tie:
+        return text + ": a near tie, so rounding alone could have caused it."
+    return text + "."
+
+
+def _why_nothing(outcomes: list[Outcome]) -> str:
+    rules = {g.rule for o in outcomes for g in o.gate if not g.shareable}
+    if "empty pool" in rules:
+        return "{name} has no anchors yet, so it computed everything: warm up its pools."
+    if rules:
+        return "{name} computed everything: its gate rejected a placeholder of every agent."
+    return "{name} reused nothing: " + (outcomes[-1].reason or "every token was computed.").replace(
+        "{", "{{"
+    ).replace("}", "}}")
+
+
+TONE_WORDS = {
+    "same": "no change",
+    "changed": "changed",
+    "unclear": "undecided",
+    "improved": "changed for the better",
+}
+
+
+def verdict_html(record: RunRecord) -> str:
+    """The verdict card."""
+    found = verdict(record)
+    points = "".join(f"<li>{escape(p)}</li>" for p in found.points)
+    listed = f"<ul>{points}</ul>" if points else ""
+    return (
+        f'<section class="kv-verdict kv-verdict-{found.tone}" aria-label="Did reuse change the outcome?">'
+        f'<span class="kv-verdict-tone">{TONE_WORDS[found.tone]}</span>'
+        f'<p class="kv-verdict-sentence">{found.sentence_html}</p>{listed}</section>'
+    )

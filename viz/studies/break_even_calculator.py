@@ -1,0 +1,228 @@
+"""The break-even formula's answer to one case: its numbers, and both sides by the prompt's length
+(docs/break-even.md)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from backend.records.break_even import LONGEST, Answer, Case, answer, dense_ms, parts_ms, reuse_ms
+from backend.records.hardware import Figures
+from viz.base.figure import FigureView, Panel, figure, hatch
+from viz.base.format import GAP, escape, milliseconds, number, plot_text, plural, ratio, size
+from viz.base.theme import TIME_PARTS, MethodStyle, method_styles
+
+POINTS = 81  # of each line
+#: The formula's parts as the lab's figures of time call them.
+PARTS = {
+    "base": "base", "gate": "gate", "match": "match", "mix": "correct", "write": "rotate",
+    "first token": "first_token",
+}  # fmt: skip
+SHADE = "rgba(139,149,161,0.13)"
+
+
+def views(figures: Figures, case: Case) -> tuple[Panel, FigureView, FigureView]:
+    """The numbers, time by length, and where the time goes."""
+    found = answer(figures.machine, case)
+    title = (
+        "Reuse does not pay here" if found.least_share is None else "Reuse pays here, if enough requests pass"
+    )
+    return Panel("pays", title, facts_html(figures, case)), by_length(figures, case), by_part(figures, case)
+
+
+def facts_html(figures: Figures, case: Case) -> str:
+    """Every number that the formula gives, each with what it means."""
+    found = answer(figures.machine, case)
+    rows = "".join(
+        f"<div><dt>{escape(label)}</dt><dd>{escape(value)} <em>{escape(note)}</em></dd></div>"
+        for label, value, note in facts(case, found)
+    )
+    return (
+        f'<dl class="kv-metrics kv-pays">{rows}</dl>'
+        f'<p class="kv-how">{escape(figures.machine.name)}: {escape(figures.where)}. By the formula; '
+        "decoding and whether the answer stays right are not in it.</p>"
+    )
+
+
+def facts(case: Case, found: Answer) -> list[tuple[str, str, str]]:
+    """Label, value and note of each number."""
+    saved = found.dense_ms - found.reuse_ms
+    when = "sooner" if saved >= 0 else "later"
+    share, most, least, after = found.least_share, found.most_anchors, found.least_tokens, found.pays_after
+    return [
+        (
+            "First token", f"{milliseconds(abs(saved))} {when}",
+            f"{milliseconds(found.reuse_ms)} instead of {milliseconds(found.dense_ms)}, "
+            f"{ratio(found.dense_ms, found.reuse_ms)} as fast",
+        ),
+        (
+            "Requests that must pass the gate", "all are too few" if share is None else _share(share),
+            "reuse is slower even then" if share is None else "else reuse costs more than it gains",
+        ),
+        (
+            "Shortest prompt that pays",
+            "none" if least is None else "any length" if least == 1 else plural(least, "token"),
+            "with its parts in proportion, if every request passes",
+        ),
+        (
+            "Most anchors",
+            "not even none" if most is None else "any number" if most >= LONGEST else f"{most:,}",
+            "pay if all of them are mixed",
+        ),
+        (
+            f"A pool of {plural(case.anchors, 'anchor')}", size(found.pool_bytes),
+            "bases and one reader’s offsets",
+        ),
+        (
+            "Paid off", _paid_off(case, after),
+            "those that fill the pool included" if after else "",
+        ),
+    ]  # fmt: skip
+
+
+def _paid_off(case: Case, after: int | None) -> str:
+    if not case.anchors:
+        return "nothing to pay off"
+    return "never" if after is None else f"after {plural(after, 'request')}"
+
+
+def _share(share: float) -> str:
+    shown = number(100 * share, 2) if share >= 0.001 else "under 0.1"
+    return f"{shown}{GAP}%"
+
+
+def scaled(case: Case, tokens: int) -> Case:
+    """The case for another prompt, its parts in proportion."""
+    shared, outside = (round(part * tokens / case.prompt) for part in (case.shared, case.outside))
+    return replace(case, prompt=tokens, shared=shared, outside=outside)
+
+
+def looks() -> tuple[MethodStyle, MethodStyle]:
+    """Dense’s and KVCOMM’s, which is the reuse that the formula knows."""
+    found = method_styles(("dense", "kvcomm"))
+    return found["dense"], found["kvcomm"]
+
+
+def by_length(figures: Figures, case: Case) -> FigureView:
+    """Both sides’ time over the prompt’s length; the crossing, the asked prompt and timed ones are marked."""
+    machine, found = figures.machine, answer(figures.machine, case)
+    dense, reuse = looks()
+    least = found.least_tokens
+    end = _end(figures, case, least)
+    lengths = sorted({max(1, round(end * i / (POINTS - 1))) for i in range(POINTS)} | {case.prompt})
+    rows = []
+    for tokens in lengths:
+        a, b = dense_ms(machine, tokens), reuse_ms(machine, scaled(case, tokens))
+        rows.append((tokens, round(a, 4), round(b, 4), round(a / b, 4) if b else None))
+    drawing = figure(
+        360,
+        xaxis={"title": {"text": "prompt (tokens)"}, "range": [0, end]},
+        yaxis={"title": {"text": "time to first token (ms)"}, "rangemode": "tozero"},
+    )
+    timed = [t for t in figures.timed if t.tokens <= end]
+    if timed:
+        drawing.add_vrect(
+            x0=min(t.tokens for t in timed), x1=max(t.tokens for t in timed), fillcolor=SHADE, line_width=0,
+            layer="below",
+        )  # fmt: skip
+    for look, column, at in ((dense, 1, found.dense_ms), (reuse, 2, found.reuse_ms)):
+        name = "Dense" if column == 1 else "Reuse"
+        drawing.add_scatter(
+            x=[row[0] for row in rows], y=[row[column] for row in rows], mode="lines", name=name,
+            legendgroup=name, line={"color": look.colour, "dash": look.dash, "width": 2.5},
+            hovertemplate=f"%{{x:,}} tokens: %{{y:.3g}} ms<extra>{name}</extra>",
+        )  # fmt: skip
+        drawing.add_scatter(
+            x=[case.prompt], y=[at], mode="markers+text", showlegend=False, legendgroup=name,
+            marker={"color": look.colour, "symbol": look.symbol, "size": 11},
+            text=[f"<b>{milliseconds(at)}</b>"], textposition="top left", cliponaxis=False,
+            hovertemplate=f"your prompt, {case.prompt:,} tokens: %{{y:.3g}} ms<extra>{name}</extra>",
+        )  # fmt: skip
+        if timed:
+            drawing.add_scatter(
+                x=[t.tokens for t in timed], y=[t.dense_ms if column == 1 else t.reuse_ms for t in timed],
+                mode="markers", name=f"{name}, timed",
+                marker={
+                    "color": look.colour, "symbol": f"{look.symbol}-open", "size": 8, "line": {"width": 2},
+                },
+                text=[f"{t.shared:,} of {t.tokens:,} tokens shared, {t.anchors} anchors" for t in timed],
+                hovertemplate="%{text}: %{y:.3g} ms<extra>" + plot_text(f"{name}, timed") + "</extra>",
+            )  # fmt: skip
+    crossing = least is not None and 1 < least <= end
+    if crossing:
+        drawing.add_vline(x=least, line={"color": "#8b95a1", "dash": "dot", "width": 1.5})
+        drawing.add_annotation(
+            x=least, y=1, yref="paper", text=f"pays from {least:,} on", showarrow=False, xanchor="left",
+            yanchor="top", xshift=5, font={"size": 12},
+        )  # fmt: skip
+    how = "Lines: what the formula says of prompts whose parts stay in proportion; large marks: your prompt."
+    how += " Behind the dotted line reuse is sooner at every length." if crossing else ""
+    how += (
+        " Open marks were timed, each with the texts and anchors that the pointer shows; outside the shade "
+        "the lines go on by the formula alone."
+        if timed
+        else " From a data sheet, times are the least that operations and bytes need."
+        if not figures.timed
+        else ""
+    )
+    columns = ("prompt (tokens)", "dense (ms)", "reuse (ms)", "dense / reuse")
+    return FigureView(
+        "pays_length", "From what length is the first token sooner?", how, _said(case, found), drawing,
+        columns, tuple(rows),
+    )  # fmt: skip
+
+
+def _end(figures: Figures, case: Case, least: int | None) -> int:
+    """Where the axis ends: the prompt is on it, and the crossing and timed prompts that are not far off."""
+    near = [t.tokens for t in figures.timed] + ([least] if least else [])
+    return min(LONGEST, round(max([1.5 * case.prompt, *(1.15 * x for x in near if x < 8 * case.prompt)])))
+
+
+def _said(case: Case, found: Answer) -> str:
+    times = ratio(found.dense_ms, found.reuse_ms)
+    fast = f"A prompt of {plural(case.prompt, 'token')} has its first token {times} as fast as dense’s"
+    if found.least_tokens is None:
+        return f"{fast}; with these shares and anchors no length pays."
+    if found.least_tokens == 1:
+        return f"{fast}; with these shares and anchors any length pays."
+    return f"{fast}; with these shares and anchors prompts from {found.least_tokens:,} tokens on pay."
+
+
+def by_part(figures: Figures, case: Case) -> FigureView:
+    """What dense and reuse spend their time on, at the asked length."""
+    machine, found = figures.machine, answer(figures.machine, case)
+    a, b, c = machine.dense_ms
+    sides = {
+        "Dense": {"at any length": a, "for each token": b * case.prompt, "for each pair": c * case.prompt**2},
+        "Reuse": parts_ms(machine, case),
+    }
+    drawing = figure(190, barmode="stack", bargap=0.35, margin={"t": 52, "r": 90})
+    greys = dict(zip(sides["Dense"], ("#b3bac3", TIME_PARTS["prefill"][1], "#5f6a77"), strict=True))
+    for side, parts in sides.items():
+        for part, ms in parts.items():
+            if ms == 0:
+                continue
+            plain = (f"dense, {part}", greys.get(part, ""), "")
+            words, colour, pattern = TIME_PARTS.get(PARTS.get(part, ""), plain)
+            drawing.add_bar(
+                y=[side], x=[ms], orientation="h", name=words,
+                marker={"color": colour, "line": {"width": 0}, "pattern": hatch(pattern)},
+                hovertemplate=f"{side}, {words}: %{{x:.3g}} ms<extra></extra>",
+            )  # fmt: skip
+    ends = {"Dense": found.dense_ms, "Reuse": found.reuse_ms}
+    drawing.add_scatter(
+        y=list(ends), x=list(ends.values()), mode="text", showlegend=False, hoverinfo="skip",
+        cliponaxis=False, textposition="middle right", text=[f" {milliseconds(ms)}" for ms in ends.values()],
+    )  # fmt: skip
+    drawing.update_layout(
+        xaxis={"title": {"text": "time to first token (ms)"}, "rangemode": "tozero"},
+        yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
+        legend={"traceorder": "normal"},
+    )
+    costly, most = max(found.parts_ms.items(), key=lambda item: item[1])
+    part = TIME_PARTS[PARTS[costly]][0]
+    finding = f"Most of reuse’s {milliseconds(found.reuse_ms)} goes to “{part}”: {milliseconds(most)}."
+    how = "Each bar is a sum of the formula’s terms for your prompt; what takes no time has no piece."
+    rows = tuple((side, part, round(ms, 4)) for side, parts in sides.items() for part, ms in parts.items())
+    return FigureView(
+        "pays_part", "What does the time go to?", how, finding, drawing, ("side", "part", "time (ms)"), rows
+    )  # fmt: skip

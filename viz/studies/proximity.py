@@ -1,0 +1,224 @@
+"""Does nearness in embedding space predict nearness in KV and in offset space? (KVCOMM, Fig. 4 a to d)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.records.offsets import BINS, Correlation, ProximityRecord
+from viz.base.figure import FigureView, Panel, figure
+from viz.base.format import clip, escape, number, plot_text, visible
+from viz.base.subplots import layer_axes, two_panels
+from viz.base.theme import METHOD_COLOURS, SLOT_COLOURS
+
+BIN_COLOURS = (SLOT_COLOURS[5], SLOT_COLOURS[4], SLOT_COLOURS[1])
+BIN_DASHES = ("solid", "dash", "dot")
+EXAMPLES = 4  # pairs shown of each bin
+
+
+def views(record: ProximityRecord) -> tuple[FigureView, ...]:
+    """The four panels of the figure, and the bound."""
+    return (
+        distances(record, offsets=False),
+        correlation(record, offsets=False),
+        distances(record, offsets=True),
+        correlation(record, offsets=True),
+        bound(record),
+    )
+
+
+def _fields(offsets: bool) -> tuple[str, str]:
+    return ("key_offsets", "value_offsets") if offsets else ("keys", "values")
+
+
+def distances(record: ProximityRecord, *, offsets: bool) -> FigureView:
+    """(a), (c): distances by layer, for near, mid and far pairs: mean and middle half."""
+    what = "offsets" if offsets else "KV"
+    columns = ("pairs", "kind", "layer", "mean distance", "lower quartile", "upper quartile")
+    drawing = figure(330)
+    two_panels(drawing)
+    rows: list[tuple[Any, ...]] = []
+    layers = record.keys.shape[0]
+    for axis, name in zip(("", "2"), _fields(offsets), strict=True):
+        data: NDArray[np.float32] = getattr(record, name)
+        for index, label in enumerate(BINS):
+            part = data[:, record.bins == index]
+            mean, low, high = part.mean(axis=1), *np.percentile(part, [25, 75], axis=1)
+            x = np.arange(layers)
+            drawing.add_scatter(
+                x=np.concatenate([x, x[::-1]]),
+                y=np.concatenate([high, low[::-1]]).astype(np.float32),
+                mode="lines",
+                fill="toself",
+                fillcolor=BIN_COLOURS[index],
+                opacity=0.15,
+                line={"width": 0},
+                hoverinfo="skip",
+                showlegend=False,
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+            )
+            drawing.add_scatter(
+                x=x,
+                y=mean.astype(np.float32),
+                mode="lines+markers",
+                name=f"{label} pairs",
+                line={"color": BIN_COLOURS[index], "width": 2, "dash": BIN_DASHES[index]},
+                marker={"size": 5},
+                legendgroup=label,
+                showlegend=axis == "",
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                hovertemplate=f"{label}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
+            )
+            rows += [
+                (label, name, layer, *(round(float(v[layer]), 6) for v in (mean, low, high)))
+                for layer in range(layers)
+            ]
+    layer_axes(drawing, layers, "distance (L2)")
+    data = getattr(record, _fields(offsets)[0])
+    near, far = (float(data[-1, record.bins == index].mean()) for index in (0, 2))
+    finding = (
+        f"At the last layer the key {'offsets' if offsets else 'vectors'} of near pairs are "
+        f"{number(near, 2)} apart, those of far pairs {number(far, 2)}."
+    )
+    how = (
+        f"{len(record.embedding)} pairs of single tokens in thirds by the distance of their embeddings; "
+        + (
+            "the offset is what changes in a token’s KV when prefix A becomes prefix B. "
+            if offsets
+            else "both behind prefix A. "
+        )
+        + "Lines are means, bands the middle half."
+    )
+    title = "Do similar tokens need similar corrections?" if offsets else "Do similar tokens have similar KV?"
+    return FigureView(f"proximity_{what.lower()}", title, how, finding, drawing, columns, tuple(rows))
+
+
+def _reading(found: Correlation, name: str) -> str:
+    known = ~np.isnan(found.rho)
+    if not known.any():
+        return f"{name}: undefined at every layer"
+    return f"{name}: {number(float(found.rho[known].min()), 2)} to {number(float(found.rho[known].max()), 2)}"
+
+
+def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
+    """(b), (d): Spearman's rank correlation by layer with its 95% interval."""
+    columns = ("kind", "layer", "Spearman rho", "95% from", "95% to")
+    drawing = figure(300)
+    rows: list[tuple[Any, ...]] = []
+    layers = record.keys.shape[0]
+    readings = []
+    for index, (name, label) in enumerate(zip(_fields(offsets), ("keys", "values"), strict=True)):
+        found = record.correlations[name]
+        readings.append(_reading(found, label))
+        drawing.add_scatter(
+            x=np.arange(layers),
+            y=found.rho,
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": found.high - found.rho,
+                "arrayminus": found.rho - found.low,
+                "thickness": 1.2,
+                "width": 4,
+            },
+            mode="lines+markers",
+            name=label,
+            line={"color": METHOD_COLOURS[(1, 6)[index]], "width": 2, "dash": ("solid", "dash")[index]},
+            marker={"size": 6, "symbol": ("circle", "diamond")[index]},
+            hovertemplate=f"{label}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
+        )
+        rows += [
+            (label, layer, *(_plain(v[layer]) for v in (found.rho, found.low, found.high)))
+            for layer in range(layers)
+        ]
+    drawing.add_hline(y=0, line={"width": 1, "dash": "dot", "color": "#8b95a1"})
+    drawing.update_layout(
+        xaxis={
+            "title": {"text": "layer"},
+            "range": [-0.3, layers - 0.7],
+            "dtick": 1 if layers <= 16 else None,
+        },
+        yaxis={"title": {"text": "Spearman’s rho"}, "range": [-1.05, 1.05]},
+    )
+    gaps = "" if not offsets else " Layer 0’s offsets are zero: there is nothing to correlate."
+    finding = f"Correlation with embedding distance, {'; '.join(readings)}.{gaps}"
+    how = (
+        "1: the order of the distances is exactly the order of the embedding distances; 0: no relation. "
+        "Bars are 95% intervals."
+    )
+    title = (
+        "Does embedding distance predict the distance of offsets?"
+        if offsets
+        else "Does embedding distance predict the distance of KV?"
+    )
+    key = "spearman_offsets" if offsets else "spearman_kv"
+    return FigureView(key, title, how, finding, drawing, columns, tuple(rows))
+
+
+def bound(record: ProximityRecord) -> FigureView:
+    """Proposition 1's right side beside what was measured."""
+    columns = ("layer", "mean distance of keys", "mean bound", "bound over distance")
+    layers = record.keys.shape[0]
+    measured, limit = record.keys.mean(axis=1), record.bound.mean(axis=1)
+    drawing = figure(300)
+    for index, (values, label) in enumerate(((measured, "measured"), (limit, "bound of Proposition 1"))):
+        drawing.add_scatter(
+            x=np.arange(layers),
+            y=values,
+            mode="lines+markers",
+            name=plot_text(label),
+            line={"color": METHOD_COLOURS[(1, 0)[index]], "width": 2, "dash": ("solid", "dash")[index]},
+            marker={"size": 5},
+            hovertemplate=f"{label}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
+        )
+    drawing.update_layout(
+        xaxis={"title": {"text": "layer"}, "dtick": 1 if layers <= 16 else None},
+        yaxis={"title": {"text": "distance of keys (L2, log scale)"}, "type": "log"},
+    )
+    ratio = limit / np.maximum(measured, 1e-12)
+    rows = tuple(
+        (i, round(float(measured[i]), 6), round(float(limit[i]), 6), round(float(ratio[i]), 4))
+        for i in range(layers)
+    )
+    finding = f"At the last layer the bound lies {number(float(ratio[-1]), 2)} times above the mean distance."
+    how = (
+        "The bound’s constants are the smallest that hold on these pairs, so it holds by construction; the "
+        "gap says how little the inequality alone can promise."
+    )
+    title = "How tight is the paper’s bound?"
+    return FigureView("proximity_bound", title, how, finding, drawing, columns, rows)
+
+
+def examples(record: ProximityRecord) -> Panel:
+    """A few pairs of every bin as text, with their distances."""
+    rows = []
+    for index, label in enumerate(BINS):
+        members = np.flatnonzero(record.bins == index)
+        for pair in members[np.unique(np.linspace(0, len(members) - 1, EXAMPLES).round().astype(int))]:
+            words = "".join(map(_token, record.texts[pair], record.tokens[pair]))
+            numbers = (record.embedding[pair], record.keys[-1, pair], record.key_offsets[-1, pair])
+            cells = "".join(f'<td class="kv-num">{number(float(value))}</td>' for value in numbers)
+            rows.append(f"<tr><td>{label}</td>{words}{cells}</tr>")
+    heads = ("bin", "token", "token", "embeddings apart", "keys apart", "key offsets apart")
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    html = (
+        f'<div class="kv-table-wrap"><table class="kv-table kv-pairs"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        '<p class="kv-how">Keys and offsets at the last layer; the number beside a token is its id. ␣ is a '
+        "space, ↵ a line end, \\u00a0 a character without a shape, \ufffd a byte of a longer character.</p>"
+    )
+    return Panel("proximity_pairs", "Which tokens were paired?", html)
+
+
+def _token(text: str, token: np.int64) -> str:
+    """A token's cell: its text, nothing of it hidden, and its id."""
+    shown = clip(visible(text), 32) or "(nothing)"
+    return f'<td><q class="kv-token">{escape(shown)}</q> <span class="kv-note">{int(token)}</span></td>'
+
+
+def _plain(value: np.floating[Any]) -> float | str:
+    return "" if np.isnan(value) else round(float(value), 6)

@@ -1,0 +1,161 @@
+"""How much do chosen tokens bring when they are computed again? (CacheBlend, Fig. 6 and 16; both masks)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backend.records.offsets import BlendStudy
+from viz.base.figure import FigureView, figure
+from viz.base.format import number, plot_text, plural
+from viz.base.subplots import two_panels
+from viz.base.theme import METHOD_COLOURS, SYMBOLS
+
+NAMES = {
+    "cacheblend": "CacheBlend",
+    "query_norm": "query norm",
+    "random_k": "random",
+    "oracle_k": "largest true error",
+}
+MASK_WORDS = {"exact": "exact mask", "shipped": "mask as shipped"}
+KINDS = {
+    "keys": ("K error (relative)", "keys"),
+    "values": ("V error (relative)", "values"),
+    "chosen": ("V error of the chosen (relative)", "values of the chosen tokens"),
+    "kl": ("KL (nats)", "next token"),
+}
+
+
+def views(record: BlendStudy) -> tuple[FigureView, ...]:
+    """Values, keys, the next token, the chosen tokens alone, and what it costs."""
+    return (
+        by_ratio(record, "values"),
+        by_ratio(record, "keys"),
+        by_ratio(record, "kl"),
+        by_ratio(record, "chosen"),
+        by_work(record),
+    )
+
+
+def by_ratio(record: BlendStudy, kind: str) -> FigureView:
+    """Mean error by share, a line per choice of tokens, a panel per mask."""
+    masks, ratios = record.request.masks, record.request.ratios
+    drawing = figure(330)
+    if len(masks) > 1:
+        two_panels(drawing, tuple(MASK_WORDS[m].capitalize() for m in masks))
+    rows: list[tuple[Any, ...]] = []
+    for axis, mask in zip(("", "2"), masks, strict=False):
+        for index, choice in enumerate(record.request.choices):
+            mean, low, high = record.mean(kind, choice, mask)
+            drawing.add_scatter(
+                x=list(ratios),
+                y=mean,
+                error_y={
+                    "type": "data", "symmetric": False, "array": high - mean, "arrayminus": mean - low,
+                    "thickness": 1.2, "width": 4,
+                },
+                mode="lines+markers",
+                name=plot_text(NAMES[choice]),
+                line={"color": METHOD_COLOURS[1 + index], "width": 2},
+                marker={"size": 6, "symbol": SYMBOLS[index]},
+                legendgroup=choice,
+                showlegend=axis == "",
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                hovertemplate=f"{NAMES[choice]}<br>share %{{x}}: %{{y:.4g}}<extra></extra>",
+            )  # fmt: skip
+            steps = (np.full(1, np.nan), *record.steps(kind, choice, mask)[1:])
+            rows += [
+                (NAMES[choice], mask, ratio, *map(_plain, (mean[i], low[i], high[i])), _falls(i, steps[2]))
+                for i, ratio in enumerate(ratios)
+            ]
+    unit, what = KINDS[kind]
+    x = {"title": {"text": "share of tokens computed again"}, "range": [-0.03, 1.03]}
+    drawing.update_layout(xaxis=x, yaxis={"title": {"text": unit}, "rangemode": "tozero"})
+    if len(masks) > 1:
+        drawing.update_layout(xaxis2=x)
+    title = {
+        "values": "Does computing more tokens again bring values nearer to dense?",
+        "keys": "Does computing more tokens again bring keys nearer to dense?",
+        "kl": "Does computing more tokens again bring the next token nearer to dense?",
+        "chosen": "Are the tokens that were computed again right?",
+    }[kind]
+    copied = {"keys": record.copied_keys, "values": record.copied_values, "kl": record.copied_kl}.get(kind)
+    base = "" if copied is None else f" Position-only reuse has {number(float(copied.mean()), 3)}."
+    how = (
+        f"Means over {plural(len(record.prompt_tokens), 'prompt')} with 95% intervals, which say nothing of "
+        "the pairing: the table says where a step to the next share falls with certainty." + base
+    )
+    columns = ("choice", "mask", "share", unit, "95% from", "95% to", "falls from the share before")
+    return FigureView(
+        f"blend_{kind}", title, how, _finding(record, kind, what), drawing, columns, tuple(rows)
+    )
+
+
+def by_work(record: BlendStudy) -> FigureView:
+    """The next token's KL against all that was forwarded, choosing included."""
+    drawing = figure(330)
+    rows: list[tuple[Any, ...]] = []
+    mask = record.request.masks[0]
+    for index, choice in enumerate(record.request.choices):
+        work, mean = record.mean("work", choice, mask)[0], record.mean("kl", choice, mask)[0]
+        drawing.add_scatter(
+            x=work,
+            y=mean,
+            mode="lines+markers",
+            name=plot_text(NAMES[choice]),
+            line={"color": METHOD_COLOURS[1 + index], "width": 2},
+            marker={"size": 6, "symbol": SYMBOLS[index]},
+            hovertemplate=f"{NAMES[choice]}<br>%{{x:.0%}} of dense's work: %{{y:.4g}} nats<extra></extra>",
+        )
+        rows += [
+            (NAMES[choice], mask, ratio, _plain(work[i]), _plain(mean[i]))
+            for i, ratio in enumerate(record.request.ratios)
+        ]
+    drawing.add_vline(x=1, line={"width": 1, "dash": "dot", "color": "#8b95a1"})
+    drawing.update_layout(
+        xaxis={"title": {"text": "work / dense's (tokens × layers)"}, "rangemode": "tozero"},
+        yaxis={"title": {"text": "KL (nats)"}, "rangemode": "tozero"},
+    )
+    first = record.request.choices[0]
+    at = record.mean("work", first, mask)[0]
+    finding = (
+        f"{NAMES[first]} does {number(float(at[0]) * 100, 2)}% of dense’s work at share "
+        f"{record.request.ratios[0]:g} and {number(float(at[-1]) * 100, 3)}% at "
+        f"{record.request.ratios[-1]:g}."
+    )
+    how = (
+        "All that was forwarded counts: the layers by which tokens are chosen, the chosen, the last token. "
+        "Right of the dotted line reading everything would have been cheaper."
+    )
+    title = "What does nearness to dense cost?"
+    columns = ("choice", "mask", "share", "work / dense's", "KL (nats)")
+    return FigureView("blend_work", title, how, finding, drawing, columns, tuple(rows))
+
+
+def _finding(record: BlendStudy, kind: str, what: str) -> str:
+    """Both masks at the share where they differ most, under the first choice."""
+    choice, masks = record.request.choices[0], record.request.masks
+    means = [record.mean(kind, choice, mask)[0] for mask in masks]
+    if len(masks) == 1 or np.isnan(means[0] - means[1]).all():
+        known = means[0][~np.isnan(means[0])]
+        if not len(known):
+            return "Nothing was computed again."
+        return f"{NAMES[choice]}, {what}: from {number(float(known[0]), 3)} to {number(float(known[-1]), 3)}."
+    at = int(np.nanargmax(np.abs(means[1] - means[0])))
+    values = " and ".join(
+        f"{number(float(m[at]), 3)} under the {MASK_WORDS[k]}" for m, k in zip(means, masks, strict=True)
+    )
+    return f"{NAMES[choice]}, {what}: at share {record.request.ratios[at]:g} the error is {values}."
+
+
+def _falls(index: int, high: np.ndarray[Any, Any]) -> str:
+    """Is the paired step to this share below zero with its whole interval?"""
+    if not index or np.isnan(high[index - 1]):
+        return ""
+    return "yes" if high[index - 1] < 0 else "no"
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 6)

@@ -1,0 +1,345 @@
+"""What other settings would have done with past requests: reuse, answers and texts of a replay.
+
+The trade-off is that of KVCOMM's Tables 5 and 6, the texts side by side those of its Fig. A.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backend.records.offsets import PastRequest, Replay, Replayed, wilson
+from viz.base.figure import FigureView, Panel, figure
+from viz.base.format import GAP, agent_name, clip, escape, listing, percent, plot_text, plural
+from viz.base.glossary import term
+from viz.base.subplots import two_panels
+from viz.base.textdiff import diff_html, plain_html
+from viz.base.theme import (
+    ACTION_COLOURS,
+    METHOD_COLOURS,
+    OUTLINE_COLOUR,
+    SLOT_COLOURS,
+    MethodStyle,
+    method_styles,
+)
+from viz.run.comparison import STATE_TERMS, STATE_WORDS, grid, head
+from viz.run.placeholder_pills import pill
+
+#: What became of a final answer: (words, mark, colour). The first two are dense's answers.
+FATES = (
+    ("as dense: nothing was shared", "·", ACTION_COLOURS[0]),
+    ("as dense, from copies", "=", SLOT_COLOURS[4]),
+    ("another answer", "≠", SLOT_COLOURS[0]),
+    ("right became wrong", "✗", METHOD_COLOURS[1]),
+    ("wrong became right", "✓", METHOD_COLOURS[4]),
+)
+MOST_MARKS = 60  # columns that have room for a mark
+
+
+@dataclass(frozen=True)
+class Tally:
+    """One method over all replayed requests. ``same`` and ``right``: final answers; ``known``: requests with
+    a known answer; the rest over all agents."""
+
+    label: str
+    requests: int
+    same: int
+    right: int
+    known: int
+    blocks: int
+    reused_blocks: int
+    tokens: int
+    reused_tokens: int
+    forwarded: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95% interval of the share of same answers (Wilson); rounding may leave it by a hair."""
+        low, high = wilson(self.same, self.requests)
+        return max(0.0, low), min(1.0, high)
+
+
+def views(record: Replay, chosen: int | None = None) -> tuple[FigureView | Panel, ...]:
+    """Counts by method, what reuse cost, which answers changed, and one request's texts."""
+    found = valid_request(record, chosen)
+    return (counts(record), trade_off(record), fates(record), texts(record, found))
+
+
+def valid_request(record: Replay, wish: int | None) -> int:
+    """A request that this record can show: the wished one, else the latest whose answer changed, else the
+    latest."""
+    numbers = [asked.number for asked in record.requests]
+    if wish in numbers:
+        return int(wish or 0)
+    changed = [row.request for row in finals(record) if not row.as_dense]
+    return changed[-1] if changed else numbers[-1]
+
+
+def styles(record: Replay) -> dict[str, MethodStyle]:
+    """The look of every method, by label."""
+    return method_styles(record.labels, {m.label: m.name for m in record.request.methods})
+
+
+def finals(record: Replay) -> list[Replayed]:
+    """The rows of the agent whose answer is the pipeline's."""
+    return [row for row in record.rows if row.agent == record.request.pipeline.final]
+
+
+def tallies(record: Replay) -> tuple[Tally, ...]:
+    """Counts of every method, dense first."""
+    out = []
+    for label in record.labels:
+        rows = [row for row in record.rows if row.method == label]
+        last = [row for row in finals(record) if row.method == label]
+        known = [row for row in last if row.correct is not None]
+        out.append(
+            Tally(
+                label, len(last), sum(row.as_dense for row in last), sum(bool(row.correct) for row in known),
+                len(known), sum(row.blocks for row in rows), sum(row.reused_blocks for row in rows),
+                sum(row.prompt_tokens for row in rows), sum(row.reused_tokens for row in rows),
+                sum(row.forwarded_tokens for row in rows),
+            )
+        )  # fmt: skip
+    return tuple(out)
+
+
+def counts(record: Replay) -> Panel:
+    """One line per method."""
+    looks = styles(record)
+    rows = []
+    for index, tally in enumerate(tallies(record)):
+        low, high = tally.interval
+        same = (
+            "the reference"
+            if index == 0
+            else f"{tally.same} of {tally.requests} "
+            f'<span class="kv-note">{100 * low:.0f} to {100 * high:.0f}{GAP}%</span>'
+        )
+        right = f"{tally.right} of {tally.known}" if tally.known else "not known"
+        read = tally.tokens - tally.reused_tokens
+        cells = (
+            escape(looks[tally.label].name),
+            percent(tally.reused_blocks, tally.blocks),
+            percent(tally.reused_tokens, tally.tokens),
+            same,
+            right,
+            f"{read:,}",
+            "remembered" if index == 0 else f"{tally.forwarded:,}",
+        )
+        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    heads = (
+        "method", "shared texts copied", "prompt tokens copied", "final answer as dense (95%)",
+        "final answer right", "prompt tokens it reads", "of these read by the replay",
+    )  # fmt: skip
+    line = "".join(f"<th>{name}</th>" for name in heads)
+    how = (
+        "Pinned: every method read the texts that dense wrote. A method that shares nothing at an agent "
+        "answers as dense there by definition, so the replay reads nothing for it. Intervals are Wilson’s."
+    )
+    html = (
+        f'<div class="kv-table-wrap"><table class="kv-table"><thead><tr>{line}</tr></thead>'
+        f'<tbody>{"".join(rows)}</tbody></table></div><p class="kv-how">{how}</p>{_notes(record)}'
+    )
+    return Panel("replay_counts", "What would these settings have done?", html)
+
+
+def _notes(record: Replay) -> str:
+    return "".join(f'<p class="kv-how">{escape(note)}</p>' for note in record.notes)
+
+
+def trade_off(record: Replay) -> FigureView:
+    """How much every method copies, beside the share of final answers that stay dense's (Tables 5 and 6)."""
+    looks, every = styles(record), tallies(record)
+    others = every[1:]
+    drawing = figure(120 + 30 * len(others))
+    two_panels(drawing, ("Prompt tokens copied", "Final answers as dense"))
+    names = [plot_text(clip(looks[tally.label].name, 34)) for tally in others]
+    colours = [looks[tally.label].colour for tally in others]
+    copied = [100 * tally.reused_tokens / max(1, tally.tokens) for tally in others]
+    same = [100 * tally.same / max(1, tally.requests) for tally in others]
+    spans = [tally.interval for tally in others]
+    error = {
+        "type": "data", "symmetric": False, "thickness": 1.3, "width": 5, "color": OUTLINE_COLOUR,
+        "array": [100 * high - share for share, (_, high) in zip(same, spans, strict=True)],
+        "arrayminus": [share - 100 * low for share, (low, _) in zip(same, spans, strict=True)],
+    }  # fmt: skip
+    for axis, values, bars in (("", copied, None), ("2", same, error)):
+        drawing.add_scatter(
+            x=values,
+            y=names,
+            error_x=bars,
+            mode="markers",
+            marker={"size": 10, "symbol": [looks[t.label].symbol for t in others], "color": colours},
+            showlegend=False,
+            xaxis=f"x{axis}",
+            yaxis=f"y{axis}",
+            hovertemplate="%{y}: %{x:.0f} %<extra></extra>",
+        )
+    scale = {"title": {"text": "share (%)"}, "range": [-3, 103]}
+    drawing.update_layout(xaxis=scale, xaxis2=scale, yaxis={"autorange": "reversed", "ticks": ""})
+    most = max(others, key=lambda tally: (tally.reused_tokens, tally.same))
+    finding = (
+        f"{looks[most.label].name} copies most, {percent(most.reused_tokens, most.tokens)} of the prompt "
+        f"tokens, and keeps dense’s answer in {most.same} of {plural(most.requests, 'request')}."
+    )
+    how = (
+        "Left: how much of all prompts is copied. Right: how many final answers stay dense’s; bars are 95% "
+        f"intervals over {plural(len(record.requests), 'request')}; a difference inside them may be chance."
+    )
+    columns = (
+        "method", "requests", "final answers as dense", "95% from (share)", "95% to (share)",
+        "final answers right", "with known answer", "shared texts", "shared texts copied", "prompt tokens",
+        "prompt tokens copied", "prompt tokens read by the replay",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            looks[tally.label].name, tally.requests, tally.same, *(round(x, 4) for x in tally.interval),
+            tally.right, tally.known, tally.blocks, tally.reused_blocks, tally.tokens, tally.reused_tokens,
+            tally.forwarded,
+        )
+        for tally in every
+    )  # fmt: skip
+    title = "What does more reuse cost?"
+    return FigureView("replay_trade_off", title, how, finding, drawing, columns, rows)
+
+
+def fate(row: Replayed, dense: Replayed, shared: bool) -> int:
+    """What became of a final answer: an index of ``FATES``. ``shared``: its agent copied something."""
+    if row.as_dense:
+        return 1 if shared else 0
+    if row.correct is None or row.correct == dense.correct:
+        return 2
+    return 4 if row.correct else 3
+
+
+def fates(record: Replay) -> FigureView:
+    """Which final answers change, request by request."""
+    looks, labels = styles(record), record.labels[1:]
+    numbers = [asked.number for asked in record.requests]
+    last = {(row.request, row.method): row for row in finals(record)}
+    dense = record.labels[0]
+    codes = np.array([
+        [fate(last[n, m], last[n, dense], last[n, m].reused_tokens > 0) for n in numbers] for m in labels
+    ])  # fmt: skip
+    drawing = figure(110 + 34 * len(labels))
+    hover = [
+        [f"request {n}, {plot_text(looks[m].name)}<br>{FATES[codes[i, j]][0]}" for j, n in enumerate(numbers)]
+        for i, m in enumerate(labels)
+    ]
+    steps = [(edge / len(FATES), f[2]) for at, f in enumerate(FATES) for edge in (at, at + 1)]
+    drawing.add_heatmap(
+        x=numbers,
+        y=[plot_text(clip(looks[m].name, 34)) for m in labels],
+        z=codes,
+        zmin=-0.5,
+        zmax=len(FATES) - 0.5,
+        colorscale=steps,
+        showscale=False,
+        xgap=1,
+        ygap=2,
+        text=[[FATES[code][1] for code in row] for row in codes],
+        texttemplate="<b>%{text}</b>" if len(numbers) <= MOST_MARKS else None,
+        textfont={"color": "#ffffff", "size": 13},
+        customdata=hover,
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+    for words, mark, colour in FATES:
+        drawing.add_scatter(
+            x=[None], y=[None], mode="markers", name=f"{mark} {words}",
+            marker={"symbol": "square", "size": 10, "color": colour}, hoverinfo="skip",
+        )  # fmt: skip
+    drawing.update_layout(
+        xaxis={"title": {"text": "request, in the order in which they were sent"}, "showgrid": False,
+               "dtick": 1 if len(numbers) <= 30 else None, "range": [numbers[0] - 0.5, numbers[-1] + 0.5]},
+        yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
+        legend={"y": 1.06, "bgcolor": "rgba(0,0,0,0)", "bordercolor": OUTLINE_COLOUR},
+    )  # fmt: skip
+    changed = [
+        f"{looks[m].name} {int((codes[i] > 1).sum())}" for i, m in enumerate(labels) if (codes[i] > 1).any()
+    ]
+    finding = (
+        f"Final answers that differ from dense’s, of {len(numbers)}: {listing(changed)}."
+        if changed
+        else f"No method changes a final answer of these {plural(len(numbers), 'request')}."
+    )
+    how = "One column per request, one row per method, at the last agent. Click one to read its texts below."
+    columns = (
+        "request", "agent", "method", "state", "answer", "as dense", "right", "shared texts",
+        "shared texts copied", "prompt tokens", "prompt tokens copied", "gate", "reason", "text",
+    )  # fmt: skip
+    title = "Which answers change?"
+    rows = tuple(_line(record, row, looks[row.method].name) for row in record.rows)
+    return FigureView("replay_fates", title, how, finding, drawing, columns, rows)
+
+
+def _line(record: Replay, row: Replayed, name: str) -> tuple[Any, ...]:
+    """A row of the table: everything that is known of one agent under one method."""
+    gate = "; ".join(f"{g.placeholder} {'shared' if g.shareable else g.rule}" for g in row.gate)
+    return (
+        row.request, agent_name(record.request.pipeline, row.agent), name, row.state, row.answer,
+        row.as_dense, row.correct, row.blocks, row.reused_blocks, row.prompt_tokens, row.reused_tokens, gate,
+        row.reason, row.text,
+    )  # fmt: skip
+
+
+def texts(record: Replay, chosen: int) -> Panel:
+    """Every agent's text of one request under every method, differences from dense marked (Fig. A.2)."""
+    looks, dense = styles(record), record.labels[0]
+    mine = {(row.agent, row.method): row for row in record.rows if row.request == chosen}
+
+    def cell(agent: int, label: str) -> str:
+        return _cell(record, mine[agent, label], mine[agent, dense])
+
+    heads = [head(looks[m], _summary([mine[a, m] for a in record.agents], m == dense)) for m in record.labels]
+    body = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell)
+    asked = next(asked for asked in record.requests if asked.number == chosen)
+    html = f'<p class="kv-finding">{escape(clip(question(asked), 240))}</p>{body}'
+    return Panel("replay_texts", f"What did the agents write at request {chosen}?", html)
+
+
+def question(asked: PastRequest) -> str:
+    """What a past request asked, in one text."""
+    said = " · ".join(text for text in asked.values.values() if text.strip())
+    return said + (f" Known answer: {asked.expected}" if asked.expected is not None else "")
+
+
+def _summary(rows: Sequence[Replayed], reference: bool) -> str:
+    if reference:
+        return "the reference, as remembered"
+    whole, copied = sum(row.prompt_tokens for row in rows), sum(row.reused_tokens for row in rows)
+    blocks = f"{sum(row.reused_blocks for row in rows)} of {sum(row.blocks for row in rows)}"
+    return f"{percent(copied, whole)} of tokens and {blocks} shared texts copied"
+
+
+def _cell(record: Replay, row: Replayed, dense: Replayed) -> str:
+    same = row.texts == dense.texts
+    text = plain_html(row.texts) if same else diff_html(dense.texts, row.texts)
+    badges = [
+        f'<span class="kv-badge kv-state kv-state-{row.state}"><i aria-hidden="true"></i>'
+        f"{term(STATE_TERMS[row.state], STATE_WORDS[row.state])}</span>"
+    ]
+    if row.answer is not None:
+        changed = not row.as_dense
+        badges.append(
+            f'<span class="kv-badge kv-badge-answer{" kv-changed" if changed else ""}">'
+            f"{'≠ ' if changed else ''}answer {escape(clip(row.answer, 24))}</span>"
+        )
+    if row.correct is not None:
+        mark, word, tone = ("✓", "right", "good") if row.correct else ("✗", "wrong", "bad")
+        badges.append(f'<span class="kv-badge kv-{tone}"><b aria-hidden="true">{mark}</b> {word}</span>')
+    if same and row is not dense:
+        badges.append('<span class="kv-badge kv-badge-quiet">= dense’s text</span>')
+    pipeline, verdicts = record.request.pipeline, ("✗ compute", "✓ share")
+    gates = "".join(
+        f"<li>{pill(pipeline, g.placeholder)} <b>{verdicts[g.shareable]}</b> {escape(g.reason)}</li>"
+        for g in row.gate
+    )
+    listed = f'<ul class="kv-gates">{gates}</ul>' if gates else ""
+    return (
+        f'<div class="kv-badges">{"".join(badges)}</div>'
+        f'<p class="kv-out{" kv-out-same" if same and row is not dense else ""}">{text or "(no text)"}</p>'
+        f'<details class="kv-why"><summary>Why</summary><p>{escape(row.reason)}</p>{listed}</details>'
+    )

@@ -1,0 +1,185 @@
+"""A paper's figure with our measurements, from the saved report of a reproduction: as a figure of the page,
+and as an SVG for documents, drawn without a browser."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from viz.base.figure import FigureView, figure
+from viz.base.format import escape, number, plot_text
+from viz.base.theme import DASHES, FONT, METHOD_COLOURS, SYMBOLS
+
+WIDTH, HEIGHT = 760, 420
+LEFT, RIGHT, TOP, BOTTOM = 62, 16, 58, 50  # of the axes; the legend is above them
+LEGEND_ROW = 3  # names in a row
+MOST_TICKS = 6
+#: A method's line as SVG draws it, by Plotly's name.
+STROKES = {"solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4"}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One column over the lines' places: ``low`` and ``high`` are None without an interval."""
+
+    name: str
+    points: tuple[tuple[float, float, float | None, float | None], ...]
+    index: int
+    percent: bool
+
+
+def curves(report: Mapping[str, Any]) -> list[Curve]:
+    """What is drawn of a report; columns that were not measured are left out."""
+    wanted = report["picture"]
+    out = []
+    for index, title in enumerate(wanted["columns"]):
+        column = next(i for i, c in enumerate(report["columns"]) if c["title"] == title)
+        points = tuple(
+            (place, value["value"], value["low"], value["high"])
+            for place, line in zip(wanted["places"], report["lines"], strict=True)
+            if place is not None and (value := line["ours"][column])
+        )
+        if points:
+            out.append(Curve(title, points, index, report["columns"][column]["form"] == "percent"))
+    return out
+
+
+def said(value: float, percent: bool) -> str:
+    """A value as the axis writes it."""
+    return f"{100 * value:.0f}%" if percent else number(value)
+
+
+def finding(drawn: Sequence[Curve]) -> str:
+    """Every curve's first and last point, in a sentence."""
+    ends = [(curve, curve.points[0][1], curve.points[-1][1]) for curve in drawn]
+    parts = [f"{c.name} {said(first, c.percent)} and {said(last, c.percent)}" for c, first, last in ends]
+    return f"First and last: {'; '.join(parts)}." if parts else "Nothing was measured."
+
+
+def view(report: Mapping[str, Any]) -> FigureView:
+    """The figure as the page draws figures."""
+    drawn, axes = curves(report), report["picture"]
+    drawing = figure(400)
+    for at, curve in enumerate(drawn):
+        x, y, low, high = zip(*curve.points, strict=True)
+        aside = (at - (len(drawn) - 1) / 2) * 0.05 * _step(x)  # so that bars do not hide each other
+        drawing.add_scatter(
+            x=[place + aside for place in x],
+            y=y,
+            customdata=x,
+            mode="lines+markers",
+            name=plot_text(curve.name),
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [0 if h is None else h - v for v, h in zip(y, high, strict=True)],
+                "arrayminus": [0 if w is None else v - w for v, w in zip(y, low, strict=True)],
+                "thickness": 1,
+                "width": 3,
+            },
+            line={"color": METHOD_COLOURS[curve.index], "width": 2, "dash": DASHES[curve.index]},
+            marker={"size": 7, "symbol": SYMBOLS[curve.index]},
+            hovertemplate=f"{plot_text(curve.name)}<br>%{{customdata}}: %{{y}}<extra></extra>",
+        )
+    percent = any(curve.percent for curve in drawn)
+    drawing.update_layout(
+        xaxis={"title": {"text": axes["x"]}},
+        yaxis={"title": {"text": axes["y"]}, "range": [0, 1.02] if percent else None, "rangemode": "tozero"}
+        | ({"tickformat": ".0%"} if percent else {}),
+    )
+    rows = tuple((curve.name, *point) for curve in drawn for point in curve.points)
+    how = f"{report['setting_ours']}. Bars are 95% intervals, where there are any."
+    columns = (report["picture"]["y"], report["picture"]["x"], "value", "95% from", "95% to")
+    return FigureView(report["name"], report["asks"], how, finding(drawn), drawing, columns, rows)
+
+
+def _step(places: Sequence[float]) -> float:
+    return min((b - a for a, b in itertools.pairwise(places)), default=1.0)
+
+
+def ticks(top: float) -> list[float]:
+    """Round numbers from 0 to at least ``top``, at most :data:`MOST_TICKS` steps."""
+    least = max(top, 1e-9) / MOST_TICKS
+    ten = 10.0 ** math.floor(math.log10(least))
+    step = next(m * ten for m in (1, 2, 5, 10) if m * ten >= least * (1 - 1e-9))
+    return [i * step for i in range(math.ceil(top / step - 1e-9) + 1)]
+
+
+def svg(report: Mapping[str, Any]) -> str:
+    """The figure as an SVG file that reads on a light and on a dark page."""
+    drawn, axes = curves(report), report["picture"]
+    places = sorted({x for curve in drawn for x, *_ in curve.points})
+    percent = any(curve.percent for curve in drawn)
+    heights = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0] if percent else ticks(max(_tops(drawn), default=1.0))
+    margin = (places[-1] - places[0]) * 0.04 or 1.0
+    left, right = places[0] - margin, places[-1] + margin
+
+    def across(x: float) -> float:
+        return LEFT + (x - left) / (right - left) * (WIDTH - LEFT - RIGHT)
+
+    def up(y: float) -> float:
+        return HEIGHT - BOTTOM - y / heights[-1] * (HEIGHT - TOP - BOTTOM)
+
+    parts = [*_axes(axes, places, heights, percent, across, up)]
+    barred = any(low is not None for curve in drawn for _, _, low, _ in curve.points)
+    for at, curve in enumerate(drawn):
+        aside = (at - (len(drawn) - 1) / 2) * 4 * barred  # bars beside each other, not over
+        parts += _curve(
+            curve, [(across(x) + aside, up(y), low, high) for x, y, low, high in curve.points], up
+        )
+        name_x = LEFT + 8 + at % LEGEND_ROW * (WIDTH - LEFT - RIGHT) / LEGEND_ROW
+        name_y = 18 + at // LEGEND_ROW * 20
+        parts += _curve(curve, [(name_x, name_y, None, None), (name_x + 26, name_y, None, None)], up)
+        parts.append(_text(name_x + 36, name_y + 4, curve.name, "start"))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'height="{HEIGHT}" role="img"><title>{escape(report["asks"])}</title>'
+        f"<desc>{escape(finding(drawn))}</desc><style>text{{font:12px {FONT};fill:#454e59}}"
+        "@media(prefers-color-scheme:dark){text{fill:#b9c1ca}}</style>\n" + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+def _tops(drawn: Sequence[Curve]) -> list[float]:
+    return [y if high is None else max(y, high) for curve in drawn for _, y, _, high in curve.points]
+
+
+def _axes(
+    axes: Mapping[str, Any],
+    places: Sequence[float],
+    heights: Sequence[float],
+    percent: bool,
+    across: Callable[[float], float],
+    up: Callable[[float], float],
+) -> Iterator[str]:
+    for y in heights:
+        strength = 0.25 if y else 1
+        yield f'<path d="M{LEFT} {up(y):.1f}H{WIDTH - RIGHT}" stroke="#8b95a1" stroke-opacity="{strength}"/>'
+        yield _text(LEFT - 8, up(y) + 4, said(y, True) if percent else f"{y:g}", "end")
+    for x in places:
+        yield _text(across(x), HEIGHT - BOTTOM + 18, f"{x:g}")
+    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, axes["x"])
+    turned = f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)"
+    yield f'<g transform="{turned}">{_text(0, 0, axes["y"])}</g>'
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _curve(
+    curve: Curve,
+    points: Sequence[tuple[float, float, float | None, float | None]],
+    up: Callable[[float], float],
+) -> Iterator[str]:
+    """Line, bars and dots; a point is its place in the drawing, with the interval's ends as values."""
+    colour, stroke = METHOD_COLOURS[curve.index], STROKES[DASHES[curve.index]]
+    path = "L".join(f"{x:.1f} {y:.1f}" for x, y, _, _ in points)
+    dashes = f' stroke-dasharray="{stroke}"' if stroke else ""
+    yield f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
+    for x, y, low, high in points:
+        if low is not None and high is not None:
+            yield f'<path d="M{x:.1f} {up(low):.1f}V{up(high):.1f}" stroke="{colour}" stroke-opacity="0.6"/>'
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2" fill="{colour}"/>'

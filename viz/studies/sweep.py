@@ -1,0 +1,340 @@
+"""A sweep's lines: every method in every cell, with intervals, and how they compare with dense and others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from backend.records.judge import Share
+from backend.records.sweep import Comparison, SweepLine, Swept
+from viz.base.figure import FigureView, Panel, figure
+from viz.base.format import clip, escape, number, percent, plot_text, plural
+from viz.base.theme import MethodStyle, method_styles
+
+MOST_CELLS = 24  # in a figure; the table and the files have all of them
+SURE = 0.05
+LABEL = 44  # characters of a cell's name in a figure
+
+
+def views(swept: Swept) -> tuple[FigureView | Panel, ...]:
+    """Right answers or scores, answers as dense, what came from a cache, the first token, the table, and
+    where something other than dense is compared with, that too."""
+    known = any(line.accuracy.of for line in swept.lines)
+    found: tuple[FigureView | Panel, ...] = (
+        *([right(swept)] if known or not swept.graded else []),
+        *([score(swept)] if swept.graded else []),
+        as_dense(swept),
+        cached(swept),
+        sooner(swept),
+        Panel("sweep_table", TABLE, table_html(swept)),
+    )
+    between = others_html(swept)
+    return (*found, Panel("sweep_between", BETWEEN, between)) if between else found
+
+
+TABLE = "Every method in every cell"
+BETWEEN = "Against each other"
+
+
+def styles(swept: Swept) -> dict[str, MethodStyle]:
+    """A look for each method's label; options and a name of its own do not change the kind."""
+    labels = list(dict.fromkeys(line.method for line in swept.lines))
+    return method_styles(labels, {label: label.split(":")[0] for label in labels})
+
+
+def _named(swept: Swept, line: SweepLine | Comparison) -> str:
+    return f"{styles(swept)[line.method].name} in {clip(line.label)}"
+
+
+def right(swept: Swept) -> FigureView:
+    """Accuracy with Wilson's interval."""
+    tests = [x for x in swept.against_dense.values() if x.mcnemar is not None]
+    sure = _clear(tests)
+    if not tests:
+        finding = "Nothing here has a known answer, or nothing is compared with dense."
+    elif not sure:
+        finding = (
+            f"In {plural(len(tests), 'test')} no difference from dense is clear; few problems say little."
+        )
+    else:
+        worst = sure[0]
+        finding = (
+            f"{len(sure)} of {plural(len(tests), 'test')} against dense are clear. Most: "
+            f"{_named(swept, worst)} lost {worst.only_other} that dense had right, and won {worst.only_mine}."
+        )
+    how = (
+        "Points: share of problems answered right; bars: 95% (Wilson). Clear: McNemar’s exact test on the "
+        "problems where just one of the two is right, p under 0.05 after Holm’s correction for all tests "
+        "of this sweep."
+    )
+    return _dots(
+        swept, "sweep_right", "Does accuracy hold?", how, finding, "answered right", lambda x: x.accuracy
+    )
+
+
+def score(swept: Swept) -> FigureView:
+    """Mean score with a t interval, of answers that can be half right."""
+    finding = "Only dense has run."
+    dense = {x.cell: x.score for x in swept.lines if x.method == swept.dense}
+    others = [x for x in swept.lines if x.graded and x.method != swept.dense and x.cell in dense]
+    if others:
+        most = max(others, key=lambda x: dense[x.cell].value - x.score.value)
+        finding = "No method scores below dense."
+        if most.score.value < dense[most.cell].value:
+            finding = (
+                f"Most lost: {_named(swept, most)}, {number(most.score.value)}; dense has "
+                f"{number(dense[most.cell].value)}."
+            )
+    how = (
+        "Mean over problems of token F1 (questions over texts) or Rouge-L (summaries), from 0 to 1; bars: "
+        "95% (t)."
+    )
+    half_right = {x.cell for x in swept.lines if x.graded}
+    return _dots(
+        swept, "sweep_score", "How good are the answers?", how, finding, "score",
+        lambda x: x.score if x.cell in half_right else replace(x.score, of=0), share=False,
+    )  # fmt: skip
+
+
+def _clear(tests: Sequence[Comparison]) -> list[Comparison]:
+    """Those that differ in what is right, the largest difference first."""
+    sure = [x for x in tests if x.mcnemar_holm is not None and x.mcnemar_holm < SURE]
+    return sorted(sure, key=lambda x: -abs(x.only_other - x.only_mine))
+
+
+def as_dense(swept: Swept) -> FigureView:
+    """How often the answer is dense's."""
+    others = [x for x in swept.lines if x.as_dense.of and x.method != swept.dense]
+    finding = "Only dense has run."
+    if others:
+        low = min(others, key=lambda x: x.as_dense.value)
+        finding = (
+            f"Furthest from dense: {_named(swept, low)}, "
+            f"{percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'answer')} as dense’s."
+        )
+    how = (
+        "Share of problems whose answer (a judge’s: selection) is dense’s; bars: 95% (Wilson). Accuracy can "
+        "hold while answers change."
+    )
+    return _dots(
+        swept, "sweep_as_dense", "Is it the same answer?", how, finding, "answer as dense’s",
+        lambda x: x.as_dense,
+    )  # fmt: skip
+
+
+def cached(swept: Swept) -> FigureView:
+    """Prompt tokens that were not computed."""
+    most = max((x for x in swept.lines if x.tokens.of), key=lambda x: x.tokens.value, default=None)
+    finding = "No prompt has been read yet."
+    if most is not None:
+        finding = f"Most: {_named(swept, most)}, {percent(most.tokens.value, 1)} of its tokens."
+    how = "Share of all agents’ prompt tokens that came from a cache; bars: 95% (bootstrap over problems)."
+    return _dots(
+        swept, "sweep_tokens", "How much came from a cache?", how, finding, "prompt tokens from a cache",
+        lambda x: x.tokens,
+    )  # fmt: skip
+
+
+def sooner(swept: Swept) -> FigureView:
+    """Time to the last agent's first token, as dense's over the method's."""
+    others = [x for x in swept.lines if x.ttft_ratio.of and x.method != swept.dense]
+    finding = "Only dense has run."
+    if others:
+        best = max(others, key=lambda x: x.ttft_ratio.value)
+        finding = f"Soonest: {_named(swept, best)}, {number(best.ttft_ratio.value)} times as soon as dense"
+        low, high = best.ttft_ratio.low, best.ttft_ratio.high
+        finding += f" (95%: {number(low)} to {number(high)})." if math.isfinite(low) else "."
+    how = (
+        "Dense’s time to the last agent’s first token over the method’s, problem by problem; the median. "
+        "1: no gain. Bars: 95% (order statistics, from six problems on). Rows that ran while others used "
+        "this machine have other times than on a quiet one."
+    )
+    found = _dots(
+        swept, "sweep_ttft", "Does it pay?", how, finding, "times as soon as dense",
+        lambda x: x.ttft_ratio, share=False,
+    )  # fmt: skip
+    found.figure.add_vline(x=1, line={"color": "#8b95a1", "width": 1, "dash": "dot"})
+    return found
+
+
+def _dots(
+    swept: Swept,
+    key: str,
+    title: str,
+    how: str,
+    finding: str,
+    axis: str,
+    value: Callable[[SweepLine], Share],
+    share: bool = True,
+) -> FigureView:
+    """One row for each method, cell under cell, each under its name where there are several."""
+    looks = styles(swept)
+    cells = [list(group) for _, group in groupby(swept.lines, key=lambda line: line.cell)]
+    shown = cells[:MOST_CELLS]
+    places: list[tuple[float, str]] = []
+    points: dict[str, list[tuple[float, SweepLine, Share]]] = {}
+    at = 0.0
+    for lines in shown:
+        if len(cells) > 1:
+            places.append((at, f"<b>{plot_text(clip(lines[0].label, LABEL))}</b>"))
+            at += 1
+        for line in lines:
+            places.append((at, plot_text(clip(looks[line.method].name, LABEL))))
+            points.setdefault(line.method, []).append((at, line, value(line)))
+            at += 1
+        at += 0.4
+    drawing = figure(int(70 + 22 * at), margin={"l": 8, "r": 20, "t": 8})
+    for method, found in points.items():
+        known = [(y, line, s) for y, line, s in found if s.of and math.isfinite(s.value)]
+        if not known:
+            continue
+        look = looks[method]
+        ends = [(s.low, s.high) if math.isfinite(s.high - s.low) else (s.value, s.value) for _, _, s in known]
+        drawing.add_scatter(
+            x=[s.value for _, _, s in known],
+            y=[y for y, _, _ in known],
+            mode="markers",
+            name=plot_text(look.name),
+            marker={"color": look.colour, "symbol": look.symbol, "size": 9},
+            customdata=[[plot_text(line.label), s.of] for _, line, s in known],
+            hovertemplate=f"{plot_text(look.name)}<br>%{{customdata[0]}}<br>"
+            f"%{{x:{'.1%' if share else '.2f'}}}, %{{customdata[1]}} problems<extra></extra>",
+            showlegend=False,
+            error_x={
+                "type": "data", "symmetric": False, "thickness": 1.4, "width": 4, "color": look.colour,
+                "array": [high - s.value for (_, _, s), (_, high) in zip(known, ends, strict=True)],
+                "arrayminus": [s.value - low for (_, _, s), (low, _) in zip(known, ends, strict=True)],
+            },
+        )  # fmt: skip
+    drawing.update_layout(
+        yaxis={
+            "tickmode": "array", "tickvals": [y for y, _ in places], "ticktext": [said for _, said in places],
+            "range": [at - 0.3, -0.7], "showgrid": False, "ticks": "", "showline": False,
+        },
+        xaxis={"title": {"text": axis}}
+        | ({"range": [-0.02, 1.02], "tickformat": ".0%"} if share else {"rangemode": "tozero"}),
+    )  # fmt: skip
+    if len(cells) > MOST_CELLS:
+        finding += f" The first {MOST_CELLS} of {len(cells)} cells are drawn."
+    rows = tuple(
+        (
+            x.label,
+            x.method,
+            s.of,
+            *(round(v, 4) if math.isfinite(v) else None for v in (s.value, s.low, s.high)),
+        )
+        for x in swept.lines
+        for s in [value(x)]
+    )
+    columns = ("cell", "method", "problems", axis, "95% from", "95% to")
+    return FigureView(key, title, how, finding, drawing, columns, rows)
+
+
+def _share(share: Share) -> str:
+    if not share.of or not math.isfinite(share.value):
+        return "-"
+    said = f"{share.value:.1%}"
+    return (
+        said if not math.isfinite(share.low) else f"{said} <small>{share.low:.0%} to {share.high:.0%}</small>"
+    )
+
+
+def _middle(share: Share, places: int, unit: str = "") -> str:
+    """A median or mean, with its interval if there is one."""
+    if not share.of:
+        return "-"
+    said = f"{share.value:.{places}f}{unit}"
+    if math.isfinite(share.high - share.low):
+        said += f" <small>{share.low:.{places}f} to {share.high:.{places}f}</small>"
+    return said
+
+
+def _p(value: float | None, corrected: float | None) -> str:
+    """As measured, and under it after the correction."""
+    if value is None or corrected is None:
+        return "-"
+    one, other = ("&lt;0.001" if p < 0.001 else f"{p:.3f}" for p in (value, corrected))
+    return f"{one} <small>Holm {other}</small>"
+
+
+def table_html(swept: Swept) -> str:
+    """All lines as a table."""
+    looks = styles(swept)
+    scored = ("score",) * swept.graded
+    head = (
+        "method", "problems", "right", *scored, "as dense", "tokens from a cache", "first token, ms",
+        "dense’s / it", "lost / won", "McNemar p", "times p",
+    )  # fmt: skip
+    body = ""
+    many = len({line.cell for line in swept.lines}) > 1
+    against = swept.against_dense
+    for _, group in groupby(swept.lines, key=lambda line: line.cell):
+        lines: Sequence[SweepLine] = list(group)
+        if many:
+            body += f'<tr><th scope="rowgroup" colspan="{len(head)}">{escape(lines[0].label)}</th></tr>'
+        for x in lines:
+            cells = (
+                str(x.problems), _share(x.accuracy), *(_middle(x.score, 3) for _ in scored),
+                _share(x.as_dense), _share(x.tokens), _middle(x.ttft_ms, 1), _middle(x.ttft_ratio, 2, "×"),
+                *_parted(against.get((x.cell, x.method))),
+            )  # fmt: skip
+            body += f'<tr><th scope="row">{escape(looks[x.method].name)}</th>'
+            body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    return _table(head, body) + (
+        '<p class="kv-how">Lost / won: problems that just dense, or just the method, has right; McNemar’s '
+        "exact test on them. Times: the last agent’s, medians; Wilcoxon’s signed ranks, problem by problem. "
+        "Under each p: after Holm’s correction for all tests of its kind.</p>"
+    )
+
+
+def others_html(swept: Swept) -> str:
+    """Comparisons with what is not dense, baseline by baseline, what cannot be compared; empty without."""
+    tests = swept.against_others
+    if not tests and not swept.compared.left_out:
+        return ""
+    looks, sure = styles(swept), _clear(tests)
+    judged = sum(x.mcnemar is not None for x in tests)
+    finding = f"In {plural(judged, 'test')} no difference in what is right is clear."
+    if sure:
+        most = sure[0]
+        finding = (
+            f"{len(sure)} of {plural(judged, 'test')} are clear. Most: {_named(swept, most)} lost "
+            f"{most.only_other} that {most.against} had right, and won {most.only_mine}."
+        )
+    body = ""
+    for against, group in groupby(tests, key=lambda x: x.against):
+        body += f'<tr><th scope="rowgroup" colspan="7">against {escape(against)}</th></tr>'
+        for x in group:
+            cells = (
+                escape(looks[x.method].name), str(x.pairs), *_parted(x)[:2], _middle(x.ttft_ratio, 2, "×"),
+                _parted(x)[2],
+            )  # fmt: skip
+            body += f'<tr><th scope="row">{escape(x.label)}</th>'
+            body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    head = ("cell", "method", "pairs", "lost / won", "McNemar p", "its time / this one’s", "times p")
+    said = f'<p class="kv-finding">{escape(finding)}</p>' + _table(head, body) if tests else ""
+    return (
+        said
+        + "".join(f'<p class="kv-help">{escape(why)}</p>' for why in swept.compared.left_out)
+        + '<p class="kv-how">Each line beside the one that is the same in everything but what is named, '
+        "problem by problem. Lost / won: problems that just the other, or just this one, has right. Times of "
+        "two cells were taken one after the other: what else the machine did then is in them.</p>"
+    )
+
+
+def _parted(test: Comparison | None) -> tuple[str, str, str]:
+    """Lost and won, and the two tests."""
+    if test is None:
+        return "-", "-", "-"
+    parted = "-" if test.mcnemar is None else f"{test.only_other} / {test.only_mine}"
+    return parted, _p(test.mcnemar, test.mcnemar_holm), _p(test.wilcoxon, test.wilcoxon_holm)
+
+
+def _table(head: Sequence[str], body: str) -> str:
+    heads = "".join(f"<th>{name}</th>" for name in head)
+    return (
+        f'<div class="kv-table-wrap" tabindex="0"><table class="kv-table"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
