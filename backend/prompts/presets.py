@@ -65,8 +65,8 @@ class Preset:
     task: TaskSource | None = None
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """``yaml.SafeLoader`` that refuses a key given twice, and merge keys, which can grow without end."""
+class _Strict(yaml.constructor.SafeConstructor):
+    """Refuses a key given twice, and merge keys, which can grow without end."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -82,6 +82,14 @@ class _StrictLoader(yaml.SafeLoader):
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+class _StrictLoader(_Strict, yaml.SafeLoader):
+    """A person's file: problems are named as well as they can be."""
+
+
+class _QuickLoader(_Strict, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The lab's own files: libyaml where it is there, which is ten times faster and says less."""
 
 
 _NOTHING = type(None)
@@ -183,15 +191,18 @@ def _shipped(path: Path, changed: int) -> Preset:
     return _preset(read_text(path, MAX_PRESET_BYTES), path.name)
 
 
-def parse_yaml(text: str, file: str) -> object:
+def parse_yaml(text: str, file: str, *, trusted: bool = False) -> object:
     """A file's YAML as plain data; keys given twice and merge keys are refused.
+
+    Args:
+        trusted: it is one of the lab's own, and is read quickly.
 
     Raises:
         PromptError: it is no such YAML, with the line.
     """
     try:
         # SafeLoader underneath: plain data only
-        return yaml.load(text, Loader=_StrictLoader)
+        return yaml.load(text, Loader=_QuickLoader if trusted else _StrictLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark else ""

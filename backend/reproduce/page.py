@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backend.reproduce.registry import REPRODUCTIONS
+from backend.reproduce.registry import reproductions
 from backend.reproduce.result import picture, read, table
 from backend.reproduce.spec import PAPERS, SCALES, Reproduction, Scale
 
@@ -49,10 +49,10 @@ _RUN = {
 
 def listing(scale: Scale = "embedded") -> str:
     """For a terminal: name, place, minutes at a scale, and what it asks."""
-    wide = max(len(one.name) for one in REPRODUCTIONS)
+    wide = max(len(one.name) for one in reproductions())
     lines = []
     for paper, title in PAPERS.items():
-        mine = [one for one in REPRODUCTIONS if one.paper == paper]
+        mine = [one for one in reproductions() if one.paper == paper]
         lines += [f"{title}", *(f"  {one.name:<{wide}}  {_line(one, scale)}" for one in mine), ""]
     where, how = _RUN[scale]
     lines.append(
@@ -83,13 +83,13 @@ def page(results: Path, images: Path) -> str:
             "| name | what | minutes, embedded / paper scale | asks |",
             "|---|---|---|---|",
         ]
-        for one in REPRODUCTIONS:
+        for one in reproductions():
             if one.paper == paper:
                 minutes = " / ".join(str(one.scales[scale].minutes) for scale in SCALES)
                 links = " (`--links`)" if one.needs_links else ""
                 lines.append(f"| `{one.name}`{links} | {one.place} | {minutes} | {one.sentence} |")
         lines.append("")
-    saved = [results / f"{one.name}.json" for one in REPRODUCTIONS]
+    saved = [results / f"{one.name}.json" for one in reproductions()]
     lines += [
         "## Measured",
         "",

@@ -1,18 +1,22 @@
-"""All reproductions by name. Free of torch."""
+"""All reproductions by name. Free of torch, and read from their files when first asked for."""
 
 from __future__ import annotations
 
-from backend.base.errors import OptionError
-from backend.reproduce import judges, kvcomm, kvlink, omitted, segments
-from backend.reproduce.spec import Reproduction
+import functools
 
-REPRODUCTIONS: tuple[Reproduction, ...] = (
-    *kvcomm.ALL,
-    *judges.ALL,
-    *kvlink.ALL,
-    *segments.ALL,
-    *omitted.ALL,
-)
+from backend.base.errors import OptionError
+from backend.reproduce.reader import FOLDER, read_tables
+from backend.reproduce.spec import PAPERS, Reproduction
+
+
+@functools.cache
+def reproductions() -> tuple[Reproduction, ...]:
+    """Every table and figure, paper by paper.
+
+    Raises:
+        LabError: a file of ``presets/reproductions`` is damaged.
+    """
+    return tuple(one for paper in PAPERS for one in read_tables(FOLDER / f"{paper}.yaml"))
 
 
 def find(name: str) -> Reproduction:
@@ -21,13 +25,12 @@ def find(name: str) -> Reproduction:
     Raises:
         OptionError: there is none of that name.
     """
-    for one in REPRODUCTIONS:
+    for one in reproductions():
         if one.name == name:
             return one
-    listed = ", ".join(one.name for one in REPRODUCTIONS)
+    listed = ", ".join(one.name for one in reproductions())
     raise OptionError(
         f"There is no reproduction {name[:60]!r}; there are {listed}. Choose one; kvlab reproduce alone "
-        f"says what "
-        "each asks.",
+        "says what each asks.",
         field="reproduce.name",
     )

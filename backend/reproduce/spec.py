@@ -1,13 +1,14 @@
 """What a reproduction is: a table of a paper, and a plan whose measurements stand beside its figures. Free of
 torch.
 
-The paper's figures are transcribed from its text, which has no page numbers; ``place`` names table and
-section. A figure that the text does not hold (a plot) is None and never guessed.
+The tables are data (``presets/reproductions``, read by :mod:`backend.reproduce.reader`). The paper's figures
+are transcribed from its text, which has no page numbers; ``place`` names table and section. A figure that the
+text does not hold (a plot) is None and never guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,7 +22,6 @@ PAPERS = {
     "segments": "Cross-Query KV Segment Reuse for Template-Heavy Agents (a research plan)",
     "omitted": "none: what the papers leave out",
 }
-LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 
 
 @dataclass(frozen=True)
@@ -301,44 +301,3 @@ class Reproduction:
     def needs_links(self) -> bool:
         """Does a scale need trained weights?"""
         return any(scaled.weights for scaled in self.scales.values())
-
-
-def numbers(text: str) -> tuple[tuple[str, tuple[float | None, ...]], ...]:
-    """A printed table: one line each, a label in words, then its figures; ``-`` where there is none, a "
-    "percent
-    sign or an ``x`` behind a figure is left out.
-
-    Raises:
-        ValueError: a line has no figure.
-    """
-    rows = []
-    for line in filter(None, (part.strip() for part in text.splitlines())):
-        label, _, rest = line.partition("|")
-        found = [None if cell == "-" else float(cell.rstrip("%x")) for cell in rest.split()]
-        if not found:
-            raise ValueError(f"no figures in {line!r}")
-        rows.append((label.strip(), tuple(found)))
-    return tuple(rows)
-
-
-def table(
-    text: str, at: Mapping[str, Mapping[Scale, Mapping[str, str]]], **more: Mapping[str, Mapping[str, str]]
-) -> tuple[Line, ...]:
-    """Lines of a printed table (:func:`numbers`).
-
-    Args:
-        at: by a line's label, where ours stands.
-        more: ``metrics`` by label.
-    """
-    metrics = more.get("metrics", {})
-    return tuple(Line(label, row, at.get(label, {}), metrics.get(label, {})) for label, row in numbers(text))
-
-
-def both(**where: str) -> Mapping[Scale, Mapping[str, str]]:
-    """The same place at both scales."""
-    return {"embedded": where, "paper": where}
-
-
-def sequence(values: Sequence[float]) -> tuple[float, ...]:
-    """As a tuple of floats."""
-    return tuple(float(v) for v in values)

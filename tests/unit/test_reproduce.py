@@ -25,7 +25,7 @@ from backend.records.run import MethodChoice
 from backend.reproduce import energy, studies, sweeping
 from backend.reproduce.context import Context, Linked
 from backend.reproduce.page import listing, page
-from backend.reproduce.registry import REPRODUCTIONS, find
+from backend.reproduce.registry import find, reproductions
 from backend.reproduce.result import fits, markdown, read, report
 from backend.reproduce.run import Asked, Done, reproduce
 from backend.reproduce.spec import (
@@ -83,14 +83,14 @@ ROWS |= {f"nq-open-10_total_documents_gold_at_{n}": ROWS["nq"] for n in (0, 4, 9
 
 
 def test_every_table_that_was_asked_for_is_there() -> None:
-    assert {one.name for one in REPRODUCTIONS} == ASKED_FOR
-    assert len(REPRODUCTIONS) == len(ASKED_FOR)
+    assert {one.name for one in reproductions()} == ASKED_FOR
+    assert len(reproductions()) == len(ASKED_FOR)
     assert all(find(name).name == name for name in ASKED_FOR)
     with pytest.raises(OptionError, match="no reproduction 'table-9'"):
         find("table-9")
 
 
-@pytest.mark.parametrize("one", REPRODUCTIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", reproductions(), ids=lambda one: one.name)
 def test_a_table_is_whole(one: Reproduction) -> None:
     assert one.caveat.strip()
     assert all(len(line.paper) == len(one.columns) for line in one.lines)
@@ -104,7 +104,7 @@ def test_a_table_is_whole(one: Reproduction) -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("one", REPRODUCTIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", reproductions(), ids=lambda one: one.name)
 def test_every_line_names_what_its_plan_measures(one: Reproduction, scale: Any, tmp_path: Path) -> None:
     """Nobody notices a line that points nowhere: it says "not measured" for ever."""
     settings = [Found(where, {}) for where in measured(one, scale, tmp_path)]
@@ -268,7 +268,7 @@ def test_the_caveat_on_cacheblend_is_true_at_both_scales() -> None:
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_list_has_the_minutes_of_its_scale(scale: Scale) -> None:
     said = listing(scale)
-    for one in REPRODUCTIONS:
+    for one in reproductions():
         [line] = [row for row in said.splitlines() if row.startswith(f"  {one.name} ")]
         assert f", about {one.scales[scale].minutes} min: " in line
     assert f"Minutes are of {scale} scale" in said
@@ -278,7 +278,7 @@ def test_the_list_has_the_minutes_of_its_scale(scale: Scale) -> None:
 def test_the_page_lists_all_and_holds_the_saved_reports() -> None:
     saved = (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
     assert saved == page(RESULTS, IMAGES), "renew it: kvlab reproduce --markdown > docs/reproductions.md"
-    for one in REPRODUCTIONS:
+    for one in reproductions():
         assert f"| `{one.name}`" in saved
         assert f"{one.name} " in listing()
 
@@ -524,7 +524,7 @@ def test_the_command_lists_runs_and_refuses(
     assert "kvcomm-table-5" in capsys.readouterr().err
     monkeypatch.setattr(Context, "load", lambda self, name: tiny_model)
     small = planned("kvcomm-table-2", settings=((1, 32, 32, 16),), anchors=2)
-    monkeypatch.setattr("backend.reproduce.registry.REPRODUCTIONS", (small,))
+    monkeypatch.setattr("backend.reproduce.registry.reproductions", lambda: (small,))
     assert main(["reproduce", small.name, "--requests", "1", "--out", str(tmp_path / "o")]) == 0
     saved = read(tmp_path / "o" / "kvcomm-table-2.json")
     assert saved["command"] == "kvlab reproduce kvcomm-table-2 --requests 1"

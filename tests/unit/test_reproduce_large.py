@@ -17,7 +17,7 @@ from backend.bench import common
 from backend.model.load import LoadedModel
 from backend.reproduce import sweeping
 from backend.reproduce.context import Context
-from backend.reproduce.registry import REPRODUCTIONS, find
+from backend.reproduce.registry import find, reproductions
 from backend.reproduce.run import Asked, Done, reproduce
 from backend.reproduce.spec import Line, Reproduction, SweepPlan
 from backend.sweeps.hub import HubData
@@ -262,7 +262,7 @@ def test_the_hubs_rows_are_measured(
     scaled = one.scales["paper"]
     plan = replace(scaled.plan, tasks=(task,), max_new_tokens=2)  # type: ignore[call-arg]
     one = replace(one, scales={"paper": replace(scaled, plan=plan)})
-    monkeypatch.setattr("backend.reproduce.registry.REPRODUCTIONS", (one,))
+    monkeypatch.setattr("backend.reproduce.registry.reproductions", lambda: (one,))
     flags = ["--scale", "paper", "--data", "hub", "--requests", "2", "--out", str(tmp_path / "o")]
     assert main(["reproduce", one.name, *flags]) == 0
     saved = json.loads((tmp_path / "o" / f"{one.name}.json").read_text(encoding="utf-8"))
@@ -276,7 +276,7 @@ def test_a_format_that_the_hub_lacks_is_named_and_the_others_run(tmp_path: Path)
         {"pipeline": "documents-10", "data": f, "format": f, "label": f} for f in ("nq", "hotpotqa")
     )
     plan = SweepPlan(tasks, ("dense",), 1)
-    context = Context(REPRODUCTIONS[0], "paper", "some/model", tmp_path, data="hub")
+    context = Context(reproductions()[0], "paper", "some/model", tmp_path, data="hub")
     with pytest.raises(OptionError, match=r"^--data is hub, but for nq no data set .*lost-in-the-middle"):
         list(sweeping.sweep(replace(plan, tasks=tasks[:1]), context))
     context.notes.clear()

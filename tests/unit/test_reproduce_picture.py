@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from backend.reproduce.registry import REPRODUCTIONS, find
+from backend.reproduce.registry import find, reproductions
 from backend.reproduce.result import markdown, picture, read, report
 from backend.reproduce.spec import Found, Value
 from lab_app.cli.reproduce import IMAGES, RESULTS, draw
 from viz.studies.reproduction import curves, svg, ticks, view
 
 SVG = "{http://www.w3.org/2000/svg}"
-FIGURES = [one.name for one in REPRODUCTIONS if one.drawn]
+FIGURES = [one.name for one in reproductions() if one.drawn]
 
 
 def figure_6(**arms: float) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def figure_6(**arms: float) -> dict[str, Any]:
 
 
 def test_figures_and_no_tables_are_drawn() -> None:
-    assert [one.name for one in REPRODUCTIONS if one.place.startswith("Figure")] == FIGURES
+    assert [one.name for one in reproductions() if one.place.startswith("Figure")] == FIGURES
     for name in FIGURES:
         one = find(name)
         assert one.drawn

@@ -19,7 +19,7 @@ from backend.model.load import LoadedModel
 from backend.prompts.tasks.base import held_out
 from backend.reproduce import training
 from backend.reproduce.context import Context
-from backend.reproduce.registry import REPRODUCTIONS, find
+from backend.reproduce.registry import find, reproductions
 from backend.reproduce.run import Asked, Done, reproduce
 from backend.reproduce.spec import Reproduction, Weights
 from backend.reproduce.training import provide
@@ -82,7 +82,7 @@ def needs(name: str) -> tuple[Weights, ...]:
     return find(name).scales["embedded"].weights
 
 
-@pytest.mark.parametrize("one", [one for one in REPRODUCTIONS if one.needs_links], ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [one for one in reproductions() if one.needs_links], ids=lambda one: one.name)
 def test_every_line_has_its_weights_declared(one: Reproduction) -> None:
     made = set()
     for weights in one.scales["embedded"].weights:
