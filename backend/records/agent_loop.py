@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
 from backend.base.serialization import pack, unpack
+from backend.base.statistics import mean_and_half, wilson
 from backend.prompts.pipeline import MAX_AGENTS, QUESTION, Agent, Pipeline
 from backend.prompts.presets import Example, load_preset
 from backend.prompts.scoring import extract_answer, same_answer
@@ -27,7 +28,6 @@ from backend.prompts.tasks.base import held_out
 from backend.prompts.tasks.tools import KINDS, draw_loop
 from backend.prompts.tools.collection import price_list
 from backend.prompts.tools.react import find_action
-from backend.records.offsets import wilson
 from backend.records.run import (
     COMPUTED,
     PROVENANCE,
@@ -372,7 +372,7 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
         _behind([(won[e], ours[e]) for e in ours if e in won]),
         float(mine.sum() / max(1, len(episodes))),
         float(record.reused_tokens[mine].sum() / max(1, tokens)),
-        _mean(shares)[1],
+        float(mean_and_half(shares)[1]),
         float(np.median(record.ttft_ms[mine])),
         float(np.median(ratios)) if ratios else float("nan"),
         float(near.mean()) if near.size else float("nan"),
@@ -399,11 +399,3 @@ def _each(record: LoopRecord, rows: NDArray[np.bool_]) -> Iterable[tuple[int, in
     return zip(
         record.episode[rows].tolist(), record.turn[rows].tolist(), record.ttft_ms[rows].tolist(), strict=True
     )
-
-
-def _mean(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half its 95% interval (normal approximation; NaN under two values)."""
-    if not len(values):
-        return (float("nan"), float("nan"))
-    half = 1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return (float(np.mean(values)), half)

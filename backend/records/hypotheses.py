@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
 from backend.base.serialization import decode, pack, unpack
-from backend.records.offsets import wilson
+from backend.base.statistics import bootstrap_interval, wilson
 from backend.records.run import MethodChoice, ModelInfo
 
 HYPOTHESES_FORMAT = 1
@@ -295,9 +295,11 @@ def _h1(record: HypothesesRecord) -> Verdict:
         )
     times = np.array([(dense[e][0], ours[e][0]) for e in both])
     # per turn, as a method's own turns may be more or fewer
-    less, low, high = interval(times, lambda pairs: 1 - float(pairs[:, 1].sum() / pairs[:, 0].sum()))
+    less, low, high = _interval(
+        times, lambda pairs: 1 - pairs[..., 1].sum(axis=-1) / pairs[..., 0].sum(axis=-1)
+    )
     lost = np.array([float(dense[e][1]) - float(ours[e][1]) for e in both])
-    loss, loss_low, loss_high = interval(lost, lambda x: float(x.mean()))
+    loss, loss_low, loss_high = _interval(lost, lambda x: x.mean(axis=-1))
     numbers = (less, low, high, loss, loss_low, loss_high, float(len(both)))
     said = (
         f"{less:.1%} less time a turn (95%: {low:.1%} to {high:.1%}), {loss:+.1%} success lost "
@@ -337,7 +339,7 @@ def _h2(record: HypothesesRecord) -> Verdict:
     if len(prompts) < FEWEST:
         return _undecided("H2", claim, columns, len(prompts), "prompts with a graft that is not exact")
     means = np.array([x.mean() for x in prompts])
-    mean, low, high = interval(means, lambda x: float(x.mean()))
+    mean, low, high = _interval(means, lambda x: x.mean(axis=-1))
     under = float((np.concatenate(prompts) < NEAR).mean())
     numbers = (mean, low, high, under, float(len(prompts)))
     said = f"Mean KL {mean:.3g} nats (95%: {low:.3g} to {high:.3g}); {under:.0%} of the grafts are below 0.1"
@@ -391,14 +393,15 @@ def _undecided(name: str, claim: str, columns: tuple[str, ...], count: int, what
     )
 
 
-def interval(
-    values: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], float], draws: int = 2000
+def _interval(
+    values: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], Any]
 ) -> tuple[float, float, float]:
-    """A statistic with its 95% bootstrap interval over the first axis (seeded)."""
-    rng = np.random.default_rng(0)
-    found = [statistic(values[rng.integers(len(values), size=len(values))]) for _ in range(draws)]
-    low, high = np.percentile(found, [2.5, 97.5])
-    return statistic(values), float(low), float(high)
+    """A statistic with its 95% bootstrap interval.
+
+    Args:
+        statistic: of (..., values) or, of pairs, (..., values, 2), along the values.
+    """
+    return float(statistic(values)), *bootstrap_interval(lambda drawn: statistic(values[drawn]), len(values))
 
 
 def context_tau(record: HypothesesRecord) -> float:

@@ -3,7 +3,6 @@ Frozen and free of torch, like :mod:`backend.records.run`; pictures are drawn fr
 
 from __future__ import annotations
 
-import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
 from backend.base.serialization import pack, unpack
+from backend.base.statistics import bootstrap_interval, mean_and_half, wilson
 from backend.prompts.pipeline import Pipeline
 from backend.records.run import AgentState, GateDecision, ModelInfo, RunRequest
 
@@ -277,18 +277,6 @@ REPLAY_FORMAT = 1
 MOST_REPLAYED = 200
 
 
-def wilson(successes: int, total: int, z: float = 1.96) -> tuple[float, float]:
-    """95% confidence interval of a share (Wilson)."""
-    if total == 0:
-        return (0.0, 1.0)
-    p = successes / total
-    centre = p + z * z / (2 * total)
-    half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
-    scale = 1 + z * z / total
-    # rounding may leave an end just outside
-    return (max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale))
-
-
 @dataclass(frozen=True)
 class PastRequest:
     """A replayed request: its place among all that were sent, from 1, what it asked and the known answer."""
@@ -460,7 +448,6 @@ DOCUMENTS_FORMAT = 1
 DOCUMENT_LIMITS: dict[str, tuple[int, int]] = {
     "questions": (1, 100_000), "seed": (0, 2**31 - 1), "lengths": (1, 100_000), "repeats": (1, 1000),
 }  # fmt: skip
-BOOTSTRAP = 2000  # draws behind an interval of a ratio
 
 
 @dataclass(frozen=True)
@@ -600,13 +587,14 @@ class DocumentStudy:
         rows = rows[:, (rows >= 0).all(axis=0)].astype(np.float64)
         if not rows.size or rows[2].mean() == rows[1].mean():
             return None
-        drawn = np.random.default_rng(seed).integers(0, rows.shape[1], (BOOTSTRAP, rows.shape[1]))
-        means = rows[:, drawn].mean(axis=2)
-        gap = means[2] - means[1]
-        known = (means[0] - means[1])[gap != 0] / gap[gap != 0]
-        one, low_, high_ = rows.mean(axis=1)
-        low, high = np.percentile(known, [2.5, 97.5])
-        return float((one - low_) / (high_ - low_)), float(low), float(high)
+
+        def closed(drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+            mine, low, high = rows[:, drawn].mean(axis=2)
+            apart = high != low
+            return np.asarray((mine - low)[apart] / (high - low)[apart])
+
+        one, low, high = rows.mean(axis=1)
+        return float((one - low) / (high - low)), *bootstrap_interval(closed, rows.shape[1], seed=seed)
 
     def to_bytes(self) -> bytes:
         """The file's content."""
@@ -624,7 +612,6 @@ CHOICES = ("cacheblend", "query_norm", "random_k", "oracle_k")
 MASKS = ("exact", "shipped")
 RATIOS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 MOST_BLENDED = 1000  # prompts
-Z95 = 1.96
 
 
 @dataclass(frozen=True)
@@ -697,10 +684,6 @@ class BlendStudy:
 
 
 def _interval(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Mean over the last axis, NaN left out, and its 95% interval; NaN where nothing is left."""
-    known = (~np.isnan(rows)).sum(axis=-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(np.isnan(rows), 0, rows).sum(axis=-1) / known
-        spread = np.where(np.isnan(rows), 0, (rows - mean[..., None]) ** 2).sum(axis=-1) / (known - 1)
-        half = Z95 * np.sqrt(spread / known)
+    """Mean over the last axis with its 95% interval."""
+    mean, half = mean_and_half(rows)
     return mean, mean - half, mean + half

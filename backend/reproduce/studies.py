@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from backend.base.statistics import share_of
 from backend.model.load import LoadedModel
 from backend.records.hypotheses import HypothesesRecord, HypothesesRequest, verdicts
-from backend.records.offsets import DocumentStudy, wilson
+from backend.records.offsets import DocumentStudy
 from backend.reproduce.context import Context, Linked, Step
 from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, Found, HypothesesPlan, Value
+from backend.reproduce.sweeping import value_of
 from backend.studies.batch import read_rows
 from backend.studies.documents import SIZES, ask, gathered
 from backend.studies.hypotheses import hypotheses as measure
@@ -40,7 +42,7 @@ def documents(plan: DocumentsPlan, context: Context) -> Iterator[Step]:
             where = {"arm": name, "compression": "none", "rate": "0%"}
             if linked:
                 where |= linked.kind
-            yield Found(where, {"accuracy": share(*study.share(label)[:2])})
+            yield Found(where, {"accuracy": value_of(share_of(*study.share(label)[:2]))})
     if plan.positions:
         yield from by_position(studies)
 
@@ -67,13 +69,8 @@ def by_position(studies: list[tuple[DocumentStudy, Linked | None]]) -> Iterator[
                 arm = study.arms[study.arm(label)]
                 name = arm_name(label, arm.method, linked)
                 there = (study.position >= first) & (study.position <= to)
-                values.setdefault(name, share(*study.share(label, there)[:2]))
+                values.setdefault(name, value_of(share_of(*study.share(label, there)[:2])))
         yield Found({"position": str(first) if first == to else f"{first} to {to}"}, values)
-
-
-def share(good: int, seen: int) -> Value:
-    """A share with Wilson's interval; NaN of nothing."""
-    return Value(good / seen, *wilson(good, seen), seen) if seen else Value(math.nan)
 
 
 def evaluation(plan: EvaluationPlan, context: Context) -> Iterator[Step]:

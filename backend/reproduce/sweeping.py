@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 
 from backend.base.errors import OptionError
+from backend.base.statistics import Share
 from backend.model.load import pick_device
 from backend.prompts.tasks import Style, make_document
 from backend.records.events import Progress
-from backend.records.judge import Share
 from backend.records.sweep import Cell, Count, SweepLine
 from backend.reproduce.context import Context, DataSource, Linked, Step
 from backend.reproduce.spec import Found, SweepPlan, Value

@@ -6,13 +6,12 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from backend.base.statistics import bootstrap, share
 from backend.bench.group import AgentTimes, group_times
 from backend.engine.engine import Engine
 from backend.methods.parse import parse_methods
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import Progress
-from backend.records.judge_summary import bootstrap
-from backend.records.judge_summary import share as wilson_share
 from backend.records.offsets import AnchorCost, AnchorCostRequest, DocumentSpeed
 from backend.reproduce.context import Context, Step
 from backend.reproduce.energy import Meter
@@ -169,5 +168,5 @@ def _of_served(served: list[Served], dense: list[Served]) -> dict[str, Value]:
         each = [getattr(d, name) / max(getattr(s, name), 1e-9) for d, s in pairs]
         values[ratio] = Value(statistics.median(each), of=count)
     values["agents"] = value_of(bootstrap([s.agents_reused for s in served], [s.agents for s in served]))
-    values["accuracy"] = value_of(wilson_share([s.correct for s in served]))
+    values["accuracy"] = value_of(share([s.correct for s in served]))
     return values

@@ -18,9 +18,9 @@ from typing import Any
 
 from backend.base.errors import RecordError
 from backend.base.serialization import encode
+from backend.base.statistics import wilson as wilson
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
-from backend.records.offsets import wilson as wilson
 from backend.records.run import Mode, Outcome, RunRecord, RunRequest, reuse
 from backend.session.session import LabSession
 from backend.session.shadow_check import check_share, drawn, flip_rate

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from scipy import stats
 
-from backend.records.judge import Share
-from backend.records.judge_summary import NOTHING, bootstrap, share
+from backend.base.statistics import NOTHING, Share, bootstrap, mean_and_half, share
 from backend.records.sweep import Cell, SweepLine
 from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone
@@ -82,8 +81,8 @@ def mean(values: Sequence[float | None]) -> Share:
     known = [float(v) for v in values if v is not None and math.isfinite(v)]
     if not known:
         return NOTHING
-    middle = statistics.fmean(known)
+    t = float(stats.t.ppf(0.975, len(known) - 1))
+    middle, half = map(float, mean_and_half(known, t))
     if len(known) == 1:
         return Share(middle, -math.inf, math.inf, 1)
-    half = float(stats.t.ppf(0.975, len(known) - 1)) * statistics.stdev(known) / math.sqrt(len(known))
     return Share(middle, middle - half, middle + half, len(known))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lab_app.cli.common import named_file, parse_methods, print_table, read_gate
 
 if TYPE_CHECKING:
-    from backend.records.judge import JudgeTable, Share
+    from backend.base.statistics import Share
+    from backend.records.judge import JudgeTable
 
 
 def add_judge(add: Any) -> None:

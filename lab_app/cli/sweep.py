@@ -17,7 +17,7 @@ from backend.base.errors import OptionError
 from lab_app.cli.loading import add_loading, add_workers, check_workers, loading
 
 if TYPE_CHECKING:
-    from backend.records.judge import Share
+    from backend.base.statistics import Share
     from backend.records.sweep import Comparison, Count, SweepLine, Swept
     from backend.sweeps.spec import Sweep
 

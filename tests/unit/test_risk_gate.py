@@ -152,6 +152,27 @@ def test_a_fit_ends_where_its_loss_has_no_slope() -> None:
     assert line.weight[3] == 0
 
 
+@pytest.mark.parametrize(
+    ("seed", "figures"),
+    [
+        (0, [(0.872807, 0.780955, 0.953125), (0.894110, 0.810811, 0.967391), (0.734280, 0.628228, 0.836221)]),
+        (1, [(0.878674, 0.774420, 0.959282), (0.872420, 0.763503, 0.957513), (0.791055, 0.676278, 0.887784)]),
+    ],
+)
+def test_figures_are_those_of_the_fit_before_scikit_learn(
+    seed: int, figures: list[tuple[float, float, float]]
+) -> None:
+    """Gates and AUCs that were saved before came from a Newton's method of the lab's own."""
+    found = risk_study(sets(seed=seed), RiskRequest(seed=seed), MODEL).tests
+    for test, wanted in zip(found, figures, strict=True):
+        assert (test.auc, test.auc_low, test.auc_high) == pytest.approx(wanted, abs=1e-6)
+    gates = [test.gate for test in found]
+    weights = {0: (0.636746, 1.132878, -0.485690), 1: (0.579188, 0.943776, 0.305614)}[seed]
+    assert gates[0] is not None
+    assert [gates[0].weight[place] for place in (1, 7, 9)] == pytest.approx(weights, abs=1e-5)
+    assert gates[0].threshold == pytest.approx({0: 0.228286, 1: 0.159671}[seed], abs=1e-5)
+
+
 def test_a_perfect_split_still_has_a_fit() -> None:
     columns = np.arange(20.0)[:, None]
     line = fit(columns, columns[:, 0] > 9, 0.0)

@@ -1,0 +1,104 @@
+"""Shares and means with their 95% intervals, the same for everything that counts. Free of torch and of SciPy:
+records, and the page that draws them, import it.
+
+What needs a distribution of SciPy's (Student's t, exact tests) stands where it is used. SciPy's own bootstrap
+would draw other samples from a seed, and so move figures that are published.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Z95 = 1.96  # of a normal distribution, 95% lie within so many deviations
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share with its 95% interval; ``of`` problems were counted, and with none the share is NaN."""
+
+    value: float
+    low: float
+    high: float
+    of: int
+
+
+NOTHING = Share(math.nan, math.nan, math.nan, 0)
+
+
+def wilson(successes: int, total: int, z: float = Z95) -> tuple[float, float]:
+    """95% confidence interval of a share (Wilson)."""
+    if total == 0:
+        return (0.0, 1.0)
+    p = successes / total
+    centre = p + z * z / (2 * total)
+    half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
+    scale = 1 + z * z / total
+    # rounding may leave an end just outside
+    return (max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale))
+
+
+def share_of(good: int, seen: int) -> Share:
+    """A share with Wilson's interval."""
+    return Share(good / seen, *wilson(good, seen), seen) if seen else NOTHING
+
+
+def share(hits: Sequence[bool | None]) -> Share:
+    """Share of true ones among those that are known, with Wilson's interval."""
+    known = [bool(h) for h in hits if h is not None]
+    return share_of(sum(known), len(known))
+
+
+def bootstrap_interval(
+    statistic: Callable[[NDArray[np.int64]], NDArray[np.float64]],
+    count: int,
+    draws: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """95% percentile bootstrap interval of a statistic; NaN where no draw has one.
+
+    Args:
+        statistic: of the places drawn, (draws, count) to (draws,); NaN for a draw that has none.
+        count: of what is drawn, with replacement; as many are drawn each time.
+    """
+    found = statistic(np.random.default_rng(seed).integers(0, count, (draws, count)))
+    found = found[~np.isnan(found)]
+    if not len(found):
+        return math.nan, math.nan
+    low, high = np.percentile(found, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def bootstrap(values: Sequence[float], weights: Sequence[float] | None = None, seed: int = 0) -> Share:
+    """Mean (or sum of values over sum of weights) of problems, with a 95% percentile bootstrap interval."""
+    if not values:
+        return NOTHING
+    x = np.asarray(values, dtype=float)
+    w = np.ones_like(x) if weights is None else np.asarray(weights, dtype=float)
+    if w.sum() == 0:
+        return NOTHING
+
+    def ratio(drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+        below = w[drawn].sum(axis=1)
+        return np.asarray(x[drawn].sum(axis=1)[below > 0] / below[below > 0])
+
+    return Share(float(x.sum() / w.sum()), *bootstrap_interval(ratio, len(x), seed=seed), len(x))
+
+
+def mean_and_half(values: ArrayLike, z: float = Z95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean over the last axis, NaN left out, and half its 95% interval; NaN where too little is left.
+
+    Args:
+        z: deviations of the mean within which 95% lie; as many as a normal distribution has by default.
+    """
+    rows = np.asarray(values, dtype=np.float64)
+    known = (~np.isnan(rows)).sum(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(np.isnan(rows), 0, rows).sum(axis=-1) / known
+        spread = np.where(np.isnan(rows), 0, (rows - mean[..., None]) ** 2).sum(axis=-1) / (known - 1)
+        return mean, z * np.sqrt(spread / known)

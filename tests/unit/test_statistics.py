@@ -1,0 +1,70 @@
+"""Shares, means and bootstraps: against SciPy's, and against the draws that published figures rest on."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from backend.base.statistics import (
+    NOTHING,
+    Share,
+    bootstrap,
+    bootstrap_interval,
+    mean_and_half,
+    share,
+    share_of,
+    wilson,
+)
+
+
+@pytest.mark.parametrize(("good", "seen"), [(0, 5), (5, 5), (3, 10), (97, 100)])
+def test_a_share_has_wilsons_interval(good: int, seen: int) -> None:
+    wanted = stats.binomtest(good, seen).proportion_ci(method="wilson")
+    assert wilson(good, seen) == pytest.approx((wanted.low, wanted.high), abs=1e-5)
+    assert share_of(good, seen) == Share(good / seen, *wilson(good, seen), seen)
+    assert share([True] * good + [False] * (seen - good) + [None]) == share_of(good, seen)
+
+
+def test_nothing_counted_is_no_share() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert share_of(0, 0) is share([None]) is bootstrap([]) is bootstrap([1.0], [0.0]) is NOTHING
+
+
+def test_draws_are_the_same_as_one_by_one() -> None:
+    """Published intervals were drawn so."""
+    values = np.random.default_rng(7).normal(size=31)
+    rng = np.random.default_rng(0)
+    one_by_one = [values[rng.integers(31, size=31)].mean() for _ in range(2000)]
+    found = bootstrap_interval(lambda drawn: values[drawn].mean(axis=1), 31)
+    assert found == tuple(np.percentile(one_by_one, [2.5, 97.5]))
+    assert bootstrap(values.tolist()) == Share(pytest.approx(values.mean()), *found, 31)
+
+
+def test_a_draw_without_a_figure_is_left_out() -> None:
+    def odd(drawn: np.ndarray) -> np.ndarray:
+        return np.where(drawn[:, 0] == 0, np.nan, 5.0)
+
+    assert bootstrap_interval(odd, 2) == (5.0, 5.0)
+    assert all(map(math.isnan, bootstrap_interval(lambda drawn: np.full(len(drawn), np.nan), 2)))
+
+
+def test_means_leave_out_what_is_not_known() -> None:
+    rows = np.array([[1.0, 2.0, 4.0, np.nan], [3.0, np.nan, np.nan, np.nan], [np.nan] * 4])
+    mean, half = mean_and_half(rows)
+    assert mean[:2] == pytest.approx([7 / 3, 3])
+    assert half[0] == pytest.approx(1.96 * stats.sem([1, 2, 4]))
+    assert np.isnan(half[1:]).all()
+    assert np.isnan(mean[2])
+
+
+def test_counting_needs_neither_torch_nor_scipy() -> None:
+    code = (
+        "import sys, backend.base.statistics\n"
+        "assert not {'torch', 'scipy', 'sklearn'} & set(sys.modules), 'too much'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
