@@ -1,6 +1,6 @@
 """Many judged problems, one row each: cancellable, and killing it loses at most the problem in flight.
 
-Rows go to an append-only file (:mod:`backend.studies.batch`), each with a key made of the configuration, the
+Rows go to a file (:mod:`backend.base.row_file`), each with a key made of the configuration, the
 problems up to it, and the weights. A restarted batch skips what is there. The candidates of finished problems
 are taken from their rows, their caches are computed again from the very tokens, and dense reads their judge
 prompts once more, so that the pools are what they were.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.errors import OptionError, PromptError, RecordError, RunCancelled
+from backend.base.row_file import RowFile
 from backend.base.serialization import encode
 from backend.judge.judge_lab import JudgeLab, check, question_points
 from backend.judge.prompts import final_of, same_final
 from backend.prompts.pipeline import check_text, show
 from backend.records.events import Progress
 from backend.records.judge import LIMITS, Candidate, Judged, JudgedProblem, JudgeProblem, JudgeRequest
-from backend.studies.batch import read_rows
 
 
 def keys_of(lab: JudgeLab, request: JudgeRequest) -> list[str]:
@@ -83,7 +82,7 @@ def run_judging(
             yield Progress(f"Judging problem {index + 1} of {len(keys)}", index, len(keys))
             row = lab.judged(lab.draw(request, index + 1), request, keys[index], cancel)
             if path is not None:
-                _append(path, row)
+                RowFile(path).append(encode(row, {}))
             rows.append(row)
             yield row
     yield gathered(lab, request, rows)
@@ -116,23 +115,15 @@ def _rows(path: Path | None, keys: Sequence[str]) -> dict[str, JudgedProblem]:
     if path is None:
         return {}
     wanted, found = set(keys), {}
-    for row in read_rows(path):
-        if isinstance(row, dict) and row.get("key") in wanted:
+    for key, row in RowFile(path).resume().items():
+        if key in wanted:
             try:
-                found[row["key"]] = JudgedProblem.from_row(row)
+                found[key] = JudgedProblem.from_row(row)
             except (TypeError, KeyError, ValueError, AttributeError):
                 raise RecordError(
                     f"A row of {path.name} is not one of this version's judged problems. Choose another file."
                 ) from None
     return found
-
-
-def _append(path: Path, row: JudgedProblem) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(row.to_json() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _stop_if(cancel: threading.Event | None) -> None:

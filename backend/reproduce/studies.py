@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from backend.base.row_file import RowFile
 from backend.base.statistics import share_of
 from backend.model.load import LoadedModel
 from backend.records.hypotheses import HypothesesRecord, HypothesesRequest, verdicts
@@ -12,7 +13,6 @@ from backend.records.offsets import DocumentStudy
 from backend.reproduce.context import Context, Linked, Step
 from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, Found, HypothesesPlan, Value
 from backend.reproduce.sweeping import value_of
-from backend.studies.batch import read_rows
 from backend.studies.documents import SIZES, ask, gathered
 from backend.studies.hypotheses import hypotheses as measure
 from backend.training.evaluate import evaluate
@@ -34,7 +34,7 @@ def documents(plan: DocumentsPlan, context: Context) -> Iterator[Step]:
         for event in ask([model], count, context.seed, rows):
             context.stop_if_cancelled()
             yield event
-        study = gathered([model], count, context.seed, read_rows(rows))
+        study = gathered([model], count, context.seed, RowFile(rows).rows())
         studies.append((study, linked))
         for label in study.labels:
             arm = study.arms[study.arm(label)]

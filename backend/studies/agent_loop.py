@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from backend.base.row_file import RowFile
 from backend.base.serialization import encode
 from backend.prompts.presets import Example
 from backend.records.agent_loop import (
@@ -31,7 +31,6 @@ from backend.records.agent_loop import (
 from backend.records.events import Event, Progress, RunDone
 from backend.records.run import Mode, RunRecord
 from backend.session.session import LabSession
-from backend.studies.batch import read_rows
 
 
 @dataclass(frozen=True)
@@ -96,22 +95,19 @@ def run_loop(session: LabSession, request: LoopRequest, path: Path) -> Iterator[
     Raises:
         LabError: an episode cannot be run, or the file is damaged.
     """
-    done = {row["key"]: row for row in read_rows(path)}
+    file = RowFile(path)
+    done = file.resume()
     every = plans(session, request)
     blocks = groupby(every, key=lambda plan: (plan.mode, plan.index // request.memory))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        for _, block in blocks:
-            whole = list(block)
-            while whole and whole[-1].key in done:
-                whole.pop()
-            session.forget()
-            for plan in whole:
-                yield Progress(f"{plan.mode}: episode {plan.index + 1}", len(done), len(every))
-                for event in episode(session, request, plan.example, plan.mode):
-                    if isinstance(event, RunDone) and plan.key not in done:
-                        done[plan.key] = row = episode_row(event.record, plan)
-                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                        file.flush()
-                        os.fsync(file.fileno())
+    for _, block in blocks:
+        whole = list(block)
+        while whole and whole[-1].key in done:
+            whole.pop()
+        session.forget()
+        for plan in whole:
+            yield Progress(f"{plan.mode}: episode {plan.index + 1}", len(done), len(every))
+            for event in episode(session, request, plan.example, plan.mode):
+                if isinstance(event, RunDone) and plan.key not in done:
+                    done[plan.key] = row = episode_row(event.record, plan)
+                    file.append(row)
     yield gathered(request, session.model.info, (done[plan.key] for plan in every))

@@ -1,22 +1,20 @@
-"""Many requests, one row each: an append-only file that survives a kill.
+"""Many requests, one row each, in a file that survives a kill (:mod:`backend.base.row_file`).
 
-Every row carries a key made of the configuration and the request's number. A restarted batch drops a
-torn last line, skips what is there, rebuilds the pools by sending the finished requests through again
-(pinned: dense only), and goes on; so a row is never written twice.
+A row's key is made of the configuration and the request's number. A restarted batch skips what is there,
+rebuilds the pools by sending the finished requests through again (pinned: dense only), and goes on.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backend.base.errors import RecordError
+from backend.base.row_file import RowFile
 from backend.base.serialization import encode
 from backend.base.statistics import wilson as wilson
 from backend.prompts.presets import Example
@@ -81,33 +79,6 @@ def outcome_row(record: RunRecord, outcome: Outcome) -> dict[str, Any]:
     return row
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The complete rows of a file; a torn last line is cut off.
-
-    Raises:
-        RecordError: a line that is not the last is damaged.
-    """
-    if not path.exists():
-        return []
-    content = path.read_bytes()
-    whole, newline, torn = content.rpartition(b"\n")
-    if torn:
-        with path.open("r+b") as file:
-            file.truncate(len(whole) + len(newline))
-    rows = []
-    for number, line in enumerate(whole.splitlines(), 1):
-        if not line:
-            continue
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            raise RecordError(
-                f"Line {number} of {path.name} is damaged. Remove it, or choose another file; its "
-                "request will be run again."
-            ) from None
-    return rows
-
-
 def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
     """Run what is missing in ``path``, appending a row per request and mode.
 
@@ -115,8 +86,8 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
         LabError: the request cannot be run, or the file is damaged.
     """
     check_share(batch.shadow)
-    done = {row["key"] for row in read_rows(path)}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    file = RowFile(path)
+    done = file.resume()
     total = len(batch.modes) * (len(batch.examples) - batch.warmup)
     finished = 0
     for mode in batch.modes:
@@ -128,33 +99,30 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
         base = replace(batch.request, mode=mode)
         if first:
             yield from session.warm_up(base, batch.examples[:first])
-        with path.open("a", encoding="utf-8") as file:
-            for index in range(first, len(keys)):
-                example = batch.examples[index]
-                request = replace(
-                    base,
-                    values=dict(example.values),
-                    expected=example.answer,
-                    shadow=drawn(batch.shadow, base.decoding.seed, keys[index]),
-                )
-                for event in session.run(request):
-                    if not isinstance(event, RunDone):
-                        continue
-                    row = {
-                        "key": keys[index],
-                        "mode": mode,
-                        "index": index,
-                        "expected": example.answer,
-                        "wall_ms": round(event.record.wall_ms, 1),
-                        "outcomes": [outcome_row(event.record, o) for o in event.record.outcomes],
-                        "shadow": {c.method: c.flipped for c in event.record.shadow},
-                    }
-                    if keys[index] not in done:
-                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                        file.flush()
-                        os.fsync(file.fileno())
-                finished += 1
-                yield Progress(f"{mode}: request {index + 1} of {len(keys)}", finished, total)
+        for index in range(first, len(keys)):
+            example = batch.examples[index]
+            request = replace(
+                base,
+                values=dict(example.values),
+                expected=example.answer,
+                shadow=drawn(batch.shadow, base.decoding.seed, keys[index]),
+            )
+            for event in session.run(request):
+                if not isinstance(event, RunDone):
+                    continue
+                row = {
+                    "key": keys[index],
+                    "mode": mode,
+                    "index": index,
+                    "expected": example.answer,
+                    "wall_ms": round(event.record.wall_ms, 1),
+                    "outcomes": [outcome_row(event.record, o) for o in event.record.outcomes],
+                    "shadow": {c.method: c.flipped for c in event.record.shadow},
+                }
+                if keys[index] not in done:
+                    file.append(row)
+            finished += 1
+            yield Progress(f"{mode}: request {index + 1} of {len(keys)}", finished, total)
 
 
 def flip_rates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

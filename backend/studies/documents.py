@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from backend.base.errors import OptionError
+from backend.base.row_file import RowFile
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine, Prefill
 from backend.methods.base import Arrived
@@ -43,7 +43,6 @@ from backend.records.offsets import (
 )
 from backend.records.run import Decoding
 from backend.session.request_state import Flow
-from backend.studies.batch import read_rows
 from backend.training.evaluate import as_request
 
 SIZES = (5, 6, 7, 8, 9, 10)
@@ -152,14 +151,10 @@ def ask(models: Sequence[LoadedModel], questions: int, seed: int, path: Path) ->
                 f"{name} is {value!r}; allowed: {low} to {high:,}, whole numbers. Change it.",
                 field=f"documents.{name}",
             )
-    done = {row["key"] for row in read_rows(path)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        for rows, event in asked(models, questions, seed, done):
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            file.flush()
-            os.fsync(file.fileno())
-            yield event
+    file = RowFile(path)
+    for rows, event in asked(models, questions, seed, file.resume()):
+        file.append(*rows)
+        yield event
 
 
 def asked(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, groupby
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backend.base.row_file import RowFile
 from backend.base.serialization import encode
 from backend.cache.kv_cache import KVCache
 from backend.cache.observations import ObservationLog, PromptInContext
@@ -61,7 +61,6 @@ from backend.records.run import REUSED, Decoding, MethodChoice
 from backend.session.outcomes import remember_prompt
 from backend.session.probes.fidelity import kl
 from backend.session.request_state import Flow
-from backend.studies.batch import read_rows
 
 SHIFTS = (1, 16, 64, 256, 1024)
 LOG_BYTES = 1 << 30
@@ -82,25 +81,22 @@ def hypotheses(
     engine = Engine(model)
     for choice in request.methods:
         _options(choice, request)
-    done = {row["key"]: row for row in read_rows(path)}
+    file = RowFile(path)
+    done = file.resume()
     questions = loop_questions(request.episodes, request.seed)
     keys = [_key(request, model, number) for number in range(len(questions))]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        for _, block in groupby(range(len(questions)), key=lambda n: n // request.memory):
-            numbers = list(block)
-            while numbers and keys[numbers[-1]] in done:
-                numbers.pop()
-            bench = Bench(engine, request)
-            for number in numbers:
-                yield Progress(f"Episode {number + 1} of {len(questions)}", len(done), len(questions))
-                row = {"key": keys[number], "episode": number}
-                row |= encode(bench.episode(number, questions[number], keys[number] in done), {})
-                if keys[number] not in done:
-                    done[keys[number]] = row
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
+    for _, block in groupby(range(len(questions)), key=lambda n: n // request.memory):
+        numbers = list(block)
+        while numbers and keys[numbers[-1]] in done:
+            numbers.pop()
+        bench = Bench(engine, request)
+        for number in numbers:
+            yield Progress(f"Episode {number + 1} of {len(questions)}", len(done), len(questions))
+            row = {"key": keys[number], "episode": number}
+            row |= encode(bench.episode(number, questions[number], keys[number] in done), {})
+            if keys[number] not in done:
+                done[keys[number]] = row
+                file.append(row)
     tolerance = TOLERANCE[model.dtype]
     yield gathered(request, model.info, tolerance, moved_keys(model), (done[key] for key in keys))
 

@@ -132,10 +132,10 @@ def train_links(args: argparse.Namespace) -> int:
 
 
 def documents(args: argparse.Namespace) -> int:
+    from backend.base.row_file import RowFile
     from backend.model.load import load_model
     from backend.records.events import Progress
     from backend.records.offsets import DocumentSpeed
-    from backend.studies.batch import read_rows
     from backend.studies.document_speed import document_speed
     from backend.studies.documents import ask, gathered
 
@@ -162,7 +162,7 @@ def documents(args: argparse.Namespace) -> int:
                 speed = step
             else:
                 said(step)
-    study = gathered(models, args.questions, args.seed, read_rows(rows_path), speed)
+    study = gathered(models, args.questions, args.seed, RowFile(rows_path).rows(), speed)
     out.write_bytes(study.to_bytes())
     print_documents(study)
     if args.json:

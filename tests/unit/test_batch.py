@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from tiny import QUESTIONS, request, run
 
 from backend.base.errors import PromptError, RecordError
+from backend.base.row_file import RowFile
 from backend.base.statistics import wilson
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Progress
 from backend.records.run import MethodChoice
 from backend.session.session import LabSession
-from backend.studies.batch import Batch, outcome_row, read_rows, run_batch, summarise
+from backend.studies.batch import Batch, outcome_row, run_batch, summarise
 
 KVCOMM = MethodChoice("kvcomm", {"gamma": 0.9, "capacity": 3})
 
@@ -59,7 +60,7 @@ def whole(tiny_model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_a_batch_leaves_a_row_per_request_and_mode(whole: Path) -> None:
-    rows = read_rows(whole)
+    rows = RowFile(whole).rows()
     assert [(r["mode"], r["index"]) for r in rows] == [(m, i) for m in ("pinned", "free") for i in range(4)]
     assert len({r["key"] for r in rows}) == 8
     for row in rows:
@@ -81,10 +82,10 @@ def test_a_killed_batch_goes_on_where_it_stopped(
     before = path.read_bytes().rpartition(b"\n")[0]
     send(tiny_model, batch(), path)
     assert path.read_bytes().startswith(before), "what was written stays as it is"
-    rows = read_rows(path)
+    rows = RowFile(path).rows()
     keys = [r["key"] for r in rows]
     assert len(set(keys)) == len(keys) == 8
-    assert told(rows) == told(read_rows(whole))
+    assert told(rows) == told(RowFile(whole).rows())
 
 
 def test_a_finished_batch_does_nothing(tiny_model: LoadedModel, whole: Path, tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_longer_batch_adds_to_a_shorter_one(tiny_model: LoadedModel, whole: Pa
     shorter = path.read_bytes()
     events = send(tiny_model, batch(4, modes=("pinned",)), path)
     assert path.read_bytes().startswith(shorter)
-    assert told(read_rows(path)) == told(read_rows(whole)[:4])
+    assert told(RowFile(path).rows()) == told(RowFile(whole).rows()[:4])
     steps = [e for e in events if isinstance(e, Progress) and e.agent is None and e.total == 4]
     assert [e.done for e in steps] == [3, 4]
 
@@ -110,9 +111,9 @@ def test_a_longer_batch_adds_to_a_shorter_one(tiny_model: LoadedModel, whole: Pa
 def test_warming_up_leaves_no_rows(tiny_model: LoadedModel, whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     send(tiny_model, batch(4, modes=("pinned",), warmup=2), path)
-    rows = read_rows(path)
+    rows = RowFile(path).rows()
     assert [r["index"] for r in rows] == [2, 3]
-    assert [t[4] for t in told(rows)] == [t[4] for t in told(read_rows(whole)[2:4])]
+    assert [t[4] for t in told(rows)] == [t[4] for t in told(RowFile(whole).rows()[2:4])]
 
 
 def test_keys_tell_configurations_apart() -> None:
@@ -139,12 +140,12 @@ def test_rows_of_another_batch_stay(tiny_model: LoadedModel, tmp_path: Path) -> 
     path = tmp_path / "rows.jsonl"
     path.write_text('{"key": "someone else\'s"}\n', encoding="utf-8")
     send(tiny_model, batch(1, modes=("pinned",)), path)
-    assert [r["key"] == "someone else's" for r in read_rows(path)] == [True, False]
+    assert [r["key"] == "someone else's" for r in RowFile(path).rows()] == [True, False]
 
 
 def test_a_torn_last_line_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    assert read_rows(path) == []
+    assert RowFile(path).rows() == []
     for content, rows in (
         (b'{"key', []),
         (b'{"a": 1}\n{"b"', [{"a": 1}]),
@@ -152,7 +153,7 @@ def test_a_torn_last_line_is_cut(tmp_path: Path) -> None:
         (b"\n", []),
     ):
         path.write_bytes(content)
-        assert read_rows(path) == rows
+        assert RowFile(path).rows() == rows
         assert path.read_bytes() == content[: content.rfind(b"\n") + 1]
 
 
@@ -160,7 +161,7 @@ def test_a_damaged_line_inside_is_named(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": 1}\nnonsense\n{"b": 2}\n', encoding="utf-8")
     with pytest.raises(RecordError, match=r"Line 2 of rows\.jsonl is damaged"):
-        read_rows(path)
+        RowFile(path).rows()
     assert "nonsense" in path.read_text(encoding="utf-8"), "reading repairs nothing but a torn end"
 
 
@@ -171,7 +172,7 @@ def test_a_request_that_cannot_run_stops_the_batch_and_keeps_its_rows(
     examples = (Example({"user_question": QUESTIONS[0]}, "1"), Example({"user_question": " "}, "1"))
     with pytest.raises(PromptError, match="empty"):
         send(tiny_model, replace(batch(), examples=examples), path)
-    assert [r["index"] for r in read_rows(path)] == [0]
+    assert [r["index"] for r in RowFile(path).rows()] == [0]
 
 
 def test_rows_count_what_the_record_shows(tiny_model: LoadedModel) -> None:

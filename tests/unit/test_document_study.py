@@ -13,11 +13,11 @@ import tiny
 import torch
 
 from backend.base.errors import BudgetError, OptionError, RecordError
+from backend.base.row_file import RowFile
 from backend.base.statistics import wilson
 from backend.model.link_tokens import Links, base_hash, save_links
 from backend.model.load import LoadedModel, load_model, wrap_model
 from backend.records.offsets import DocumentArm, DocumentSpeed, DocumentStudy
-from backend.studies.batch import read_rows
 from backend.studies.document_speed import document_speed
 from backend.studies.documents import adapted_arms, arms_of, ask, gathered, question
 from lab_app.cli.main import main
@@ -69,7 +69,7 @@ def test_questions_are_held_out_two_hops_and_say_where_their_facts_stand() -> No
 
 
 def test_every_arm_answers_every_question(rows: Path, models: list[LoadedModel]) -> None:
-    found = read_rows(rows)
+    found = RowFile(rows).rows()
     assert len(found) == 4
     for row in found:
         labels = [o["arm"] for o in row["outcomes"]]
@@ -95,7 +95,7 @@ def test_a_study_goes_on_where_it_stopped(rows: Path, models: list[LoadedModel],
     path.write_bytes(b"".join(lines[:2]) + lines[2][:25])  # killed within the third row
     for _ in ask(models, 2, 0, path):
         pass
-    found, wanted = read_rows(path), read_rows(rows)
+    found, wanted = RowFile(path).rows(), RowFile(rows).rows()
     assert [r["key"] for r in found] == [r["key"] for r in wanted]
     for a, b in zip(found, wanted, strict=True):
         assert [(o["arm"], o["text"], o["correct"]) for o in a["outcomes"]] == [
@@ -110,13 +110,13 @@ def test_a_study_goes_on_where_it_stopped(rows: Path, models: list[LoadedModel],
 
 
 def test_the_record_is_the_rows(rows: Path, models: list[LoadedModel]) -> None:
-    study = gathered(models, 3, 0, read_rows(rows))
+    study = gathered(models, 3, 0, RowFile(rows).rows())
     assert DocumentStudy.from_bytes(study.to_bytes()).to_bytes() == study.to_bytes()
     assert study.labels[0] == "Dense"
     assert (study.correct[:, :2] >= 0).all()
     assert (study.correct[:, 2] == -1).all()  # not asked yet
     assert study.share("Dense")[1] == 2
-    for row in read_rows(rows):
+    for row in RowFile(rows).rows():
         for outcome in row["outcomes"]:
             at = study.arm(outcome["arm"]), row["index"]
             assert study.correct[at] == outcome["correct"]
@@ -124,7 +124,7 @@ def test_the_record_is_the_rows(rows: Path, models: list[LoadedModel]) -> None:
         assert study.position[row["index"]] == row["position"]
     assert study.own_dense("KVLink2") == "Dense on KVLink2’s weights"
     assert study.own_dense("PromptCache") == "Dense"
-    assert gathered(models, 3, 1, read_rows(rows)).share("Dense")[1] == 0  # another seed's questions
+    assert gathered(models, 3, 1, RowFile(rows).rows()).share("Dense")[1] == 0  # another seed's questions
     with pytest.raises(OptionError, match="Two sets of weights"):
         gathered([*models, linked()], 3, 0, [])
 
@@ -152,7 +152,7 @@ def test_compressed_documents_are_shorter(compression: str, rate: float, tmp_pat
     model = linked(compression=compression, rate=rate)
     path = tmp_path / "rows.jsonl"
     list(ask([model], 1, 0, path))
-    [row] = read_rows(path)
+    [row] = RowFile(path).rows()
     dense, compressed = row["outcomes"]
     texts = sum(
         len(model.tokens.encode(p.text)) for p in question(0, 0).document.pieces
@@ -212,7 +212,7 @@ def test_positions_are_told_apart() -> None:
 
 
 def test_figures_say_what_the_record_holds(rows: Path, models: list[LoadedModel]) -> None:
-    study = gathered(models, 3, 0, read_rows(rows))
+    study = gathered(models, 3, 0, RowFile(rows).rows())
     found = {v.key: v for v in views(study)}
     table = {r[0]: r for r in found["documents_accuracy"].rows}
     assert set(table) == set(study.labels)

@@ -14,6 +14,7 @@ from scipy.stats import binom
 from tiny import QUESTIONS
 
 from backend.base.errors import OptionError
+from backend.base.row_file import RowFile
 from backend.engine.engine import Prefill
 from backend.methods.base import Dense, Plan, Step
 from backend.model.load import LoadedModel
@@ -22,7 +23,7 @@ from backend.prompts.scoring import extract_answer
 from backend.records.run import Decoding, RunRecord
 from backend.session.session import LabSession
 from backend.session.shadow_check import check_share, drawn, flip_rate
-from backend.studies.batch import Batch, flip_rates, read_rows, run_batch
+from backend.studies.batch import Batch, flip_rates, run_batch
 
 
 def test_the_estimate_is_unbiased() -> None:
@@ -137,7 +138,7 @@ def test_a_batch_checks_the_share_it_was_asked_and_goes_on_with_it(
     path = tmp_path / "rows.jsonl"
     for _ in run_batch(LabSession(tiny_model), batch, path):
         pass
-    rows = read_rows(path)
+    rows = RowFile(path).rows()
     checked = [row for row in rows if row["shadow"]]
     assert 0 < len(checked) < len(rows)
     for row in rows:
@@ -149,7 +150,7 @@ def test_a_batch_checks_the_share_it_was_asked_and_goes_on_with_it(
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
     for _ in run_batch(LabSession(tiny_model), batch, path):
         pass
-    assert [row["shadow"] for row in read_rows(path)] == [row["shadow"] for row in rows]
+    assert [row["shadow"] for row in RowFile(path).rows()] == [row["shadow"] for row in rows]
     assert flip_rates([{"mode": "free", "shadow": {}}]) == []
     with pytest.raises(OptionError):
         list(run_batch(LabSession(tiny_model), replace(batch, shadow=2.0), path))
