@@ -33,7 +33,7 @@ from backend.cache.row_arena import Arena, ArenaOffset
 from backend.engine.cuda_graph import FixedPass
 from backend.engine.engine import Engine
 from backend.engine.prefetch import brought
-from backend.methods.base import Blend, Term
+from backend.methods.plan import Blend, Term
 from backend.methods.registry import method_class, method_names
 from backend.model.load import LoadedModel, wrap_model
 from backend.records.run import Decoding, MethodChoice, RunRecord

@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from backend.base.clock import Clock
 from backend.cache.kv_cache import KVCache, KVOffset, KVSegment
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.decoding import Decoded
 from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Blend, Clock, Plan, Step, Term
 from backend.methods.dense import dense_plan
+from backend.methods.plan import Blend, Plan, Step, Term
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.pipeline import Agent, Pipeline
 from backend.records.events import Event, RunDone

@@ -27,7 +27,7 @@ from backend.bench.common import (
 )
 from backend.bench.roofline import copy_gb_s, least_ms, percent, weight_bytes
 from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Plan
+from backend.methods.plan import Plan
 from backend.model.load import LoadedModel
 from backend.records.run import Decoding
 

@@ -21,7 +21,7 @@ from backend.cache.kv_cache import KVCache
 from backend.cache.observations import PromptInContext
 from backend.cache.rope import rotate_layer
 from backend.engine.layout import Layout, lay_out
-from backend.methods.base import Dense, MaskKind, Plan, Selection, Step
+from backend.methods.plan import Dense, MaskKind, Plan, Selection, Step
 from backend.model.hooks import (
     call_layer,
     masked_at,

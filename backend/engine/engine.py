@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, ModelError, PromptError
 from backend.cache.kernels.mix_and_rotate import Mixture
 from backend.cache.kernels.mix_and_rotate import blend as fused_blend
@@ -23,12 +24,12 @@ from backend.engine.decoding import DecodeBatch, Decoded, Together
 from backend.engine.layout import Layout, Piece, lay_out
 from backend.engine.partial_layers import gather, read_above
 from backend.engine.prefetch import brought
-from backend.methods.base import Blend, Clock, Dense, Link, Method, Plan, Selection, Step, Term
+from backend.methods.base import Method
+from backend.methods.plan import Blend, Dense, Link, Plan, Selection, Step, Term
 from backend.model.hooks import masked_at, masks_of
 from backend.model.load import LoadedModel
-from backend.model.tokenizer import TokenizedPrompt
 from backend.prompts.pipeline import called
-from backend.records.run import COMPUTED, CORRECTED, REUSED, Decoding
+from backend.records.run import COMPUTED, CORRECTED, REUSED, Decoding, TokenizedPrompt
 
 # Mixing works on pieces of the output this large, so that the piece stays in the processor's cache
 # while the anchors' offsets stream through it.

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from backend.base.clock import Clock
 from backend.base.errors import ModelError, OptionError
 from backend.cache.kv_cache import KVSegment
 from backend.cache.memory_budget import free_bytes
@@ -42,8 +43,8 @@ from backend.judge.prompts import (
     right_final,
 )
 from backend.judge.verdicts import Reading, outcome_of, reading_of
-from backend.methods.base import Clock, Dense, Plan, Step
 from backend.methods.dense import dense_plan
+from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
 from backend.prompts.pipeline import Pipeline

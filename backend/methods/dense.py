@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Clock, Dense, Method, Plan, Step
+from backend.methods.base import Method
+from backend.methods.plan import Dense, Plan, Step
 from backend.records.run import ModelInfo
 
 

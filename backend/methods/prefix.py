@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Blend, Clock, Dense, Method, Options, Plan, Step, option
+from backend.methods.base import Method
 from backend.methods.dense import dense_plan
+from backend.methods.options import Options, option
+from backend.methods.plan import Blend, Dense, Plan, Step
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
 from backend.base.serialization import pack, unpack
+from backend.base.statistics import wilson
 from backend.prompts.pipeline import MAX_AGENTS, QUESTION, Agent, Pipeline
 from backend.prompts.presets import Example, load_preset
 from backend.prompts.scoring import extract_answer, same_answer
@@ -27,7 +28,6 @@ from backend.prompts.tasks.base import held_out
 from backend.prompts.tasks.tools import KINDS, draw_loop
 from backend.prompts.tools.collection import price_list
 from backend.prompts.tools.react import find_action
-from backend.records.offsets import wilson
 from backend.records.run import (
     COMPUTED,
     PROVENANCE,

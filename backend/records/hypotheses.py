@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
 from backend.base.serialization import decode, pack, unpack
-from backend.records.offsets import wilson
+from backend.base.statistics import interval, wilson
 from backend.records.run import MethodChoice, ModelInfo
 
 HYPOTHESES_FORMAT = 1
@@ -389,16 +388,6 @@ def _undecided(name: str, claim: str, columns: tuple[str, ...], count: int, what
     return Verdict(
         name, claim, "undecided", reason, columns, (math.nan,) * (len(columns) - 1) + (float(count),)
     )
-
-
-def interval(
-    values: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], float], draws: int = 2000
-) -> tuple[float, float, float]:
-    """A statistic with its 95% bootstrap interval over the first axis (seeded)."""
-    rng = np.random.default_rng(0)
-    found = [statistic(values[rng.integers(len(values), size=len(values))]) for _ in range(draws)]
-    low, high = np.percentile(found, [2.5, 97.5])
-    return statistic(values), float(low), float(high)
 
 
 def context_tau(record: HypothesesRecord) -> float:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
 from backend.base.serialization import decode, encode, pack, unpack
+from backend.base.statistics import Share
 from backend.records.risk_gate import RiskGate
 from backend.records.run import AgentState, Decoding, MethodChoice, ModelInfo, RunRecord
 
@@ -352,16 +353,6 @@ class Judged:
     def from_bytes(content: bytes) -> Judged:
         """Read it back; see :func:`backend.base.serialization.unpack`."""
         return typing.cast(Judged, unpack(Judged, content, JUDGED_FORMAT))
-
-
-@dataclass(frozen=True)
-class Share:
-    """A share with its 95% interval; ``of`` problems were counted, and with none the share is NaN."""
-
-    value: float
-    low: float
-    high: float
-    of: int
 
 
 @dataclass(frozen=True)

@@ -8,42 +8,14 @@ of problems have Wilson's interval; the reuse rate's and every change's is a boo
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.records.judge import Counted, Judged, JudgeLine, JudgeOutcome, JudgeTable, Share
-from backend.records.offsets import wilson
-
-RESAMPLES = 2000
-NOTHING = Share(math.nan, math.nan, math.nan, 0)
-
-
-def share(hits: Sequence[bool | None]) -> Share:
-    """Share of true ones among those that are known, with Wilson's interval."""
-    known = [bool(h) for h in hits if h is not None]
-    if not known:
-        return NOTHING
-    low, high = wilson(sum(known), len(known))
-    return Share(sum(known) / len(known), low, high, len(known))
-
-
-def bootstrap(values: Sequence[float], weights: Sequence[float] | None = None, seed: int = 0) -> Share:
-    """Mean (or sum of values over sum of weights) of problems, with a 95% percentile bootstrap interval."""
-    if not values:
-        return NOTHING
-    x = np.asarray(values, dtype=float)
-    w = np.ones_like(x) if weights is None else np.asarray(weights, dtype=float)
-    if w.sum() == 0:
-        return NOTHING
-    drawn = np.random.default_rng(seed).integers(0, len(x), (RESAMPLES, len(x)))
-    below = w[drawn].sum(axis=1)
-    means = x[drawn].sum(axis=1)[below > 0] / below[below > 0]
-    low, high = np.percentile(means, [2.5, 97.5])
-    return Share(float(x.sum() / w.sum()), float(low), float(high), len(x))
+from backend.base.statistics import NOTHING, Share, bootstrap, share, wilson
+from backend.records.judge import Counted, Judged, JudgeLine, JudgeOutcome, JudgeTable
 
 
 def paired(

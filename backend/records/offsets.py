@@ -3,7 +3,6 @@ Frozen and free of torch, like :mod:`backend.records.run`; pictures are drawn fr
 
 from __future__ import annotations
 
-import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
 from backend.base.serialization import pack, unpack
+from backend.base.statistics import mean_interval, wilson
 from backend.prompts.pipeline import Pipeline
 from backend.records.run import AgentState, GateDecision, ModelInfo, RunRequest
 
@@ -275,18 +275,6 @@ class AnchorCost:
 
 REPLAY_FORMAT = 1
 MOST_REPLAYED = 200
-
-
-def wilson(successes: int, total: int, z: float = 1.96) -> tuple[float, float]:
-    """95% confidence interval of a share (Wilson)."""
-    if total == 0:
-        return (0.0, 1.0)
-    p = successes / total
-    centre = p + z * z / (2 * total)
-    half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
-    scale = 1 + z * z / total
-    # rounding may leave an end just outside
-    return (max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale))
 
 
 @dataclass(frozen=True)
@@ -624,7 +612,6 @@ CHOICES = ("cacheblend", "query_norm", "random_k", "oracle_k")
 MASKS = ("exact", "shipped")
 RATIOS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 MOST_BLENDED = 1000  # prompts
-Z95 = 1.96
 
 
 @dataclass(frozen=True)
@@ -675,12 +662,12 @@ class BlendStudy:
 
     def mean(self, kind: str, choice: str, mask: str) -> tuple[NDArray[np.float64], ...]:
         """Mean over prompts by ratio and its 95% interval (normal), each (ratios,)."""
-        return _interval(self._rows(kind, choice, mask))
+        return mean_interval(self._rows(kind, choice, mask))
 
     def steps(self, kind: str, choice: str, mask: str) -> tuple[NDArray[np.float64], ...]:
         """Mean change from each ratio to the next, paired over prompts, with its 95% interval, each (ratios -
         1,)."""
-        return _interval(np.diff(self._rows(kind, choice, mask), axis=0))
+        return mean_interval(np.diff(self._rows(kind, choice, mask), axis=0))
 
     def _rows(self, kind: str, choice: str, mask: str) -> NDArray[np.float64]:
         where = self.request.choices.index(choice), self.request.masks.index(mask)
@@ -694,13 +681,3 @@ class BlendStudy:
     def from_bytes(content: bytes) -> BlendStudy:
         """Read it back; see :func:`backend.base.serialization.unpack`."""
         return typing.cast(BlendStudy, unpack(BlendStudy, content, BLEND_FORMAT))
-
-
-def _interval(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Mean over the last axis, NaN left out, and its 95% interval; NaN where nothing is left."""
-    known = (~np.isnan(rows)).sum(axis=-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(np.isnan(rows), 0, rows).sum(axis=-1) / known
-        spread = np.where(np.isnan(rows), 0, (rows - mean[..., None]) ** 2).sum(axis=-1) / (known - 1)
-        half = Z95 * np.sqrt(spread / known)
-    return mean, mean - half, mean + half

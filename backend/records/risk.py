@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
 from backend.base.serialization import pack, unpack
+from backend.base.statistics import wilson
 from backend.prompts.scoring import Scoring
 from backend.records.judge import Judged
-from backend.records.offsets import wilson
 from backend.records.risk_gate import RiskGate, own_features
 from backend.records.run import ModelInfo
 

@@ -500,3 +500,16 @@ class RunRecord:
     def from_bytes(content: bytes, *, limit_bytes: int = UNPACKED_BYTES) -> RunRecord:
         """Read a record from a file's content; see :meth:`load`."""
         return typing.cast(RunRecord, unpack(RunRecord, content, FORMAT, limit_bytes))
+
+
+@dataclass(frozen=True)
+class TokenizedPrompt:
+    """One agent's prompt: token ids and the spans that partition them."""
+
+    agent: int
+    ids: tuple[int, ...]
+    spans: tuple[Span, ...]
+
+    def span_ids(self, span: Span) -> tuple[int, ...]:
+        """The ids of a span."""
+        return self.ids[span.start : span.end]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from backend.records.judge import Share
+from backend.base.statistics import Share
 from backend.records.run import Mode
 
 Axis = Literal[

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from backend.base.row_file import read_rows
+from backend.base.statistics import wilson
 from backend.model.load import LoadedModel
 from backend.records.hypotheses import HypothesesRecord, HypothesesRequest, verdicts
-from backend.records.offsets import DocumentStudy, wilson
+from backend.records.offsets import DocumentStudy
 from backend.reproduce.context import Context, Linked, Step
 from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, Found, HypothesesPlan, Value
-from backend.studies.batch import read_rows
 from backend.studies.documents import SIZES, ask, gathered
 from backend.studies.hypotheses import hypotheses as measure
 from backend.training.evaluate import evaluate

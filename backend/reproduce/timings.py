@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from backend.base.statistics import bootstrap
+from backend.base.statistics import share as wilson_share
 from backend.bench.group import AgentTimes, group_times
 from backend.engine.engine import Engine
 from backend.methods.parse import parse_methods
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import Progress
-from backend.records.judge_summary import bootstrap
-from backend.records.judge_summary import share as wilson_share
 from backend.records.offsets import AnchorCost, AnchorCostRequest, DocumentSpeed
 from backend.reproduce.context import Context, Step
 from backend.reproduce.energy import Meter

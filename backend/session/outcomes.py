@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from backend.cache.norms import largest_difference
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Blend, Dense, Plan, Step
+from backend.methods.plan import Blend, Dense, Plan, Step
 from backend.prompts.scoring import extract_answer, right
 from backend.records.run import (
     COMPUTED,
@@ -32,7 +33,7 @@ from backend.records.run import (
 from backend.session.pool_views import mixes
 from backend.session.probes.attention import attention_probes
 from backend.session.probes.cache_error import cache_error, offset_probe
-from backend.session.probes.fidelity import fidelity, largest_difference
+from backend.session.probes.fidelity import fidelity
 from backend.session.streams import Lane, Row
 
 PARTS = (

@@ -18,11 +18,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError, RunCancelled
 from backend.cache.observations import PromptInContext
 from backend.engine.decoding import Decoded
 from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Clock, Method, Options, Plan
+from backend.methods.base import Method
+from backend.methods.options import Options
+from backend.methods.plan import Plan
 from backend.methods.registry import method_class
 from backend.prompts.pipeline import called
 from backend.prompts.scoring import extract_answer, right

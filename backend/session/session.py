@@ -10,7 +10,6 @@ prefilling. *Free*: each method has a log of its own, reads its own texts, and i
 
 from __future__ import annotations
 
-import platform
 import secrets
 import threading
 import time
@@ -20,10 +19,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import torch
-
-from backend import __version__
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, ModelError, NotRelocatableError, OptionError, RunCancelled
+from backend.base.machine import versions
 from backend.cache.memory_budget import Memory, free_bytes, out_of_memory, release, surviving
 from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.engine.cuda_graph import Recordings
@@ -31,9 +29,10 @@ from backend.engine.decoding import Decoded, Together
 from backend.engine.engine import Engine
 from backend.engine.speed import pace
 from backend.lab import Studies
-from backend.methods.base import Arrived, Clock, Finished, Options, Prefilled
+from backend.methods.base import Arrived, Finished, Prefilled
 from backend.methods.candidates import slots_only
 from backend.methods.dense import dense_plan
+from backend.methods.options import Options
 from backend.methods.registry import make_options, method_class
 from backend.methods.risk_guard import GuardedMethod, check_gate
 from backend.model.load import LoadedModel
@@ -775,18 +774,6 @@ class LabSession(Studies):
                 self._drop_idle({id(stream)})
             else:
                 self._settle(lanes, {"dense": []}, finished=False)
-
-
-def versions() -> dict[str, str]:
-    """Versions that decide results."""
-    import transformers
-
-    return {
-        "kv-reuse-lab": __version__,
-        "torch": str(torch.__version__),
-        "transformers": transformers.__version__,
-        "python": platform.python_version(),
-    }
 
 
 def _check_decoding(decoding: Decoding) -> None:

@@ -17,9 +17,9 @@ from dataclasses import replace
 
 from scipy.stats import beta
 
+from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.engine.engine import Engine
-from backend.methods.base import Clock
 from backend.methods.dense import dense_plan
 from backend.prompts.scoring import extract_answer
 from backend.records.run import Outcome, RunRequest, ShadowCheck

@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from backend.base.row_file import read_rows
 from backend.base.serialization import encode
 from backend.prompts.presets import Example
 from backend.records.agent_loop import (
@@ -31,7 +32,6 @@ from backend.records.agent_loop import (
 from backend.records.events import Event, Progress, RunDone
 from backend.records.run import Mode, RunRecord
 from backend.session.session import LabSession
-from backend.studies.batch import read_rows
 
 
 @dataclass(frozen=True)

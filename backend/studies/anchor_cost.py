@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
 from backend.cache.kernels.mix_and_rotate import Mixture, blend
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation, ObservationLog
 from backend.cache.row_arena import ArenaOffset
-from backend.methods.base import Clock
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Weighing
 from backend.model.load import LoadedModel

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from backend.base.errors import OptionError
+from backend.base.row_file import read_rows
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine, Prefill
 from backend.methods.base import Arrived
@@ -43,8 +44,7 @@ from backend.records.offsets import (
 )
 from backend.records.run import Decoding
 from backend.session.request_state import Flow
-from backend.studies.batch import read_rows
-from backend.training.evaluate import as_request
+from backend.studies.task_requests import as_request
 
 SIZES = (5, 6, 7, 8, 9, 10)
 MAX_ANSWER = 64

@@ -22,14 +22,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backend.base.clock import Clock
+from backend.base.row_file import read_rows
 from backend.base.serialization import encode
 from backend.cache.kv_cache import KVCache
+from backend.cache.norms import kl
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.cache.rope import rotate_layer
 from backend.engine.assembled_prompt import AssembledView
 from backend.engine.engine import Engine, Prefill
 from backend.engine.layout import lay_out
-from backend.methods.base import Blend, Clock, Method, Options, Plan, Prefilled
+from backend.methods.base import Method, Prefilled
+from backend.methods.options import Options
+from backend.methods.plan import Blend, Plan
 from backend.methods.registry import make_options, method_class
 from backend.methods.segments.grafts import runs, without_halo
 from backend.methods.segments.method import SegmentsMethod
@@ -59,9 +64,7 @@ from backend.records.hypotheses import (
 )
 from backend.records.run import REUSED, Decoding, MethodChoice
 from backend.session.outcomes import remember_prompt
-from backend.session.probes.fidelity import kl
 from backend.session.request_state import Flow
-from backend.studies.batch import read_rows
 
 SHIFTS = (1, 16, 64, 256, 1024)
 LOG_BYTES = 1 << 30

@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
 from backend.cache.kv_cache import KVCache, KVOffset, KVSegment, Offset
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine
-from backend.methods.base import Clock, Plan
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.weights import Match
+from backend.methods.plan import Plan
 from backend.methods.registry import make_options, method_class, profile_options
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example

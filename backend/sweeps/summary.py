@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from scipy import stats
 
-from backend.records.judge import Share
-from backend.records.judge_summary import NOTHING, bootstrap, share
+from backend.base.statistics import NOTHING, Share, bootstrap, share
 from backend.records.sweep import Cell, SweepLine
 from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone

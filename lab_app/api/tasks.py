@@ -44,7 +44,7 @@ def presets(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
 def model(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
     """The loaded model, the certificate that says whether its cache can be moved, and the limits of this
     lab."""
-    from backend.session.session import versions
+    from backend.base.machine import versions
 
     read_call(Nothing, given)
     yield model_body(lab.model.info, lab.limits, versions())

@@ -189,13 +189,14 @@ def certify(args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    from backend.base.row_file import read_rows
     from backend.model.load import load_model
     from backend.prompts.pipeline import notices
     from backend.prompts.presets import load_preset, preset_names, preset_requests, read_requests
     from backend.records.events import Progress
     from backend.records.run import Decoding, RunRequest
     from backend.session.session import LabSession
-    from backend.studies.batch import Batch, flip_rates, read_rows, run_batch, summarise
+    from backend.studies.batch import Batch, flip_rates, run_batch, summarise
 
     choices = parse_methods(args.methods)
     preset = load_preset(
@@ -250,8 +251,8 @@ def run(args: argparse.Namespace) -> int:
     }
     rows = [row for row in read_rows(rows_path) if row["key"] in wanted]
     summary = summarise(rows, request.pipeline.final)
+    from backend.base.machine import versions
     from backend.base.serialization import encode
-    from backend.session.session import versions
 
     report = {
         "preset": preset.pipeline.name,

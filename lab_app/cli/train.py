@@ -132,10 +132,10 @@ def train_links(args: argparse.Namespace) -> int:
 
 
 def documents(args: argparse.Namespace) -> int:
+    from backend.base.row_file import read_rows
     from backend.model.load import load_model
     from backend.records.events import Progress
     from backend.records.offsets import DocumentSpeed
-    from backend.studies.batch import read_rows
     from backend.studies.document_speed import document_speed
     from backend.studies.documents import ask, gathered
 

@@ -21,8 +21,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from backend.base.errors import LabError, OptionError
+from backend.base.statistics import Share
 from backend.prompts.presets import load_preset, preset_requests
-from backend.records.judge import Share
 from backend.records.run import Decoding, MethodChoice, RunRequest
 from backend.records.sweep import Compared, Count, Swept
 from backend.session.session import LabSession

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, caches, walk
 
 import backend.engine.engine
+from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation, ObservationLog
 from backend.cache.row_arena import Arena, ArenaOffset, Rows
-from backend.methods.base import Arrived, Clock
+from backend.methods.base import Arrived
 from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
 from backend.model.load import LoadedModel
 from backend.prompts.pipeline import Pipeline

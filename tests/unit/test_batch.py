@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 from tiny import QUESTIONS, request, run
 
 from backend.base.errors import PromptError, RecordError
+from backend.base.row_file import read_rows
+from backend.base.statistics import wilson
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Progress
+from backend.records.rows import outcome_row
 from backend.records.run import MethodChoice
 from backend.session.session import LabSession
-from backend.studies.batch import Batch, outcome_row, read_rows, run_batch, summarise, wilson
+from backend.studies.batch import Batch, run_batch, summarise
 
 KVCOMM = MethodChoice("kvcomm", {"gamma": 0.9, "capacity": 3})
 

@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TOLERANCE, error
 
+from backend.base.clock import Clock
 from backend.base.errors import LabError, RunCancelled
 from backend.cache.kv_cache import KVCache
 from backend.engine.decoding import DecodeBatch, Decoded, Together
 from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Clock, Dense, Plan, Step
+from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
-from backend.model.tokenizer import TokenizedPrompt
 from backend.prompts.presets import Example
 from backend.records.events import RunDone, TextSoFar
-from backend.records.run import Decoding
+from backend.records.run import Decoding, TokenizedPrompt
 from backend.session.session import LabSession
 
 Steps = Generator[list[list[int]], None, list[Decoded]]

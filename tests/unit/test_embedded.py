@@ -35,13 +35,13 @@ from backend.prompts.tasks import TASKS, Document, Style, arithmetic, drills, ju
 from backend.records.events import RunDone
 from backend.records.run import MethodChoice, slots
 from backend.session.session import LabSession
+from backend.studies.task_requests import as_request
 from backend.training import evaluate as evaluation
 from backend.training import train
 from backend.training.evaluate import (
     EVALUATED,
     WORDINGS,
     answers,
-    as_request,
     evaluate,
     held_out_documents,
     marks,

@@ -23,6 +23,7 @@ from tiny import QUESTIONS, error, llama, model, tokenizer
 from transformers import LlamaForCausalLM
 
 from backend.base.errors import LabError, ModelError, OptionError, PromptError, RecordError, RunCancelled
+from backend.base.statistics import bootstrap, share, wilson
 from backend.engine.decoding import Together
 from backend.engine.engine import Engine, Prefill
 from backend.judge import verdicts as judge_reading
@@ -46,8 +47,7 @@ from backend.records.judge import (
     originals,
     read_orders,
 )
-from backend.records.judge_summary import bootstrap, counted, heat, paired, picks, share, table
-from backend.records.offsets import wilson
+from backend.records.judge_summary import counted, heat, paired, picks, table
 from backend.records.run import Decoding, MethodChoice
 from viz.base.figure import FigureView, Panel
 from viz.judge import metrics as drawn

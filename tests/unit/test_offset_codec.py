@@ -17,9 +17,10 @@ from backend.cache.offset_packing import AnchorStore, Codec, PackedOffset, pack,
 from backend.cache.row_arena import ArenaOffset, Arenas
 from backend.engine.engine import _mixture
 from backend.engine.prefetch import brought
-from backend.methods.base import Blend, Finished, Term
+from backend.methods.base import Finished
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
+from backend.methods.plan import Blend, Term
 from backend.methods.repair import RepairMethod
 from backend.records.run import MethodChoice
 from backend.session.session import LabSession

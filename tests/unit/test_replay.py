@@ -16,11 +16,12 @@ import tiny
 from tiny import QUESTIONS, run
 
 from backend.base.errors import BudgetError, LabError, OptionError, RecordError, RunCancelled
+from backend.base.statistics import wilson
 from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Progress
-from backend.records.offsets import MOST_REPLAYED, Replay, Replayed, wilson
+from backend.records.offsets import MOST_REPLAYED, Replay, Replayed
 from backend.records.run import Decoding, GateDecision, MethodChoice, RunRecord, RunRequest, reuse
 from backend.session.replay import BATCH_ROWS
 from backend.session.session import LabSession

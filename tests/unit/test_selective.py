@@ -12,11 +12,13 @@ import tiny
 import torch
 from tiny import QUESTIONS, assert_same, request, run, walk
 
+from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.engine.engine import Prefill
-from backend.methods.base import Arrived, Clock, Method, Selection, View
+from backend.methods.base import Arrived, Method, View
 from backend.methods.cacheblend import CacheBlendMethod, first_seen
 from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.plan import Selection
 from backend.methods.registry import make_options, method_class, profile_options
 from backend.methods.selective import best, candidates
 from backend.model.load import LoadedModel

@@ -14,15 +14,16 @@ from scipy.stats import binom
 from tiny import QUESTIONS
 
 from backend.base.errors import OptionError
+from backend.base.row_file import read_rows
 from backend.engine.engine import Prefill
-from backend.methods.base import Dense, Plan, Step
+from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.prompts.scoring import extract_answer
 from backend.records.run import Decoding, RunRecord
 from backend.session.session import LabSession
 from backend.session.shadow_check import check_share, drawn, flip_rate
-from backend.studies.batch import Batch, flip_rates, read_rows, run_batch
+from backend.studies.batch import Batch, flip_rates, run_batch
 
 
 def test_the_estimate_is_unbiased() -> None:

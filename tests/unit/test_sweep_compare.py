@@ -11,7 +11,7 @@ from fake_sweep import row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.records.judge import Share
+from backend.base.statistics import Share
 from backend.records.sweep import Axis, Baseline, Cell, Compared, SweepLine, Swept
 from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
 from backend.sweeps.grid import Slot, shards_of, slots_of

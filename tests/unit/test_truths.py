@@ -19,13 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, Walk, assert_same, caches, error, request, run, walk
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError, PromptError, RunCancelled
 from backend.cache.kv_cache import KVCache, KVOffset
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine, mix
-from backend.methods.base import Arrived, Blend, Clock, Dense, Plan, Step, Term
+from backend.methods.base import Arrived
 from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.plan import Blend, Dense, Plan, Step, Term
 from backend.methods.prefix import PrefixMethod, PrefixOptions
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.pipeline import Pipeline

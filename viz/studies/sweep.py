@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from backend.records.judge import Share
+from backend.base.statistics import Share
 from backend.records.sweep import Comparison, SweepLine, Swept
 from viz.base.figure import FigureView, Panel, figure
 from viz.base.format import clip, escape, number, percent, plot_text, plural
