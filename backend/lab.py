@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from backend.base.errors import ModelError
-from backend.engine.decoding import Together
 from backend.engine.engine import Engine
 from backend.engine.speed import pace
+from backend.engine.turns import Together
 from backend.model.load import LoadedModel
 from backend.prompts.pipeline import show
 from backend.records.events import Progress

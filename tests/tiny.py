@@ -19,7 +19,8 @@ from backend.base.clock import Clock
 from backend.cache.kv_cache import KVCache, KVOffset, KVSegment
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.decoding import Decoded
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.methods.dense import dense_plan
 from backend.methods.plan import Blend, Plan, Step, Term
 from backend.model.load import LoadedModel, wrap_model

@@ -11,7 +11,8 @@ import numpy as np
 
 from backend.cache.norms import largest_difference
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.methods.plan import Blend, Dense, Plan, Step
 from backend.prompts.scoring import extract_answer, right
 from backend.records.run import (

@@ -22,7 +22,8 @@ from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError, RunCancelled
 from backend.cache.observations import PromptInContext
 from backend.engine.decoding import Decoded
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.methods.base import Method
 from backend.methods.options import Options
 from backend.methods.plan import Plan

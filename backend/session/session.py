@@ -25,9 +25,10 @@ from backend.base.machine import versions
 from backend.cache.memory_budget import Memory, free_bytes, out_of_memory, release, surviving
 from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.engine.cuda_graph import Recordings
-from backend.engine.decoding import Decoded, Together
+from backend.engine.decoding import Decoded
 from backend.engine.engine import Engine
 from backend.engine.speed import pace
+from backend.engine.turns import Together
 from backend.lab import Studies
 from backend.methods.base import Arrived, Finished, Prefilled
 from backend.methods.candidates import slots_only

@@ -11,7 +11,7 @@ from backend.base.clock import Clock
 from backend.base.serialization import encode
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.decoding import Decoded
-from backend.engine.engine import Prefill
+from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived, Finished, Method
 from backend.methods.options import Options
 from backend.methods.plan import Plan

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
-from backend.cache.kernels.mix_and_rotate import Mixture, blend
+from backend.cache.kernels.mix_and_rotate import blend
+from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation, ObservationLog
 from backend.cache.row_arena import ArenaOffset

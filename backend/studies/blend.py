@@ -20,7 +20,8 @@ from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
 from backend.cache.norms import kl
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.methods.base import Method
 from backend.methods.dense import dense_plan
 from backend.methods.naive import NaiveMethod, NaiveOptions

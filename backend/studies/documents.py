@@ -25,7 +25,8 @@ import numpy as np
 from backend.base.errors import OptionError
 from backend.base.row_file import read_rows
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived
 from backend.methods.kvlink import RATES
 from backend.methods.registry import make_options, method_class, method_names, option_fields

@@ -30,8 +30,9 @@ from backend.cache.norms import kl
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.cache.rope import rotate_layer
 from backend.engine.assembled_prompt import AssembledView
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
 from backend.engine.layout import lay_out
+from backend.engine.prefill import Prefill
 from backend.methods.base import Method, Prefilled
 from backend.methods.options import Options
 from backend.methods.plan import Blend, Plan

@@ -22,8 +22,9 @@ from transformers.models.gpt_neox.configuration_gpt_neox import GPTNeoXConfig
 
 from backend.base.clock import Clock
 from backend.base.errors import ModelError, OptionError
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
 from backend.engine.layout import lay_out
+from backend.engine.prefill import Prefill
 from backend.methods.base import Method, View
 from backend.methods.dense import dense_plan
 from backend.methods.naive import NaiveMethod, NaiveOptions

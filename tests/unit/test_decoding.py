@@ -18,8 +18,10 @@ from tiny import TOLERANCE, error
 from backend.base.clock import Clock
 from backend.base.errors import LabError, RunCancelled
 from backend.cache.kv_cache import KVCache
-from backend.engine.decoding import DecodeBatch, Decoded, Together
-from backend.engine.engine import Engine, Prefill
+from backend.engine.decoding import DecodeBatch, Decoded
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
+from backend.engine.turns import Together
 from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example

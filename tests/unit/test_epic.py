@@ -11,7 +11,7 @@ import tiny
 from tiny import assert_same, request, run, walk
 
 from backend.base.clock import Clock
-from backend.engine.engine import Prefill
+from backend.engine.prefill import Prefill
 from backend.methods.epic import EpicMethod, EpicOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.model.load import LoadedModel

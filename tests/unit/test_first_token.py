@@ -87,7 +87,7 @@ class Recorder:
         patch.setattr(first_token, "LEAST", 16)
         patch.setattr(first_token, "has_room", lambda *_: True)
         patch.setattr(first_token, "recordable", lambda *_: True)
-        patch.setattr("backend.engine.engine.recordable", lambda *_: True)
+        patch.setattr("backend.engine.assembly.recordable", lambda *_: True)
         patch.setattr(FixedPass, "record", self.record)
         patch.setattr(first_token, "_BY_MODEL", type(first_token._BY_MODEL)())
 

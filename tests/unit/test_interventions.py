@@ -17,7 +17,8 @@ from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.methods.candidates import Scope, blocks, chosen_tokens, dense_steps, slots_only, visible
 from backend.methods.dense import dense_plan
 from backend.methods.masked import MaskedMethod

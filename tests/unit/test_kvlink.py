@@ -20,8 +20,9 @@ from tiny import TOLERANCE, assert_same, error
 from backend.base.clock import Clock
 from backend.base.errors import ModelError, OptionError
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
+from backend.engine.prefill import Prefill
 from backend.methods.base import Method
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.dense import dense_plan

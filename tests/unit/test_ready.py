@@ -263,7 +263,7 @@ def test_what_a_visitor_adds_stays_theirs(tiny_model: LoadedModel) -> None:
     )
     assert stream.log.domain == second.id
     alone = [context.encoder for past in stream.history for context in past.contexts]
-    assert all(one is not None and one.log is stream.log and one.engine is second.engine for one in alone)
+    assert all(one is not None and one.log is stream.log and one.runner is second.engine for one in alone)
     samples = [o for past in stream.history for c in past.contexts for o in c.samples.values()]
     assert all(stream.log.observations[o.number] is o and o.arenas is stream.log.arenas for o in samples)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tiny import QUESTIONS, Walk, assert_same, caches, walk
 
 from backend.base.clock import Clock
-from backend.engine.engine import Prefill
+from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived, Prefilled
 from backend.methods.candidates import blocks
 from backend.methods.dense import dense_plan

@@ -12,7 +12,8 @@ import torch
 
 from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.methods.base import Prefilled
 from backend.methods.dense import dense_plan
 from backend.methods.plan import Blend, Dense

@@ -14,7 +14,7 @@ from tiny import QUESTIONS, assert_same, request, run, walk
 
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
-from backend.engine.engine import Prefill
+from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived, Method, View
 from backend.methods.cacheblend import CacheBlendMethod, first_seen
 from backend.methods.naive import NaiveMethod, NaiveOptions

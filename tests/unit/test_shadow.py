@@ -15,7 +15,7 @@ from tiny import QUESTIONS
 
 from backend.base.errors import OptionError
 from backend.base.row_file import read_rows
-from backend.engine.engine import Prefill
+from backend.engine.prefill import Prefill
 from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example

@@ -26,7 +26,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from backend.base.errors import ModelError
 from backend.cache.kv_cache import KVCache
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.model.hooks import masked_at, masks_of
 from backend.prompts.scoring import selection_token
 from backend.records.run import AttentionProbe, TokenizedPrompt
