@@ -7,30 +7,22 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from backend.base.errors import ModelError
+from backend.base.text import show
 from backend.engine.engine import Engine
 from backend.engine.speed import pace
 from backend.engine.turns import Together
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import show
+from backend.records.anchor_cost import AnchorCost, AnchorCostRequest
+from backend.records.blend import BlendRequest, BlendStudy
+from backend.records.documents import DocumentRequest, DocumentStudy
 from backend.records.events import Progress
 from backend.records.hardware import Figures
 from backend.records.judge import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
-from backend.records.offsets import (
-    AnchorCost,
-    AnchorCostRequest,
-    BlendRequest,
-    BlendStudy,
-    DocumentRequest,
-    DocumentStudy,
-    OffsetRequest,
-    OffsetStudy,
-    OverlapRequest,
-    ProximityRecord,
-    ProximityRequest,
-    TokenOverlap,
-)
+from backend.records.offsets import OffsetRequest, OffsetStudy
+from backend.records.proximity import ProximityRecord, ProximityRequest
 from backend.records.run import RunRequest
 from backend.records.sweep import Count, Swept
+from backend.records.token_overlap import OverlapRequest, TokenOverlap
 from backend.session.limits import Rate
 
 if TYPE_CHECKING:

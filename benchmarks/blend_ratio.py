@@ -15,8 +15,8 @@ from pathlib import Path
 
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
+from backend.records.blend import CHOICES, MASKS, RATIOS, BlendRequest, BlendStudy
 from backend.records.events import Progress
-from backend.records.offsets import CHOICES, MASKS, RATIOS, BlendRequest, BlendStudy
 from backend.session.session import LabSession
 
 

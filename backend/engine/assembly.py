@@ -150,7 +150,7 @@ class Assembly:
         """Forward the last prompt token over all others, which lie ``by_place`` or before the soft ones."""
         ids, position = self.runner.ids(self.prompt.ids[-1:]), self.layout.positions[-1:]
         if self.plan.visible is None:
-            return self._first_token(ids, position)
+            return first_token(self.runner, ids, self.cache, position)
         soft = len(self.layout.soft)
         dark = ~self.plan.visible[-1].cpu()
         hidden = torch.cat([dark[:-1], torch.zeros(soft, dtype=torch.bool), dark[-1:]])
@@ -161,16 +161,6 @@ class Assembly:
             hidden, positions = hidden[order], positions[order]
         sees = torch.ones(1, len(hidden), dtype=torch.bool)
         return self._forward_hiding(ids, sees, hidden[None], positions)
-
-    def _first_token(self, ids: Tensor, position: Tensor) -> Tensor:
-        """Forward one token over a cache that holds all others, as a recorded graph where there is one."""
-        if recordable(self.runner.model, self.cache):
-            self.cache.reserve(self.cache.length + 1)
-            found = Recordings.on(self.runner.model).run(self.runner.model, ids, self.cache, position)
-            if found is not None:
-                self.runner.token_layers += self.runner.model.info.layers
-                return found
-        return self.runner.forward(ids, self.cache, positions=position)[0, -1]
 
     def recorded(self, logits: Tensor) -> Tensor:
         """Record a first token's pass that was made plainly; the logits that hold now."""
@@ -185,3 +175,15 @@ class Assembly:
         means nothing."""
         if len(self.layout.soft):
             self.cache.reorder(torch.cat([self.layout.places[:held], self.layout.soft_places]))
+
+
+def first_token(runner: ModelRunner, ids: Tensor, cache: KVCache, position: Tensor) -> Tensor:
+    """Forward one token over a cache that holds all others, as a recorded graph where there is one; its
+    logits (vocabulary,)."""
+    if recordable(runner.model, cache):
+        cache.reserve(cache.length + 1)
+        found = Recordings.on(runner.model).run(runner.model, ids, cache, position)
+        if found is not None:
+            runner.token_layers += runner.model.info.layers
+            return found
+    return runner.forward(ids, cache, positions=position)[0, -1]

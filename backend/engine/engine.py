@@ -25,7 +25,7 @@ from backend.engine.turns import Together
 from backend.methods.base import Method
 from backend.methods.plan import Blend, Dense, Plan, Step
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import called
+from backend.prompts.template import called
 from backend.records.run import COMPUTED, REUSED, Decoding, TokenizedPrompt
 
 

@@ -13,7 +13,7 @@ from backend.base.errors import BudgetError
 from backend.cache.kv_cache import KVCache, KVSegment
 from backend.model.hooks import masks_of
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import called
+from backend.prompts.template import called
 
 EVENTS: dict[str, Any] = {"cuda": torch.cuda.Event, "mps": torch.mps.event.Event}
 

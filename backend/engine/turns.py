@@ -87,5 +87,4 @@ class Together:
 
 
 _END = object()
-
 _TOGETHER: WeakKeyDictionary[Any, Together] = WeakKeyDictionary()  # by the model's module

@@ -20,9 +20,9 @@ from typing import Any
 from backend.base.errors import OptionError, PromptError, RecordError, RunCancelled
 from backend.base.row_file import read_rows
 from backend.base.serialization import encode
+from backend.base.text import check_text, show
 from backend.judge.judge_lab import JudgeLab, check, question_points
 from backend.judge.prompts import final_of, same_final
-from backend.prompts.pipeline import check_text, show
 from backend.records.events import Progress
 from backend.records.judge import LIMITS, Candidate, Judged, JudgedProblem, JudgeProblem, JudgeRequest
 

@@ -9,7 +9,7 @@ from itertools import combinations
 from backend.judge.judge_lab import JudgeLab, with_dense
 from backend.judge.prompts import execution_pipeline, judge_pipeline
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import QUESTION
+from backend.prompts.template import QUESTION
 from backend.records.judge import JudgeProblem, JudgeRequest
 
 CANDIDATE, VERDICT = 48, 96  # tokens written where the limit is higher; a verdict goes through all slots

@@ -37,7 +37,7 @@ from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.options import Options, Profile, option, prefix_base_option
 from backend.methods.plan import Blend, MaskKind, Plan, Selection, Step
 from backend.methods.selective import best, candidates, mask_option, ratio_option, suffix_option
-from backend.prompts.pipeline import Placeholder, called
+from backend.prompts.template import Placeholder, called
 
 TAPER = 0.1
 KEPT = 64  # outside texts whose first context is remembered

@@ -20,7 +20,7 @@ from backend.methods.base import Method
 from backend.methods.dense import dense_plan
 from backend.methods.options import Options, option
 from backend.methods.plan import Blend, Dense, Plan, Step
-from backend.prompts.pipeline import Placeholder
+from backend.prompts.template import Placeholder
 from backend.records.run import Span
 
 NOTHING = "No text but the question stands in this prompt's placeholders: there is nothing to copy."

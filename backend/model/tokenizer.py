@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from backend.prompts.pipeline import Pipeline, Placeholder
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import Placeholder
 from backend.records.run import Prompt, Span, TokenizedPrompt
 
 SENTINEL = "\u2063kv-reuse-lab\u2063"

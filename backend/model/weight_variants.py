@@ -16,7 +16,8 @@ import torch
 
 from backend.base.errors import ModelError
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import Pipeline, Placeholder, called
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import Placeholder, called
 from backend.records.run import COMPUTED, RECOMPUTED, Outcome, Prompt, RunRequest
 
 

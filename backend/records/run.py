@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from backend.base.errors import RecordError
 from backend.base.serialization import UNPACKED_BYTES, pack, unpack
-from backend.prompts.pipeline import Pipeline, Placeholder
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import Placeholder
 from backend.records.risk_gate import RiskGate
 
 FORMAT = 1

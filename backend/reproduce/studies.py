@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from backend.base.row_file import read_rows
 from backend.base.statistics import wilson
 from backend.model.load import LoadedModel
+from backend.records.documents import DocumentStudy
 from backend.records.hypotheses import HypothesesRecord, HypothesesRequest, verdicts
-from backend.records.offsets import DocumentStudy
 from backend.reproduce.context import Context, Linked, Step
 from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, Found, HypothesesPlan, Value
 from backend.studies.documents import SIZES, ask, gathered

@@ -28,10 +28,10 @@ from backend.methods.base import Method
 from backend.methods.options import Options
 from backend.methods.plan import Plan
 from backend.methods.registry import method_class
-from backend.prompts.pipeline import called
 from backend.prompts.scoring import extract_answer, right
+from backend.prompts.template import called
 from backend.records.events import Progress
-from backend.records.offsets import MOST_REPLAYED, PastRequest, Replay, Replayed
+from backend.records.replay import MOST_REPLAYED, PastRequest, Replay, Replayed
 from backend.records.run import Decoding, MethodChoice, RunRequest, reuse
 from backend.session.request_state import Flow
 from backend.session.streams import Past, Stream

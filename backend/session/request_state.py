@@ -11,7 +11,8 @@ from backend.cache.kv_cache import KVCache, KVSegment
 from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
-from backend.prompts.pipeline import Pipeline, Placeholder
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import Placeholder
 from backend.records.run import EARLIER
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from backend.base.clock import Clock
 from backend.base.errors import BudgetError, ModelError, NotRelocatableError, OptionError, RunCancelled
 from backend.base.machine import versions
+from backend.base.text import show
 from backend.cache.memory_budget import Memory, free_bytes, out_of_memory, release, surviving
 from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.engine.cuda_graph import Recordings
@@ -38,11 +39,12 @@ from backend.methods.registry import make_options, method_class
 from backend.methods.risk_guard import GuardedMethod, check_gate
 from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling, weights_notes
-from backend.prompts.pipeline import Agent, called, show
+from backend.prompts.pipeline import Agent
 from backend.prompts.presets import Example
+from backend.prompts.template import called
 from backend.prompts.tools.registry import get_tool
 from backend.records.events import READ, AgentDone, Event, Progress, RunDone, TextSoFar
-from backend.records.offsets import Replay
+from backend.records.replay import Replay
 from backend.records.run import (
     AttentionProbe,
     Decoding,

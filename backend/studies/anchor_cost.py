@@ -27,8 +27,8 @@ from backend.cache.row_arena import ArenaOffset
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Weighing
 from backend.model.load import LoadedModel
+from backend.records.anchor_cost import COST_LIMITS, AnchorCost, AnchorCostRequest
 from backend.records.events import Progress
-from backend.records.offsets import COST_LIMITS, AnchorCost, AnchorCostRequest
 
 REPEATS = 3
 HELD_ANCHORS = 2  # of each length beside the pool: the sample, and a mix's result

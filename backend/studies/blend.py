@@ -27,10 +27,10 @@ from backend.methods.dense import dense_plan
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.registry import make_options, method_class
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import called
+from backend.prompts.template import called
 from backend.prompts.tools.registry import get_tool
+from backend.records.blend import CHOICES, MASKS, MOST_BLENDED, BlendRequest, BlendStudy
 from backend.records.events import Progress
-from backend.records.offsets import CHOICES, MASKS, MOST_BLENDED, BlendRequest, BlendStudy
 from backend.records.run import RECOMPUTED, Decoding
 from backend.session.probes.cache_error import cache_error
 from backend.session.request_state import Flow

@@ -26,8 +26,8 @@ from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.methods.kvlink import KVLinkMethod, KVLinkOptions
 from backend.model.link_tokens import Links
 from backend.model.load import LoadedModel
+from backend.records.documents import DOCUMENT_LIMITS, DocumentSpeed
 from backend.records.events import Progress
-from backend.records.offsets import DOCUMENT_LIMITS, DocumentSpeed
 from backend.records.run import Span, TokenizedPrompt
 
 DOCUMENTS = 10

@@ -35,14 +35,14 @@ from backend.model.link_tokens import Links
 from backend.model.load import LoadedModel
 from backend.prompts.scoring import extract_answer, right
 from backend.prompts.tasks import Document, Style, make_document
-from backend.records.events import Progress
-from backend.records.offsets import (
+from backend.records.documents import (
     DOCUMENT_LIMITS,
     DocumentArm,
     DocumentRequest,
     DocumentSpeed,
     DocumentStudy,
 )
+from backend.records.events import Progress
 from backend.records.run import Decoding
 from backend.session.request_state import Flow
 from backend.studies.task_requests import as_request

@@ -8,7 +8,6 @@ from backend.prompts.tasks import Document
 from backend.records.run import Decoding, MethodChoice, RunRequest
 
 MAX_ANSWER = 224
-
 QUESTION = "user_question"
 
 

@@ -20,8 +20,9 @@ import yaml
 
 from backend.base.errors import OptionError
 from backend.base.machine import processor, versions
+from backend.base.text import show
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import Pipeline, show
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import (
     MAX_PRESET_BYTES,
     PRESET_FOLDER,

@@ -280,7 +280,7 @@ def run(args: argparse.Namespace) -> int:
 
 def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     """The summary as a table for people."""
-    from backend.prompts.pipeline import called
+    from backend.prompts.template import called
 
     head: tuple[str, ...] = (
         "mode", "agent", "method", "right", "as dense", "agents", "blocks", "tokens", "reuses", "TTFT ms",

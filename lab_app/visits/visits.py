@@ -21,22 +21,15 @@ from backend.base.serialization import encode
 from backend.cache.process_memory import trim
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
+from backend.records.anchor_cost import AnchorCost, AnchorCostRequest
+from backend.records.blend import BlendRequest, BlendStudy
+from backend.records.documents import DocumentRequest, DocumentStudy
 from backend.records.events import Event, Progress
 from backend.records.hardware import Figures
 from backend.records.judge import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
-from backend.records.offsets import (
-    AnchorCost,
-    AnchorCostRequest,
-    BlendRequest,
-    BlendStudy,
-    DocumentRequest,
-    DocumentStudy,
-    OffsetRequest,
-    OffsetStudy,
-    ProximityRecord,
-    ProximityRequest,
-    Replay,
-)
+from backend.records.offsets import OffsetRequest, OffsetStudy
+from backend.records.proximity import ProximityRecord, ProximityRequest
+from backend.records.replay import Replay
 from backend.records.run import ModelInfo, Outcome, PoolState, RunRecord, RunRequest
 from backend.records.sharing.store import SharedRuns
 from backend.records.sweep import Count, Swept

@@ -14,19 +14,13 @@ from fake_record import make_model, make_proximity, make_record
 from backend.base.errors import OptionError, RunCancelled
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
+from backend.records.blend import BlendRequest, BlendStudy
 from backend.records.break_even import Machine
+from backend.records.documents import DocumentArm, DocumentRequest, DocumentStudy
 from backend.records.events import Event, Progress, RunDone, TextSoFar
 from backend.records.hardware import Figures
 from backend.records.judge import JudgeRequest
-from backend.records.offsets import (
-    BlendRequest,
-    BlendStudy,
-    DocumentArm,
-    DocumentRequest,
-    DocumentStudy,
-    ProximityRecord,
-    ProximityRequest,
-)
+from backend.records.proximity import ProximityRecord, ProximityRequest
 from backend.records.run import ModelInfo, PoolState, RunRecord, RunRequest
 from backend.records.sweep import Count, SweepPlan, Swept
 

@@ -11,7 +11,7 @@ import tiny
 from fake_session import FakeModel, FakeSession
 
 from backend.base.errors import LabError
-from backend.prompts.pipeline import QUESTION
+from backend.prompts.template import QUESTION
 from backend.records.agent_loop import LoopRequest
 from backend.session.session import LabSession
 from lab_app.pages import registry as pages

@@ -10,9 +10,9 @@ from fake_session import FakeModel, FakeSession
 from playwright.sync_api import expect, sync_playwright
 from tiny import model
 
-from backend.prompts.pipeline import QUESTION
 from backend.prompts.presets import load_preset
-from backend.records.offsets import DocumentStudy
+from backend.prompts.template import QUESTION
+from backend.records.documents import DocumentStudy
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
 from lab_app.pages.documents import page as documents

@@ -9,8 +9,8 @@ from backend.base.errors import ModelError, OptionError
 from backend.model.adapters import adapted, fitting
 from backend.model.link_tokens import SHIPPED, base_hash
 from backend.model.load import LoadedModel, load_model
+from backend.records.documents import DocumentRequest, DocumentStudy
 from backend.records.events import Progress
-from backend.records.offsets import DocumentRequest, DocumentStudy
 from backend.session.session import LabSession
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from backend.base.errors import BudgetError, OptionError
-from backend.records.offsets import AnchorCost, AnchorCostRequest
+from backend.records.anchor_cost import AnchorCost, AnchorCostRequest
 from backend.records.run import GateDecision, MethodChoice, RunRecord
 from backend.session.pool_views import principal_coordinates
 from backend.session.session import LabSession

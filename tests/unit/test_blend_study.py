@@ -12,8 +12,8 @@ from tiny import QUESTIONS
 
 from backend.base.errors import BudgetError, OptionError
 from backend.model.load import LoadedModel
+from backend.records.blend import CHOICES, BlendRequest, BlendStudy
 from backend.records.events import Progress
-from backend.records.offsets import CHOICES, BlendRequest, BlendStudy
 from backend.session.session import LabSession
 from viz.studies.recompute_ratio import views
 

@@ -19,7 +19,7 @@ from backend.cache.memory_budget import Memory, out_of_memory, surviving
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
-from backend.records.offsets import ProximityRequest
+from backend.records.proximity import ProximityRequest
 from backend.session.limits import ALONE, Limits, Rate
 from backend.session.session import SMALLER, LabSession
 

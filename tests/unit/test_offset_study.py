@@ -15,17 +15,11 @@ import torch
 from backend.base.errors import BudgetError, OptionError, RecordError
 from backend.engine.engine import Engine
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import QUESTION
 from backend.prompts.presets import Example, load_preset, preset_names
+from backend.prompts.template import QUESTION
 from backend.records.events import Progress
-from backend.records.offsets import (
-    APPROXIMATIONS,
-    MOST_PREFIXES,
-    MOST_SAMPLES,
-    OffsetRequest,
-    OffsetStudy,
-    ProximityRecord,
-)
+from backend.records.offsets import APPROXIMATIONS, MOST_PREFIXES, MOST_SAMPLES, OffsetRequest, OffsetStudy
+from backend.records.proximity import ProximityRecord
 from backend.records.run import MethodChoice
 from backend.session.session import LabSession
 from backend.studies.offsets import (

@@ -14,7 +14,7 @@ from scipy import stats
 from backend.base.errors import OptionError, RecordError
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
-from backend.records.offsets import LIMITS, ProximityRecord, ProximityRequest
+from backend.records.proximity import LIMITS, ProximityRecord, ProximityRequest
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
 from backend.studies.proximity import last_tokens, nearest_pairs, proposition_bound, proximity, spearman

@@ -21,7 +21,7 @@ from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Progress
-from backend.records.offsets import MOST_REPLAYED, Replay, Replayed
+from backend.records.replay import MOST_REPLAYED, Replay, Replayed
 from backend.records.run import Decoding, GateDecision, MethodChoice, RunRecord, RunRequest, reuse
 from backend.session.replay import BATCH_ROWS
 from backend.session.session import LabSession

@@ -16,7 +16,7 @@ import torch
 from backend.base.errors import ModelError, OptionError
 from backend.engine.engine import Engine
 from backend.prompts.pipeline import Agent, Pipeline
-from backend.records.offsets import OBSERVERS, OverlapRequest, TokenOverlap
+from backend.records.token_overlap import OBSERVERS, OverlapRequest, TokenOverlap
 from backend.session.session import LabSession
 from backend.studies import token_overlap as probe
 from backend.studies.token_overlap import expected_jaccard, keep, overlap, received, token_overlap

@@ -50,7 +50,7 @@ from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Match, Weighing, Weight, base_of, of_those
 from backend.methods.options import Options, Profile, option, prefix_base_option
 from backend.methods.plan import Blend, Dense, Plan, Step, Term
-from backend.prompts.pipeline import called
+from backend.prompts.template import called
 from backend.records.run import GateDecision, PoolState, Span
 
 

@@ -9,7 +9,7 @@ import gradio as gr
 
 from backend.base.errors import LabError
 from backend.prompts.presets import load_preset, preset_requests
-from backend.records.offsets import BlendRequest
+from backend.records.blend import BlendRequest
 from backend.records.run import RunRequest
 from lab_app.pages.pipeline.form import Problem, Problems
 from lab_app.ui import text

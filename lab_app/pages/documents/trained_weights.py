@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from backend.base.errors import LabError
-from backend.records.offsets import DocumentRequest
+from backend.records.documents import DocumentRequest
 from lab_app.pages.pipeline.form import Problems
 from lab_app.ui import text
 from lab_app.ui.components import figure_view

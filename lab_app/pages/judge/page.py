@@ -12,8 +12,8 @@ from typing import Any
 import gradio as gr
 
 from backend.base.errors import LabError, PromptError
-from backend.prompts.pipeline import QUESTION
 from backend.prompts.presets import load_preset, preset_requests
+from backend.prompts.template import QUESTION
 from backend.records.events import Progress
 from backend.records.judge import (
     CRITERIA,

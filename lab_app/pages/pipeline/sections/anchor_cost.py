@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.base.errors import LabError, OptionError
+from backend.records.anchor_cost import COST_LIMITS, AnchorCost, AnchorCostRequest
 from backend.records.events import Progress
-from backend.records.offsets import COST_LIMITS, AnchorCost, AnchorCostRequest
 from lab_app.pages.pipeline.form import Problem, Problems
 from lab_app.ui import html, text
 from lab_app.ui.components import payload

@@ -12,7 +12,7 @@ from typing import Any
 from backend.base.errors import LabError
 from backend.prompts.presets import load_preset
 from backend.records.events import Progress
-from backend.records.offsets import LIMITS, ProximityRecord, ProximityRequest
+from backend.records.proximity import LIMITS, ProximityRecord, ProximityRequest
 from lab_app.pages.pipeline.form import Problem, Problems, read_number
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
