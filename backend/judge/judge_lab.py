@@ -54,8 +54,9 @@ from backend.records.events import READ, Event, RunDone
 from backend.records.judge import Candidate, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
 from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
 from backend.session.request_state import Flow, see_offsets
-from backend.session.session import BESIDE, LabSession
+from backend.session.session import LabSession
 from backend.session.streams import Past, Row, Stream
+from backend.session.workspace import BESIDE
 
 BLANK_TRIES = 8  # an agent that writes nothing is asked again with another seed
 NOTHING = "(no answer)"
@@ -139,7 +140,7 @@ class JudgeSession(LabSession):
     def learn(self, request: RunRequest, given: Mapping[str, Given]) -> None:
         """Let the pools see a request: dense reads its prompt, and nobody answers."""
         self.given = given
-        lanes, values = self._prepare(replace(request, methods=(MethodChoice("dense"),)))
+        lanes, values = self.admission.prepare(replace(request, methods=(MethodChoice("dense"),)))
         [lane] = lanes
         lane.flow.start(values)
         context = lane.flow.context(request.pipeline.final)
@@ -148,15 +149,13 @@ class JudgeSession(LabSession):
         lane.stream.history.append(Past([context], {}))
         lane.stream.shrink()
 
-    def _flow(self, request: RunRequest, stream: Stream) -> Flow:
+    def flow(self, request: RunRequest, stream: Stream) -> Flow:
         flow = GivenFlow(request.pipeline, self.engine, stream.log, engines=self.others)
         flow.given = self.given
         return flow
 
-    def _decode(self, rows: list[Row], *rest: Any) -> Generator[Event, None, float]:
-        spent = yield from super()._decode(rows, *rest)
+    def finish(self, rows: list[Row]) -> None:
         self.rows = rows
-        return spent
 
 
 class JudgeLab:

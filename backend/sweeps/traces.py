@@ -184,7 +184,7 @@ class TraceSession(LabSession):
 
     recorded: Mapping[int, str] = {}
 
-    def _flow(self, request: RunRequest, stream: Stream) -> Flow:
+    def flow(self, request: RunRequest, stream: Stream) -> Flow:
         flow = TracedFlow(request.pipeline, self.engine, stream.log, engines=self.others)
         flow.recorded = self.recorded
         return flow

@@ -82,7 +82,7 @@ def judge(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
 
         def work() -> Steps:
             judged = None
-            for event in paced(visit.engine.judge_problems(request, cancel=cancel)):
+            for event in paced(visit.engine.study(request, cancel=cancel)):
                 if isinstance(event, Judged):
                     judged = event
                 else:

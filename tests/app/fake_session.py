@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from fake_record import make_model, make_proximity, make_record
@@ -93,10 +94,18 @@ class FakeSession:
             self.warmed.append(example)
             yield Progress(f"Request {number + 1}", number, len(examples))
 
+    def study(self, request: object, *, cancel: threading.Event | None = None) -> Iterator[Any]:
+        known = {
+            BlendRequest: self._blend_study,
+            DocumentRequest: self._document_study,
+            ProximityRequest: self._proximity,
+        }
+        yield from known[type(request)](request)
+
     def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
         return self.filled
 
-    def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
+    def _blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
         count = len(request.values)
         for step in range(count):
             self._step(None)
@@ -116,7 +125,7 @@ class FakeSession:
     def trained_weights(self) -> dict[str, str]:
         return {"kvlink5": "KVLink5", "block": "Block-Attention"}
 
-    def document_study(self, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
+    def _document_study(self, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
         count = request.questions
         for step in range(count):
             self._step(None)
@@ -135,7 +144,7 @@ class FakeSession:
             right, np.ones(right.shape), np.ones(right.shape, dtype=np.int64),
         )  # fmt: skip
 
-    def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
+    def _proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
         if len(request.prefix_a) > 5000:
             raise OptionError("Prefix A has too many tokens.", field="proximity.prefix_a")
         for step in range(2):

@@ -19,7 +19,6 @@ from backend.model.load import LoadedModel
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example, Preset, load_preset
 from backend.records.run import RunRecord
-from backend.session.session import LabSession
 from backend.studies.gallery import GalleryEntry
 from lab_app.cli.main import main
 from lab_app.pages.pipeline import form as forms
@@ -67,7 +66,7 @@ def other() -> LoadedModel:
 
 def served(loaded: LoadedModel, *others: tuple[str, LoadedModel]) -> Handlers:
     """A lab on the tiny model, served with these others."""
-    lab = Lab(lambda: loaded, lambda m: LabSession(m, others=dict(others)))  # type: ignore[arg-type, return-value]
+    lab = Lab(lambda: loaded, lambda m: tiny.lab(m, others=dict(others)))  # type: ignore[arg-type, return-value]
     return Handlers(lab)
 
 

@@ -358,12 +358,12 @@ def test_a_cancelled_run_leaves_the_batch_before_anybody_is_told(tiny_model: Loa
 
 
 def test_what_sessions_share_goes_with_the_model() -> None:
-    from backend.engine import decoding
+    from backend.engine import turns
 
     model = tiny.model.__wrapped__() if hasattr(tiny.model, "__wrapped__") else tiny.model()
     session = LabSession(model)
     # Watched one by one: other tests' models may go at the same collection.
-    gone = weakref.ref(model.module), weakref.ref(decoding._TOGETHER[model.module])
+    gone = weakref.ref(model.module), weakref.ref(turns._TOGETHER[model.module])
     tiny.run(session, tiny.request())
     [thread] = session.together._thread._threads
     del session, model

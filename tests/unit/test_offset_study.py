@@ -82,7 +82,7 @@ def asked() -> OffsetRequest:
 
 @pytest.fixture(scope="module")
 def record(tiny_model: LoadedModel, asked: OffsetRequest) -> OffsetStudy:
-    return finished(LabSession(tiny_model).offset_study(asked))
+    return finished(tiny.lab(tiny_model).study(asked))
 
 
 @pytest.fixture(scope="module")
@@ -390,7 +390,7 @@ def test_without_requests_the_other_figures_stay(tiny_model: LoadedModel) -> Non
 
 @pytest.fixture
 def visit(tiny_model: LoadedModel) -> Visit:
-    return Visit("v", LabSession(tiny_model))  # type: ignore[arg-type]
+    return Visit("v", tiny.lab(tiny_model))  # type: ignore[arg-type]
 
 
 def boxes(**changes: Any) -> tab.Asked:

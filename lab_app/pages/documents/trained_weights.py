@@ -38,9 +38,7 @@ def read(given: Given) -> DocumentRequest:
 
 def run(lab: Lab, visit: Visit, request: DocumentRequest) -> Iterator[Update]:
     """Ask it; see :func:`lab_app.ui.measurement.measure`."""
-    yield from measure(
-        lab, visit, "trained", "documents", lambda: visit.engine.document_study(request), shown
-    )
+    yield from measure(lab, visit, "trained", "documents", lambda: visit.engine.study(request), shown)
 
 
 def shown(study: Any) -> tuple[str, Sequence[FigureView]]:

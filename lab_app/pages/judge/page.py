@@ -247,7 +247,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
         request, mine = read(visit, given), desk(visit)
         yield beside(None, slot_of)
         records: dict[str, RunRecord] = {}
-        for event in visit.engine.judge_problems(request, cancel=cancel):
+        for event in visit.engine.study(request, cancel=cancel):
             if isinstance(event, Progress):
                 yield {"status": html.status(event.text, "running", event.done, event.total)}
             elif isinstance(event, OrderDone):

@@ -102,7 +102,7 @@ def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
 
 def _stream(visit: Visit, request: AnchorCostRequest) -> Iterator[Update]:
     drawn = 0.0
-    for event in visit.engine.anchor_cost(request):
+    for event in visit.engine.study(request):
         if isinstance(event, AnchorCost):
             token = visit.price(event)
             yield {"cost_status": html.priced(event, token), "view_cost": payload(views(event))}

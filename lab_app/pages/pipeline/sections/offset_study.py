@@ -152,7 +152,7 @@ def measure(lab: Lab, visit: Visit, form: Form, asked: Asked) -> Iterator[Update
 
 def _stream(visit: Visit, request: OffsetRequest) -> Iterator[Update]:
     drawn = 0.0
-    for event in visit.engine.offset_study(request):
+    for event in visit.engine.study(request):
         if isinstance(event, OffsetStudy):
             visit.study(event)
             yield shown(visit)

@@ -93,7 +93,7 @@ def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
 
 def _stream(visit: Visit, request: ProximityRequest) -> Iterator[Update]:
     drawn = 0.0
-    for event in visit.engine.proximity(request):
+    for event in visit.engine.study(request):
         if isinstance(event, ProximityRecord):
             visit.measure(event)
             yield shown(visit)
