@@ -52,7 +52,7 @@ from backend.prompts.tasks.arithmetic import draw_problem
 from backend.prompts.tasks.judging import draw_results
 from backend.records.events import READ, Event, RunDone
 from backend.records.judge import Candidate, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
-from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.records.run import REFERENCE, Decoding, MethodChoice, RunRecord, RunRequest, with_reference
 from backend.session.request_state import Flow, see_offsets
 from backend.session.session import LabSession
 from backend.session.streams import Past, Row, Stream
@@ -140,7 +140,7 @@ class JudgeSession(LabSession):
     def learn(self, request: RunRequest, given: Mapping[str, Given]) -> None:
         """Let the pools see a request: dense reads its prompt, and nobody answers."""
         self.given = given
-        lanes, values = self.admission.prepare(replace(request, methods=(MethodChoice("dense"),)))
+        lanes, values = self.admission.prepare(replace(request, methods=(MethodChoice(REFERENCE),)))
         [lane] = lanes
         lane.flow.start(values)
         context = lane.flow.context(request.pipeline.final)
@@ -283,7 +283,7 @@ class JudgeLab:
             asked = RunRequest(
                 pipeline,
                 values,
-                with_dense(request.methods),
+                with_reference(request.methods),
                 decoding=Decoding(request.max_new_tokens),
                 probe_offsets=False,
                 gate=request.gate,
@@ -315,7 +315,7 @@ class JudgeLab:
         """The request's orders, in groups that are judged at once. What a group's prompts take, their copies
         in a batch, and the logits that are kept, is at most a quarter of what the pools may hold, and half
         of what a device has left."""
-        methods = len(with_dense(request.methods))
+        methods = len(with_reference(request.methods))
         layout = tuple(range(1, len(problem.candidates) + 1))
         nothing: Bases = (None,) * len(layout)
         info, new = self.model.info, request.max_new_tokens
@@ -436,12 +436,6 @@ def drawn_problem(request: JudgeRequest, number: int) -> JudgeProblem:
             for i, (text, value) in enumerate(texts, 1)
         )
     return JudgeProblem(number, drawn.question, candidates, request.regime, str(drawn.answer))
-
-
-def with_dense(methods: Sequence[MethodChoice]) -> tuple[MethodChoice, ...]:
-    """The methods with dense first."""
-    dense = [m for m in methods if m.name == "dense"] or [MethodChoice("dense")]
-    return (dense[0], *(m for m in methods if m.name != "dense"))
 
 
 def check(request: JudgeRequest) -> None:

@@ -111,7 +111,9 @@ class Method(ABC):
     Class attributes: ``name`` (in the CLI and records), ``title``, ``summary`` (one plain sentence),
     ``paper`` (source), ``profiles`` (named bundles of its options), ``not_replayed`` (why a past request
     cannot be replayed under it; empty when it can), ``needs_bases`` (it copies the session's bases of
-    its texts, so the time of encoding them is its own).
+    its texts, so the time of encoding them is its own), ``shares_texts`` (it takes texts out of other
+    prompts; one that does not pays for neither judging nor encoding them, reads the prompt as it stands, and
+    leaves prompts that others may begin with where they were read exactly).
     """
 
     name: ClassVar[str]
@@ -120,6 +122,7 @@ class Method(ABC):
     paper: ClassVar[str] = ""
     not_replayed: ClassVar[str] = ""
     needs_bases: ClassVar[bool] = True
+    shares_texts: ClassVar[bool] = True
     Options: ClassVar[type[Options]] = Options
     profiles: ClassVar[Mapping[str, Profile]] = {}
 

@@ -20,6 +20,8 @@ class DenseMethod(Method):
     name = "dense"
     title = "Dense"
     summary = "Reads every token of the prompt afresh: the honest answer, and the slow one."
+    needs_bases = False
+    shares_texts = False
 
     @classmethod
     def supports(cls, model: ModelInfo) -> str | None:

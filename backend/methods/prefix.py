@@ -30,6 +30,8 @@ class PrefixMethod(Method):
     summary = "Copies the longest beginning that an earlier prompt shares exactly, and reads the rest afresh."
     paper = "vLLM, SGLang: exact prefix caching"
     not_replayed = "it copies earlier prompts, most of which have left the log since, and it is exact"
+    needs_bases = False
+    shares_texts = False
     Options = PrefixOptions
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:

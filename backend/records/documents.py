@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from backend.base.errors import OptionError
 from backend.base.serialization import pack, unpack
 from backend.base.statistics import wilson
-from backend.records.run import ModelInfo
+from backend.records.run import REFERENCE, ModelInfo
 
 DOCUMENTS_FORMAT = 1
 DOCUMENT_LIMITS: dict[str, tuple[int, int]] = {
@@ -40,6 +40,11 @@ class DocumentArm:
     adapted: bool = False
     compression: str = "none"
     rate: float = 0.0
+
+    @property
+    def reference(self) -> bool:
+        """Does it read every token afresh?"""
+        return self.method == REFERENCE
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,7 @@ class DocumentStudy:
     def own_dense(self, label: str) -> str | None:
         """The label of dense on an arm's own weights; None where it was not asked."""
         weights = self.arms[self.arm(label)].weights
-        return next((a.label for a in self.arms if a.method == "dense" and a.weights == weights), None)
+        return next((a.label for a in self.arms if a.reference and a.weights == weights), None)
 
     def recovered(
         self, label: str, floor: str, ceiling: str, seed: int = 0

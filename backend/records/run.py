@@ -45,6 +45,9 @@ Provenance = Literal["exact local", "exact external", "semantic", "rejected", "f
 PROVENANCE: tuple[Provenance, ...] = typing.get_args(Provenance)
 
 
+REFERENCE = "dense"  # the method that all others are compared with
+
+
 @dataclass(frozen=True)
 class MethodChoice:
     """A method with its options, under the label it has in the run (labels are unique in a run)."""
@@ -56,6 +59,17 @@ class MethodChoice:
     def __post_init__(self) -> None:
         if not self.label:
             object.__setattr__(self, "label", self.name)
+
+    @property
+    def reference(self) -> bool:
+        """Is it the one that all others are compared with?"""
+        return self.name == REFERENCE
+
+
+def with_reference(methods: Sequence[MethodChoice]) -> tuple[MethodChoice, ...]:
+    """The methods with the reference first, whether they name it or not."""
+    reference = next((m for m in methods if m.reference), MethodChoice(REFERENCE))
+    return (reference, *(m for m in methods if not m.reference))
 
 
 @dataclass(frozen=True)

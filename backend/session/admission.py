@@ -13,6 +13,7 @@ from backend.records.run import (
     Decoding,
     MethodChoice,
     RunRequest,
+    with_reference,
 )
 from backend.session.request_state import Flow
 from backend.session.streams import Lane, stream_key
@@ -55,17 +56,16 @@ class Admission:
     def choices(self, request: RunRequest) -> list[tuple[MethodChoice, Options]]:
         """The request's methods with their options, checked; dense first."""
         session = self.session
-        choices = [c for c in request.methods if c.name != "dense"]
-        dense = next((c for c in request.methods if c.name == "dense"), MethodChoice("dense"))
-        session.limits.check(0, 0, len(choices) + 1)
-        labels = [c.label for c in (dense, *choices)]
+        choices = with_reference(request.methods)
+        session.limits.check(0, 0, len(choices))
+        labels = [c.label for c in choices]
         for label in labels:
             if labels.count(label) > 1:
                 raise OptionError(
                     f"Two methods are labelled {label!r}. Give each its own label.", field="methods"
                 )
         found = []
-        for choice in (dense, *choices):
+        for choice in choices:
             cls = method_class(choice.name)
             options = make_options(choice.name, choice.options)
             refused = cls.supports(session.model.info)

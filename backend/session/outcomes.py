@@ -124,7 +124,7 @@ def outcomes_of(
     if pinned and request.probe_offsets:
         offsets.append(offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, first))
     for row in rows[:1] if pinned else rows:
-        if row.prefill.exact and row.lane.choice.name in ("dense", "prefix"):
+        if row.prefill.exact and not row.lane.method.shares_texts:
             remember_prompt(engine, row.context, row.prefill, row.lane.stream.log)
     return out
 

@@ -32,7 +32,7 @@ from backend.prompts.scoring import extract_answer, right
 from backend.prompts.template import called
 from backend.records.events import Progress
 from backend.records.replay import MOST_REPLAYED, PastRequest, Replay, Replayed
-from backend.records.run import Decoding, MethodChoice, RunRequest, reuse
+from backend.records.run import Decoding, MethodChoice, RunRequest, reuse, with_reference
 from backend.session.request_state import Flow
 from backend.session.streams import Past, Stream
 
@@ -168,7 +168,7 @@ def replay(
 
 def request_label(request: RunRequest) -> str:
     """Dense's label in a request."""
-    return next((c.label for c in request.methods if c.name == "dense"), "dense")
+    return with_reference(request.methods)[0].label
 
 
 def _can(choice: MethodChoice) -> bool:

@@ -23,6 +23,7 @@ from backend.prompts.template import called
 from backend.prompts.tools.registry import get_tool
 from backend.records.events import READ, AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.records.run import (
+    REFERENCE,
     AttentionProbe,
     OffsetProbe,
     Outcome,
@@ -181,7 +182,7 @@ class Run:
         context = lane.flow.context(agent)
         engine = self.session.at(request, agent)
         engine.check_room(len(context.prompt.ids), self.session.answer_limit(request, agent), agent)
-        charged = lane.choice.name not in ("dense", "prefix")  # whose texts are neither judged nor encoded
+        charged = lane.method.shares_texts
         clock = (lane.clock if charged else None) or engine.clock()
         lane.clock = None
         if charged:
@@ -201,7 +202,7 @@ class Run:
         real = plan.plain
         lane.method.observe(Prefilled(context, prefill.cache, real, plan, prefill.hidden), lane.stream.log)
         if request.mode == "pinned":
-            if lane.choice.name == "dense":
+            if lane.choice.reference:
                 see_offsets(context, prefill.cache, engine)
         elif real:
             see_offsets(context, prefill.cache, engine, lane.method.needed())
@@ -253,5 +254,5 @@ def use_tool(agent: Agent, text: str, members: Sequence[Lane]) -> ToolUse | None
     if not agent.tool:
         return None
     found = get_tool(agent.tool).run(text)
-    label = members[0].choice.label if members else "dense"
+    label = members[0].choice.label if members else REFERENCE
     return ToolUse(agent.id, label, agent.tool, found.text, found.ok, found.reason or "", found.wall_ms)

@@ -85,7 +85,7 @@ def shadow_checks(
     decoding = replace(request.decoding, max_new_tokens=min(limit, request.decoding.max_new_tokens))
     out = []
     for row, served in zip(rows, outcomes, strict=True):
-        if row.lane.choice.name == "dense":
+        if row.lane.choice.reference:
             continue
         ids, began, before = row.context.prompt.ids, time.perf_counter(), engine.forwarded_tokens
         if row.plan.plain:

@@ -18,6 +18,7 @@ from backend.prompts.presets import Example
 from backend.prompts.template import called
 from backend.records.events import Event, Progress
 from backend.records.run import (
+    REFERENCE,
     MethodChoice,
     RunRequest,
 )
@@ -28,7 +29,7 @@ from backend.session.shared_warm_up import Key, Ready, ready_key
 from backend.session.streams import Past, stream_key
 from backend.session.workspace import Workspace
 
-DENSE = MethodChoice("dense")
+DENSE = MethodChoice(REFERENCE)
 WARM_BATCH = 8  # requests that a pinned warm-up decodes together
 
 
@@ -141,7 +142,7 @@ class WarmUp:
     ) -> Generator[None, None, None]:
         """Dense over several requests at once, into the pinned stream's history; yields at each step."""
         lanes, _ = self.admission.prepare(
-            replace(request, values=dict(examples[0].values), methods=(MethodChoice("dense"),)), len(examples)
+            replace(request, values=dict(examples[0].values), methods=(DENSE,)), len(examples)
         )
         stream = lanes[0].stream
         flows = [self.session.flow(request, stream) for _ in examples]
@@ -183,7 +184,7 @@ class WarmUp:
                 stream.shrink()
                 self.session.drop_idle({id(stream)})
             else:
-                self.session.settle(lanes, {"dense": []}, finished=False)
+                self.session.settle(lanes, {DENSE.label: []}, finished=False)
 
 
 def _until(

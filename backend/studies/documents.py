@@ -29,7 +29,7 @@ from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived
 from backend.methods.kvlink import RATES
-from backend.methods.registry import make_options, method_class, method_names, option_fields
+from backend.methods.registry import make_options, method_class, option_fields
 from backend.model.adapters import adapted
 from backend.model.link_tokens import Links
 from backend.model.load import LoadedModel
@@ -76,8 +76,7 @@ def question(seed: int, index: int) -> Question:
 
 def base_arms(weights: str) -> tuple[DocumentArm, ...]:
     """What is compared on the base's own weights: dense, PromptCache with its keys moved, at its own
-    positions, and with the template's text copied as well, and CacheBlend under both masks where it is
-    registered."""
+    positions, and with the template's text copied as well, and CacheBlend under both masks."""
     arms = [
         DocumentArm("Dense", "dense", {}, weights),
         DocumentArm("PromptCache", "promptcache", {"positions": "prompt"}, weights),
@@ -89,12 +88,8 @@ def base_arms(weights: str) -> tuple[DocumentArm, ...]:
             weights,
         ),
     ]
-    if "cacheblend" in method_names():
-        fields = {f.name: f for f in option_fields(method_class("cacheblend"))}
-        masks = fields["mask"].choices if "mask" in fields else ()
-        arms += [
-            DocumentArm(f"CacheBlend, {mask} mask", "cacheblend", {"mask": mask}, weights) for mask in masks
-        ]
+    [masks] = [f.choices for f in option_fields(method_class("cacheblend")) if f.name == "mask"]
+    arms += [DocumentArm(f"CacheBlend, {mask} mask", "cacheblend", {"mask": mask}, weights) for mask in masks]
     return tuple(arms)
 
 

@@ -36,7 +36,7 @@ from backend.engine.prefill import Prefill
 from backend.methods.base import Method, Prefilled
 from backend.methods.options import Options
 from backend.methods.plan import Blend, Plan
-from backend.methods.registry import make_options, method_class
+from backend.methods.registry import make_options, method_class, option_fields
 from backend.methods.segments.grafts import runs, without_halo
 from backend.methods.segments.method import SegmentsMethod
 from backend.methods.segments.options import SegmentsOptions
@@ -116,7 +116,8 @@ def _key(request: HypothesesRequest, model: LoadedModel, number: int) -> str:
 
 def _options(choice: MethodChoice, request: HypothesesRequest) -> Options:
     """A method's options, with what all segment reuse of the request has in common."""
-    common = request.common if choice.name == "segments" else {}
+    known = {option.name for option in option_fields(method_class(choice.name))}
+    common = request.common if known & set(request.common) else {}
     return make_options(choice.name, {**common, **choice.options})
 
 
@@ -224,7 +225,7 @@ def turns(
             [decoded] = engine.decode([prefill], decoding, context="its own context")
         done = Prefilled(context, prefill.cache, prefill.plan.plain, prefill.plan, prefill.hidden)
         method.observe(done, log)
-        if prefill.exact and method.name in ("dense", "prefix"):
+        if prefill.exact and not method.shares_texts:
             remember_prompt(engine, context, prefill, log)
         text = engine.model.tokens.decode(decoded.ids)
         last = (find_action(text) or "").lower().startswith("finish") or number == pipeline.order[-1]
