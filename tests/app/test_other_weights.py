@@ -308,13 +308,13 @@ def test_serve_loads_what_the_command_names_and_nothing_else(
     assert main(["serve", "--weights", "tuned=a/b", "--weights", "twin=embedded"]) == 0
     assert loaded == ["embedded", "a/b", "embedded"]
     assert caught["weights"] == ("tuned", "twin")
-    session = caught["engine"](tiny_model)
-    assert {name: engine.model for name, engine in session.others.items()} == {
+    lab = caught["engine"](tiny_model)
+    assert {name: engine.model for name, engine in lab.session.others.items()} == {
         "tuned": other, "twin": tiny_model,
     }  # fmt: skip
     asked = tiny.request(("dense",), flow=flow("a/b"))
     with pytest.raises(ModelError, match="'tuned', 'twin'"):
-        session.estimate(asked)
+        lab.estimate(asked)
     assert loaded == ["embedded", "a/b", "embedded"], "a name that a visitor sends loads nothing"
     caught.clear()
     for bad, said in (("tuned", "NAME=MODEL"), ("=a/b", "NAME=MODEL"), ("odd=c", "layers 2 instead of 3")):

@@ -310,7 +310,7 @@ def test_a_measurement_that_runs_out_is_told(
         yield Progress("one", 0, 2)
         raise OUT[0]
 
-    monkeypatch.setattr("backend.studies.proximity.proximity", full)
+    monkeypatch.setattr("backend.lab.proximity", full)
     with pytest.raises(MemoryFullError, match="more memory than this machine has free"):
         list(backend.lab.Lab(session).study(ProximityRequest("a", "b")))
 

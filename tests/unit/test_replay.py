@@ -399,7 +399,7 @@ def test_a_request_that_is_not_there_falls_back(record: Replay) -> None:
 
 @pytest.fixture
 def visit(ran: tuple[LabSession, list[RunRecord]]) -> tuple[Lab, Visit]:
-    lab = Lab(lambda: ran[0].model, lambda _: ran[0])  # type: ignore[arg-type, return-value]
+    lab = Lab(lambda: ran[0].model, lambda _: backend.lab.Lab(ran[0]))  # type: ignore[arg-type, return-value]
     return lab, lab.open()
 
 
