@@ -53,6 +53,7 @@ from backend.prompts.tasks.judging import draw_results
 from backend.records.events import READ, Event, RunDone
 from backend.records.judge import Candidate, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
 from backend.records.run import REFERENCE, Decoding, MethodChoice, RunRecord, RunRequest, with_reference
+from backend.session.pool_views import principal_coordinates
 from backend.session.request_state import Flow, see_offsets
 from backend.session.session import LabSession
 from backend.session.streams import Past, Row, Stream
@@ -458,7 +459,5 @@ def check(request: JudgeRequest) -> None:
 @torch.inference_mode()
 def question_points(model: LoadedModel, questions: Sequence[str]) -> Any:
     """(questions, components) mean token embeddings in principal coordinates; None without any question."""
-    from backend.session.pool_views import principal_coordinates
-
     means = [model.embed(model.tokens.encode(q)).float().mean(dim=0) for q in questions]
     return principal_coordinates(torch.stack(means)) if means else None

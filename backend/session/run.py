@@ -17,7 +17,6 @@ from backend.cache.observations import Observation, PromptInContext
 from backend.methods.base import Arrived, Prefilled
 from backend.methods.candidates import slots_only
 from backend.methods.risk_guard import GuardedMethod
-from backend.model.weight_variants import weights_notes
 from backend.prompts.pipeline import Agent
 from backend.prompts.template import called
 from backend.prompts.tools.registry import get_tool
@@ -39,6 +38,7 @@ from backend.session.pool_views import pool_views
 from backend.session.request_state import Flow, see_offsets
 from backend.session.shadow_check import shadow_checks
 from backend.session.streams import Lane, Row, flows_of
+from backend.session.weights_notes import weights_notes
 from backend.session.workspace import Workspace
 
 SMALLER = (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +78,19 @@ def test_nothing_asks_which_method_it_has() -> None:
                 if named & set(method_names()):
                     asked.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert not asked
+
+
+FACES = sorted((ROOT / "backend").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("path", FACES, ids=lambda path: path.parent.name)
+def test_a_room_has_what_its_face_names(path: Path) -> None:
+    room = importlib.import_module(f"backend.{path.parent.name}")
+    assert room.__doc__
+    for name in getattr(room, "__all__", ()):
+        assert hasattr(room, name)
+    _, _, named = room.__doc__.partition("Others use, by module:\n")
+    for line in re.sub(r",\n +", ", ", named).splitlines():
+        module, _, names = line.strip().partition(": ")
+        for name in filter(None, names.split(", ")):
+            assert hasattr(importlib.import_module(f"{room.__name__}.{module}"), name), f"{module}: {name}"
