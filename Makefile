@@ -48,6 +48,7 @@ lint: $(VENV)/.test-stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/imports.py
 
 format: $(VENV)/.test-stamp
 	$(BIN)/ruff check --fix-only .

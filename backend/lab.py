@@ -1,99 +1,94 @@
-"""What a session measures beside runs: each a request of its own, progress first and a record last."""
+"""The lab: a session, and every study of it. The one face that a page and a command line need.
+
+A study is a measurement beside runs. It is asked for by a request of its own, tells its progress first and
+its record last; :data:`STUDIES` says which function answers which kind of request.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
 
-from backend.base.errors import ModelError
-from backend.engine.decoding import Together
-from backend.engine.engine import Engine
+from backend.base.errors import ModelError, OptionError
+from backend.base.text import show
+from backend.bench.break_even import measure_within
 from backend.engine.speed import pace
-from backend.model.load import LoadedModel
-from backend.prompts.pipeline import show
-from backend.records.events import Progress
+from backend.judge.cost import judging_seconds
+from backend.judge.judge_lab import drawn_problem
+from backend.judge.live import judge, write
+from backend.judge.prompts import check_wording
+from backend.model.adapters import fitting
+from backend.prompts.presets import Example
+from backend.records.anchor_cost import AnchorCostRequest
+from backend.records.blend import BlendRequest
+from backend.records.documents import DocumentRequest
+from backend.records.events import Event, Progress
 from backend.records.hardware import Figures
-from backend.records.judge import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
-from backend.records.offsets import (
-    AnchorCost,
-    AnchorCostRequest,
-    BlendRequest,
-    BlendStudy,
-    DocumentRequest,
-    DocumentStudy,
-    OffsetRequest,
-    OffsetStudy,
-    OverlapRequest,
-    ProximityRecord,
-    ProximityRequest,
-    TokenOverlap,
-)
-from backend.records.run import RunRequest
+from backend.records.judge import JudgeProblem, JudgeRequest
+from backend.records.offsets import OffsetRequest
+from backend.records.proximity import ProximityRequest
+from backend.records.replay import Replay
+from backend.records.run import Outcome, PoolState, RunRecord, RunRequest
 from backend.records.sweep import Count, Swept
+from backend.records.token_overlap import OverlapRequest, TokenOverlap
+from backend.session.admission import check_decoding
+from backend.session.estimate import Estimate
 from backend.session.limits import Rate
+from backend.session.replay import check_replay, replay
+from backend.session.session import LabSession
+from backend.session.streams import stream_key
+from backend.session.tensors import tensor_bytes, tensor_file
+from backend.studies.anchor_cost import anchor_cost
+from backend.studies.blend import blend_study
+from backend.studies.documents import document_study
+from backend.studies.offsets import offset_study
+from backend.studies.proximity import proximity
+from backend.studies.token_overlap import token_overlap
+from backend.sweeps.page_sweep import SweepDesk
 
-if TYPE_CHECKING:
-    from backend.sweeps.page_sweep import SweepDesk
+Cancel = threading.Event | None
+Study = Callable[[LabSession, Any, Cancel], Iterator[Any]]
+
+#: By the type of its request: what a study measures on a session's model, within its budget.
+STUDIES: Mapping[type, Study] = {
+    ProximityRequest: lambda session, request, _: proximity(session.model, request),
+    OffsetRequest: lambda session, request, _: offset_study(session.model, request, session.budget_bytes),
+    BlendRequest: lambda session, request, _: blend_study(session.model, request, session.budget_bytes),
+    DocumentRequest: lambda session, request, _: document_study(session.model, request),
+    AnchorCostRequest: lambda session, request, _: anchor_cost(
+        session.model, request, session.budget_bytes, session.engine.clock()
+    ),
+    JudgeRequest: lambda session, request, cancel: judge(
+        session.model, request, session.budget_bytes, cancel
+    ),
+}
 
 
-class Studies:
-    """The measurements of a session, which gives them its model, its budget and its way to survive."""
+class Lab:
+    """One visitor's lab.
 
-    model: LoadedModel
-    engine: Engine
-    others: Mapping[str, Engine]
-    together: Together
-    budget_bytes: int
-    rate: Rate
+    Args:
+        session: runs requests; a trust domain of its own.
+    """
 
-    def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
-        """Measure pairs of tokens behind two prefixes, without a request; ends with the record.
+    def __init__(self, session: LabSession) -> None:
+        self.session = session
 
-        Raises:
-            OptionError: see :func:`backend.studies.proximity.proximity`.
-        """
-        from backend.studies.proximity import proximity
+    # -- studies
 
-        yield from self._study(lambda: proximity(self.model, request))
-
-    def offset_study(self, request: OffsetRequest) -> Iterator[Progress | OffsetStudy]:
-        """Measure a text's offsets behind several prefixes, in a domain of its own; ends with the record.
-
-        Raises:
-            LabError: see :func:`backend.studies.offsets.offset_study`.
-        """
-        from backend.studies.offsets import offset_study
-
-        yield from self._study(lambda: offset_study(self.model, request, self.budget_bytes))
-
-    def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
-        """Measure error against the share of tokens computed again, under both masks; ends with the record.
-
-        Raises:
-            LabError: see :func:`backend.studies.blend.blend_study`.
-        """
-        from backend.studies.blend import blend_study
-
-        yield from self._study(lambda: blend_study(self.model, request, self.budget_bytes))
-
-    def trained_weights(self) -> dict[str, str]:
-        """Names and labels of the shipped weights trained for this model; see
-        :mod:`backend.model.adapters`."""
-        from backend.model.adapters import fitting
-
-        return fitting(self.model)
-
-    def document_study(self, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
-        """Ask two-hop questions over documents encoded apart, on this model and on weights trained for it;
-        ends with the record.
+    def study(self, request: object, *, cancel: Cancel = None) -> Generator[Any, None, None]:
+        """Measure what a request asks for; ends with its record.
 
         Raises:
-            LabError: see :func:`backend.studies.documents.document_study`.
+            LabError: see the study's own function in :data:`STUDIES`.
+            RunCancelled: ``cancel`` was set, where the study can be stopped.
         """
-        from backend.studies.documents import document_study
-
-        yield from self._study(lambda: document_study(self.model, request))
+        known = STUDIES.get(type(request))
+        if known is None:
+            names = ", ".join(kind.__name__ for kind in STUDIES)
+            raise OptionError(f"There is no study for {show(request)}; there are studies for {names}.")
+        yield from self.session.measure(lambda: known(self.session, request, cancel))
 
     def token_overlap(self, request: OverlapRequest, other: str) -> Iterator[Progress | TokenOverlap]:
         """Measure which candidate tokens this model and other weights would keep; ends with the record.
@@ -102,29 +97,17 @@ class Studies:
             LabError: this session has no such weights; or see
                 :func:`backend.studies.token_overlap.token_overlap`.
         """
-        from backend.studies.token_overlap import token_overlap
-
-        if other not in self.others:
-            listed = ", ".join(map(repr, self.others)) or "no others"
+        session = self.session
+        if other not in session.others:
+            listed = ", ".join(map(repr, session.others)) or "no others"
             raise ModelError(
-                f"There are no weights {show(other)} beside {self.model.info.name}; there are {listed}. Load "
-                "them (kvlab with --weights NAME=MODEL) or name others.",
+                f"There are no weights {show(other)} beside {session.model.info.name}; there are {listed}. "
+                "Load them (kvlab with --weights NAME=MODEL) or name others.",
                 field="overlap.other",
             )
-        yield from self._study(
-            lambda: token_overlap(self.model, self.others[other].model, request, self.budget_bytes)
-        )
-
-    def anchor_cost(self, request: AnchorCostRequest) -> Iterator[Progress | AnchorCost]:
-        """Measure what pools cost by their size, without a request; ends with the record.
-
-        Raises:
-            LabError: see :func:`backend.studies.anchor_cost.anchor_cost`.
-        """
-        from backend.studies.anchor_cost import anchor_cost
-
-        yield from self._study(
-            lambda: anchor_cost(self.model, request, self.budget_bytes, self.engine.clock())
+        second = session.others[other].model
+        yield from session.measure(
+            lambda: token_overlap(session.model, second, request, session.budget_bytes)
         )
 
     def machine_figures(self) -> Iterator[Progress | Figures]:
@@ -133,33 +116,51 @@ class Studies:
         Raises:
             LabError: see :func:`backend.bench.break_even.measure_within`.
         """
-        from backend.bench.break_even import measure_within
+        session = self.session
+        yield from session.measure(lambda: measure_within(session.model, session.budget_bytes))
 
-        yield from self._study(lambda: measure_within(self.model, self.budget_bytes))
+    def trained_weights(self) -> dict[str, str]:
+        """Names and labels of the shipped weights trained for this model; see
+        :mod:`backend.model.adapters`."""
+        return fitting(self.session.model)
+
+    def replay(
+        self, request: RunRequest, last: int = 20, *, cancel: Cancel = None
+    ) -> Iterator[Progress | Replay]:
+        """Replay past requests under the request's methods from the log, without prefilling; ends with the
+        record. Nothing is remembered of it.
+
+        Args:
+            request: pinned; its pipeline and decoding say which past requests are meant, its values nothing.
+            last: how many of the latest requests to answer again; all that the log holds when it holds fewer.
+            cancel: ends it when set.
+
+        Raises:
+            LabError: see :func:`backend.session.replay.replay`; or there is nothing to replay.
+            RunCancelled: ``cancel`` was set.
+        """
+        session = self.session
+        check_decoding(request.decoding)
+        dense, *choices = session.admission.choices(request)
+        stream = session.streams.get(stream_key(request, dense[0]))
+        check_replay(request, choices, stream, last)
+        assert stream is not None
+        engines = {agent: session.at(request, agent) for agent in request.pipeline.order}
+        yield from session.measure(
+            lambda: replay(stream, request, choices, session.engine, engines, last, cancel)
+        )
+
+    # -- the judge lab, beside its study
 
     def write_candidates(
-        self, request: JudgeRequest, *, cancel: threading.Event | None = None
+        self, request: JudgeRequest, *, cancel: Cancel = None
     ) -> Iterator[Progress | JudgeProblem]:
         """Let agents write the candidates of the request's one problem; ends with it.
 
         Raises:
             LabError: see :func:`backend.judge.live.write`.
         """
-        from backend.judge.live import write
-
-        yield from self._study(lambda: write(self.model, request, cancel))
-
-    def judge_problems(
-        self, request: JudgeRequest, *, cancel: threading.Event | None = None
-    ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
-        """Judge problems in several orders, in domains of their own; ends with the record.
-
-        Raises:
-            LabError: see :func:`backend.judge.live.judge`.
-        """
-        from backend.judge.live import judge
-
-        yield from self._study(lambda: judge(self.model, request, self.budget_bytes, cancel))
+        yield from self.session.measure(lambda: write(self.session.model, request, cancel))
 
     def estimate_judging(self, request: JudgeRequest, count: int = 1, taken_in: int = 0) -> float:
         """Seconds of judging ``count`` problems like the request's first, or the first that it draws, after
@@ -168,46 +169,78 @@ class Studies:
         Raises:
             LabError: the request has a wording that is not there.
         """
-        from backend.judge.cost import judging_seconds
-        from backend.judge.judge_lab import drawn_problem
-        from backend.judge.prompts import check_wording
-
         check_wording(request.wording)
         problem = request.problems[0] if request.problems else drawn_problem(request, 1)
-        speed = pace(self.engine, self.together)
-        return judging_seconds(self.model, request, problem, speed, count, taken_in)
+        speed = pace(self.session.engine, self.session.together)
+        return judging_seconds(self.session.model, request, problem, speed, count, taken_in)
+
+    # -- sweeps
 
     def sweep_desk(self) -> SweepDesk:
         """Where this session's visitor asks for sweeps; see :class:`backend.sweeps.page_sweep.SweepDesk`."""
-        from backend.sweeps.page_sweep import SweepDesk
-
-        return SweepDesk(self.model, self.estimate, self.estimate_judging, self.budget_bytes)
+        session = self.session
+        return SweepDesk(session.model, session.estimate, self.estimate_judging, session.budget_bytes)
 
     def sweep(
-        self, desk: SweepDesk, text: str, lines: str, *, cancel: threading.Event | None = None
+        self, desk: SweepDesk, text: str, lines: str, *, cancel: Cancel = None
     ) -> Generator[Count | Swept]:
         """Run a sweep at its desk; ends with all its lines.
 
         Raises:
             LabError: see :meth:`backend.sweeps.page_sweep.SweepDesk.run`.
         """
-        yield from self._study(lambda: desk.run(text, lines, cancel=cancel))
+        yield from self.session.measure(lambda: desk.run(text, lines, cancel=cancel))
 
-    def _study(self, work: Callable[[], Iterator[Any]]) -> Generator[Any, None, None]:
-        """A measurement: one request of the visitor, and told when memory runs out."""
+    # -- the keys and values behind a run
 
-        def attempt(small: bool) -> Generator[Any, None, None]:
-            yield from work()
+    def tensor_bytes(self, record: RunRecord) -> int:
+        """Bytes of the keys and values behind a run, as far as the log still holds them."""
+        return tensor_bytes(self.session.streams, record)
 
-        self.rate.ask()
-        yield from self._survive(attempt)
+    def tensors(self, record: RunRecord) -> bytes:
+        """They themselves, as the content of a safetensors file.
 
-    def estimate(self, request: RunRequest, count: int = 1) -> Any:
-        """What ``count`` runs take; the session's own."""
-        raise NotImplementedError
+        Raises:
+            BudgetError: see :func:`backend.session.tensors.tensor_file`.
+        """
+        return tensor_file(self.session.streams, record)
 
-    def _survive(
-        self, attempt: Callable[[bool], Generator[Any, None, None]], again: Any = None
-    ) -> Generator[Any, None, None]:
-        """The session's own way, within its account of memory; never this one."""
-        raise NotImplementedError
+    # -- the session's own, for a page that holds the lab alone
+
+    @property
+    def held(self) -> int:
+        """Bytes that the visitor's logs hold."""
+        return self.session.held
+
+    @property
+    def rate(self) -> Rate:
+        """How often the visitor may ask."""
+        return self.session.rate
+
+    def run(
+        self, request: RunRequest, *, cancel: Cancel = None, ends: Callable[[Outcome], bool] | None = None
+    ) -> Iterator[Event]:
+        """See :meth:`backend.session.session.LabSession.run`."""
+        return self.session.run(request, cancel=cancel, ends=ends)
+
+    def warm_up(
+        self, request: RunRequest, examples: Sequence[Example], *, cancel: Cancel = None, shared: bool = False
+    ) -> Iterator[Event]:
+        """See :meth:`backend.session.session.LabSession.warm_up`."""
+        return self.session.warm_up(request, examples, cancel=cancel, shared=shared)
+
+    def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+        """See :meth:`backend.session.session.LabSession.ready`."""
+        return self.session.ready(request, examples)
+
+    def estimate(self, request: RunRequest, count: int = 1) -> Estimate:
+        """See :meth:`backend.session.session.LabSession.estimate`."""
+        return self.session.estimate(request, count)
+
+    def pools(self, request: RunRequest) -> tuple[PoolState, ...]:
+        """See :meth:`backend.session.session.LabSession.pools`."""
+        return self.session.pools(request)
+
+    def forget(self) -> None:
+        """See :meth:`backend.session.session.LabSession.forget`."""
+        self.session.forget()

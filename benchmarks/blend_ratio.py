@@ -13,10 +13,11 @@ import json
 import sys
 from pathlib import Path
 
+from backend.lab import Lab
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
+from backend.records.blend import CHOICES, MASKS, RATIOS, BlendRequest, BlendStudy
 from backend.records.events import Progress
-from backend.records.offsets import CHOICES, MASKS, RATIOS, BlendRequest, BlendStudy
 from backend.session.session import LabSession
 
 
@@ -39,7 +40,7 @@ def main() -> None:
         preset.pipeline, tuple(dict(e.values) for e in examples), asked.agent, tuple(asked.choices),
         tuple(asked.masks), tuple(asked.ratios),
     )  # fmt: skip
-    for event in LabSession(load_model(asked.model)).blend_study(request):
+    for event in Lab(LabSession(load_model(asked.model))).study(request):
         if isinstance(event, Progress):
             print(f"\r{event.text}", end="", file=sys.stderr)
             continue

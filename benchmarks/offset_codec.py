@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from backend.base.machine import versions
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import RunDone
 from backend.records.run import Decoding, MethodChoice, PoolView, RunRequest
-from backend.session.session import LabSession, versions
+from backend.session.session import LabSession
 
 CODECS: dict[str, dict[str, Any]] = {
     "as computed": {},

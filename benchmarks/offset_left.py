@@ -18,13 +18,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.base.machine import versions
 from backend.base.statistics import wilson
 from backend.methods.registry import profile_options
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import RunDone
 from backend.records.run import Decoding, MethodChoice, Outcome, RunRecord, RunRequest
-from backend.session.session import LabSession, versions
+from backend.session.session import LabSession
 
 PROFILES = ("published", "shipped", "corrected")
 OTHERS = {

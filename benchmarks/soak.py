@@ -35,7 +35,7 @@ from typing import Any
 import httpx
 from visitor import Answer, Page, RefusedError, Visitor
 
-from backend.session.session import versions
+from backend.base.machine import versions
 
 CANARY = re.compile(r"canary[0-9a-f]{16}")
 SWEEP = """

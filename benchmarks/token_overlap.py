@@ -9,7 +9,7 @@ import argparse
 
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
-from backend.records.offsets import OverlapRequest, TokenOverlap
+from backend.records.token_overlap import OverlapRequest, TokenOverlap
 from backend.studies.token_overlap import token_overlap
 from viz.studies.token_overlap import views
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from backend.prompts.pipeline import Agent, Pipeline
-from backend.records.offsets import Correlation, ProximityRecord, ProximityRequest
+from backend.records.proximity import Correlation, ProximityRecord, ProximityRequest
 from backend.records.run import (
     COMPUTED,
     CORRECTED,

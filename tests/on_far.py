@@ -33,10 +33,11 @@ from backend.cache.row_arena import Arena, ArenaOffset
 from backend.engine.cuda_graph import FixedPass
 from backend.engine.engine import Engine
 from backend.engine.prefetch import brought
-from backend.methods.base import Blend, Term
+from backend.methods.plan import Blend, Term
 from backend.methods.registry import method_class, method_names
 from backend.model.load import LoadedModel, wrap_model
 from backend.records.run import Decoding, MethodChoice, RunRecord
+from backend.session.run import Run
 from backend.session.session import LabSession
 
 KVCOMM = (
@@ -150,17 +151,17 @@ def path_to_the_first_token(there: LoadedModel) -> dict[str, Any]:
     session = LabSession(there)
     for question in tiny.QUESTIONS[:4]:
         tiny.run(session, tiny.request(("dense", "kvcomm"), question))
-    plain: Callable[..., Any] = LabSession._prefill
+    plain: Callable[..., Any] = Run.prefill
 
-    def counted(self: LabSession, lane: Any, agent: int, *rest: Any) -> Any:
+    def counted(self: Run, lane: Any, agent: int) -> Any:
         with waits(out, f"{lane.choice.label} {agent}"):
-            return plain(self, lane, agent, *rest)
+            return plain(self, lane, agent)
 
-    LabSession._prefill = counted
+    Run.prefill = counted
     try:
         tiny.run(session, tiny.request(("dense", "kvcomm"), tiny.QUESTIONS[5]))
     finally:
-        LabSession._prefill = plain
+        Run.prefill = plain
     return out
 
 

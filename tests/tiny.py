@@ -15,12 +15,15 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from backend.base.clock import Clock
 from backend.cache.kv_cache import KVCache, KVOffset, KVSegment
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.decoding import Decoded
-from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Blend, Clock, Plan, Step, Term
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
+from backend.lab import Lab
 from backend.methods.dense import dense_plan
+from backend.methods.plan import Blend, Plan, Step, Term
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.pipeline import Agent, Pipeline
 from backend.records.events import Event, RunDone
@@ -120,6 +123,11 @@ def request(
     chosen = tuple(MethodChoice(m) if isinstance(m, str) else m for m in methods)
     decoding = more.pop("decoding", Decoding(max_new_tokens=8))
     return RunRequest(flow or pipeline(), {"user_question": question}, chosen, mode, decoding, **more)
+
+
+def lab(loaded: LoadedModel, **settings: Any) -> Lab:
+    """A session with every study of it; ``settings`` are the session's."""
+    return Lab(LabSession(loaded, **settings))
 
 
 def run(session: LabSession, asked: RunRequest, cancel: threading.Event | None = None) -> RunRecord:

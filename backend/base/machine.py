@@ -1,8 +1,11 @@
-"""What machine this is, in words, for reports of what was measured on it."""
+"""On what something was measured: the machine, in words, and the versions that decide results."""
 
 from __future__ import annotations
 
 import platform
+from importlib.metadata import version
+
+from backend import __version__
 
 
 def processor() -> str:
@@ -13,3 +16,13 @@ def processor() -> str:
             return next((x.partition(":")[2].strip() for x in file if x.startswith("model name")), name)
     except OSError:
         return name
+
+
+def versions() -> dict[str, str]:
+    """Versions that decide results, read off what is installed: nothing heavy is loaded for them."""
+    return {
+        "kv-reuse-lab": __version__,
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+        "python": platform.python_version(),
+    }

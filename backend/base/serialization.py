@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from backend.base.errors import RecordError
 
+Floats = NDArray[np.float32]  # the arrays of most records
+
 UNPACKED_BYTES = 256 * 2**20  # a file that unpacks to more is not opened
 
 

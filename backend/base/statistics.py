@@ -102,3 +102,9 @@ def mean_and_half(values: ArrayLike, z: float = Z95) -> tuple[NDArray[np.float64
         mean = np.where(np.isnan(rows), 0, rows).sum(axis=-1) / known
         spread = np.where(np.isnan(rows), 0, (rows - mean[..., None]) ** 2).sum(axis=-1) / (known - 1)
         return mean, z * np.sqrt(spread / known)
+
+
+def mean_interval(values: ArrayLike) -> tuple[NDArray[np.float64], ...]:
+    """Mean over the last axis, and the ends of its 95% interval (:func:`mean_and_half`)."""
+    mean, half = mean_and_half(values)
+    return mean, mean - half, mean + half

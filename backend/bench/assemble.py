@@ -27,10 +27,11 @@ from backend.bench.common import (
 )
 from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.cache.kernels import triton_on
-from backend.cache.kernels.mix_and_rotate import Mixture, blend
+from backend.cache.kernels.mix_and_rotate import blend
+from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation, ObservationLog
-from backend.engine.engine import mix
+from backend.engine.placement import mix
 
 READER = 1
 FEW = 2  # anchors mixed where the pool's size is varied

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 
 from backend.base.errors import BudgetError, OptionError
-from backend.base.machine import processor
+from backend.base.machine import processor, versions
 from backend.cache.kv_cache import KVCache, KVSegment
 from backend.cache.rope import LayerRotation, Rotation
 from backend.model.load import DTYPES, LoadedModel, load_model, pick_device, wrap_model
 from backend.records.hardware import SHAPES
-from backend.session.session import versions
 
 WARM_UP = 2  # turns that do not count
 

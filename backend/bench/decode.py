@@ -26,8 +26,9 @@ from backend.bench.common import (
     timed,
 )
 from backend.bench.roofline import copy_gb_s, least_ms, percent, weight_bytes
-from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Plan
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
+from backend.methods.plan import Plan
 from backend.model.load import LoadedModel
 from backend.records.run import Decoding
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import torch
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
 from backend.bench.common import medians, model_of, stronger_dense, timed
 from backend.bench.reading import Reading
 from backend.bench.roofline import Rates, least_ms, percent, prefill_operations, rates
 from backend.engine.engine import Engine
-from backend.methods.base import Clock
 from backend.model.load import LoadedModel, pick_device
 from backend.records.events import Progress
 

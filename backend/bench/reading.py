@@ -8,17 +8,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.bench.common import drawn, drawn_cache, medians
 from backend.bench.roofline import Rates, least_ms, prefill_operations, weight_bytes
 from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.cache.offset_packing import HALF
 from backend.engine.engine import Engine
-from backend.methods.base import Arrived, Blend, Clock, Finished
+from backend.methods.base import Arrived, Finished
 from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
+from backend.methods.plan import Blend
 from backend.model.load import LoadedModel
-from backend.model.tokenizer import TokenizedPrompt
-from backend.records.run import Span
+from backend.records.run import Span, TokenizedPrompt
 from backend.session.request_state import see_offsets
 
 HEAVIEST = 2

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from backend.base.clock import Clock
 from backend.bench.common import (
     check,
     check_reads,
@@ -29,7 +30,6 @@ from backend.bench.reading import Reading
 from backend.bench.roofline import percent, prefill_operations, rates
 from backend.cache.offset_packing import HALF
 from backend.engine.engine import Engine
-from backend.methods.base import Clock
 from backend.methods.kvcomm.method import KVCommOptions
 from backend.model.load import LoadedModel
 

@@ -10,23 +10,21 @@ anchor manager and shared KV manager are two views of it.)
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 from weakref import WeakMethod, WeakValueDictionary
 
 import torch
 from torch import Tensor
 
+from backend.base.clock import Clock
 from backend.cache.kv_cache import KVOffset, KVSegment
 from backend.cache.radix_tree import PrefixTree
 from backend.cache.rope import Rotation
 from backend.cache.row_arena import ArenaOffset, Arenas, Rows
-from backend.model.tokenizer import TokenizedPrompt
-
-if TYPE_CHECKING:
-    from backend.engine.isolated_encoder import Alone
+from backend.records.run import TokenizedPrompt
 
 PREFIX_SHARE = 4  # one part in so many of a log's budget is the most that past prompts may take
 SMALL = 0.1  # the paper finds half of the offset elements to be smaller (appendix 6.4.5)
@@ -156,6 +154,28 @@ class Observation:
         self.offsets[agent] = SeenOffset(places[own], {name: places[name] for name in behind}, starts)
 
 
+class TextEncoder(Protocol):
+    """What a method may ask of the agent's weights about a text that they read with nothing before it
+    (:class:`backend.engine.isolated_encoder.IsolatedEncoder`)."""
+
+    @property
+    def links(self) -> Any:
+        """The link tokens that the weights were trained with (:class:`backend.model.link_tokens.Links`);
+        None: none."""
+
+    def encode(self, ids: Sequence[int], clock: Clock) -> KVSegment:
+        """The KV of tokens that see each other alone, timed as ``base``."""
+
+    def surprisal(self, ids: Sequence[int]) -> Tensor:
+        """(tokens,) minus log probability of each token; infinite for the first."""
+
+    def anchors(self, ids: Sequence[int]) -> KVSegment:
+        """A text's anchor tokens, where the weights were trained with them."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens."""
+
+
 @dataclass(frozen=True)
 class PromptInContext:
     """A prompt whose placeholders are tied to observations, and its agent's prefix bases.
@@ -170,7 +190,7 @@ class PromptInContext:
     lone_bases: dict[str, KVSegment] = field(default_factory=dict)  # each segment encoded alone
     rotation: Rotation | None = None
     weights: str = ""  # on which the agent runs; empty: the lab's own
-    alone: Alone | None = None  # encodes texts by themselves, on the agent's weights
+    encoder: TextEncoder | None = None  # encodes texts by themselves, on the agent's weights
     apart: Mapping[str, KVSegment] = field(default_factory=dict)  # of texts that a method encoded itself
 
     def turned(self, name: str, keys: Tensor) -> Tensor:
@@ -205,7 +225,7 @@ class ObservationLog:
         self.observations: OrderedDict[int, Observation] = OrderedDict()
         self.prefix_bases: dict[int, dict[str, KVSegment]] = {}
         self.lone_bases: dict[int, dict[str, KVSegment]] = {}
-        self.alone: OrderedDict[tuple[str, tuple[int, ...]], KVSegment] = OrderedDict()
+        self.isolated: OrderedDict[tuple[str, tuple[int, ...]], KVSegment] = OrderedDict()
         self.prefixes = PrefixTree(budget_bytes // PREFIX_SHARE)
         self.bases: WeakValueDictionary[tuple[int, ...], KVSegment] = WeakValueDictionary()
         self.next_number = 1
@@ -226,7 +246,7 @@ class ObservationLog:
                 for s in bases.values()
             )
             + self.prefixes.bytes
-            + sum(s.bytes for s in self.alone.values())
+            + sum(s.bytes for s in self.isolated.values())
             + self.arenas.slack_bytes
         )
 
@@ -323,8 +343,8 @@ class ObservationLog:
         if over > 0:
             self.prefixes.shrink(self.prefixes.bytes - over)
         held = self.bytes + beside
-        while held > self.budget_bytes and self.alone:
-            held -= self.alone.popitem(last=False)[1].bytes
+        while held > self.budget_bytes and self.isolated:
+            held -= self.isolated.popitem(last=False)[1].bytes
         for number in sorted(self.observations, key=lambda n: (n in keep, n)):
             if held <= self.budget_bytes:
                 break

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,7 +20,8 @@ from backend.cache.kv_cache import KVCache
 from backend.cache.observations import PromptInContext
 from backend.cache.rope import rotate_layer
 from backend.engine.layout import Layout, lay_out
-from backend.methods.base import Dense, MaskKind, Plan, Selection, Step
+from backend.engine.runner import ModelRunner
+from backend.methods.plan import Dense, MaskKind, Plan, Selection, Step
 from backend.model.hooks import (
     call_layer,
     masked_at,
@@ -32,15 +32,12 @@ from backend.model.hooks import (
 )
 from backend.records.run import RECOMPUTED
 
-if TYPE_CHECKING:
-    from backend.engine.engine import Engine
-
 
 class AssembledView:
     """The :class:`backend.methods.base.View` of one prompt under one plan.
 
     Args:
-        engine: computes, and counts.
+        runner: computes, and counts.
         context: the prompt.
         plan: what was assembled.
         layout: where its tokens stand.
@@ -50,14 +47,14 @@ class AssembledView:
 
     def __init__(
         self,
-        engine: Engine,
+        runner: ModelRunner,
         context: PromptInContext,
         plan: Plan,
         layout: Layout,
         cache: KVCache,
         copied: Tensor,
     ) -> None:
-        self.engine, self.context, self.plan, self.layout = engine, context, plan, layout
+        self.runner, self.context, self.plan, self.layout = runner, context, plan, layout
         self.cache, self.copied, self.total = cache, copied, layout.total
         self.start: Mapping[str, tuple[int, int]] = {s.name: (s.start, s.end) for s in context.prompt.spans}
         self.logits: Tensor | None = None
@@ -67,11 +64,11 @@ class AssembledView:
 
     @property
     def token_layers(self) -> int:
-        return self.engine.token_layers
+        return self.runner.token_layers
 
     @property
     def layerwise(self) -> str:
-        return why_not_layerwise(self.engine.model)
+        return why_not_layerwise(self.runner.model)
 
     def fresh(self, layer: int) -> tuple[Tensor, Tensor]:
         cache = self.fresh_cache(layer + 1)
@@ -88,16 +85,16 @@ class AssembledView:
     def dense_pass(self) -> tuple[KVCache, Tensor]:
         """A dense prefill's cache and last logits; computed once."""
         if self._dense is None:
-            self._dense = self.engine.prefill(self.context.prompt.ids)
+            self._dense = self.runner.prefill(self.context.prompt.ids)
         return self._dense
 
     @torch.inference_mode()
     def attention(self, queries: Sequence[int], layer: int) -> Tensor:
         wanted = list(queries)
-        with watch_attention(self.engine.model, layer) as seen:
+        with watch_attention(self.runner.model, layer) as seen:
             self._probe(wanted, layer + 1)
         if not seen:
-            name = self.engine.model.info.name
+            name = self.runner.model.info.name
             raise ModelError(f"{name} does not tell what its layer {layer} attends to.")
         held = self.cache.length
         weights = seen[0][0].float()  # (heads, queries, places + queries)
@@ -109,7 +106,7 @@ class AssembledView:
 
     @torch.inference_mode()
     def logits_at(self, tokens: Sequence[int]) -> Tensor:
-        found = self._probe(list(tokens), self.engine.model.info.layers)
+        found = self._probe(list(tokens), self.runner.model.info.layers)
         assert found is not None
         return found[0]
 
@@ -117,7 +114,7 @@ class AssembledView:
         plan = Plan((Step(0, self.total, Dense("the whole prompt")),), "dense", "")
         layout = lay_out(plan, self.total, self.context.prompt.agent)
         none = torch.zeros(self.total, dtype=torch.bool)
-        return AssembledView(self.engine, self.context, plan, layout, self.dense(), none).logits_at(tokens)
+        return AssembledView(self.runner, self.context, plan, layout, self.dense(), none).logits_at(tokens)
 
     def step(self, tokens: Sequence[int], mask: MaskKind = "exact") -> tuple[Tensor, Tensor]:
         if self.layerwise:
@@ -138,7 +135,7 @@ class AssembledView:
             ModelError: it names tokens or layers that are not there, or sets that grow.
             OptionError: it is gradual and the model's layers cannot be walked.
         """
-        layers, last = self.engine.model.info.layers, self.total - 1
+        layers, last = self.runner.model.info.layers, self.total - 1
         sets = selection.sets
         for tokens in sets:
             if list(tokens) != sorted(set(tokens)) or (tokens and not 0 <= tokens[0] <= tokens[-1] <= last):
@@ -155,15 +152,15 @@ class AssembledView:
         chosen = torch.tensor(sets[0], dtype=torch.long)
         if not len(chosen):
             return
-        engine, held = self.engine, self.cache.length
+        runner, held = self.runner, self.cache.length
         sees, positions = self.over_fresh(chosen, selection.mask), self.key_positions(chosen)
-        ids = engine.ids([self.context.prompt.ids[t] for t in sets[0]])
+        ids = runner.ids([self.context.prompt.ids[t] for t in sets[0]])
         if selection.mask == "shipped" and selection.mask_layer:
-            wide = masks_of(engine.model, sees, positions)
-            with masked_at(engine.model, selection.mask_layer, layers, wide):
-                engine.forward_seeing(ids, self.cache, self.over_fresh(chosen, "exact"), positions)
+            wide = masks_of(runner.model, sees, positions)
+            with masked_at(runner.model, selection.mask_layer, layers, wide):
+                runner.forward_seeing(ids, self.cache, self.over_fresh(chosen, "exact"), positions)
         else:
-            engine.forward_seeing(ids, self.cache, sees, positions)
+            runner.forward_seeing(ids, self.cache, sees, positions)
         at = max(selection.first_layer, below)
         for buffer in (self.cache.keys, self.cache.values):
             buffer[at:, :, :, chosen.to(buffer.device)] = buffer[at:, :, :, held : held + len(chosen)]
@@ -175,7 +172,7 @@ class AssembledView:
             raise OptionError(self.layerwise, field="methods")
         every = [tuple(range(self.total - 1))] * selection.first_layer
         wanted = [*every, *sets]
-        if len(wanted) > self.engine.model.info.layers or any(
+        if len(wanted) > self.runner.model.info.layers or any(
             not set(b) <= set(a) for a, b in pairwise(wanted)
         ):
             raise ModelError("Sets of chosen tokens, one per layer, must shrink and be no more than layers.")
@@ -239,10 +236,10 @@ class AssembledView:
         inside = chosen < self._held
         sees[rows[inside], chosen[inside]] = False
         sees = torch.cat([sees, torch.eye(len(tokens), dtype=torch.bool)], dim=1)
-        ids = self.engine.ids([self.context.prompt.ids[t] for t in tokens])
+        ids = self.runner.ids([self.context.prompt.ids[t] for t in tokens])
         positions = self.key_positions(chosen)
         try:
-            return self.engine.forward_seeing(ids, self.cache, sees, positions, keep=0, layers=layers)
+            return self.runner.forward_seeing(ids, self.cache, sees, positions, keep=0, layers=layers)
         finally:
             self.cache.length = held
 
@@ -252,20 +249,20 @@ class AssembledView:
         if self._dense is not None and self.layout.natural and self.plan.visible is None:
             return self._dense[0]
         if self._fresh is None or self._fresh[0] < layers:
-            cache = self.engine.model.new_cache(self.total)
-            ids = self.engine.ids(self.context.prompt.ids)
+            cache = self.runner.model.new_cache(self.total)
+            ids = self.runner.ids(self.context.prompt.ids)
             sees = torch.ones(self.total, self.total, dtype=torch.bool).tril()
             if self.plan.visible is not None:
                 sees &= self.plan.visible.cpu()
-            with stop_after(self.engine.model, layers - 1):
-                self.engine.forward_seeing(ids, cache, sees, self.layout.positions, layers=layers)
+            with stop_after(self.runner.model, layers - 1):
+                self.runner.forward_seeing(ids, cache, sees, self.layout.positions, layers=layers)
             self._fresh = (layers, cache)
         return self._fresh[1]
 
     def _free(self, cache: KVCache, layer: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Keys, turned back to position 0, and values of prompt tokens at a layer of a cache."""
         places, positions = tokens.to(cache.keys.device), self.layout.positions[tokens].to(cache.keys.device)
-        rule = self.engine.model.rotation.layers[layer]
+        rule = self.runner.model.rotation.layers[layer]
         keys = rotate_layer(cache.keys[layer, 0][:, places], -positions, rule)
         return keys, cache.values[layer, 0][:, places].clone()
 
@@ -288,10 +285,10 @@ class Walk:
     @torch.inference_mode()
     def step(self, tokens: tuple[int, ...], mask: MaskKind) -> None:
         """Forward these tokens through the next layer and put their K/V in place."""
-        view, engine, layer = self.view, self.view.engine, self.layer
+        view, runner, layer = self.view, self.view.runner, self.layer
         tokens = tuple(t for t in tokens if t != view.total - 1)
         before = self.sets[-1] if self.sets else tokens
-        if not set(tokens) <= set(before) or layer >= engine.model.info.layers:
+        if not set(tokens) <= set(before) or layer >= runner.model.info.layers:
             raise ModelError("A walk goes on with tokens of the layer before, and ends at the last layer.")
         self.mask = mask
         self.sets.append(tokens)
@@ -299,16 +296,16 @@ class Walk:
             return
         chosen = torch.tensor(tokens, dtype=torch.long)
         if self._hidden is None:
-            embed = engine.model.module.get_input_embeddings()
-            hidden = embed(engine.ids([view.context.prompt.ids[t] for t in tokens]))
+            embed = runner.model.module.get_input_embeddings()
+            hidden = embed(runner.ids([view.context.prompt.ids[t] for t in tokens]))
         else:
             index = {t: i for i, t in enumerate(before)}
             hidden = self._hidden[:, [index[t] for t in tokens]]
         held = self.cache.length
-        masks = masks_of(engine.model, view.over_fresh(chosen, mask), view.key_positions(chosen))
-        positions = view.layout.positions[chosen].to(engine.model.device)
-        self._hidden = call_layer(engine.model, layer, hidden, positions, masks, self.cache)
-        engine.token_layers += len(tokens)
+        masks = masks_of(runner.model, view.over_fresh(chosen, mask), view.key_positions(chosen))
+        positions = view.layout.positions[chosen].to(runner.model.device)
+        self._hidden = call_layer(runner.model, layer, hidden, positions, masks, self.cache)
+        runner.token_layers += len(tokens)
         for buffer in (self.cache.keys[layer], self.cache.values[layer]):
             buffer[:, :, chosen.to(buffer.device)] = buffer[:, :, held : held + len(tokens)]
         self.cache.layers[layer].rewind(held)

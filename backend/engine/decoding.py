@@ -7,14 +7,8 @@ answers, and leaves when it has stopped.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -22,15 +16,11 @@ from torch import Tensor
 from backend.base.errors import ModelError
 from backend.cache.kv_cache import KVCache, KVSegment
 from backend.cache.memory_budget import out_of_memory
+from backend.engine.prefill import Prefill
+from backend.engine.runner import ModelRunner
 from backend.records.run import Decoding
 
-if TYPE_CHECKING:
-    from backend.engine.engine import Engine, Prefill
-    from backend.model.load import LoadedModel
-
-T = TypeVar("T")
 SPARE = 2.0  # a batch may be so many times as large as its rows; the rest is padding
-CLOSE_SECONDS = 10.0  # that a run which is closed waits for the end of another's step
 BESIDE_FAILED = (
     "A request that was decoded in one batch with this one has failed, and this one ended with it. Nothing "
     "is wrong with it: run it again."
@@ -83,16 +73,16 @@ class DecodeBatch:
     """The rows that are decoded together now, by callers in one thread.
 
     Args:
-        engine: forwards them.
+        runner: forwards them.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, runner: ModelRunner) -> None:
+        self._runner = runner
         self._cache: KVCache | None = None
         self._logits: Tensor | None = None  # (rows, vocabulary), from which the next tokens are picked
         self._rows: list[tuple[_Caller, _Row]] = []  # as in these; those that have ended among them
         self._coming: list[_Caller] = []
-        self._stops = engine.stop_ids()
+        self._stops = runner.stop_ids()
 
     def steps(
         self,
@@ -193,11 +183,11 @@ class DecodeBatch:
     def _forward(self) -> None:
         """Forward every row's last token; at its length limit a row gets the KV of it and ends."""
         assert self._cache is not None
-        tokens = self._engine.ids([row.token for _, row in self._rows]).reshape(-1, 1)
+        tokens = self._runner.ids([row.token for _, row in self._rows]).reshape(-1, 1)
         # A row that has ended looks at itself alone, at the first place: the others' may lie behind the
         # context that it was checked for.
         padding = [row.padding if row.going else self._cache.length for _, row in self._rows]
-        self._logits = self._engine.forward(tokens, self._cache, padding=padding)[:, -1]
+        self._logits = self._runner.forward(tokens, self._cache, padding=padding)[:, -1]
         for place, (caller, row) in enumerate(self._rows):
             if row.going and len(row.margins) == caller.decoding.max_new_tokens:
                 self._end(place, caller, row)
@@ -235,7 +225,7 @@ class DecodeBatch:
         start = row.prefill.cache.length + row.padding
         row.going = False
         row.answer = self._cache.segment(
-            start, start + len(row.ids), self._engine.model.rotation, exact=row.prefill.exact,
+            start, start + len(row.ids), self._runner.model.rotation, exact=row.prefill.exact,
             context=caller.context, row=place, padding=row.padding,
         )  # fmt: skip
 
@@ -257,74 +247,3 @@ def sample(logits: Tensor, decoding: Decoding, noise: torch.Generator) -> Tensor
         scaled = scaled.masked_fill(beyond.scatter(-1, order, beyond), -torch.inf)
     uniform = torch.rand(logits.shape[-1], generator=noise).clamp_min(1e-20).to(logits.device)
     return (scaled - uniform.log().neg().log()).argmax(-1)
-
-
-class Together:
-    """The sessions of one model: one works at a time, and what they decode at once is one batch.
-
-    All of their runs are done in one thread. Torch keeps buffers and helpers for every thread that it works
-    in, and a server's handlers are called in dozens.
-
-    Attributes:
-        going: runs that have begun and not ended.
-    """
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "model")
-        self._ident, self.going = 0, 0
-        self._batches: WeakValueDictionary[int, DecodeBatch] = WeakValueDictionary()  # gone with their rows
-
-    @staticmethod
-    def on(model: LoadedModel) -> Together:
-        """That of all sessions of a loaded model."""
-        return _TOGETHER.get(model.module) or _TOGETHER.setdefault(model.module, Together())
-
-    def batch(self, engine: Engine, prefills: Sequence[Prefill]) -> DecodeBatch:
-        """A batch for rows on an engine's weights: that of the others, forwarded by the engine of who came
-        first, unless its padding would make it much larger than its rows are."""
-        found = self._batches.get(id(engine.model.module))
-        if found is not None and not found.idle:
-            return found if found.fits(prefills) else DecodeBatch(engine)
-        new = self._batches[id(engine.model.module)] = DecodeBatch(engine)
-        return new
-
-    def by_turns(self, work: Generator[T, None, None]) -> Iterator[T]:
-        """What ``work`` yields, with nobody else at work between one event and the next."""
-        self.do(partial(self._count, 1))
-        try:
-            following: Callable[[], Any] = partial(next, work, _END)
-            while (event := self.do(following)) is not _END:
-                yield event
-        finally:
-            # Collected, and not closed, it may be in a thread that has what the model's thread waits for.
-            with suppress(TimeoutError):
-                self.do(partial(self._end, work), CLOSE_SECONDS)
-
-    def do(self, what: Callable[[], T], seconds: float | None = None) -> T:
-        """What ``what`` returns, while nobody else is at work.
-
-        Raises:
-            TimeoutError: it had not ended after ``seconds``; it goes on.
-        """
-        if threading.get_ident() == self._ident:  # as when work that nobody waits for is collected there
-            return what()
-        try:
-            coming = self._thread.submit(self._noting, what)
-        except RuntimeError:  # the interpreter is ending, and has ended its threads
-            return what()
-        return coming.result(seconds)
-
-    def _noting(self, what: Callable[[], T]) -> T:
-        self._ident = threading.get_ident()
-        return what()
-
-    def _count(self, more: int) -> None:
-        self.going += more
-
-    def _end(self, work: Generator[Any, None, None]) -> None:
-        self._count(-1)
-        work.close()
-
-
-_END = object()
-_TOGETHER: WeakKeyDictionary[Any, Together] = WeakKeyDictionary()  # by the model's module

@@ -15,19 +15,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine
-from backend.methods.base import Clock
-from backend.model.link_tokens import Links, anchors_of, kept_tokens
-from backend.model.tokenizer import TokenizedPrompt
+from backend.cache.observations import ObservationLog
+from backend.engine.runner import ModelRunner
+from backend.model.link_tokens import Links, anchors_of
 from backend.records.run import EARLIER
 
 ALONE = "encoded by itself"
 ANCHORED = "anchor tokens in place of the text"
 
 
-class Alone:
+class IsolatedEncoder:
     """Encodes for one reader's weights, and remembers in the log.
 
     ``before``: what the log held before the request. ``spent``: milliseconds of what was encoded since, for
@@ -36,30 +35,30 @@ class Alone:
 
     def __init__(
         self,
-        engine: Engine,
+        runner: ModelRunner,
         log: ObservationLog,
         weights: str = "",
         before: Collection[tuple[str, tuple[int, ...]]] = (),
         spent: dict[tuple[str, tuple[int, ...]], float] | None = None,
     ) -> None:
-        self.engine, self.log, self.weights, self.before = engine, log, weights, before
+        self.runner, self.log, self.weights, self.before = runner, log, weights, before
         self.spent = {} if spent is None else spent
         self._charged: set[tuple[str, tuple[int, ...]]] = set()
 
     @property
     def links(self) -> Links | None:
         """The link tokens that the reader's weights were trained with; None: none."""
-        return self.engine.model.links
+        return self.runner.model.links
 
     def encode(self, ids: Sequence[int], clock: Clock) -> KVSegment:
         """The KV of tokens that see each other alone; from the log where they were encoded before. Timed as
         ``base``."""
         key = (self.weights, tuple(ids))
-        found = self.log.alone.get(key)
+        found = self.log.isolated.get(key)
         if found is None:
             before = clock.parts.get("base", 0.0)
             with clock.part("base"):
-                found = self.log.alone[key] = self.engine.encode(key[1], (), ALONE)
+                found = self.log.isolated[key] = self.runner.encode(key[1], (), ALONE)
             self.spent[key] = clock.parts["base"] - before
         elif key in self.spent and key not in self._charged:
             clock.add("base", self.spent[key])
@@ -69,22 +68,26 @@ class Alone:
     def surprisal(self, ids: Sequence[int]) -> Tensor:
         """(tokens,) minus log probability of each token when the text is read alone; infinite for the
         first."""
-        cache = self.engine.model.new_cache(len(ids))
-        logits = self.engine.forward(self.engine.ids(ids), cache, keep=0)[0, :-1]
-        said = -logits.log_softmax(-1).gather(-1, self.engine.ids(ids)[0, 1:, None])[:, 0]
+        cache = self.runner.model.new_cache(len(ids))
+        logits = self.runner.forward(self.runner.ids(ids), cache, keep=0)[0, :-1]
+        said = -logits.log_softmax(-1).gather(-1, self.runner.ids(ids)[0, 1:, None])[:, 0]
         return torch.cat([said.new_full((1,), torch.inf), said])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens."""
+        return self.runner.model.tokens.decode(ids)
 
     @torch.inference_mode()
     def anchors(self, ids: Sequence[int]) -> KVSegment:
         """A text's anchor tokens (KVLink, Section 2.4): an anchor sees its own chunk, whose positions are
         right before those of the chunk's anchors, and all earlier anchors. The text's own KV is dropped."""
-        links, model = self.links, self.engine.model
+        links, model = self.links, self.runner.model
         assert links is not None, "anchors belong to weights that were trained with them"
         table = model.module.get_input_embeddings()
         parts, chunk, anchor, position = [], list[int](), list[bool](), list[int]()
         room = len(ids)  # so that no position is negative
         for number, (start, end, count) in enumerate(anchors_of(len(ids), links.rate, links.chunk_tokens)):
-            parts += [table(self.engine.ids(ids[start:end]))[0], links.anchors[:count]]
+            parts += [table(self.runner.ids(ids[start:end]))[0], links.anchors[:count]]
             chunk += [number] * (end - start + count)
             anchor += [False] * (end - start) + [True] * count
             position += [*range(room - (end - start), room), *range(room, room + count)]
@@ -93,34 +96,7 @@ class Alone:
         causal = torch.ones(len(of), len(of), dtype=torch.bool).tril()
         sees = causal & ((of[:, None] == of[None]) | (soft[:, None] & soft[None]))
         cache = model.new_cache(len(of))
-        self.engine.forward_seeing(torch.cat(parts)[None], cache, sees, positions)
+        self.runner.forward_seeing(torch.cat(parts)[None], cache, sees, positions)
         kept = soft.nonzero()[:, 0].to(model.device)
         keys = model.rotation.rotate(cache.keys[:, 0][:, :, kept], -positions.to(model.device)[kept])
         return KVSegment(keys, cache.values[:, 0][:, :, kept].clone(), 0, True, ANCHORED)
-
-
-def shortened(
-    context: PromptInContext, names: Sequence[str], compression: str, rate: float
-) -> PromptInContext:
-    """The same prompt with the texts of the placeholders ``names`` compressed.
-
-    "drop" keeps the tokens that the reader's model could not have guessed, reading the text alone: a share
-    ``rate`` goes (prompt compression, LLMLingua's idea with the model itself in the place of a small one).
-    "anchors" puts anchor tokens into the text's place, at the rate that they were trained at.
-    """
-    alone = context.alone
-    assert alone is not None, "the prompt was laid out without an encoder"
-    ids: list[int] = []
-    spans, apart = [], dict[str, KVSegment]()
-    for span in context.prompt.spans:
-        own = context.prompt.span_ids(span)
-        if span.name in names and own:
-            if compression == "drop":
-                own = tuple(own[i] for i in kept_tokens(alone.surprisal(own), rate).tolist())
-            else:
-                apart[span.name] = alone.anchors(own)
-                own = own[:1] * apart[span.name].tokens
-        spans.append(replace(span, start=len(ids), end=len(ids) + len(own)))
-        ids += own
-    prompt = TokenizedPrompt(context.prompt.agent, tuple(ids), tuple(spans))
-    return replace(context, prompt=prompt, apart=apart)

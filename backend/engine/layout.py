@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from backend.base.errors import ModelError
-from backend.methods.base import Blend, Dense, Link, Plan
+from backend.methods.plan import Blend, Dense, Link, Plan
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 from backend.base.errors import ModelError, OptionError
 from backend.cache.kv_cache import KVCache
 from backend.cache.rope import Rotation
-from backend.methods.base import Blend, Plan
+from backend.methods.plan import Blend, Plan
 from backend.model.hooks import call_layer, masks_of, why_not_layerwise
 from backend.model.load import LoadedModel
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from backend.cache.row_arena import Arena, ArenaOffset
-from backend.methods.base import Blend, Term
+from backend.methods.plan import Blend, Term
 
 
 def brought(blends: Iterable[Blend]) -> Iterator[Blend]:

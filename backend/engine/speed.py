@@ -6,8 +6,8 @@ import time
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from backend.engine.decoding import Together
-from backend.engine.engine import Engine
+from backend.engine.runner import ModelRunner
+from backend.engine.turns import Together
 
 TOKENS, STEPS, TRIES = 128, 4, 3
 
@@ -16,27 +16,27 @@ TOKENS, STEPS, TRIES = 128, 4, 3
 _MEASURED: WeakKeyDictionary[Any, tuple[float, float]] = WeakKeyDictionary()
 
 
-def pace(engine: Engine, together: Together) -> tuple[float, float]:
+def pace(runner: ModelRunner, together: Together) -> tuple[float, float]:
     """Seconds per prompt token and per decoding step, measured at the first call for a model, when no run
     is at work."""
-    module = engine.model.module
+    module = runner.model.module
     if module not in _MEASURED:
-        together.do(lambda: _measure(engine))
+        together.do(lambda: _measure(runner))
     return _MEASURED[module]
 
 
-def _measure(engine: Engine) -> None:
-    if engine.model.module in _MEASURED:  # by who came just before
+def _measure(runner: ModelRunner) -> None:
+    if runner.model.module in _MEASURED:  # by who came just before
         return
     tokens = [5 + i % 50 for i in range(TOKENS)]
-    engine.prefill(tokens)
+    runner.prefill(tokens)
     prefills, steps = [], []
     for _ in range(TRIES):  # the best of them: what else the machine does just then is no part of it
         began = time.perf_counter()
-        cache, _ = engine.prefill(tokens)
+        cache, _ = runner.prefill(tokens)
         middle = time.perf_counter()
         for _ in range(STEPS):
-            engine.forward(engine.ids(tokens[:1]), cache)
+            runner.forward(runner.ids(tokens[:1]), cache)
         prefills.append((middle - began) / TOKENS)
         steps.append((time.perf_counter() - middle) / STEPS)
-    _MEASURED[engine.model.module] = (min(prefills), min(steps))
+    _MEASURED[runner.model.module] = (min(prefills), min(steps))

@@ -1,6 +1,6 @@
 """Many judged problems, one row each: cancellable, and killing it loses at most the problem in flight.
 
-Rows go to a file (:mod:`backend.base.row_file`), each with a key made of the configuration, the
+Rows go to an append-only file (:mod:`backend.studies.batch`), each with a key made of the configuration, the
 problems up to it, and the weights. A restarted batch skips what is there. The candidates of finished problems
 are taken from their rows, their caches are computed again from the very tokens, and dense reads their judge
 prompts once more, so that the pools are what they were.
@@ -19,9 +19,9 @@ from typing import Any
 from backend.base.errors import OptionError, PromptError, RecordError, RunCancelled
 from backend.base.row_file import RowFile
 from backend.base.serialization import encode
+from backend.base.text import check_text, show
 from backend.judge.judge_lab import JudgeLab, check, question_points
 from backend.judge.prompts import final_of, same_final
-from backend.prompts.pipeline import check_text, show
 from backend.records.events import Progress
 from backend.records.judge import LIMITS, Candidate, Judged, JudgedProblem, JudgeProblem, JudgeRequest
 

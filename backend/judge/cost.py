@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from itertools import combinations
 
-from backend.judge.judge_lab import JudgeLab, with_dense
+from backend.judge.judge_lab import JudgeLab
 from backend.judge.prompts import execution_pipeline, judge_pipeline
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import QUESTION
+from backend.prompts.template import QUESTION
 from backend.records.judge import JudgeProblem, JudgeRequest
+from backend.records.run import with_reference
 
 CANDIDATE, VERDICT = 48, 96  # tokens written where the limit is higher; a verdict goes through all slots
 READING = 1.5  # correction, and dense once more for the floor, beside a prefill
@@ -51,7 +52,7 @@ def judging_seconds(
     prompt = model.count_tokens(judge, judge.final, {QUESTION: problem.question, **values})
     prompt += 0 if texts else answer * slots
     reading = asked * len(request.orders) * prompt * per_token * READING
-    methods = len(with_dense(request.methods))
+    methods = len(with_reference(request.methods))
     rows = methods * len(request.orders)
     steps = asked * min(request.max_new_tokens, VERDICT) * math.ceil(rows / JudgeLab.most_at_once)
     answering = steps * per_step * (BATCH if rows > 1 else 1.0)

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from backend.base.clock import Clock
 from backend.base.errors import ModelError, OptionError
 from backend.cache.kv_cache import KVSegment
 from backend.cache.memory_budget import free_bytes
@@ -42,8 +43,8 @@ from backend.judge.prompts import (
     right_final,
 )
 from backend.judge.verdicts import Reading, outcome_of, reading_of
-from backend.methods.base import Clock, Dense, Plan, Step
 from backend.methods.dense import dense_plan
+from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
 from backend.prompts.pipeline import Pipeline
@@ -51,10 +52,12 @@ from backend.prompts.tasks.arithmetic import draw_problem
 from backend.prompts.tasks.judging import draw_results
 from backend.records.events import READ, Event, RunDone
 from backend.records.judge import Candidate, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
-from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.records.run import REFERENCE, Decoding, MethodChoice, RunRecord, RunRequest, with_reference
+from backend.session.pool_views import principal_coordinates
 from backend.session.request_state import Flow, see_offsets
-from backend.session.session import BESIDE, LabSession
+from backend.session.session import LabSession
 from backend.session.streams import Past, Row, Stream
+from backend.session.workspace import BESIDE
 
 BLANK_TRIES = 8  # an agent that writes nothing is asked again with another seed
 NOTHING = "(no answer)"
@@ -138,7 +141,7 @@ class JudgeSession(LabSession):
     def learn(self, request: RunRequest, given: Mapping[str, Given]) -> None:
         """Let the pools see a request: dense reads its prompt, and nobody answers."""
         self.given = given
-        lanes, values = self._prepare(replace(request, methods=(MethodChoice("dense"),)))
+        lanes, values = self.admission.prepare(replace(request, methods=(MethodChoice(REFERENCE),)))
         [lane] = lanes
         lane.flow.start(values)
         context = lane.flow.context(request.pipeline.final)
@@ -147,15 +150,13 @@ class JudgeSession(LabSession):
         lane.stream.history.append(Past([context], {}))
         lane.stream.shrink()
 
-    def _flow(self, request: RunRequest, stream: Stream) -> Flow:
+    def flow(self, request: RunRequest, stream: Stream) -> Flow:
         flow = GivenFlow(request.pipeline, self.engine, stream.log, engines=self.others)
         flow.given = self.given
         return flow
 
-    def _decode(self, rows: list[Row], *rest: Any) -> Generator[Event, None, float]:
-        spent = yield from super()._decode(rows, *rest)
+    def finish(self, rows: list[Row]) -> None:
         self.rows = rows
-        return spent
 
 
 class JudgeLab:
@@ -283,7 +284,7 @@ class JudgeLab:
             asked = RunRequest(
                 pipeline,
                 values,
-                with_dense(request.methods),
+                with_reference(request.methods),
                 decoding=Decoding(request.max_new_tokens),
                 probe_offsets=False,
                 gate=request.gate,
@@ -315,7 +316,7 @@ class JudgeLab:
         """The request's orders, in groups that are judged at once. What a group's prompts take, their copies
         in a batch, and the logits that are kept, is at most a quarter of what the pools may hold, and half
         of what a device has left."""
-        methods = len(with_dense(request.methods))
+        methods = len(with_reference(request.methods))
         layout = tuple(range(1, len(problem.candidates) + 1))
         nothing: Bases = (None,) * len(layout)
         info, new = self.model.info, request.max_new_tokens
@@ -438,12 +439,6 @@ def drawn_problem(request: JudgeRequest, number: int) -> JudgeProblem:
     return JudgeProblem(number, drawn.question, candidates, request.regime, str(drawn.answer))
 
 
-def with_dense(methods: Sequence[MethodChoice]) -> tuple[MethodChoice, ...]:
-    """The methods with dense first."""
-    dense = [m for m in methods if m.name == "dense"] or [MethodChoice("dense")]
-    return (dense[0], *(m for m in methods if m.name != "dense"))
-
-
 def check(request: JudgeRequest) -> None:
     """Refuse a request that cannot be run, before any model works.
 
@@ -464,7 +459,5 @@ def check(request: JudgeRequest) -> None:
 @torch.inference_mode()
 def question_points(model: LoadedModel, questions: Sequence[str]) -> Any:
     """(questions, components) mean token embeddings in principal coordinates; None without any question."""
-    from backend.session.pool_views import principal_coordinates
-
     means = [model.embed(model.tokens.encode(q)).float().mean(dim=0) for q in questions]
     return principal_coordinates(torch.stack(means)) if means else None

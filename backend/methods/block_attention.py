@@ -8,9 +8,11 @@ moved, and the plan says so.
 
 from __future__ import annotations
 
+from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Blend, Clock, Dense, Method, Plan, Step
+from backend.methods.base import Method
 from backend.methods.dense import dense_plan
+from backend.methods.plan import Blend, Dense, Plan, Step
 from backend.methods.promptcache import NOTHING, apart, documents
 
 LAST_BLOCK = "the last block and what holds the blocks together"
@@ -38,7 +40,7 @@ class BlockAttentionMethod(Method):
             if span.name in blocks:
                 action = Blend(apart(context, span, clock), reason="a block")
             steps.append(Step(span.start, span.end, action))
-        trained = context.alone is not None and context.alone.links is not None
+        trained = context.encoder is not None and context.encoder.links is not None
         how = (
             "on weights trained to read them" if trained else "on weights that were not trained to read them"
         )

@@ -28,28 +28,16 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation, ObservationLog, PromptInContext
-from backend.methods.base import (
-    Arrived,
-    Blend,
-    Clock,
-    MaskKind,
-    Method,
-    ObserveEvent,
-    Options,
-    Plan,
-    Profile,
-    Selection,
-    Step,
-    View,
-    option,
-    prefix_base_option,
-)
+from backend.methods.base import Arrived, Method, ObserveEvent, View
 from backend.methods.dense import dense_plan
 from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.options import Options, Profile, option, prefix_base_option
+from backend.methods.plan import Blend, MaskKind, Plan, Selection, Step
 from backend.methods.selective import best, candidates, mask_option, ratio_option, suffix_option
-from backend.prompts.pipeline import Placeholder, called
+from backend.prompts.template import Placeholder, called
 
 TAPER = 0.1
 KEPT = 64  # outside texts whose first context is remembered

@@ -16,9 +16,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from backend.methods.base import Blend, Dense, Plan, Step
-from backend.model.tokenizer import TokenizedPrompt
-from backend.records.run import slots
+from backend.methods.plan import Blend, Dense, Plan, Step
+from backend.records.run import TokenizedPrompt, slots
 
 Scope = Literal["published", "strict"]
 SCOPES: tuple[Scope, ...] = ("published", "strict")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Clock, Dense, Method, Plan, Step
+from backend.methods.base import Method
+from backend.methods.plan import Dense, Plan, Step
 from backend.records.run import ModelInfo
 
 
@@ -18,6 +20,8 @@ class DenseMethod(Method):
     name = "dense"
     title = "Dense"
     summary = "Reads every token of the prompt afresh: the honest answer, and the slow one."
+    needs_bases = False
+    shares_texts = False
 
     @classmethod
     def supports(cls, model: ModelInfo) -> str | None:

@@ -14,19 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import (
-    Clock,
-    MaskKind,
-    Method,
-    Options,
-    Plan,
-    Selection,
-    View,
-    option,
-    prefix_base_option,
-)
+from backend.methods.base import Method, View
 from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.options import Options, option, prefix_base_option
+from backend.methods.plan import MaskKind, Plan, Selection
 from backend.methods.selective import candidates, mask_option, suffix_option
 
 

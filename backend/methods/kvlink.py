@@ -17,10 +17,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.isolated_encoder import shortened
-from backend.methods.base import Blend, Clock, Dense, Link, Method, Options, Plan, Step, option
+from backend.methods.base import Method
+from backend.methods.compression import shortened
 from backend.methods.dense import dense_plan
+from backend.methods.options import Options, option
+from backend.methods.plan import Blend, Dense, Link, Plan, Step
 from backend.methods.promptcache import NOTHING, apart, documents
 from backend.model.link_tokens import Links
 from backend.records.run import ModelInfo
@@ -96,13 +99,13 @@ class KVLinkMethod(Method):
     def layout(self, context: PromptInContext) -> PromptInContext:
         """The prompt as this method reads it: its documents compressed, where the options say so."""
         options, names = self.options, [span.name for span in documents(context)]
-        links = context.alone.links if context.alone is not None else None
+        links = context.encoder.links if context.encoder is not None else None
         if options.compression == "none" or not names or missing(options, links):
             return context
         return shortened(context, names, options.compression, RATES[options.rate])
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
-        links = context.alone.links if context.alone is not None else None
+        links = context.encoder.links if context.encoder is not None else None
         lacking = missing(self.options, links)
         if lacking:
             plan = dense_plan(context, lacking)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Clock, Method, Options, Plan, option
+from backend.methods.base import Method
 from backend.methods.candidates import SCOPES, blocks, dense_steps, visible
 from backend.methods.dense import dense_plan
+from backend.methods.options import Options, option
+from backend.methods.plan import Plan
 from backend.records.run import ModelInfo
 
 MOST_LAYERS = 255

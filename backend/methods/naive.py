@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import (
-    Blend,
-    Clock,
-    Method,
-    Options,
-    Plan,
-    Step,
-    beginning,
-    option,
-    prefix_base_option,
-    segment_base,
-)
+from backend.methods.base import Method, beginning, segment_base
+from backend.methods.options import Options, option, prefix_base_option
+from backend.methods.plan import Blend, Plan, Step
 
 
 @dataclass(frozen=True)

@@ -11,22 +11,13 @@ from dataclasses import dataclass
 
 import torch
 
+from backend.base.clock import Clock
 from backend.cache.kv_cache import Offset
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import (
-    Blend,
-    Clock,
-    Dense,
-    Method,
-    Options,
-    Plan,
-    Step,
-    Term,
-    option,
-    prefix_base_option,
-    segment_base,
-)
+from backend.methods.base import Method, segment_base
 from backend.methods.dense import dense_plan
+from backend.methods.options import Options, option, prefix_base_option
+from backend.methods.plan import Blend, Dense, Plan, Step, Term
 
 
 @dataclass(frozen=True)

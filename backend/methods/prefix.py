@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Blend, Clock, Dense, Method, Options, Plan, Step, option
+from backend.methods.base import Method
 from backend.methods.dense import dense_plan
+from backend.methods.options import Options, option
+from backend.methods.plan import Blend, Dense, Plan, Step
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class PrefixMethod(Method):
     summary = "Copies the longest beginning that an earlier prompt shares exactly, and reads the rest afresh."
     paper = "vLLM, SGLang: exact prefix caching"
     not_replayed = "it copies earlier prompts, most of which have left the log since, and it is exact"
+    needs_bases = False
+    shares_texts = False
     Options = PrefixOptions
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Blend, Clock, Dense, Method, Options, Plan, Step, option
+from backend.methods.base import Method
 from backend.methods.dense import dense_plan
-from backend.prompts.pipeline import Placeholder
+from backend.methods.options import Options, option
+from backend.methods.plan import Blend, Dense, Plan, Step
+from backend.prompts.template import Placeholder
 from backend.records.run import Span
 
 NOTHING = "No text but the question stands in this prompt's placeholders: there is nothing to copy."
@@ -35,8 +38,8 @@ def documents(context: PromptInContext) -> list[Span]:
 
 def encoded(context: PromptInContext, start: int, end: int, clock: Clock) -> KVSegment:
     """The KV of prompt tokens ``[start, end)``, encoded by themselves; timed as ``base``."""
-    assert context.alone is not None, "the prompt was laid out without an encoder"
-    return context.alone.encode(context.prompt.ids[start:end], clock)
+    assert context.encoder is not None, "the prompt was laid out without an encoder"
+    return context.encoder.encode(context.prompt.ids[start:end], clock)
 
 
 def apart(context: PromptInContext, span: Span, clock: Clock) -> KVSegment:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.methods.base import Clock, Method, Options, Selection, View, option
+from backend.base.clock import Clock
+from backend.methods.base import Method, View
 from backend.methods.candidates import blocks, chosen_tokens
+from backend.methods.options import Options, option
+from backend.methods.plan import Selection
 
 WHICH = ("later", "all", "first", "last", "one")
 MOST_SLOTS = 32

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from backend.base.errors import OptionError
-from backend.methods.base import Method, Options
+from backend.methods.base import Method
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.cacheblend import CacheBlendMethod
 from backend.methods.dense import DenseMethod
@@ -18,6 +18,7 @@ from backend.methods.kvcomm.slot_aligned import SlotAlignedMethod
 from backend.methods.kvlink import KVLinkMethod
 from backend.methods.masked import MaskedMethod
 from backend.methods.naive import NaiveMethod
+from backend.methods.options import Options
 from backend.methods.oracle import OracleMethod
 from backend.methods.prefix import PrefixMethod
 from backend.methods.promptcache import PromptCacheMethod

@@ -29,12 +29,15 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from backend.base.clock import Clock
 from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.cache.offset_packing import Stored
-from backend.methods.base import Blend, Clock, Method, ObserveEvent, Options, Plan, Selection, View, option
+from backend.methods.base import Method, ObserveEvent, View
 from backend.methods.candidates import blocks
 from backend.methods.kvcomm.method import PROFILES, KVCommMethod, KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.options import Options, option
+from backend.methods.plan import Blend, Plan, Selection
 from backend.records.run import PoolState
 
 BASES = {"naive": "", "kvcomm": "published", "kvcomm shipped": "shipped", "kvcomm corrected": "corrected"}

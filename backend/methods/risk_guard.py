@@ -7,8 +7,10 @@ fewer than two texts side by side have nothing to select from, and pass.
 
 from __future__ import annotations
 
+from backend.base.clock import Clock
 from backend.base.errors import OptionError
-from backend.methods.base import Clock, Method, Selection, View
+from backend.methods.base import Method, View
+from backend.methods.plan import Selection
 from backend.records.risk_gate import RiskGate, own_features, text_features
 from backend.records.run import ModelInfo, slots
 

@@ -22,20 +22,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from backend.base.clock import Clock
+from backend.cache.norms import token_norms
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import (
-    Clock,
-    MaskKind,
-    Method,
-    Options,
-    Plan,
-    Selection,
-    View,
-    option,
-    prefix_base_option,
-)
+from backend.methods.base import Method, View
 from backend.methods.naive import NaiveMethod, NaiveOptions
-from backend.session.probes.cache_error import token_norms
+from backend.methods.options import Options, option, prefix_base_option
+from backend.methods.plan import MaskKind, Plan, Selection
 
 
 def ratio_option(default: float, paper: str) -> Any:

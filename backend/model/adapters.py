@@ -9,9 +9,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from backend.base.errors import ModelError
+from backend.base.text import show
 from backend.model.link_tokens import FORMAT, SHIPPED, apply_links, base_hash
 from backend.model.load import LoadedModel, wrap_model
-from backend.prompts.pipeline import show
 
 _GUARD = threading.Lock()
 _FITTING: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()

@@ -8,31 +8,18 @@ ids that were generated.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from backend.prompts.pipeline import Pipeline, Placeholder
-from backend.records.run import Prompt, Span
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import Placeholder
+from backend.records.run import Prompt, Span, TokenizedPrompt
 
 SENTINEL = "\u2063kv-reuse-lab\u2063"
 LONGEST_CHARACTER = (
     12  # tokens to wait for the end of a character; a multiple of a replacement character's three
 )
-
-
-@dataclass(frozen=True)
-class TokenizedPrompt:
-    """One agent's prompt: token ids and the spans that partition them."""
-
-    agent: int
-    ids: tuple[int, ...]
-    spans: tuple[Span, ...]
-
-    def span_ids(self, span: Span) -> tuple[int, ...]:
-        """The ids of a span."""
-        return self.ids[span.start : span.end]
 
 
 class Tokens:

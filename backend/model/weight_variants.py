@@ -9,15 +9,10 @@ difference from dense holds the error of the weights beside the error of the con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
 import torch
 
 from backend.base.errors import ModelError
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import Pipeline, Placeholder, called
-from backend.records.run import COMPUTED, RECOMPUTED, Outcome, Prompt, RunRequest
 
 
 def check_sibling(own: LoadedModel, other: LoadedModel, name: str) -> None:
@@ -53,53 +48,3 @@ def check_sibling(own: LoadedModel, other: LoadedModel, name: str) -> None:
 def _same_rotation(own: LoadedModel, other: LoadedModel) -> bool:
     pairs = zip(own.rotation.layers, other.rotation.layers, strict=True)
     return all(a.interleaved == b.interleaved and torch.equal(a.inv_freq, b.inv_freq) for a, b in pairs)
-
-
-def foreign(pipeline: Pipeline, agent: int, name: str) -> bool:
-    """Was a placeholder's cache computed by other weights than its reader's?"""
-    hole = Placeholder(name)
-    written = pipeline.written(hole) and hole.kind == "agent" and hole.agent is not None
-    source = pipeline.agent(hole.agent).model if written and hole.agent is not None else ""
-    return source != pipeline.agent(agent).model
-
-
-def weights_notes(
-    request: RunRequest, outcomes: Sequence[Outcome], prompts: Sequence[Prompt]
-) -> tuple[str, ...]:
-    """The warning, and the measured error of copied texts by whose weights computed their cache.
-
-    The error of a text is the mean over its tokens and all layers of the relative L2 error against dense, as
-    in ``Outcome.key_error`` and ``value_error``; a method's is the mean over its texts. Pinned runs only.
-    """
-    pipeline = request.pipeline
-    others = [a for a in pipeline.agents if a.model]
-    if not others:
-        return ()
-    who = ", ".join(f"agent {called(a.id)} on {a.model!r}" for a in others)
-    notes = [
-        f"Weights differ: {who}. Their caches and the others' are exchanged although each would compute "
-        "them otherwise; the errors hold that difference too."
-    ]
-    for label in dict.fromkeys(o.method for o in outcomes):
-        errors: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-        for outcome in (o for o in outcomes if o.method == label):
-            if outcome.key_error is None or outcome.value_error is None:
-                continue
-            computed = np.asarray(np.isin(outcome.actions, (COMPUTED, RECOMPUTED)).all(axis=0))
-            for span in prompts[outcome.prompt].spans:
-                tokens = [i for i in range(span.start, span.end) if not computed[i]]
-                if span.kind == "placeholder" and tokens:
-                    keys, values = outcome.key_error[:, tokens], outcome.value_error[:, tokens]
-                    pair = float(keys.mean()), float(values.mean())
-                    errors[foreign(pipeline, outcome.agent, span.name)].append(pair)
-        if errors[True]:
-            notes.append(f"{label}: {_said(errors[True])} in texts whose cache other weights computed, "
-                         f"{_said(errors[False])} in the rest.")  # fmt: skip
-    return tuple(notes)
-
-
-def _said(errors: list[tuple[float, float]]) -> str:
-    if not errors:
-        return "no text"
-    keys, values = np.mean(errors, axis=0)
-    return f"relative error of keys {keys:.3g} and values {values:.3g}"

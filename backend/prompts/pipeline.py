@@ -1,21 +1,4 @@
-"""Prompt templates and pipelines of agents. Free of torch.
-
-A template is literal text with named holes, the *placeholders* of the KVCOMM paper (appendix 6.2.3):
-
-==========================  ===========================================  ==========
-name                        filled with                                  kind
-==========================  ===========================================  ==========
-``{user_question}``         the request                                  question
-``{agent_2_current}``       what agent 2 wrote in this run               agent
-``{condition_3_current}``   what agent 3's tool gave in this run         tool
-``{agent_1_history_-1}``    what agent 1 wrote one turn ago              history
-``{condition_1_history_-1}``  a tool's result one turn ago               history
-``{agent_2_turn_1}``        what agent 2 wrote in the first turn         agent
-``{anything_declared}``     a value of the pipeline's ``declared``       declared
-==========================  ===========================================  ==========
-
-Any other brace is plain text. A template is never formatted twice: a value that contains braces or
-the text of a control token stays text.
+"""Pipelines of agents that read the request and one another. Free of torch.
 
 A pipeline of several turns is run *unrolled* (:attr:`Pipeline.unrolled`): every agent once for each turn, as
 agents of their own, whose templates name texts by their turn. So it is one acyclic graph like any other,
@@ -28,183 +11,34 @@ from __future__ import annotations
 import difflib
 import heapq
 import re
-import reprlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 from backend.base.errors import PromptError
+from backend.base.text import check_label, check_text, show
 from backend.prompts.scoring import SCORINGS, Scoring
+from backend.prompts.template import (
+    QUESTION,
+    TURN_STRIDE,
+    Placeholder,
+    PromptTemplate,
+    agent_and_turn,
+    agent_in_turn,
+    parse_template,
+)
+from backend.prompts.tools.registry import tool_names
 
-Kind = Literal["question", "agent", "tool", "history", "declared"]
-
-MAX_TEXT = 200_000  # characters of one template or value
 MAX_AGENTS = 12
 MAX_TURNS = 8
-TURN_STRIDE = 1_000_000  # agent 3 of the second turn has the id 1000003
 MAX_NEW_TOKENS = 4096
-
-QUESTION = "user_question"
-_FAMILY = re.compile(
-    r"(agent|condition)_([1-9][0-9]{0,5})_(?:current|history_(-[1-9][0-9]{0,5})|turn_([1-9][0-9]{0,2}))"
-)
 _RESERVED = re.compile(r"user_question|(?:agent|condition)_[0-9]+_(?:current|history|turn).*")
 _DECLARED = re.compile(r"[a-z][a-z0-9_]{0,40}")
-_BRACES = re.compile(r"\{([A-Za-z0-9_-]{1,64})\}")
 _LOOKS_LIKE_A_NAME = re.compile(r"\{ ?([A-Za-z][A-Za-z0-9_-]{0,60}) ?\}")
-_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
-_SHORT.maxlevel = 2
-
-
-def show(value: object) -> str:
-    """A value for a message: quoted, on one line, not long, however large the value is."""
-    try:
-        return _SHORT.repr(value)
-    except ValueError:  # an integer of thousands of digits
-        return "a very large number"
-
-
-def agent_and_turn(id: int) -> tuple[int, int]:
-    """An agent's number in its pipeline, and its turn; the inverse of :func:`agent_in_turn`."""
-    return id % TURN_STRIDE, id // TURN_STRIDE + 1
-
-
-def agent_in_turn(agent: int, turn: int) -> int:
-    """The id that an agent has in a turn of an unrolled pipeline: its own in the first."""
-    return agent + (turn - 1) * TURN_STRIDE
-
-
-def called(id: int) -> str:
-    """An agent's id for a person: ``3``, or ``3 (turn 2)``."""
-    agent, turn = agent_and_turn(id)
-    return f"{agent} (turn {turn})" if turn > 1 else str(agent)
 
 
 def _braced(names: Collection[str]) -> str:
     return ", ".join("{" + name + "}" for name in names)
-
-
-def check_text(text: object, what: str, field: str, limit: int = MAX_TEXT) -> str:
-    """The text itself, if it is a string that a tokenizer can take."""
-    if not isinstance(text, str):
-        raise PromptError(f"{what} is {show(text)}, which is not text. Give text.", field=field)
-    if len(text) > limit:
-        raise PromptError(
-            f"{what} has {len(text):,} characters; up to {limit:,} are allowed. Shorten it.", field=field
-        )
-    if bad := _UNUSABLE.search(text):
-        kind = "a NUL character" if bad.group() == "\x00" else "half of a surrogate pair"
-        raise PromptError(
-            f"{what} holds {kind} at character {bad.start() + 1:,}, which is not valid text. Remove it.",
-            field=field,
-        )
-    return text
-
-
-def check_label(text: object, what: str, field: str) -> None:
-    if not check_text(text, what, field, 200).strip():
-        raise PromptError(f"{what} is empty. Give 1 to 200 characters.", field=field)
-
-
-@dataclass(frozen=True)
-class Placeholder:
-    """A named hole in a template."""
-
-    name: str
-
-    @property
-    def kind(self) -> Kind:
-        """What fills it; every value of an earlier turn is ``history``."""
-        if self.name == QUESTION:
-            return "question"
-        if (found := _FAMILY.fullmatch(self.name)) is None:
-            return "declared"
-        if found[3]:
-            return "history"
-        return "agent" if found[1] == "agent" else "tool"
-
-    @property
-    def agent(self) -> int | None:
-        """The agent whose output or tool result it is, if it is one; of a named turn, its id in that turn."""
-        found = _FAMILY.fullmatch(self.name)
-        return agent_in_turn(int(found[2]), int(found[4] or 1)) if found else None
-
-    @property
-    def family(self) -> str:
-        """``agent`` or ``condition`` for an output or a tool's result, else empty."""
-        found = _FAMILY.fullmatch(self.name)
-        return found[1] if found else ""
-
-    @property
-    def fixed(self) -> bool:
-        """Does it name a turn by its number? (Only unrolled templates do.)"""
-        found = _FAMILY.fullmatch(self.name)
-        return bool(found and found[4])
-
-    @property
-    def turn(self) -> int:
-        """0 for this turn, -t for t turns ago."""
-        found = _FAMILY.fullmatch(self.name)
-        return int(found[3] or 0) if found else 0
-
-
-@dataclass(frozen=True)
-class PromptTemplate:
-    """A template taken apart: ``parts`` in order; their concatenation is ``text``."""
-
-    text: str
-    parts: tuple[str | Placeholder, ...]
-
-    @property
-    def placeholders(self) -> tuple[Placeholder, ...]:
-        """The holes, in order."""
-        return tuple(part for part in self.parts if isinstance(part, Placeholder))
-
-    @staticmethod
-    def parse(text: str, declared: Collection[str] = (), field: str = "template") -> PromptTemplate:
-        """Take a template apart.
-
-        Args:
-            text: the template.
-            declared: names beside the papers' families that are placeholders too.
-            field: name of the input, for the error.
-
-        Raises:
-            PromptError: the text is empty, too long or not valid text, or names a placeholder twice.
-        """
-        return _parse(text, declared, field, "The template")
-
-
-def _parse(text: str, declared: Collection[str], field: str, owner: str) -> PromptTemplate:
-    if not check_text(text, owner, field).strip():
-        raise PromptError(
-            f"{owner} is empty. Write what the agent should read, for example 'Solve: {{user_question}}'.",
-            field=field,
-        )
-    parts: list[str | Placeholder] = []
-    seen: set[str] = set()
-    start = 0
-    for found in _BRACES.finditer(text):
-        name = found[1]
-        if name != QUESTION and name not in declared and not _FAMILY.fullmatch(name):
-            continue
-        if name in seen:
-            raise PromptError(
-                f"{owner} uses {{{name}}} twice. A placeholder may appear once in a template, because its "
-                "place in the prompt has to be unambiguous. Remove one of the two.",
-                field=field,
-            )
-        seen.add(name)
-        if found.start() > start:
-            parts.append(text[start : found.start()])
-        parts.append(Placeholder(name))
-        start = found.end()
-    if start < len(text):
-        parts.append(text[start:])
-    return PromptTemplate(text, tuple(parts))
 
 
 @dataclass(frozen=True)
@@ -226,7 +60,9 @@ class Agent:
 
     def parsed(self, declared: Collection[str] = ()) -> PromptTemplate:
         """The template taken apart; see :meth:`PromptTemplate.parse`."""
-        return _parse(self.template, declared, f"agents.{self.id}.template", f"Agent {self.id}'s template")
+        return parse_template(
+            self.template, declared, f"agents.{self.id}.template", f"Agent {self.id}'s template"
+        )
 
 
 @dataclass(frozen=True)
@@ -365,8 +201,6 @@ class Pipeline:
             check_text(agent.model, f"Agent {agent.id}'s model", f"agents.{agent.id}.model", 200)
 
     def _check_tool(self, agent: Agent) -> None:
-        from backend.prompts.tools.registry import tool_names
-
         if agent.tool not in tool_names():
             raise PromptError(
                 f"Agent {agent.id} has the tool {show(agent.tool)}; there are {', '.join(tool_names())}. "

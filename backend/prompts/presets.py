@@ -13,8 +13,10 @@ from typing import Any, Literal
 import yaml
 
 from backend.base.errors import PromptError
+from backend.base.text import check_text, show
 from backend.prompts import tasks
-from backend.prompts.pipeline import QUESTION, Agent, Pipeline, check_text, show
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.template import QUESTION
 
 RequestSource = Literal["generated", "examples", "file"]
 

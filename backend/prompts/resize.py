@@ -13,7 +13,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from backend.base.errors import PromptError
-from backend.prompts.pipeline import Pipeline, show
+from backend.base.text import show
+from backend.prompts.pipeline import Pipeline
 
 _HEAD = re.compile(r"[A-Z][a-z]+ ([0-9]+)\b")
 _TEXT = re.compile(r"\{(?:agent|condition)_([0-9]+)_")

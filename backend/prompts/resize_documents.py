@@ -11,7 +11,8 @@ import re
 from dataclasses import replace
 
 from backend.base.errors import PromptError
-from backend.prompts.pipeline import Pipeline, show
+from backend.base.text import show
+from backend.prompts.pipeline import Pipeline
 
 MOST = 100  # documents
 _PLACE = re.compile(r"\{document_([0-9]+)\}")

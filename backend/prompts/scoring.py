@@ -8,6 +8,8 @@ from decimal import Decimal
 from itertools import accumulate
 from typing import Literal
 
+from backend.prompts.tools.sandbox import check, find_code
+
 Scoring = Literal["number", "text", "selection", "choice", "code", "none"]
 SCORINGS: tuple[Scoring, ...] = ("number", "text", "selection", "choice", "code", "none")
 
@@ -65,8 +67,6 @@ def extract_answer(text: str, scoring: Scoring) -> str | None:
     text, see :func:`backend.prompts.tools.sandbox.find_code`.
     """
     if scoring == "code":
-        from backend.prompts.tools.sandbox import find_code
-
         return find_code(text)
     if scoring == "choice":
         *_, stated = [None, *_CHOICE.finditer(text)]
@@ -108,8 +108,6 @@ def right(answer: str | None, expected: str, scoring: Scoring) -> bool:
     if scoring == "number":
         return same_answer(answer, expected)
     if scoring == "code":
-        from backend.prompts.tools.sandbox import check
-
         return check(answer, expected).ok
     if scoring in ("text", "choice"):
         return answer.casefold() == " ".join(expected.split()).casefold()

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from backend.base.errors import OptionError
 from backend.base.serialization import pack, unpack
 from backend.base.statistics import mean_and_half, wilson
-from backend.prompts.pipeline import MAX_AGENTS, QUESTION, Agent, Pipeline
+from backend.prompts.pipeline import MAX_AGENTS, Agent, Pipeline
 from backend.prompts.presets import Example, load_preset
 from backend.prompts.scoring import extract_answer, same_answer
 from backend.prompts.tasks.base import held_out
 from backend.prompts.tasks.tools import KINDS, draw_loop
+from backend.prompts.template import QUESTION
 from backend.prompts.tools.collection import price_list
 from backend.prompts.tools.react import find_action
 from backend.records.run import (

@@ -1,5 +1,5 @@
 """Records of the judge lab: candidate sets, how they are put before a judge, and what it selected. Frozen and
-free of torch, like :mod:`backend.records.offsets`.
+free of torch, like :mod:`backend.records.run`.
 
 Source: judge study, Sections 3 and 5 (regimes, orders, JCR, reuse rate). Candidates and slots are counted
 from 1; 0 is "none of them". An order is a tuple whose k-th entry names the candidate in slot k.

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from backend.base.errors import RecordError
 from backend.base.serialization import UNPACKED_BYTES, pack, unpack
-from backend.prompts.pipeline import Pipeline, Placeholder
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import Placeholder
 from backend.records.risk_gate import RiskGate
 
 FORMAT = 1
@@ -44,6 +45,9 @@ Provenance = Literal["exact local", "exact external", "semantic", "rejected", "f
 PROVENANCE: tuple[Provenance, ...] = typing.get_args(Provenance)
 
 
+REFERENCE = "dense"  # the method that all others are compared with
+
+
 @dataclass(frozen=True)
 class MethodChoice:
     """A method with its options, under the label it has in the run (labels are unique in a run)."""
@@ -55,6 +59,17 @@ class MethodChoice:
     def __post_init__(self) -> None:
         if not self.label:
             object.__setattr__(self, "label", self.name)
+
+    @property
+    def reference(self) -> bool:
+        """Is it the one that all others are compared with?"""
+        return self.name == REFERENCE
+
+
+def with_reference(methods: Sequence[MethodChoice]) -> tuple[MethodChoice, ...]:
+    """The methods with the reference first, whether they name it or not."""
+    reference = next((m for m in methods if m.reference), MethodChoice(REFERENCE))
+    return (reference, *(m for m in methods if not m.reference))
 
 
 @dataclass(frozen=True)
@@ -500,3 +515,16 @@ class RunRecord:
     def from_bytes(content: bytes, *, limit_bytes: int = UNPACKED_BYTES) -> RunRecord:
         """Read a record from a file's content; see :meth:`load`."""
         return typing.cast(RunRecord, unpack(RunRecord, content, FORMAT, limit_bytes))
+
+
+@dataclass(frozen=True)
+class TokenizedPrompt:
+    """One agent's prompt: token ids and the spans that partition them."""
+
+    agent: int
+    ids: tuple[int, ...]
+    spans: tuple[Span, ...]
+
+    def span_ids(self, span: Span) -> tuple[int, ...]:
+        """The ids of a span."""
+        return self.ids[span.start : span.end]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from backend.base.errors import OptionError
-from backend.prompts.pipeline import show
+from backend.base.text import show
 from backend.prompts.presets import MAX_PRESET_BYTES, parse_yaml, read_text
 from backend.reproduce.spec import PAPERS, SCALES, Line, Plan, Reproduction, Scale
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from backend.base.errors import OptionError
-from backend.base.machine import processor
+from backend.base.machine import processor, versions
 from backend.base.serialization import encode
 from backend.records.events import Progress
 from backend.records.run import ModelInfo
@@ -40,7 +40,6 @@ from backend.reproduce.spec import (
     SweepPlan,
 )
 from backend.reproduce.training import STEPS, provide
-from backend.session.session import versions
 
 EMBEDDED = ("embedded", "embedded-small")
 COUNTS = {

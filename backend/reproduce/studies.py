@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from backend.base.row_file import RowFile
 from backend.base.statistics import share_of
 from backend.model.load import LoadedModel
+from backend.records.documents import DocumentStudy
 from backend.records.hypotheses import HypothesesRecord, HypothesesRequest, verdicts
-from backend.records.offsets import DocumentStudy
 from backend.reproduce.context import Context, Linked, Step
 from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, Found, HypothesesPlan, Value
 from backend.reproduce.sweeping import value_of

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from backend.base.errors import OptionError
+from backend.base.machine import versions
 from backend.base.statistics import Share
 from backend.model.load import pick_device
 from backend.prompts.tasks import Style, make_document
@@ -22,7 +23,6 @@ from backend.records.events import Progress
 from backend.records.sweep import Cell, Count, SweepLine
 from backend.reproduce.context import Context, DataSource, Linked, Step
 from backend.reproduce.spec import Found, SweepPlan, Value
-from backend.session.session import versions
 from backend.studies.documents import adapted_arms
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
 from backend.sweeps.grid import shards_of

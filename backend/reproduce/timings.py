@@ -11,8 +11,9 @@ from backend.bench.group import AgentTimes, group_times
 from backend.engine.engine import Engine
 from backend.methods.parse import parse_methods
 from backend.prompts.presets import load_preset, preset_requests
+from backend.records.anchor_cost import AnchorCost, AnchorCostRequest
+from backend.records.documents import DocumentSpeed
 from backend.records.events import Progress
-from backend.records.offsets import AnchorCost, AnchorCostRequest, DocumentSpeed
 from backend.reproduce.context import Context, Step
 from backend.reproduce.energy import Meter
 from backend.reproduce.spec import CostPlan, Found, GroupPlan, LatencyPlan, SpeedPlan, Value

@@ -1,1 +1,16 @@
-"""One visitor: logs and pools, a run from request to record, warm-up, replay, limits."""
+"""One visitor: logs and pools, a run from request to record, warm-up, replay, limits, measurements of runs.
+
+A session is a trust domain: its logs are read by nobody else. It admits a request, lets every method read
+and answer it, and closes it by remembering or undoing what it left.
+
+Others use, by module:
+
+    session: LabSession
+    estimate: Estimate
+    limits: Limits, Rate
+    request_state: Flow
+    streams: Stream, Past
+    replay: replay
+    run: Run
+    workspace: Workspace
+"""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from backend.base.errors import BudgetError, OptionError, RateError
-from backend.prompts.pipeline import show
+from backend.base.text import show
 
 ENVIRONMENT = "KVLAB_LIMIT_"  # KVLAB_LIMIT_TOKENS=100000
 MINUTE = 60.0

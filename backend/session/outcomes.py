@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from backend.cache.norms import largest_difference
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Blend, Dense, Plan, Step
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
+from backend.methods.plan import Blend, Dense, Plan, Step
 from backend.prompts.scoring import extract_answer, right
 from backend.records.run import (
     COMPUTED,
@@ -32,7 +34,7 @@ from backend.records.run import (
 from backend.session.pool_views import mixes
 from backend.session.probes.attention import attention_probes
 from backend.session.probes.cache_error import cache_error, offset_probe
-from backend.session.probes.fidelity import fidelity, largest_difference
+from backend.session.probes.fidelity import fidelity
 from backend.session.streams import Lane, Row
 
 PARTS = (
@@ -122,7 +124,7 @@ def outcomes_of(
     if pinned and request.probe_offsets:
         offsets.append(offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, first))
     for row in rows[:1] if pinned else rows:
-        if row.prefill.exact and row.lane.choice.name in ("dense", "prefix"):
+        if row.prefill.exact and not row.lane.method.shares_texts:
             remember_prompt(engine, row.context, row.prefill, row.lane.stream.log)
     return out
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.cache.observations import Observation, ObservationLog
-from backend.methods.base import Blend, Method, Plan, Term
+from backend.methods.base import Method
+from backend.methods.plan import Blend, Plan, Term
 from backend.records.run import Mix, PoolState, PoolView
 from backend.session.streams import Lane
 

@@ -18,17 +18,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError, RunCancelled
 from backend.cache.observations import PromptInContext
 from backend.engine.decoding import Decoded
-from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Clock, Method, Options, Plan
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
+from backend.methods.base import Method
+from backend.methods.options import Options
+from backend.methods.plan import Plan
 from backend.methods.registry import method_class
-from backend.prompts.pipeline import called
 from backend.prompts.scoring import extract_answer, right
+from backend.prompts.template import called
 from backend.records.events import Progress
-from backend.records.offsets import MOST_REPLAYED, PastRequest, Replay, Replayed
-from backend.records.run import Decoding, MethodChoice, RunRequest, reuse
+from backend.records.replay import MOST_REPLAYED, PastRequest, Replay, Replayed
+from backend.records.run import Decoding, MethodChoice, RunRequest, reuse, with_reference
 from backend.session.request_state import Flow
 from backend.session.streams import Past, Stream
 
@@ -164,7 +168,7 @@ def replay(
 
 def request_label(request: RunRequest) -> str:
     """Dense's label in a request."""
-    return next((c.label for c in request.methods if c.name == "dense"), "dense")
+    return with_reference(request.methods)[0].label
 
 
 def _can(choice: MethodChoice) -> bool:

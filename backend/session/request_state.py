@@ -10,8 +10,9 @@ import torch
 from backend.cache.kv_cache import KVCache, KVSegment
 from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.engine.engine import Engine
-from backend.engine.isolated_encoder import Alone
-from backend.prompts.pipeline import Pipeline, Placeholder
+from backend.engine.isolated_encoder import IsolatedEncoder
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import Placeholder
 from backend.records.run import EARLIER
 
 
@@ -20,8 +21,8 @@ class Flow:
     """The texts and samples of one request, as one method (or, pinned, every method) sees them.
 
     ``base_ms`` holds the time of encoding a sample's base until its first reader has been charged;
-    ``led_ms`` that of its second base, where some method wants one (:meth:`lead_in`), and ``alone_ms`` that
-    of texts encoded with nothing before them (:mod:`backend.engine.isolated_encoder`).
+    ``led_ms`` that of its second base, where some method wants one (:meth:`lead_in`), and ``isolated_ms``
+    that of texts encoded with nothing before them (:mod:`backend.engine.isolated_encoder`).
     """
 
     pipeline: Pipeline
@@ -31,7 +32,7 @@ class Flow:
     samples: dict[str, Observation] = field(default_factory=dict)
     base_ms: dict[str, float] = field(default_factory=dict)
     led_ms: dict[str, float] = field(default_factory=dict)
-    alone_ms: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
+    isolated_ms: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
     led: bool = False
     before: frozenset[tuple[str, tuple[int, ...]]] = frozenset()  # texts that the log held alone before
     engines: Mapping[str, Engine] = field(default_factory=dict)  # by the name of other weights
@@ -64,7 +65,7 @@ class Flow:
         any context (Section 3.3), yet with the token that this family of models rests its attention on.
         """
         tokens = self.engine.model.tokens
-        self.before = frozenset(self.log.alone)
+        self.before = frozenset(self.log.isolated)
         arrived = []
         for name, text in values.items():
             ids = self.ids[name] = tokens.encode(text)
@@ -122,14 +123,15 @@ class Flow:
         names = [s.name for s in prompt.spans if s.kind == "placeholder"]
         samples = {n: self.samples[n] for n in names if n in self.samples}
         self._encode_template(agent)
+        weights = self.pipeline.agent(agent).model
         return PromptInContext(
             prompt,
             samples,
             self.log.prefix_bases[agent],
             self.log.lone_bases[agent],
             self.engine.model.rotation,
-            self.pipeline.agent(agent).model,
-            Alone(self.at(agent), self.log, self.pipeline.agent(agent).model, self.before, self.alone_ms),
+            weights,
+            IsolatedEncoder(self.at(agent), self.log, weights, self.before, self.isolated_ms),
         )
 
     def _encode_template(self, agent: int) -> None:
@@ -164,7 +166,7 @@ class Flow:
 
     def charge(self, context: PromptInContext) -> float:
         """Milliseconds of base encoding that this agent is the first to need."""
-        self.alone_ms.clear()
+        self.isolated_ms.clear()
         for name in context.samples:
             self.led_ms.pop(name, None)
         return sum(self.base_ms.pop(name, 0.0) for name in context.samples)

@@ -17,9 +17,9 @@ from dataclasses import replace
 
 from scipy.stats import beta
 
+from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.engine.engine import Engine
-from backend.methods.base import Clock
 from backend.methods.dense import dense_plan
 from backend.prompts.scoring import extract_answer
 from backend.records.run import Outcome, RunRequest, ShadowCheck
@@ -85,7 +85,7 @@ def shadow_checks(
     decoding = replace(request.decoding, max_new_tokens=min(limit, request.decoding.max_new_tokens))
     out = []
     for row, served in zip(rows, outcomes, strict=True):
-        if row.lane.choice.name == "dense":
+        if row.lane.choice.reference:
             continue
         ids, began, before = row.context.prompt.ids, time.perf_counter(), engine.forwarded_tokens
         if row.plan.plain:

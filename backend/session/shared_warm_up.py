@@ -20,7 +20,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from backend.engine.engine import Engine
-from backend.engine.isolated_encoder import Alone
+from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.session.streams import Past, Stream
@@ -116,7 +116,7 @@ def copied(stream: Stream, domain: str, budget_bytes: int, engine: Engine | None
                 samples={name: log.observations[o.number] for name, o in context.samples.items()},
                 prefix_bases=log.prefix_bases[context.prompt.agent],
                 lone_bases=log.lone_bases[context.prompt.agent],
-                alone=Alone(engine, log, context.weights) if engine is not None else None,
+                encoder=IsolatedEncoder(engine, log, context.weights) if engine is not None else None,
             )
             for context in past.contexts
         ]

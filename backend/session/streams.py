@@ -7,11 +7,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
+from backend.base.clock import Clock
 from backend.base.serialization import encode
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.decoding import Decoded
-from backend.engine.engine import Prefill
-from backend.methods.base import Arrived, Clock, Finished, Method, Options, Plan
+from backend.engine.prefill import Prefill
+from backend.methods.base import Arrived, Finished, Method
+from backend.methods.options import Options
+from backend.methods.plan import Plan
 from backend.methods.registry import method_class
 from backend.prompts.pipeline import Pipeline
 from backend.records.run import MethodChoice, RunRequest

@@ -8,7 +8,7 @@ rotate them to where the text stands.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 from safetensors.torch import save
@@ -16,15 +16,12 @@ from torch import Tensor
 
 from backend.base.errors import BudgetError
 from backend.records.run import RunRecord
-from backend.session.streams import Past, stream_key
-
-if TYPE_CHECKING:
-    from backend.session.session import LabSession
+from backend.session.streams import Past, Stream, stream_key
 
 TENSOR_BYTES = 32 << 20
 
 
-def run_tensors(session: LabSession, record: RunRecord) -> dict[str, Tensor]:
+def run_tensors(streams: Mapping[str, Stream], record: RunRecord) -> dict[str, Tensor]:
     """A run's tensors by name; empty when the log does not hold the run (any more).
 
     ``base/<placeholder>/keys`` and ``values``: a text encoded by itself, or as its producer's decoding left
@@ -32,7 +29,7 @@ def run_tensors(session: LabSession, record: RunRecord) -> dict[str, Tensor]:
     what that agent's context added; a segment's name is followed by the placeholder that stands before it.
     Each is ``(layers, kv_heads, tokens, head_dim)``, in the model's type.
     """
-    past = _past(session, record)
+    past = _past(streams, record)
     if past is None:
         return {}
     out: dict[str, Tensor] = {}
@@ -54,18 +51,18 @@ def run_tensors(session: LabSession, record: RunRecord) -> dict[str, Tensor]:
     return out
 
 
-def tensor_bytes(session: LabSession, record: RunRecord) -> int:
+def tensor_bytes(streams: Mapping[str, Stream], record: RunRecord) -> int:
     """What :func:`run_tensors` would take; 0 when there is nothing."""
-    return sum(t.numel() * t.element_size() for t in run_tensors(session, record).values())
+    return sum(t.numel() * t.element_size() for t in run_tensors(streams, record).values())
 
 
-def tensor_file(session: LabSession, record: RunRecord, limit_bytes: int = TENSOR_BYTES) -> bytes:
+def tensor_file(streams: Mapping[str, Stream], record: RunRecord, limit_bytes: int = TENSOR_BYTES) -> bytes:
     """A run's tensors as the content of a safetensors file.
 
     Raises:
         BudgetError: there are none (any more), or they take more than ``limit_bytes``.
     """
-    found = run_tensors(session, record)
+    found = run_tensors(streams, record)
     if not found:
         raise BudgetError(
             "The tensors of this run are not held any more: a visit keeps those of its latest runs, and "
@@ -87,10 +84,10 @@ def tensor_file(session: LabSession, record: RunRecord, limit_bytes: int = TENSO
     return save({name: t.detach().cpu().contiguous().clone() for name, t in found.items()}, about)
 
 
-def _past(session: LabSession, record: RunRecord) -> Past | None:
-    """The request of the session's log that the record tells of: the latest with exactly its prompts."""
+def _past(streams: Mapping[str, Stream], record: RunRecord) -> Past | None:
+    """The request of the session's logs that the record tells of: the latest with exactly its prompts."""
     dense = record.request.methods[0]
-    stream = session.streams.get(stream_key(record.request, dense))
+    stream = streams.get(stream_key(record.request, dense))
     if stream is None:
         return None
     read = {a: record.prompts[record.outcome(a, dense.label).prompt].token_ids for a in record.agents}

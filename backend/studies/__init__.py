@@ -1,1 +1,21 @@
-"""Measurements on a model beside runs: one file per study. Each reduces on the device and returns NumPy."""
+"""Every measurement on a model beside runs: one file per study. Each reduces on the device and returns NumPy.
+
+A study is one function: a request in, progress on the way, a record at the end. :data:`backend.lab.STUDIES`
+says which requests a visitor may send.
+
+Others use, by module:
+
+    proximity: proximity
+    offsets: offset_study
+    blend: blend_study
+    documents: document_study
+    document_speed: document_speed
+    anchor_cost: anchor_cost
+    token_overlap: token_overlap
+    hypotheses: hypotheses
+    agent_loop: run_loop
+    batch: Batch, run_batch
+    latency: Server
+    gallery: load_gallery, verify
+    task_requests: as_request
+"""

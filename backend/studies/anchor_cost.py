@@ -17,17 +17,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
-from backend.cache.kernels.mix_and_rotate import Mixture, blend
+from backend.cache.kernels.mix_and_rotate import blend
+from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation, ObservationLog
 from backend.cache.row_arena import ArenaOffset
-from backend.methods.base import Clock
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Weighing
 from backend.model.load import LoadedModel
+from backend.records.anchor_cost import COST_LIMITS, AnchorCost, AnchorCostRequest
 from backend.records.events import Progress
-from backend.records.offsets import COST_LIMITS, AnchorCost, AnchorCostRequest
 
 REPEATS = 3
 HELD_ANCHORS = 2  # of each length beside the pool: the sample, and a mix's result

@@ -16,10 +16,11 @@ from typing import Any
 
 from backend.base.row_file import RowFile
 from backend.base.serialization import encode
-from backend.base.statistics import wilson as wilson
+from backend.base.statistics import wilson
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
-from backend.records.run import Mode, Outcome, RunRecord, RunRequest, reuse
+from backend.records.rows import outcome_row
+from backend.records.run import Mode, RunRequest
 from backend.session.session import LabSession
 from backend.session.shadow_check import check_share, drawn, flip_rate
 
@@ -40,43 +41,6 @@ class Batch:
         seen = [dict(e.values) for e in self.examples[: index + 1]]
         text = json.dumps([facts, seen, self.warmup, self.shadow, weights_hash], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def outcome_row(record: RunRecord, outcome: Outcome) -> dict[str, Any]:
-    """The numbers of one agent under one method."""
-    prompt = record.prompts[outcome.prompt]
-    tokens, blocks, reused = reuse(prompt.spans, outcome.actions)
-    row: dict[str, Any] = {
-        "agent": outcome.agent,
-        "method": outcome.method,
-        "state": outcome.state,
-        "answer": outcome.answer,
-        "correct": outcome.correct,
-        "prompt_tokens": len(prompt.token_ids),
-        "tokens_reused": tokens,
-        "blocks": blocks,
-        "blocks_reused": reused,
-        "ttft_ms": round(outcome.timing.ttft_ms, 3),
-        "parts_ms": {k: round(v, 3) for k, v in outcome.timing.parts_ms.items()},
-        "text": outcome.text,
-    }
-    if outcome.gate:
-        row["gate"] = {g.placeholder: g.rule if not g.shareable else "shared" for g in outcome.gate}
-    near = outcome.fidelity
-    if near is not None:
-        row |= {
-            "kl_first": near.kl_first,
-            "kl_mean": float(near.kl_tokens.mean()) if near.kl_tokens.size else 0.0,
-            "first_divergence": near.first_divergence,
-            "margin": near.margin,
-            "floor": near.floor,
-        }
-    if outcome.key_error is not None and outcome.value_error is not None:
-        row |= {
-            "key_error": float(outcome.key_error.mean()),
-            "value_error": float(outcome.value_error.mean()),
-        }
-    return row
 
 
 def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:

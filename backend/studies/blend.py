@@ -16,21 +16,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
+from backend.cache.norms import kl
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Clock, Method
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
+from backend.methods.base import Method
 from backend.methods.dense import dense_plan
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.registry import make_options, method_class
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import called
+from backend.prompts.template import called
 from backend.prompts.tools.registry import get_tool
+from backend.records.blend import CHOICES, MASKS, MOST_BLENDED, BlendRequest, BlendStudy
 from backend.records.events import Progress
-from backend.records.offsets import CHOICES, MASKS, MOST_BLENDED, BlendRequest, BlendStudy
 from backend.records.run import RECOMPUTED, Decoding
 from backend.session.probes.cache_error import cache_error
-from backend.session.probes.fidelity import kl
 from backend.session.request_state import Flow
 
 KINDS = ("keys", "values", "chosen", "kl", "work")

@@ -17,19 +17,18 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine
-from backend.engine.isolated_encoder import Alone
-from backend.methods.base import Clock
+from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.methods.kvlink import KVLinkMethod, KVLinkOptions
 from backend.model.link_tokens import Links
 from backend.model.load import LoadedModel
-from backend.model.tokenizer import TokenizedPrompt
+from backend.records.documents import DOCUMENT_LIMITS, DocumentSpeed
 from backend.records.events import Progress
-from backend.records.offsets import DOCUMENT_LIMITS, DocumentSpeed
-from backend.records.run import Span
+from backend.records.run import Span, TokenizedPrompt
 
 DOCUMENTS = 10
 SYSTEM, HEADER, QUESTION = 16, 4, 24  # tokens of template and question
@@ -159,7 +158,7 @@ def _round(model: LoadedModel, prompt: TokenizedPrompt, kept: dict[str, Keep]) -
         with clock.part("load"):
             apart = {name: keep() for name, keep in kept.items()}
         context = PromptInContext(
-            prompt, {}, {}, rotation=model.rotation, alone=Alone(Engine(own), log), apart=apart
+            prompt, {}, {}, rotation=model.rotation, encoder=IsolatedEncoder(Engine(own), log), apart=apart
         )
         plan = KVLinkMethod(KVLinkOptions()).plan(context, log, Clock())
         with clock.part("rest"):

@@ -24,26 +24,27 @@ import numpy as np
 from backend.base.errors import OptionError
 from backend.base.row_file import RowFile
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived
 from backend.methods.kvlink import RATES
-from backend.methods.registry import make_options, method_class, method_names, option_fields
+from backend.methods.registry import make_options, method_class, option_fields
 from backend.model.adapters import adapted
 from backend.model.link_tokens import Links
 from backend.model.load import LoadedModel
 from backend.prompts.scoring import extract_answer, right
 from backend.prompts.tasks import Document, Style, make_document
-from backend.records.events import Progress
-from backend.records.offsets import (
+from backend.records.documents import (
     DOCUMENT_LIMITS,
     DocumentArm,
     DocumentRequest,
     DocumentSpeed,
     DocumentStudy,
 )
+from backend.records.events import Progress
 from backend.records.run import Decoding
 from backend.session.request_state import Flow
-from backend.training.evaluate import as_request
+from backend.studies.task_requests import as_request
 
 SIZES = (5, 6, 7, 8, 9, 10)
 MAX_ANSWER = 64
@@ -74,8 +75,7 @@ def question(seed: int, index: int) -> Question:
 
 def base_arms(weights: str) -> tuple[DocumentArm, ...]:
     """What is compared on the base's own weights: dense, PromptCache with its keys moved, at its own
-    positions, and with the template's text copied as well, and CacheBlend under both masks where it is
-    registered."""
+    positions, and with the template's text copied as well, and CacheBlend under both masks."""
     arms = [
         DocumentArm("Dense", "dense", {}, weights),
         DocumentArm("PromptCache", "promptcache", {"positions": "prompt"}, weights),
@@ -87,12 +87,8 @@ def base_arms(weights: str) -> tuple[DocumentArm, ...]:
             weights,
         ),
     ]
-    if "cacheblend" in method_names():
-        fields = {f.name: f for f in option_fields(method_class("cacheblend"))}
-        masks = fields["mask"].choices if "mask" in fields else ()
-        arms += [
-            DocumentArm(f"CacheBlend, {mask} mask", "cacheblend", {"mask": mask}, weights) for mask in masks
-        ]
+    [masks] = [f.choices for f in option_fields(method_class("cacheblend")) if f.name == "mask"]
+    arms += [DocumentArm(f"CacheBlend, {mask} mask", "cacheblend", {"mask": mask}, weights) for mask in masks]
     return tuple(arms)
 
 

@@ -21,16 +21,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backend.base.clock import Clock
 from backend.base.row_file import RowFile
 from backend.base.serialization import encode
 from backend.cache.kv_cache import KVCache
+from backend.cache.norms import kl
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.cache.rope import rotate_layer
 from backend.engine.assembled_prompt import AssembledView
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
 from backend.engine.layout import lay_out
-from backend.methods.base import Blend, Clock, Method, Options, Plan, Prefilled
-from backend.methods.registry import make_options, method_class
+from backend.engine.prefill import Prefill
+from backend.methods.base import Method, Prefilled
+from backend.methods.options import Options
+from backend.methods.plan import Blend, Plan
+from backend.methods.registry import make_options, method_class, option_fields
 from backend.methods.segments.grafts import runs, without_halo
 from backend.methods.segments.method import SegmentsMethod
 from backend.methods.segments.options import SegmentsOptions
@@ -59,7 +64,6 @@ from backend.records.hypotheses import (
 )
 from backend.records.run import REUSED, Decoding, MethodChoice
 from backend.session.outcomes import remember_prompt
-from backend.session.probes.fidelity import kl
 from backend.session.request_state import Flow
 
 SHIFTS = (1, 16, 64, 256, 1024)
@@ -108,7 +112,8 @@ def _key(request: HypothesesRequest, model: LoadedModel, number: int) -> str:
 
 def _options(choice: MethodChoice, request: HypothesesRequest) -> Options:
     """A method's options, with what all segment reuse of the request has in common."""
-    common = request.common if choice.name == "segments" else {}
+    known = {option.name for option in option_fields(method_class(choice.name))}
+    common = request.common if known & set(request.common) else {}
     return make_options(choice.name, {**common, **choice.options})
 
 
@@ -216,7 +221,7 @@ def turns(
             [decoded] = engine.decode([prefill], decoding, context="its own context")
         done = Prefilled(context, prefill.cache, prefill.plan.plain, prefill.plan, prefill.hidden)
         method.observe(done, log)
-        if prefill.exact and method.name in ("dense", "prefix"):
+        if prefill.exact and not method.shares_texts:
             remember_prompt(engine, context, prefill, log)
         text = engine.model.tokens.decode(decoded.ids)
         last = (find_action(text) or "").lower().startswith("finish") or number == pipeline.order[-1]

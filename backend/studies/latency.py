@@ -77,7 +77,7 @@ class Server:
             )
         self.model, self.engine, self.pipeline, self.choice = model, Engine(model), pipeline, choice
         self.method = cls(self.options)
-        self.needs_bases = cls.needs_bases and choice.name not in ("dense", "prefix")
+        self.needs_bases = cls.needs_bases
         self.log = ObservationLog("latency", budget_bytes)
 
     def serve(self, example: Example, longest: int | None = None) -> Served:

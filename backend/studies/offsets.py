@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
 from backend.cache.kv_cache import KVCache, KVOffset, KVSegment, Offset
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine
-from backend.methods.base import Clock, Plan
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.weights import Match
+from backend.methods.plan import Plan
 from backend.methods.registry import make_options, method_class, profile_options
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
@@ -57,12 +58,16 @@ Planner = Callable[[PromptInContext], Plan]
 TWIN_BYTES = 1 << 26  # of the caches that replaced tokens are read on, at once
 #: An offset below this share of the vector's length is rounding: it has no direction to be compared.
 SILENT = 1e-4
-#: Rows of Fig. A.12 as (method, its options); KVCOMM's profiles are looked up.
+#: Rows of Fig. A.12 that are estimates, each from the other samples alone: KVCOMM's options.
+ESTIMATES: dict[str, dict[str, Any]] = {
+    **{name: {"approximation": name} for name in ("nearest", "cosine", "softmax", "uniform")},
+    **{name: profile_options("kvcomm", name) for name in ("shipped", "corrected")},
+}
+#: All rows as (method, its options): two copies without correction before them, and the ceiling behind.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("naive", {"rotate": False}),
     "moved": ("naive", {}),
-    **{name: ("kvcomm", {"approximation": name}) for name in ("nearest", "cosine", "softmax", "uniform")},
-    **{name: ("kvcomm", profile_options("kvcomm", name)) for name in ("shipped", "corrected")},
+    **{name: ("kvcomm", options) for name, options in ESTIMATES.items()},
     "oracle": ("oracle", {}),
 }
 
@@ -399,14 +404,14 @@ class _LeaveOneOut:
 
 
 def _asked(name: str, history: History) -> _LeaveOneOut:
-    options = make_options("kvcomm", METHODS[name][1])
+    options = make_options("kvcomm", ESTIMATES[name])
     return _LeaveOneOut(KVCommMethod(options), history)  # type: ignore[arg-type]
 
 
 def _planner(name: str, history: History, log: ObservationLog) -> Planner:
     """What a row of Fig. A.12 does to a prompt."""
     method, options = METHODS[name]
-    if method != "kvcomm":
+    if name not in ESTIMATES:
         made = method_class(method)(make_options(method, options))
         return lambda context: made.plan(context, log, Clock())
     asked = _asked(name, history)

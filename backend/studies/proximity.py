@@ -26,9 +26,10 @@ from scipy import stats
 from torch import Tensor
 
 from backend.base.errors import OptionError
+from backend.base.serialization import Floats
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
-from backend.records.offsets import LIMITS, Correlation, Floats, ProximityRecord, ProximityRequest
+from backend.records.proximity import LIMITS, Correlation, ProximityRecord, ProximityRequest
 
 MAX_PREFIX_TOKENS = 2000
 BATCH_TOKENS = 4096  # forwarded at once

@@ -21,11 +21,10 @@ from torch import Tensor
 from backend.base.errors import BudgetError, ModelError, OptionError
 from backend.engine.engine import Engine
 from backend.model.load import LoadedModel
-from backend.model.tokenizer import TokenizedPrompt
 from backend.prompts.presets import Example
 from backend.records.events import Progress
-from backend.records.offsets import MOST_OVERLAPPED, OBSERVERS, OverlapRequest, TokenOverlap
-from backend.records.run import Decoding, MethodChoice, RunRequest, slots
+from backend.records.run import Decoding, MethodChoice, RunRequest, TokenizedPrompt, slots
+from backend.records.token_overlap import MOST_OVERLAPPED, OBSERVERS, OverlapRequest, TokenOverlap
 from backend.session.probes.attention import watching
 from backend.session.session import LabSession
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.base.errors import OptionError
-from backend.prompts.pipeline import show
+from backend.base.text import show
 from backend.records.sweep import Axis, Baseline
 
 FIELD = "against"

@@ -39,8 +39,10 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.errors import OptionError, PromptError
-from backend.prompts.pipeline import QUESTION, Pipeline, check_text, show
+from backend.base.text import check_text, show
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import MAX_REQUEST_FILE_BYTES
+from backend.prompts.template import QUESTION
 from backend.sweeps.hub import HubData
 
 LETTERS = "ABCD"

@@ -23,8 +23,9 @@ from typing import Any
 
 from backend.base.errors import OptionError
 from backend.base.serialization import encode
+from backend.base.text import show
 from backend.methods.registry import make_options
-from backend.prompts.pipeline import Pipeline, show
+from backend.prompts.pipeline import Pipeline
 from backend.records.judge import JudgeProblem, JudgeRequest, Order
 from backend.records.run import Decoding, MethodChoice
 from backend.records.sweep import Cell

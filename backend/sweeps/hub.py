@@ -20,7 +20,7 @@ import yaml
 
 from backend.base.errors import PromptError
 from backend.base.hub_errors import quiet_lookups, reason
-from backend.prompts.pipeline import show
+from backend.base.text import show
 
 CARD = "README.md"
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv")  # of several in a split, the first is read

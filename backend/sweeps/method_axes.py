@@ -7,9 +7,9 @@ from itertools import product
 from typing import Any
 
 from backend.base.errors import OptionError
+from backend.base.text import show
 from backend.methods.parse import parse_methods
 from backend.methods.registry import make_options, method_class, profile_options
-from backend.prompts.pipeline import show
 from backend.records.run import MethodChoice
 
 

@@ -19,9 +19,10 @@ from typing import Any
 import yaml
 
 from backend.base.errors import OptionError
-from backend.base.machine import processor
+from backend.base.machine import processor, versions
+from backend.base.text import show
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import Pipeline, show
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import (
     MAX_PRESET_BYTES,
     PRESET_FOLDER,
@@ -33,7 +34,6 @@ from backend.prompts.presets import (
 from backend.records.judge import JudgeRequest
 from backend.records.run import RunRequest
 from backend.records.sweep import Count, SweepPlan, Swept
-from backend.session.session import versions
 from backend.sweeps.compare import compare
 from backend.sweeps.export import export
 from backend.sweeps.grid import Shard, shards_of, slots_of

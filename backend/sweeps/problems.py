@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from backend.base.errors import OptionError, PromptError
+from backend.base.text import show
 from backend.judge.judge_lab import drawn_problem
-from backend.prompts.pipeline import Pipeline, show
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example, load_preset, preset_requests
 from backend.records.judge import JudgeProblem
 from backend.sweeps.datasets import FORMATS, Problem, read_problems, values_of

@@ -42,8 +42,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from backend.base.errors import LabError, OptionError
+from backend.base.text import show
 from backend.judge.prompts import WORDINGS, check_wording
-from backend.prompts.pipeline import Pipeline, show
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import (
     MAX_PRESET_BYTES,
     MAX_REQUESTS,

@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.errors import PromptError
+from backend.base.text import check_text, show
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation
-from backend.prompts.pipeline import MAX_NEW_TOKENS, QUESTION, Agent, Pipeline, check_text, show
+from backend.prompts.pipeline import MAX_NEW_TOKENS, Agent, Pipeline
 from backend.prompts.presets import MAX_REQUEST_FILE_BYTES, read_text
+from backend.prompts.template import QUESTION
 from backend.records.run import RunRequest
 from backend.session.request_state import Flow
 from backend.session.session import LabSession
@@ -182,7 +184,7 @@ class TraceSession(LabSession):
 
     recorded: Mapping[int, str] = {}
 
-    def _flow(self, request: RunRequest, stream: Stream) -> Flow:
+    def flow(self, request: RunRequest, stream: Stream) -> Flow:
         flow = TracedFlow(request.pipeline, self.engine, stream.log, engines=self.others)
         flow.recorded = self.recorded
         return flow

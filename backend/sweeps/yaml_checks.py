@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.base.errors import OptionError
-from backend.prompts.pipeline import show
+from backend.base.text import show
 
 _KINDS = {
     str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list",

@@ -10,25 +10,23 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from backend.base.clock import Clock
+from backend.base.statistics import wilson
 from backend.engine.engine import Engine
-from backend.methods.base import Clock, Dense, Plan, Step
+from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel, load_model
-from backend.model.tokenizer import TokenizedPrompt
-from backend.prompts.pipeline import Agent, Pipeline
-from backend.prompts.scoring import Scoring, extract_answer, right
+from backend.prompts.scoring import extract_answer, right
 from backend.prompts.tasks import DRILLS, TASKS, Document, Style, make_document
 from backend.records.events import RunDone
-from backend.records.run import Decoding, MethodChoice, RunRequest
+from backend.records.run import Decoding, MethodChoice, TokenizedPrompt
 from backend.session.session import LabSession
-from backend.studies.batch import wilson
+from backend.studies.task_requests import MAX_ANSWER, as_request
 
 EVALUATED = tuple(name for name in TASKS if name not in DRILLS)
 JUDGES = ("judge", "glance")
 METHODS = (MethodChoice("dense"), MethodChoice("naive"))
 APART = (MethodChoice("masked"), MethodChoice("masked", {"scope": "strict"}, "strictly masked"))
 WORDINGS = ("stock", "any", "unseen")
-MAX_ANSWER = 224
-QUESTION = "user_question"
 
 
 def held_out_documents(
@@ -115,33 +113,6 @@ def evaluate(
 
 
 # -- suitability
-
-
-def as_request(
-    document: Document, methods: tuple[MethodChoice, ...], *, own_names: bool = False
-) -> RunRequest:
-    """A document as a pipeline of one agent, every named piece a placeholder of its own.
-
-    The question keeps its name, by which methods tell it from the texts that stand side by side; with
-    ``own_names`` all do, where none is called as an agent's answer is.
-    """
-    names = {
-        i: piece.name if own_names or piece.name == QUESTION else f"value_{i}"
-        for i, piece in enumerate(document.pieces)
-        if piece.name is not None
-    }
-    template = "".join(
-        f"{{{names[i]}}}" if i in names else piece.text for i, piece in enumerate(document.pieces[:-1])
-    )
-    values = {name: document.pieces[i].text for i, name in names.items()}
-    selects = document.best is not None
-    agent = Agent(1, "Reader", "", template, max_new_tokens=MAX_ANSWER)
-    declared = tuple(name for name in values if name != QUESTION)
-    scoring: Scoring = "selection" if selects else "text"
-    pipeline = Pipeline("suitability", "suitability", "", (agent,), declared, scoring)
-    expected = document.selection if selects else document.answer
-    decoding = Decoding(max_new_tokens=MAX_ANSWER)
-    return RunRequest(pipeline, values, methods, expected=expected, decoding=decoding, probe_offsets=False)
 
 
 def suitability(

@@ -39,6 +39,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 import torch  # noqa: E402
 from side import Request, Watch  # noqa: E402
 
+from backend.base.clock import Clock  # noqa: E402
 from backend.bench.common import conditions, medians, random_model, spreads  # noqa: E402
 from backend.bench.reading import HEAVIEST, Reading  # noqa: E402
 from backend.bench.roofline import (  # noqa: E402
@@ -50,10 +51,9 @@ from backend.bench.roofline import (  # noqa: E402
     weight_bytes,
 )
 from backend.bench.ttft import reading_of  # noqa: E402
-from backend.methods.base import Blend, Clock, Dense, Plan, Step  # noqa: E402
-from backend.model.tokenizer import TokenizedPrompt  # noqa: E402
+from backend.methods.plan import Blend, Dense, Plan, Step  # noqa: E402
 from backend.records.hardware import SHAPES  # noqa: E402
-from backend.records.run import Span  # noqa: E402
+from backend.records.run import Span, TokenizedPrompt  # noqa: E402
 
 PROGRAMS = {"vllm": "vllm_side.py", "llama.cpp": "llama_side.py"}
 CASES = {"vllm": ("whole", "front", "again"), "llama.cpp": ("whole", "front", "moved", "again")}

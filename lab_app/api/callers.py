@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from backend.base.errors import OptionError
-from backend.prompts.pipeline import show
+from backend.base.text import show
 from backend.session.limits import Rate
 from lab_app.visits.visits import Lab, Visit
 

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from backend.base.errors import LabError, OptionError, PromptError
-from backend.prompts.pipeline import Agent, Pipeline, check_label, check_text, show
+from backend.base.text import check_label, check_text, show
+from backend.prompts.pipeline import Agent, Pipeline
 from backend.prompts.presets import Example, Preset, preset_requests
 from backend.records.judge import JudgeProblem, JudgeRequest, read_orders
 from backend.records.run import Decoding, MethodChoice, RunRequest

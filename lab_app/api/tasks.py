@@ -44,7 +44,7 @@ def presets(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
 def model(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
     """The loaded model, the certificate that says whether its cache can be moved, and the limits of this
     lab."""
-    from backend.session.session import versions
+    from backend.base.machine import versions
 
     read_call(Nothing, given)
     yield model_body(lab.model.info, lab.limits, versions())
@@ -82,7 +82,7 @@ def judge(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
 
         def work() -> Steps:
             judged = None
-            for event in paced(visit.engine.judge_problems(request, cancel=cancel)):
+            for event in paced(visit.engine.study(request, cancel=cancel)):
                 if isinstance(event, Judged):
                     judged = event
                 else:

@@ -58,10 +58,11 @@ def add_loop(add: Any) -> None:
 
 
 def loop(args: argparse.Namespace) -> int:
+    from backend.base.machine import versions
     from backend.base.serialization import encode
     from backend.model.load import load_model
     from backend.records.agent_loop import LoopRecord, LoopRequest, summary
-    from backend.session.session import LabSession, versions
+    from backend.session.session import LabSession
     from backend.studies.agent_loop import run_loop
 
     out = named_file("json", args.json, "loop.json")
@@ -120,10 +121,10 @@ def print_loop(lines: Sequence[LoopLine]) -> None:
 
 
 def hypotheses(args: argparse.Namespace) -> int:
+    from backend.base.machine import versions
     from backend.base.serialization import encode
     from backend.model.load import load_model
     from backend.records.hypotheses import HypothesesRecord, HypothesesRequest, precision_recall, verdicts
-    from backend.session.session import versions
     from backend.studies.hypotheses import hypotheses as measure
 
     out = named_file("json", args.json, "segments.json")

@@ -68,6 +68,7 @@ def add_judge(add: Any) -> None:
 
 
 def judge(args: argparse.Namespace) -> int:
+    from backend.base.machine import versions
     from backend.base.serialization import encode
     from backend.judge.batch import read_problems, run_judging
     from backend.judge.judge_lab import JudgeLab, check
@@ -75,7 +76,6 @@ def judge(args: argparse.Namespace) -> int:
     from backend.records.judge import Judged, JudgedProblem, JudgeRequest, read_orders
     from backend.records.judge_summary import counted, heat, table
     from backend.records.run import Decoding
-    from backend.session.session import versions
 
     out = named_file("json", args.json, "judged.json")
     request = JudgeRequest(

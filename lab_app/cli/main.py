@@ -251,8 +251,8 @@ def run(args: argparse.Namespace) -> int:
     }
     rows = [row for row in RowFile(rows_path).rows() if row["key"] in wanted]
     summary = summarise(rows, request.pipeline.final)
+    from backend.base.machine import versions
     from backend.base.serialization import encode
-    from backend.session.session import versions
 
     report = {
         "preset": preset.pipeline.name,
@@ -280,7 +280,7 @@ def run(args: argparse.Namespace) -> int:
 
 def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     """The summary as a table for people."""
-    from backend.prompts.pipeline import called
+    from backend.prompts.template import called
 
     head: tuple[str, ...] = (
         "mode", "agent", "method", "right", "as dense", "agents", "blocks", "tokens", "reuses", "TTFT ms",

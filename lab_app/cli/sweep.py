@@ -47,9 +47,9 @@ def add_sweep(add: Any) -> None:
 
 def sweep(args: argparse.Namespace) -> int:
     """Handler of the command."""
+    from backend.base.machine import versions
     from backend.model.load import load_model
     from backend.records.sweep import Count, Swept
-    from backend.session.session import versions
     from backend.sweeps.compare import compare
     from backend.sweeps.export import export
     from backend.sweeps.run import Recorded, run_sweep

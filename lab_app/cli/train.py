@@ -12,7 +12,7 @@ from backend.base.errors import OptionError
 from lab_app.cli.common import named_file, path_of, print_table
 
 if TYPE_CHECKING:
-    from backend.records.offsets import DocumentStudy
+    from backend.records.documents import DocumentStudy
 
 
 def add_training(add: Any) -> None:
@@ -134,8 +134,8 @@ def train_links(args: argparse.Namespace) -> int:
 def documents(args: argparse.Namespace) -> int:
     from backend.base.row_file import RowFile
     from backend.model.load import load_model
+    from backend.records.documents import DocumentSpeed
     from backend.records.events import Progress
-    from backend.records.offsets import DocumentSpeed
     from backend.studies.document_speed import document_speed
     from backend.studies.documents import ask, gathered
 

@@ -12,15 +12,13 @@ from starlette.routing import Route
 
 import viz.base.theme
 from backend.base.errors import LabError
+from backend.records.anchor_cost import AnchorCost
+from backend.records.blend import BlendStudy
+from backend.records.documents import DocumentStudy
 from backend.records.judge import Judged
-from backend.records.offsets import (
-    AnchorCost,
-    BlendStudy,
-    DocumentStudy,
-    OffsetStudy,
-    ProximityRecord,
-    Replay,
-)
+from backend.records.offsets import OffsetStudy
+from backend.records.proximity import ProximityRecord
+from backend.records.replay import Replay
 from lab_app.pages import registry as pages
 from lab_app.pages.sweeps import page as sweep_page
 from lab_app.server.sharing_downloads import sharing_routes

@@ -26,13 +26,22 @@ from uvicorn.config import LOGGING_CONFIG
 
 from backend import __version__
 from backend.base.errors import LabError, RunCancelled
+from backend.records.anchor_cost import AnchorCostRequest
+from backend.records.judge import JudgeRequest
+from backend.records.offsets import OffsetRequest
+from backend.records.proximity import ProximityRequest
 from lab_app.visits.visits import Engine, Lab, Model, Visit
 
 LOG = logging.getLogger("lab_app")
 GRACE_SECONDS = 20.0  # for runs to end by themselves; a container engine waits 10 to 30 s before it kills
+STUDIES: dict[type, str] = {
+    ProximityRequest: "proximity",
+    AnchorCostRequest: "anchor_cost",
+    OffsetRequest: "offset_study",
+    JudgeRequest: "judge_problems",
+}
 WORK = (
-    "run", "warm_up", "proximity", "anchor_cost", "machine_figures", "offset_study", "replay",
-    "write_candidates", "judge_problems",
+    "run", "warm_up", "machine_figures", "replay", "write_candidates", *STUDIES.values(),
 )  # fmt: skip
 SECONDS = (0.1, 0.3, 1, 3, 10, 30, 100, 300)
 STOPPING = "The lab is being restarted. Wait a minute, reload the page and run again."
@@ -133,6 +142,13 @@ class Counted:
 
     def __init__(self, engine: Engine, operations: Operations) -> None:
         self._engine, self._operations = engine, operations
+
+    def study(self, request: object, **named: Any) -> Iterator[Any]:
+        """A study, counted under its own name where it has one."""
+        kind = STUDIES.get(type(request))
+        if kind is None:
+            return self._engine.study(request, **named)
+        return self._operations.count(kind, lambda: self._engine.study(request, **named))
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._engine, name)

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.base.errors import OptionError
 from backend.base.redaction import places
-from backend.prompts.pipeline import show
+from backend.base.text import show
 
 LOG = logging.getLogger("lab_app")
 API = "/gradio_api/"

@@ -47,9 +47,10 @@ QUEUE_LENGTH = 256
 
 def engine_session(model: Model) -> Engine:
     """A fresh engine session, a trust domain of its own."""
+    import backend.lab
     from backend.session.session import LabSession
 
-    return LabSession(model)  # type: ignore[arg-type]
+    return backend.lab.Lab(LabSession(model))  # type: ignore[arg-type]
 
 
 def build_app(
@@ -168,6 +169,7 @@ def serve(
     names = (model_name, *(where for _, where in weights))
     if offline or (offline is None and all(map(is_local, names))):
         go_offline(host)
+    import backend.lab
     from backend.cache.memory_budget import Memory, free_bytes
     from backend.model.load import load_model
     from backend.session.session import LabSession
@@ -176,9 +178,10 @@ def serve(
     others = {name: load_model(where, device=device, dtype=dtype) for name, where in weights}
 
     def engine(loaded: Any) -> Engine:
-        return LabSession(
+        session = LabSession(
             loaded, budget_bytes=limits.visit_bytes, others=others, limits=limits, memory=memory
         )
+        return backend.lab.Lab(session)
 
     loaded: Any = model
     memory = Memory(limits.total_bytes, lambda: free_bytes(model.device))

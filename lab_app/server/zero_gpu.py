@@ -18,7 +18,11 @@ from typing import Any
 import backend.base.errors
 from backend.base.errors import LabError, RunCancelled
 from backend.prompts.presets import Example
+from backend.records.anchor_cost import AnchorCostRequest
 from backend.records.events import Event, Progress, RunDone
+from backend.records.judge import JudgeRequest
+from backend.records.offsets import OffsetRequest
+from backend.records.proximity import ProximityRequest
 from backend.records.run import RunRecord, RunRequest
 from backend.session.limits import Limits
 from lab_app.visits.visits import Engine
@@ -27,9 +31,9 @@ FRAMES = ("https://huggingface.co", "https://*.hf.space")
 SECONDS = 120  # of GPU for a call; ZeroGPU ends it then
 HELD = 200  # earlier requests of a visit; the latest are sent again
 TEMPLATES = 8  # whose requests are remembered
-ALONE = (  # work that follows from nothing before it
-    "proximity", "anchor_cost", "machine_figures", "offset_study", "write_candidates", "judge_problems",
-)  # fmt: skip
+# Work that follows from nothing before it.
+ALONE = ("machine_figures", "write_candidates")
+STUDIES = (ProximityRequest, AnchorCostRequest, OffsetRequest, JudgeRequest)
 
 
 @dataclass(frozen=True)
@@ -66,14 +70,16 @@ def loaded(name: str) -> Any:
 def on_gpu(job: Job) -> Iterator[Any]:
     """Do a job and yield its events, or a :class:`Failed` at the end. What it takes and yields can be
     pickled."""
+    from backend.lab import Lab
     from backend.session.session import LabSession
 
     limits = replace(job.limits, requests_a_minute=0)  # counted before
     try:
         session = LabSession(loaded(job.model), budget_bytes=limits.visit_bytes, limits=limits)
+        lab = Lab(session)
         if job.before is not None:
-            yield from session.warm_up(*job.before)
-        yield from getattr(session, job.what)(*job.given)
+            yield from lab.warm_up(*job.before)
+        yield from getattr(lab, job.what)(*job.given)
     except LabError as error:
         yield Failed(type(error).__name__, str(error), error.field)
 
@@ -89,9 +95,10 @@ class ZeroSession:
     """
 
     def __init__(self, model: Any, name: str, work: Callable[[Job], Iterator[Any]], limits: Limits) -> None:
+        from backend.lab import Lab
         from backend.session.session import LabSession
 
-        self.local = LabSession(model, budget_bytes=limits.visit_bytes, limits=limits)
+        self.local = Lab(LabSession(model, budget_bytes=limits.visit_bytes, limits=limits))
         self._name, self._work, self._limits = name, work, limits
         self._sent: OrderedDict[Any, list[Example]] = OrderedDict()
 
@@ -128,8 +135,14 @@ class ZeroSession:
     def replay(
         self, request: RunRequest, last: int = 20, *, cancel: threading.Event | None = None
     ) -> Iterator[Any]:
-        """See :meth:`backend.session.session.LabSession.replay`."""
+        """See :meth:`backend.lab.Lab.replay`."""
         yield from self._events("replay", request, last, before=self._before(request), cancel=cancel)
+
+    def study(self, request: object, *, cancel: threading.Event | None = None) -> Iterator[Any]:
+        """See :meth:`backend.lab.Lab.study`."""
+        if isinstance(request, STUDIES):
+            return self._events("study", request, cancel=cancel)
+        return self.local.study(request, cancel=cancel)
 
     def __getattr__(self, what: str) -> Any:
         if what in ALONE:

@@ -7,7 +7,10 @@ from typing import Any
 
 from backend.prompts.pipeline import Agent, Pipeline
 from backend.prompts.presets import Example, Preset
-from backend.records.offsets import AnchorCost, OffsetStudy, ProximityRecord, Replay
+from backend.records.anchor_cost import AnchorCost
+from backend.records.offsets import OffsetStudy
+from backend.records.proximity import ProximityRecord
+from backend.records.replay import Replay
 from backend.records.run import Certificate, ModelInfo, PoolState
 from backend.studies.gallery import GalleryEntry
 from lab_app.pages.pipeline.form import Standing

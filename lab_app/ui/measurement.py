@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from backend.base.errors import LabError, RunCancelled
+from backend.records.blend import BlendStudy
+from backend.records.documents import DocumentStudy
 from backend.records.events import Progress
-from backend.records.offsets import BlendStudy, DocumentStudy
 from lab_app.pages.pipeline.form import Problem, read_number
 from lab_app.ui import html, text
 from lab_app.ui.components import payload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.prompts.pipeline import QUESTION
+from backend.prompts.template import QUESTION
 from backend.records.run import Prompt, RunRecord
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.ui import html, text

@@ -21,22 +21,15 @@ from backend.base.serialization import encode
 from backend.cache.process_memory import trim
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
+from backend.records.anchor_cost import AnchorCost
+from backend.records.blend import BlendStudy
+from backend.records.documents import DocumentStudy
 from backend.records.events import Event, Progress
 from backend.records.hardware import Figures
-from backend.records.judge import Judged, JudgedProblem, JudgeProblem, JudgeRequest, OrderDone
-from backend.records.offsets import (
-    AnchorCost,
-    AnchorCostRequest,
-    BlendRequest,
-    BlendStudy,
-    DocumentRequest,
-    DocumentStudy,
-    OffsetRequest,
-    OffsetStudy,
-    ProximityRecord,
-    ProximityRequest,
-    Replay,
-)
+from backend.records.judge import Judged, JudgeProblem, JudgeRequest
+from backend.records.offsets import OffsetStudy
+from backend.records.proximity import ProximityRecord
+from backend.records.replay import Replay
 from backend.records.run import ModelInfo, Outcome, PoolState, RunRecord, RunRequest
 from backend.records.sharing.store import SharedRuns
 from backend.records.sweep import Count, Swept
@@ -77,26 +70,14 @@ class Engine(Protocol):
     def ready(self, request: RunRequest, examples: Any) -> bool:
         """Whether a shared warm-up with these examples was computed before."""
 
-    def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
-        """Progress, then the record of a measurement on the model itself."""
-
-    def anchor_cost(self, request: AnchorCostRequest) -> Iterator[Progress | AnchorCost]:
-        """Progress, then the record of what pools cost."""
+    def study(self, request: object, *, cancel: threading.Event | None = None) -> Iterator[Any]:
+        """Progress, then the record of the study that the request is for (``backend.lab.STUDIES``)."""
 
     def machine_figures(self) -> Iterator[Progress | Figures]:
         """Progress, then what the break-even formula needs to know of this machine."""
 
-    def offset_study(self, request: OffsetRequest) -> Iterator[Progress | OffsetStudy]:
-        """Progress, then the record of a text's offsets behind several prefixes."""
-
-    def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
-        """Progress, then the record of what computing tokens again brings."""
-
     def trained_weights(self) -> dict[str, str]:
         """Names and labels of the shipped weights that were trained for documents encoded apart."""
-
-    def document_study(self, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
-        """Progress, then the record of questions under each method and each set of trained weights."""
 
     def replay(
         self, request: RunRequest, last: int, *, cancel: threading.Event | None = None
@@ -107,11 +88,6 @@ class Engine(Protocol):
         self, request: JudgeRequest, *, cancel: threading.Event | None = None
     ) -> Iterator[Progress | JudgeProblem]:
         """Progress, then the request's one problem with candidates that agents wrote."""
-
-    def judge_problems(
-        self, request: JudgeRequest, *, cancel: threading.Event | None = None
-    ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
-        """Progress and what is finished, then the record of all judged problems."""
 
     def estimate_judging(self, request: JudgeRequest, count: int = 1, taken_in: int = 0) -> float:
         """Seconds of judging so many problems of a request, and of taking in so many more."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from fake_record import make_model, make_proximity, make_record
@@ -14,19 +15,13 @@ from fake_record import make_model, make_proximity, make_record
 from backend.base.errors import OptionError, RunCancelled
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
+from backend.records.blend import BlendRequest, BlendStudy
 from backend.records.break_even import Machine
+from backend.records.documents import DocumentArm, DocumentRequest, DocumentStudy
 from backend.records.events import Event, Progress, RunDone, TextSoFar
 from backend.records.hardware import Figures
 from backend.records.judge import JudgeRequest
-from backend.records.offsets import (
-    BlendRequest,
-    BlendStudy,
-    DocumentArm,
-    DocumentRequest,
-    DocumentStudy,
-    ProximityRecord,
-    ProximityRequest,
-)
+from backend.records.proximity import ProximityRecord, ProximityRequest
 from backend.records.run import ModelInfo, PoolState, RunRecord, RunRequest
 from backend.records.sweep import Count, SweepPlan, Swept
 
@@ -99,10 +94,18 @@ class FakeSession:
             self.warmed.append(example)
             yield Progress(f"Request {number + 1}", number, len(examples))
 
+    def study(self, request: object, *, cancel: threading.Event | None = None) -> Iterator[Any]:
+        known = {
+            BlendRequest: self._blend_study,
+            DocumentRequest: self._document_study,
+            ProximityRequest: self._proximity,
+        }
+        yield from known[type(request)](request)
+
     def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
         return self.filled
 
-    def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
+    def _blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
         count = len(request.values)
         for step in range(count):
             self._step(None)
@@ -122,7 +125,7 @@ class FakeSession:
     def trained_weights(self) -> dict[str, str]:
         return {"kvlink5": "KVLink5", "block": "Block-Attention"}
 
-    def document_study(self, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
+    def _document_study(self, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
         count = request.questions
         for step in range(count):
             self._step(None)
@@ -141,7 +144,7 @@ class FakeSession:
             right, np.ones(right.shape), np.ones(right.shape, dtype=np.int64),
         )  # fmt: skip
 
-    def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
+    def _proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
         if len(request.prefix_a) > 5000:
             raise OptionError("Prefix A has too many tokens.", field="proximity.prefix_a")
         for step in range(2):

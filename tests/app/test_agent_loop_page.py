@@ -11,9 +11,8 @@ import tiny
 from fake_session import FakeModel, FakeSession
 
 from backend.base.errors import LabError
-from backend.prompts.pipeline import QUESTION
+from backend.prompts.template import QUESTION
 from backend.records.agent_loop import LoopRequest
-from backend.session.session import LabSession
 from lab_app.pages import registry as pages
 from lab_app.pages.agent_loop import page as agent_loop
 from lab_app.visits.visits import Lab, Visit
@@ -35,7 +34,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def lab() -> Lab:
-    return Lab(tiny.model, LabSession)
+    return Lab(tiny.model, tiny.lab)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import tiny
 from fake_session import FakeModel, FakeSession
 
 from backend.base.errors import LabError, RateError
@@ -267,13 +268,12 @@ def test_answers_are_json_without_nan(lab: Lab) -> None:
 def address() -> Iterator[str]:
     """A lab with the model that ships with it."""
     from backend.model.load import load_model
-    from backend.session.session import LabSession
 
     limits = Limits(methods=SIDE_BY_SIDE)
     model: Any = load_model("embedded", device="cpu")
     blocks, found = launch(
         lambda: model, "127.0.0.1", 0, block=False, first_run=None, limits=limits,
-        engine=lambda loaded: LabSession(loaded, limits=limits),  # type: ignore[arg-type, return-value]
+        engine=lambda loaded: tiny.lab(loaded, limits=limits),  # type: ignore[arg-type, return-value]
     )  # fmt: skip
     yield found.rstrip("/")
     blocks.close(verbose=False)

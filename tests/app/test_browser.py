@@ -13,7 +13,7 @@ from fake_session import FakeModel, StandingSession
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from backend.prompts.presets import load_preset, preset_requests
-from backend.records.offsets import ProximityRecord
+from backend.records.proximity import ProximityRecord
 from backend.records.run import RunRecord
 from backend.session.limits import Limits
 from backend.studies.gallery import GalleryEntry, save_gallery

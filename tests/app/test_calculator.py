@@ -13,7 +13,6 @@ from playwright.sync_api import expect, sync_playwright
 from backend.base.errors import BudgetError
 from backend.records.break_even import Case
 from backend.records.hardware import given_machine
-from backend.session.session import LabSession
 from lab_app.pages.pipeline.form import Problems
 from lab_app.pages.pipeline.sections.break_even import (
     HERE,
@@ -105,7 +104,7 @@ def test_measured_hardware_stands_there_at_first(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    blocks, found = launch(tiny.model, "127.0.0.1", 0, block=False, engine=LabSession)
+    blocks, found = launch(tiny.model, "127.0.0.1", 0, block=False, engine=tiny.lab)
     yield found
     blocks.close(verbose=False)
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import tiny
 from fake_session import FakeModel, FakeSession
 from playwright.sync_api import expect, sync_playwright
 from tiny import model
 
-from backend.prompts.pipeline import QUESTION
 from backend.prompts.presets import load_preset
-from backend.records.offsets import DocumentStudy
+from backend.prompts.template import QUESTION
+from backend.records.documents import DocumentStudy
 from backend.records.run import RunRecord
-from backend.session.session import LabSession
 from lab_app.pages.documents import page as documents
 from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
@@ -159,7 +159,7 @@ def test_a_failure_shows_no_traceback(lab: Lab, visit: Visit, monkeypatch: pytes
 
 @pytest.fixture(scope="module")
 def real() -> Lab:
-    return Lab(model, LabSession)
+    return Lab(model, tiny.lab)
 
 
 def record_of(lab: Lab, visit: Visit, given: dict[str, Any]) -> RunRecord:
@@ -320,7 +320,7 @@ def test_the_ratio_study_stops_between_prompts(lab: Lab, visit: Visit) -> None:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    blocks, found = launch(model, "127.0.0.1", 0, block=False, first_run=None, engine=LabSession)
+    blocks, found = launch(model, "127.0.0.1", 0, block=False, first_run=None, engine=tiny.lab)
     yield found
     blocks.close(verbose=False)
 

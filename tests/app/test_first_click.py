@@ -10,7 +10,6 @@ import tiny
 
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.run import Decoding, MethodChoice, RunRequest
-from backend.session.session import LabSession
 from lab_app.pages.pipeline.form import USUAL_WARM
 from lab_app.server import prefill as first_click
 from lab_app.server.prefill import fill_first_pools, fill_in_background
@@ -22,7 +21,7 @@ PRESET = "math-2"
 @pytest.fixture
 def lab() -> Lab:
     model = tiny.model()
-    return Lab(lambda: model, LabSession)  # type: ignore[arg-type]
+    return Lab(lambda: model, tiny.lab)  # type: ignore[arg-type]
 
 
 def asked() -> RunRequest:

@@ -400,7 +400,7 @@ def test_a_measurement_that_breaks_shows_no_traceback(
     def explode(*_: Any) -> Any:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr(visit.engine, "proximity", explode)
+    monkeypatch.setattr(visit.engine, "study", explode)
     found = last(proximity.measure(handlers.lab, visit, asked()))
     assert "did not expect" in found["proximity_status"]
     assert "secret detail" not in str(found)

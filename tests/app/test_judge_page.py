@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import tiny
 from fake_session import FakeModel, FakeSession
 from playwright.sync_api import expect, sync_playwright
 from tiny import model
@@ -25,7 +26,6 @@ from backend.records.judge import (
     Order,
 )
 from backend.records.run import MethodChoice
-from backend.session.session import LabSession
 from lab_app.pages.judge import page as judge
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge import risk_gate as judge_gate
@@ -243,7 +243,7 @@ def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def real() -> Lab:
-    return Lab(model, LabSession)
+    return Lab(model, tiny.lab)
 
 
 def test_a_typed_example_is_judged(real: Lab) -> None:
@@ -442,7 +442,7 @@ def address() -> Iterator[str]:
     LATE.set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(judge, "refresh", late)
-        blocks, found = launch(model, "127.0.0.1", 0, block=False, first_run=None, engine=LabSession)
+        blocks, found = launch(model, "127.0.0.1", 0, block=False, first_run=None, engine=tiny.lab)
     yield found
     blocks.close(verbose=False)
 

@@ -19,7 +19,6 @@ from backend.model.load import LoadedModel
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example, Preset, load_preset
 from backend.records.run import RunRecord
-from backend.session.session import LabSession
 from backend.studies.gallery import GalleryEntry
 from lab_app.cli.main import main
 from lab_app.pages.pipeline import form as forms
@@ -67,7 +66,7 @@ def other() -> LoadedModel:
 
 def served(loaded: LoadedModel, *others: tuple[str, LoadedModel]) -> Handlers:
     """A lab on the tiny model, served with these others."""
-    lab = Lab(lambda: loaded, lambda m: LabSession(m, others=dict(others)))  # type: ignore[arg-type, return-value]
+    lab = Lab(lambda: loaded, lambda m: tiny.lab(m, others=dict(others)))  # type: ignore[arg-type, return-value]
     return Handlers(lab)
 
 
@@ -309,13 +308,13 @@ def test_serve_loads_what_the_command_names_and_nothing_else(
     assert main(["serve", "--weights", "tuned=a/b", "--weights", "twin=embedded"]) == 0
     assert loaded == ["embedded", "a/b", "embedded"]
     assert caught["weights"] == ("tuned", "twin")
-    session = caught["engine"](tiny_model)
-    assert {name: engine.model for name, engine in session.others.items()} == {
+    lab = caught["engine"](tiny_model)
+    assert {name: engine.model for name, engine in lab.session.others.items()} == {
         "tuned": other, "twin": tiny_model,
     }  # fmt: skip
     asked = tiny.request(("dense",), flow=flow("a/b"))
     with pytest.raises(ModelError, match="'tuned', 'twin'"):
-        session.estimate(asked)
+        lab.estimate(asked)
     assert loaded == ["embedded", "a/b", "embedded"], "a name that a visitor sends loads nothing"
     caught.clear()
     for bad, said in (("tuned", "NAME=MODEL"), ("=a/b", "NAME=MODEL"), ("odd=c", "layers 2 instead of 3")):

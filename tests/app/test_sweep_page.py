@@ -25,7 +25,6 @@ from backend.base.statistics import Share
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.run import Decoding, MethodChoice, RunRequest
 from backend.records.sweep import Compared, Count, Swept
-from backend.session.session import LabSession
 from backend.sweeps.page_sweep import LINES, SweepDesk
 from backend.sweeps.spec import parse_sweep
 from lab_app.pages import registry as pages
@@ -58,7 +57,7 @@ TRACE = "\n".join(
 
 @pytest.fixture(scope="module")
 def lab() -> Lab:
-    return Lab(tiny.model, LabSession)
+    return Lab(tiny.model, tiny.lab)
 
 
 @pytest.fixture
@@ -508,7 +507,7 @@ def test_a_session_that_fails_is_told() -> None:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    blocks, found = launch(tiny.model, "127.0.0.1", 0, block=False, first_run=None, engine=LabSession)
+    blocks, found = launch(tiny.model, "127.0.0.1", 0, block=False, first_run=None, engine=tiny.lab)
     yield found
     blocks.close(verbose=False)
 

@@ -12,9 +12,11 @@ import tiny
 import torch
 from tiny import QUESTIONS, request, run, walk
 
+from backend.base.clock import Clock
 from backend.base.errors import NotRelocatableError, OptionError
 from backend.engine.engine import Engine
-from backend.methods.base import Arrived, Blend, Clock, Method, Prefilled
+from backend.methods.base import Arrived, Method, Prefilled
+from backend.methods.plan import Blend
 from backend.methods.registry import (
     METHODS,
     make_options,
@@ -366,7 +368,7 @@ def test_no_token_is_forwarded_beyond_the_action_map(tiny_model: LoadedModel, mo
                 forced += rows * (len(dense.token_ids) - (not dense.stopped))
         bases = logs * (len(tiny_model.tokens.bos) + len(tiny_model.tokens.encode(question)))
         bases *= number < 2  # the third request's question is the first's
-        texts = {(log, key) for log, stream in session.streams.items() for key in stream.log.alone}
+        texts = {(log, key) for log, stream in session.streams.items() for key in stream.log.isolated}
         bases += sum(len(ids) for _, (_, ids) in texts - alone)
         alone |= texts
         if number == 0:

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from backend.base.errors import ModelError, OptionError
+from backend.lab import Lab
 from backend.model.adapters import adapted, fitting
 from backend.model.link_tokens import SHIPPED, base_hash
 from backend.model.load import LoadedModel, load_model
+from backend.records.documents import DocumentRequest, DocumentStudy
 from backend.records.events import Progress
-from backend.records.offsets import DocumentRequest, DocumentStudy
 from backend.session.session import LabSession
 
 
@@ -50,7 +51,7 @@ def test_weights_of_no_name_here_are_refused_by_it(embedded: LoadedModel, tiny_m
 
 def test_a_session_asks_a_few_questions(embedded: LoadedModel) -> None:
     session = LabSession(embedded)
-    *steps, study = session.document_study(DocumentRequest(("kvlink5",), questions=3, seed=1))
+    *steps, study = Lab(session).study(DocumentRequest(("kvlink5",), questions=3, seed=1))
     assert isinstance(study, DocumentStudy)
     assert all(isinstance(step, Progress) for step in steps)
     assert [step.done for step in steps if isinstance(step, Progress)] == [2, 3, 5, 6]

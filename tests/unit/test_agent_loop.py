@@ -15,9 +15,9 @@ import pytest
 import viz.pages.agent_loop as figures
 from backend.base.errors import OptionError
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import QUESTION
 from backend.prompts.presets import load_preset
 from backend.prompts.tasks.base import held_out
+from backend.prompts.template import QUESTION
 from backend.records.agent_loop import (
     GOES_ON,
     RIGHT,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from backend.base.errors import BudgetError, OptionError
-from backend.records.offsets import AnchorCost, AnchorCostRequest
+from backend.records.anchor_cost import AnchorCost, AnchorCostRequest
 from backend.records.run import GateDecision, MethodChoice, RunRecord
 from backend.session.pool_views import principal_coordinates
 from backend.session.session import LabSession
@@ -443,7 +443,7 @@ def test_the_pools_table_names_readers_and_bytes(record: RunRecord) -> None:
 
 @pytest.fixture(scope="module")
 def cost(tiny_model: Any) -> AnchorCost:
-    *steps, found = LabSession(tiny_model).anchor_cost(AnchorCostRequest((1, 3), (4, 8), 2))
+    *steps, found = tiny.lab(tiny_model).study(AnchorCostRequest((1, 3), (4, 8), 2))
     assert len(steps) == 4
     assert isinstance(found, AnchorCost)
     return AnchorCost.from_bytes(found.to_bytes())
@@ -474,12 +474,12 @@ def test_every_step_was_timed_and_nothing_moves_on_a_cpu(cost: AnchorCost) -> No
 )
 def test_sizes_out_of_range_are_refused(tiny_model: Any, change: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        list(LabSession(tiny_model).anchor_cost(replace(AnchorCostRequest((1,), (4,), 1), **change)))
+        list(tiny.lab(tiny_model).study(replace(AnchorCostRequest((1,), (4,), 1), **change)))
 
 
 def test_a_pool_over_the_labs_budget_is_refused(tiny_model: Any) -> None:
     with pytest.raises(BudgetError, match="this lab allows 1 MiB"):
-        list(LabSession(tiny_model, budget_bytes=1 << 20).anchor_cost(AnchorCostRequest((20,), (512,), 2)))
+        list(tiny.lab(tiny_model, budget_bytes=1 << 20).study(AnchorCostRequest((20,), (512,), 2)))
 
 
 @pytest.mark.parametrize("bad", ["", "x", "5, -1", "1.5", "99", "1,2,3,4,5,6,7,8,9", "9" * 30, "٣", None])

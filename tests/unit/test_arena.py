@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, caches, walk
 
-import backend.engine.engine
+import backend.engine.placement
+from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation, ObservationLog
 from backend.cache.row_arena import Arena, ArenaOffset, Rows
-from backend.methods.base import Arrived, Clock
+from backend.methods.base import Arrived
 from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
 from backend.model.load import LoadedModel
 from backend.prompts.pipeline import Pipeline
@@ -164,10 +165,10 @@ def test_one_pass_gives_what_mixing_layer_by_layer_gives(
         plan = method.plan(context, log, Clock())
         assert plan.state == "reused", plan.reason
         with monkeypatch.context() as patch:
-            patch.setattr(backend.engine.engine, "mix", None)
+            patch.setattr(backend.engine.placement, "mix", None)
             one_pass = third.execute(agent, plan)
         with monkeypatch.context() as patch:
-            patch.setattr(backend.engine.engine, "_mixture", lambda blend, tokens: None)
+            patch.setattr(backend.engine.placement, "_mixture", lambda blend, tokens: None)
             general = third.execute(agent, plan)
         total = len(context.prompt.ids)
         assert caches(one_pass.cache, general.cache, total) <= TOLERANCE

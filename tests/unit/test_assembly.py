@@ -20,15 +20,18 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
 from transformers.models.gpt_neox.configuration_gpt_neox import GPTNeoXConfig
 
+from backend.base.clock import Clock
 from backend.base.errors import ModelError, OptionError
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
 from backend.engine.layout import lay_out
-from backend.methods.base import Blend, Clock, Dense, Link, Method, Options, Plan, Selection, Step, View
+from backend.engine.prefill import Prefill
+from backend.methods.base import Method, View
 from backend.methods.dense import dense_plan
 from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.options import Options
+from backend.methods.plan import Blend, Dense, Link, Plan, Selection, Step
 from backend.model.load import LoadedModel, wrap_model
-from backend.model.tokenizer import TokenizedPrompt
-from backend.records.run import COMPUTED, RECOMPUTED, REUSED, Decoding, RunRecord
+from backend.records.run import COMPUTED, RECOMPUTED, REUSED, Decoding, RunRecord, TokenizedPrompt
 
 
 class Hooked(Method):

@@ -20,9 +20,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from backend.base.clock import Clock
 from backend.base.errors import ModelError
 from backend.engine.engine import Engine
-from backend.methods.base import Blend, Clock, Dense, Link, Plan, Step
+from backend.methods.plan import Blend, Dense, Link, Plan, Step
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.scoring import selection_token
 from backend.records.run import RunRecord, slots

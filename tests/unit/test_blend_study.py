@@ -12,9 +12,8 @@ from tiny import QUESTIONS
 
 from backend.base.errors import BudgetError, OptionError
 from backend.model.load import LoadedModel
+from backend.records.blend import CHOICES, BlendRequest, BlendStudy
 from backend.records.events import Progress
-from backend.records.offsets import CHOICES, BlendRequest, BlendStudy
-from backend.session.session import LabSession
 from viz.studies.recompute_ratio import views
 
 RATIOS = (0.0, 0.4, 1.0)
@@ -27,7 +26,7 @@ def asked(**changes: Any) -> BlendRequest:
 
 @pytest.fixture(scope="module")
 def study(tiny_model: LoadedModel) -> BlendStudy:
-    found = list(LabSession(tiny_model).blend_study(asked()))
+    found = list(tiny.lab(tiny_model).study(asked()))
     assert all(isinstance(event, Progress) for event in found[:-1])
     assert isinstance(found[-1], BlendStudy)
     return found[-1]
@@ -102,7 +101,7 @@ def test_what_cannot_be_measured_is_refused(
     tiny_model: LoadedModel, changes: dict[str, Any], field: str, words: str
 ) -> None:
     with pytest.raises(OptionError, match=words) as refused:
-        list(LabSession(tiny_model).blend_study(asked(**changes)))
+        list(tiny.lab(tiny_model).study(asked(**changes)))
     assert refused.value.field == f"blend.{field}"
 
 
@@ -110,9 +109,9 @@ def test_other_weights_and_too_small_a_budget_are_refused(tiny_model: LoadedMode
     pipeline = tiny.pipeline()
     others = replace(pipeline, agents=(replace(pipeline.agents[0], model="other"), *pipeline.agents[1:]))
     with pytest.raises(OptionError, match="other weights"):
-        list(LabSession(tiny_model).blend_study(asked(pipeline=others)))
+        list(tiny.lab(tiny_model).study(asked(pipeline=others)))
     with pytest.raises(BudgetError, match="--budget-mb"):
-        list(LabSession(tiny_model, budget_bytes=1 << 16).blend_study(asked()))
+        list(tiny.lab(tiny_model, budget_bytes=1 << 16).study(asked()))
 
 
 def test_figures_come_from_the_record_alone(study: BlendStudy) -> None:

@@ -6,8 +6,8 @@ import pytest
 import tiny
 import torch
 
+from backend.base.clock import Clock
 from backend.engine.engine import Engine
-from backend.methods.base import Clock
 from backend.model.load import wrap_model
 
 

@@ -15,16 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TOLERANCE, error
 
+from backend.base.clock import Clock
 from backend.base.errors import LabError, RunCancelled
 from backend.cache.kv_cache import KVCache
-from backend.engine.decoding import DecodeBatch, Decoded, Together
-from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Clock, Dense, Plan, Step
+from backend.engine.decoding import DecodeBatch, Decoded
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
+from backend.engine.turns import Together
+from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
-from backend.model.tokenizer import TokenizedPrompt
 from backend.prompts.presets import Example
 from backend.records.events import RunDone, TextSoFar
-from backend.records.run import Decoding
+from backend.records.run import Decoding, TokenizedPrompt
 from backend.session.session import LabSession
 
 Steps = Generator[list[list[int]], None, list[Decoded]]
@@ -356,12 +358,12 @@ def test_a_cancelled_run_leaves_the_batch_before_anybody_is_told(tiny_model: Loa
 
 
 def test_what_sessions_share_goes_with_the_model() -> None:
-    from backend.engine import decoding
+    from backend.engine import turns
 
     model = tiny.model.__wrapped__() if hasattr(tiny.model, "__wrapped__") else tiny.model()
     session = LabSession(model)
     # Watched one by one: other tests' models may go at the same collection.
-    gone = weakref.ref(model.module), weakref.ref(decoding._TOGETHER[model.module])
+    gone = weakref.ref(model.module), weakref.ref(turns._TOGETHER[model.module])
     tiny.run(session, tiny.request())
     [thread] = session.together._thread._threads
     del session, model

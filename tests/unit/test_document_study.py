@@ -17,7 +17,7 @@ from backend.base.row_file import RowFile
 from backend.base.statistics import wilson
 from backend.model.link_tokens import Links, base_hash, save_links
 from backend.model.load import LoadedModel, load_model, wrap_model
-from backend.records.offsets import DocumentArm, DocumentSpeed, DocumentStudy
+from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
 from backend.studies.document_speed import document_speed
 from backend.studies.documents import adapted_arms, arms_of, ask, gathered, question
 from lab_app.cli.main import main

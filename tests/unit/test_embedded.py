@@ -35,13 +35,14 @@ from backend.prompts.tasks import TASKS, Document, Style, arithmetic, drills, ju
 from backend.records.events import RunDone
 from backend.records.run import MethodChoice, slots
 from backend.session.session import LabSession
+from backend.studies import task_requests
+from backend.studies.task_requests import as_request
 from backend.training import evaluate as evaluation
 from backend.training import train
 from backend.training.evaluate import (
     EVALUATED,
     WORDINGS,
     answers,
-    as_request,
     evaluate,
     held_out_documents,
     marks,
@@ -978,7 +979,8 @@ def test_the_small_model_has_a_third_of_the_parameters() -> None:
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> int:
     """A random model does not stop by itself."""
-    monkeypatch.setattr(evaluation, "MAX_ANSWER", 6)
+    for module in (evaluation, task_requests):
+        monkeypatch.setattr(module, "MAX_ANSWER", 6)
     return 6
 
 

@@ -10,8 +10,8 @@ import pytest
 import tiny
 from tiny import assert_same, request, run, walk
 
-from backend.engine.engine import Prefill
-from backend.methods.base import Clock
+from backend.base.clock import Clock
+from backend.engine.prefill import Prefill
 from backend.methods.epic import EpicMethod, EpicOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.model.load import LoadedModel

@@ -12,6 +12,7 @@ from test_certificates import FAMILIES, loaded
 
 from backend.cache.kv_cache import KVCache
 from backend.engine import cuda_graph as first_token
+from backend.engine.assembly import first_token as first_token_of
 from backend.engine.cuda_graph import FixedPass, Recordings, capacity_for, recordable
 from backend.engine.engine import Engine
 from backend.model.load import LoadedModel, wrap_model
@@ -87,7 +88,7 @@ class Recorder:
         patch.setattr(first_token, "LEAST", 16)
         patch.setattr(first_token, "has_room", lambda *_: True)
         patch.setattr(first_token, "recordable", lambda *_: True)
-        patch.setattr("backend.engine.engine.recordable", lambda *_: True)
+        patch.setattr("backend.engine.assembly.recordable", lambda *_: True)
         patch.setattr(FixedPass, "record", self.record)
         patch.setattr(first_token, "_BY_MODEL", type(first_token._BY_MODEL)())
 
@@ -102,7 +103,7 @@ class Recorder:
         tokens = ids(count, seed)
         cache, last, position = split(self.engine, tokens)
         before = self.engine.token_layers
-        found = self.engine._first_token(last, cache, position)
+        found = first_token_of(self.engine, last, cache, position)
         assert self.engine.token_layers - before == self.model.info.layers
         found = self.recordings_of().learn(self.model, last, cache, position, found)
         assert cache.length == count
@@ -215,7 +216,7 @@ def test_a_recorded_graph_gives_what_the_plain_pass_does() -> None:
     for seed, count in enumerate((40, 40, 90, 23)):
         tokens = ids(count, seed)
         cache, last, position = split(engine, tokens)
-        found = engine._first_token(last, cache, position)
+        found = first_token_of(engine, last, cache, position)
         found = Recordings.on(model).learn(model, last, cache, position, found)
         _, wanted = engine.prefill(tokens)
         assert torch.allclose(found, wanted, atol=1e-3)

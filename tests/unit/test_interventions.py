@@ -13,15 +13,17 @@ import torch
 from tiny import TOLERANCE, error
 from torch import Tensor
 
+from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Clock, Dense, Plan
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.methods.candidates import Scope, blocks, chosen_tokens, dense_steps, slots_only, visible
 from backend.methods.dense import dense_plan
 from backend.methods.masked import MaskedMethod
 from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.plan import Dense, Plan
 from backend.methods.recompute_slots import RecomputeSlotsMethod
 from backend.methods.registry import make_options
 from backend.prompts.pipeline import Agent, Pipeline

@@ -9,6 +9,7 @@ import pytest
 
 from backend.judge.cost import BATCH, CANDIDATE, READING, judging_seconds
 from backend.judge.judge_lab import JudgeLab
+from backend.lab import Lab
 from backend.model.load import LoadedModel
 from backend.records.judge import Candidate, JudgeProblem, JudgeRequest, Order
 from backend.records.run import Decoding, MethodChoice
@@ -65,7 +66,7 @@ def test_a_sweep_foresees_its_judges(tiny_model: LoadedModel) -> None:
 
     def judging(request: JudgeRequest, count: int, taken_in: int) -> float:
         calls.append((len(request.methods), count, taken_in))
-        return session.estimate_judging(request, count, taken_in)
+        return Lab(session).estimate_judging(request, count, taken_in)
 
     desk = SweepDesk(tiny_model, session.estimate, judging, 64 << 20)
     text = (

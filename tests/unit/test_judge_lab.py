@@ -24,8 +24,9 @@ from transformers import LlamaForCausalLM
 
 from backend.base.errors import LabError, ModelError, OptionError, PromptError, RecordError, RunCancelled
 from backend.base.statistics import bootstrap, share, wilson
-from backend.engine.decoding import Together
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
+from backend.engine.turns import Together
 from backend.judge import verdicts as judge_reading
 from backend.judge.batch import keys_of, read_problems, run_judging, typed_problem
 from backend.judge.judge_lab import JudgeLab, JudgeSession, side_by_side

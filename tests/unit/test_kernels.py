@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.cache.kernels import distances
-from backend.cache.kernels.mix_and_rotate import Mixture, blend, mixed
+from backend.cache.kernels.mix_and_rotate import blend, mixed
+from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import ObservationLog
 from backend.cache.rope import LayerRotation, Rotation

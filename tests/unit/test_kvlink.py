@@ -17,14 +17,17 @@ import tiny
 import torch
 from tiny import TOLERANCE, assert_same, error
 
+from backend.base.clock import Clock
 from backend.base.errors import ModelError, OptionError
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
-from backend.engine.isolated_encoder import Alone
-from backend.methods.base import Blend, Clock, Dense, Method, Plan
+from backend.engine.engine import Engine
+from backend.engine.isolated_encoder import IsolatedEncoder
+from backend.engine.prefill import Prefill
+from backend.methods.base import Method
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.dense import dense_plan
 from backend.methods.kvlink import KVLinkMethod, KVLinkOptions
+from backend.methods.plan import Blend, Dense, Plan
 from backend.methods.promptcache import PromptCacheMethod, PromptCacheOptions, documents
 from backend.model.link_tokens import Links, apply_links, base_hash, kept_tokens, load_links, projections
 from backend.model.load import LoadedModel, load_model, wrap_model
@@ -266,11 +269,11 @@ def test_a_document_is_encoded_once_wherever_it_stands(base: LoadedModel) -> Non
     assert spent >= before
     method.plan(again, log, Clock())
     assert engine.forwarded_tokens == spent
-    assert len(log.alone) == 3
+    assert len(log.isolated) == 3
     assert held > 0
     log.budget_bytes = 0
     log.shrink(())
-    assert not log.alone
+    assert not log.isolated
 
 
 # -- what is missing is said
@@ -542,7 +545,7 @@ def test_what_cannot_be_trained_is_refused(base: LoadedModel, tmp_path: Path) ->
 
 
 def test_dropped_tokens_are_those_that_could_be_guessed(base: LoadedModel) -> None:
-    alone = Alone(Engine(base), ObservationLog("t", 1 << 30))
+    alone = IsolatedEncoder(Engine(base), ObservationLog("t", 1 << 30))
     ids = base.tokens.encode(TEXTS["document_2"])
     said = alone.surprisal(ids)
     with torch.inference_mode():

@@ -1,11 +1,19 @@
-"""The layout's promises that import-linter cannot see: what an import loads when it runs."""
+"""What import-linter cannot see of the layout: what an import loads when it runs, and who asks what."""
 
 from __future__ import annotations
 
+import ast
+import importlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from backend.methods.registry import method_names
+
+ROOT = Path(__file__).resolve().parents[2]
 
 # Packages are walked, so that every module of viz is loaded; backend's other modules need torch by design.
 WITHOUT_TORCH = """
@@ -54,3 +62,35 @@ def test_importing_leaves_torch_unloaded(module: str) -> None:
 def test_engine_imports_without_page_plots_or_fuzzy_matching() -> None:
     result = run_fresh(ENGINE_ALONE)
     assert result.returncode == 0, result.stderr
+
+
+def test_nothing_asks_which_method_it_has() -> None:
+    """If something has to know, the method contract lacks a hook or an attribute."""
+    asked = []
+    for path in sorted((ROOT / "backend").rglob("*.py")):
+        if path.parts[len(ROOT.parts) + 1] in ("sweeps", "reproduce"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare) and any(
+                isinstance(part, ast.Attribute) and part.attr in ("name", "method") for part in ast.walk(node)
+            ):
+                named = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+                if named & set(method_names()):
+                    asked.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
+    assert not asked
+
+
+FACES = sorted((ROOT / "backend").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("path", FACES, ids=lambda path: path.parent.name)
+def test_a_room_has_what_its_face_names(path: Path) -> None:
+    room = importlib.import_module(f"backend.{path.parent.name}")
+    assert room.__doc__
+    for name in getattr(room, "__all__", ()):
+        assert hasattr(room, name)
+    _, _, named = room.__doc__.partition("Others use, by module:\n")
+    for line in re.sub(r",\n +", ", ", named).splitlines():
+        module, _, names = line.strip().partition(": ")
+        for name in filter(None, names.split(", ")):
+            assert hasattr(importlib.import_module(f"{room.__name__}.{module}"), name), f"{module}: {name}"

@@ -14,14 +14,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import backend.lab
 from backend.base.errors import BudgetError, LabError, MemoryFullError, OptionError, RateError, RunCancelled
 from backend.cache.memory_budget import Memory, out_of_memory, surviving
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
-from backend.records.offsets import ProximityRequest
+from backend.records.proximity import ProximityRequest
 from backend.session.limits import ALONE, Limits, Rate
-from backend.session.session import SMALLER, LabSession
+from backend.session.run import SMALLER
+from backend.session.session import LabSession
 
 MIB = 2**20
 EXAMPLES = [Example({"user_question": question}, None) for question in tiny.QUESTIONS]
@@ -106,7 +108,7 @@ def test_the_rate_counts_what_a_visitor_asks_and_no_more(tiny_model: LoadedModel
         tiny.run(session, tiny.request(["dense"]))
     assert caught.value.seconds == 60
     with pytest.raises(RateError):
-        list(session.proximity(ProximityRequest("a", "b")))
+        list(backend.lab.Lab(session).study(ProximityRequest("a", "b")))
     now = 60.0
     tiny.run(session, tiny.request(["dense"]))
 
@@ -308,9 +310,9 @@ def test_a_measurement_that_runs_out_is_told(
         yield Progress("one", 0, 2)
         raise OUT[0]
 
-    monkeypatch.setattr("backend.studies.proximity.proximity", full)
+    monkeypatch.setattr("backend.lab.proximity", full)
     with pytest.raises(MemoryFullError, match="more memory than this machine has free"):
-        list(session.proximity(ProximityRequest("a", "b")))
+        list(backend.lab.Lab(session).study(ProximityRequest("a", "b")))
 
 
 def test_other_errors_are_not_retried() -> None:

@@ -13,13 +13,13 @@ import torch
 import transformers
 from tiny import request, run
 
+from backend.base.clock import Clock
 from backend.base.errors import ModelError, NotRelocatableError
 from backend.base.hub_errors import LONGEST, reason
 from backend.engine.engine import Engine
-from backend.methods.base import Clock, Dense, Plan, Step
+from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel, load_model, pick_device, weights_hash, wrap_model
-from backend.model.tokenizer import TokenizedPrompt
-from backend.records.run import COMPUTED, Decoding
+from backend.records.run import COMPUTED, Decoding, TokenizedPrompt
 from backend.session.session import LabSession
 
 SIZES = {

@@ -15,11 +15,12 @@ from backend.cache.kv_cache import KVOffset, KVSegment
 from backend.cache.observations import SMALL, Observation, ObservationLog, SeenOffset
 from backend.cache.offset_packing import AnchorStore, Codec, PackedOffset, pack, pack_tensor, store
 from backend.cache.row_arena import ArenaOffset, Arenas
-from backend.engine.engine import _mixture
+from backend.engine.placement import _mixture
 from backend.engine.prefetch import brought
-from backend.methods.base import Blend, Finished, Term
+from backend.methods.base import Finished
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
+from backend.methods.plan import Blend, Term
 from backend.methods.repair import RepairMethod
 from backend.records.run import MethodChoice
 from backend.session.session import LabSession

@@ -15,17 +15,11 @@ import torch
 from backend.base.errors import BudgetError, OptionError, RecordError
 from backend.engine.engine import Engine
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import QUESTION
 from backend.prompts.presets import Example, load_preset, preset_names
+from backend.prompts.template import QUESTION
 from backend.records.events import Progress
-from backend.records.offsets import (
-    APPROXIMATIONS,
-    MOST_PREFIXES,
-    MOST_SAMPLES,
-    OffsetRequest,
-    OffsetStudy,
-    ProximityRecord,
-)
+from backend.records.offsets import APPROXIMATIONS, MOST_PREFIXES, MOST_SAMPLES, OffsetRequest, OffsetStudy
+from backend.records.proximity import ProximityRecord
 from backend.records.run import MethodChoice
 from backend.session.session import LabSession
 from backend.studies.offsets import (
@@ -88,7 +82,7 @@ def asked() -> OffsetRequest:
 
 @pytest.fixture(scope="module")
 def record(tiny_model: LoadedModel, asked: OffsetRequest) -> OffsetStudy:
-    return finished(LabSession(tiny_model).offset_study(asked))
+    return finished(tiny.lab(tiny_model).study(asked))
 
 
 @pytest.fixture(scope="module")
@@ -396,7 +390,7 @@ def test_without_requests_the_other_figures_stay(tiny_model: LoadedModel) -> Non
 
 @pytest.fixture
 def visit(tiny_model: LoadedModel) -> Visit:
-    return Visit("v", LabSession(tiny_model))  # type: ignore[arg-type]
+    return Visit("v", tiny.lab(tiny_model))  # type: ignore[arg-type]
 
 
 def boxes(**changes: Any) -> tab.Asked:

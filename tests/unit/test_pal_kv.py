@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, error, model
 
 from backend.judge.judge_lab import Given, JudgeLab, JudgeSession, side_by_side
-from backend.methods.base import Blend
 from backend.methods.kvcomm.weights import Weight, of_those
+from backend.methods.plan import Blend
 from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
 from backend.records.judge import Candidate, JudgeProblem, JudgeRequest, Order

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import QUESTIONS, request, run, walk
 
+from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import ObservationLog
 from backend.cache.radix_tree import Key, PrefixTree
-from backend.methods.base import Blend, Clock
+from backend.methods.plan import Blend
 from backend.methods.prefix import PrefixMethod, PrefixOptions
 from backend.model.load import LoadedModel
 from backend.records.run import REUSED

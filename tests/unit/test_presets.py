@@ -14,7 +14,7 @@ from test_embedded import solved, trained_document, truth
 
 from backend.base.errors import PromptError
 from backend.base.serialization import decode, encode
-from backend.prompts.pipeline import Pipeline, Placeholder, notices
+from backend.prompts.pipeline import Pipeline, notices
 from backend.prompts.presets import (
     PRESET_FOLDER,
     Example,
@@ -26,6 +26,7 @@ from backend.prompts.presets import (
 )
 from backend.prompts.scoring import same_answer
 from backend.prompts.tasks import Piece
+from backend.prompts.template import Placeholder
 
 SHIPPED = sorted(path.stem for path in PRESET_FOLDER.glob("*.yaml"))
 MATH = [name for name in SHIPPED if name.startswith("math-") and name != "math-turns"]  # see test_turns.py

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from backend.base.errors import PromptError
 from backend.base.serialization import decode, encode
-from backend.prompts.pipeline import MAX_TEXT, Agent, Pipeline, Placeholder, PromptTemplate, notices
+from backend.base.text import MAX_TEXT
+from backend.prompts.pipeline import Agent, Pipeline, notices
 from backend.prompts.scoring import extract_number, same_answer
+from backend.prompts.template import Placeholder, PromptTemplate
 
 NAMES = (
     "user_question",

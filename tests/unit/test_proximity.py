@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from scipy import stats
 
 from backend.base.errors import OptionError, RecordError
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
-from backend.records.offsets import LIMITS, ProximityRecord, ProximityRequest
+from backend.records.proximity import LIMITS, ProximityRecord, ProximityRequest
 from backend.records.run import RunRecord
-from backend.session.session import LabSession
 from backend.studies.proximity import last_tokens, nearest_pairs, proposition_bound, proximity, spearman
 
 ASKED = ProximityRequest("You are a solver. ", "You are the judge of all of them. ", 300, 60, 3)
@@ -25,7 +25,7 @@ TOLERANCE = 1e-5
 
 @pytest.fixture(scope="module")
 def record(tiny_model: LoadedModel) -> ProximityRecord:
-    *steps, found = LabSession(tiny_model).proximity(ASKED)
+    *steps, found = tiny.lab(tiny_model).study(ASKED)
     assert isinstance(found, ProximityRecord)
     assert all(isinstance(step, Progress) for step in steps)
     done = [step.done / step.total for step in steps if isinstance(step, Progress)]

@@ -131,7 +131,7 @@ def test_what_was_there_before_a_warm_up_is_not_everybodys(tiny_model: LoadedMod
                 break
         with pytest.raises(RunCancelled):
             list(events)
-        assert log_of(first).log.alone, "something is there that could get out"
+        assert log_of(first).log.isolated, "something is there that could get out"
     else:
         first.pools(asked)
     assert not warm(first, asked)
@@ -139,7 +139,7 @@ def test_what_was_there_before_a_warm_up_is_not_everybodys(tiny_model: LoadedMod
     assert warm(late, asked)
     for session in (first, late):
         log = log_of(session).log
-        assert not log.alone
+        assert not log.isolated
         assert secret not in {seen.text for seen in log.observations.values()}
         assert min(log.observations) == 1
 
@@ -262,8 +262,8 @@ def test_what_a_visitor_adds_stays_theirs(tiny_model: LoadedModel) -> None:
         tiny.QUESTIONS[:4]
     )
     assert stream.log.domain == second.id
-    alone = [context.alone for past in stream.history for context in past.contexts]
-    assert all(one is not None and one.log is stream.log and one.engine is second.engine for one in alone)
+    alone = [context.encoder for past in stream.history for context in past.contexts]
+    assert all(one is not None and one.log is stream.log and one.runner is second.engine for one in alone)
     samples = [o for past in stream.history for c in past.contexts for o in c.samples.values()]
     assert all(stream.log.observations[o.number] is o and o.arenas is stream.log.arenas for o in samples)
 

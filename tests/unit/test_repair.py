@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import QUESTIONS, Walk, assert_same, caches, walk
 
-from backend.engine.engine import Prefill
-from backend.methods.base import Arrived, Clock, Prefilled
+from backend.base.clock import Clock
+from backend.engine.prefill import Prefill
+from backend.methods.base import Arrived, Prefilled
 from backend.methods.candidates import blocks
 from backend.methods.dense import dense_plan
 from backend.methods.repair import SELECTORS, WORDS, RepairMethod, RepairOptions, _behind, shares

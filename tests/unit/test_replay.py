@@ -15,13 +15,14 @@ import pytest
 import tiny
 from tiny import QUESTIONS, run
 
+import backend.lab
 from backend.base.errors import BudgetError, LabError, OptionError, RecordError, RunCancelled
 from backend.base.statistics import wilson
 from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Progress
-from backend.records.offsets import MOST_REPLAYED, Replay, Replayed
+from backend.records.replay import MOST_REPLAYED, Replay, Replayed
 from backend.records.run import Decoding, GateDecision, MethodChoice, RunRecord, RunRequest, reuse
 from backend.session.replay import BATCH_ROWS
 from backend.session.session import LabSession
@@ -108,7 +109,7 @@ def ran(tiny_model: LoadedModel) -> tuple[LabSession, list[RunRecord]]:
 
 @pytest.fixture(scope="module")
 def record(ran: tuple[LabSession, list[RunRecord]]) -> Replay:
-    return finished(ran[0].replay(request(), 5))
+    return finished(backend.lab.Lab(ran[0]).replay(request(), 5))
 
 
 def test_a_replay_is_the_run(ran: tuple[LabSession, list[RunRecord]], record: Replay) -> None:
@@ -124,7 +125,7 @@ def test_nothing_is_prefilled(ran: tuple[LabSession, list[RunRecord]], record: R
     """The engine forwards what plans leave and one token per row and step of decoding; no prompt, no base."""
     session, records = ran
     before = forwarded(session)
-    found = finished(session.replay(request(), len(ASKED)))
+    found = finished(backend.lab.Lab(session).replay(request(), len(ASKED)))
     left = steps = 0
     together = BATCH_ROWS // (len(METHODS) - 1)
     for first in range(0, len(records), together):
@@ -151,7 +152,7 @@ def test_without_a_shared_text_it_is_dense(ran: tuple[LabSession, list[RunRecord
     session, _ = ran
     before = forwarded(session)
     closed = [MethodChoice("kvcomm", {key: 0}, f"no {key}") for key in ("gamma", "capacity")]
-    found = finished(session.replay(request(closed), 8))
+    found = finished(backend.lab.Lab(session).replay(request(closed), 8))
     assert forwarded(session) == before
     assert (found.prefill_tokens, found.decode_tokens) == (0, 0)
     dense = {(row.request, row.agent): row for row in found.rows if row.method == "dense"}
@@ -170,12 +171,12 @@ def test_other_settings_are_what_a_run_under_them_gives(tiny_model: LoadedModel)
     direct = LabSession(tiny_model)
     records = [run(direct, request(other, q, expected=str(i))) for i, q in enumerate(ASKED)]
     before = forwarded(session)
-    found = finished(session.replay(request(other), 4))
+    found = finished(backend.lab.Lab(session).replay(request(other), 4))
     assert_as_run(found, dict(list(enumerate(records, 1))[-4:]))
     # the profile that wants outside texts encoded behind their lead-in had them encoded, once
     assert found.encoded_tokens > 0
     assert forwarded(session) - before == found.encoded_tokens + found.prefill_tokens + found.decode_tokens
-    assert finished(session.replay(request(other), 4)).encoded_tokens == 0
+    assert finished(backend.lab.Lab(session).replay(request(other), 4)).encoded_tokens == 0
 
 
 def test_a_replay_leaves_no_trace(tiny_model: LoadedModel) -> None:
@@ -194,7 +195,7 @@ def test_a_replay_leaves_no_trace(tiny_model: LoadedModel) -> None:
         )
 
     assert seen(session) == seen(twin)
-    finished(session.replay(request((MethodChoice("kvcomm", {"gamma": 0.9}),)), 4))
+    finished(backend.lab.Lab(session).replay(request((MethodChoice("kvcomm", {"gamma": 0.9}),)), 4))
     with pytest.raises(RunCancelled):
         cancelled(session)
     assert seen(session) == seen(twin)
@@ -204,7 +205,7 @@ def test_a_replay_leaves_no_trace(tiny_model: LoadedModel) -> None:
 
 def cancelled(session: LabSession) -> None:
     cancel = threading.Event()
-    for number, _ in enumerate(session.replay(request(), 4, cancel=cancel)):
+    for number, _ in enumerate(backend.lab.Lab(session).replay(request(), 4, cancel=cancel)):
         if number == 1:
             cancel.set()
 
@@ -223,7 +224,7 @@ def test_after_shrinking_it_says_how_many_are_left_and_stays_right(tiny_model: L
     every, few = ASKED * 2, (METHODS[0], METHODS[1], METHODS[3])
     _, whole = filled(tiny_model, every)
     session, stream = filled(tiny_model, every, budget_bytes=whole.log.bytes * 6 // 10)
-    found = finished(session.replay(request(few), MOST_REPLAYED))
+    found = finished(backend.lab.Lab(session).replay(request(few), MOST_REPLAYED))
     assert 4 <= found.held < len(every)
     assert found.held + found.forgotten == len(every)
     assert len(found.requests) == found.held == len(stream.history)
@@ -240,7 +241,7 @@ def test_after_shrinking_it_says_how_many_are_left_and_stays_right(tiny_model: L
 @pytest.mark.parametrize("last", [0, -1, MOST_REPLAYED + 1, 2.5, True, "3", None])
 def test_a_wrong_number_is_refused(ran: tuple[LabSession, list[RunRecord]], last: Any) -> None:
     with pytest.raises(OptionError, match=f"allowed: 1 to {MOST_REPLAYED}") as refused:
-        list(ran[0].replay(request(), last))
+        list(backend.lab.Lab(ran[0]).replay(request(), last))
     assert refused.value.field == "replay.last"
 
 
@@ -264,7 +265,7 @@ def test_what_cannot_be_replayed_is_refused(
 ) -> None:
     asked = tiny.request(**({"methods": METHODS, "flow": PIPELINE} | changes))
     with pytest.raises(LabError, match=said):
-        list(ran[0].replay(asked, 3))
+        list(backend.lab.Lab(ran[0]).replay(asked, 3))
 
 
 def test_caches_over_the_budget_are_refused(ran: tuple[LabSession, list[RunRecord]], record: Replay) -> None:
@@ -278,13 +279,15 @@ def test_caches_over_the_budget_are_refused(ran: tuple[LabSession, list[RunRecor
         few = [m for m in METHODS if m.label != "kvcomm shipped"]
         extra = [MethodChoice("naive", {"rotate": False}, "naive unmoved"), *few]
         with pytest.raises(BudgetError, match="Choose fewer methods"):
-            list(ran[0].replay(request(extra), 5))
+            list(backend.lab.Lab(ran[0]).replay(request(extra), 5))
     finally:
         stream.log.budget_bytes = kept
 
 
 def test_the_prefix_cache_is_left_out_and_named(ran: tuple[LabSession, list[RunRecord]]) -> None:
-    found = finished(ran[0].replay(request((MethodChoice("prefix"), MethodChoice("naive"))), 2))
+    found = finished(
+        backend.lab.Lab(ran[0]).replay(request((MethodChoice("prefix"), MethodChoice("naive"))), 2)
+    )
     assert found.labels == ("dense", "naive")
     [note] = found.notes
     assert note.startswith("prefix is left out")
@@ -396,7 +399,7 @@ def test_a_request_that_is_not_there_falls_back(record: Replay) -> None:
 
 @pytest.fixture
 def visit(ran: tuple[LabSession, list[RunRecord]]) -> tuple[Lab, Visit]:
-    lab = Lab(lambda: ran[0].model, lambda _: ran[0])  # type: ignore[arg-type, return-value]
+    lab = Lab(lambda: ran[0].model, lambda _: backend.lab.Lab(ran[0]))  # type: ignore[arg-type, return-value]
     return lab, lab.open()
 
 

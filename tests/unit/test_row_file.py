@@ -1,4 +1,4 @@
-"""Files of rows: what a kill leaves, and that files written before :class:`RowFile` go on without a new row."""
+"""Files of rows: what a kill leaves; files written before :class:`RowFile` go on without a new row."""
 
 from __future__ import annotations
 

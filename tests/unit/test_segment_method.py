@@ -10,10 +10,13 @@ import pytest
 import tiny
 import torch
 
+from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, Prefill
-from backend.methods.base import Blend, Clock, Dense, Prefilled
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
+from backend.methods.base import Prefilled
 from backend.methods.dense import dense_plan
+from backend.methods.plan import Blend, Dense
 from backend.methods.segments.method import SegmentsMethod
 from backend.methods.segments.options import FORMS, SegmentsOptions
 from backend.methods.segments.store import Owner

@@ -17,7 +17,7 @@ from backend.base.errors import ModelError, OptionError
 from backend.cache.int8 import pack
 from backend.cache.kv_cache import KVSegment
 from backend.engine.partial_layers import Known, gather, read_above
-from backend.methods.base import Blend, Dense, Plan, Step
+from backend.methods.plan import Blend, Dense, Plan, Step
 from backend.methods.segments.cutting import Cut, CutRules, cuts
 from backend.methods.segments.grafts import Graft, Run, labels, runs, without_halo
 from backend.methods.segments.minhash import Sketcher, blocks, jaccard, shingles

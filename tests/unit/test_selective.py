@@ -12,11 +12,14 @@ import tiny
 import torch
 from tiny import QUESTIONS, assert_same, request, run, walk
 
+from backend.base.clock import Clock
 from backend.base.errors import OptionError
-from backend.engine.engine import Prefill
-from backend.methods.base import Arrived, Clock, Method, Selection, View
+from backend.engine.prefill import Prefill
+from backend.lab import Lab
+from backend.methods.base import Arrived, Method, View
 from backend.methods.cacheblend import CacheBlendMethod, first_seen
 from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.plan import Selection
 from backend.methods.registry import make_options, method_class, profile_options
 from backend.methods.selective import best, candidates
 from backend.model.load import LoadedModel
@@ -323,7 +326,7 @@ def test_past_requests_can_be_replayed_under_it(tiny_model: LoadedModel) -> None
     choices = [MethodChoice("cacheblend", {"ratio": r}, f"ratio {r:g}") for r in (0.1, 1.0)]
     asked = request(["dense", *choices])
     record = run(session, asked)
-    replayed = list(session.replay(asked, 1))[-1]
+    replayed = list(Lab(session).replay(asked, 1))[-1]
     for row in replayed.rows:  # type: ignore[union-attr]
         assert row.text == record.outcome(row.agent, row.method).text
         if row.method == "ratio 1":

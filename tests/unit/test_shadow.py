@@ -15,8 +15,8 @@ from tiny import QUESTIONS
 
 from backend.base.errors import OptionError
 from backend.base.row_file import RowFile
-from backend.engine.engine import Prefill
-from backend.methods.base import Dense, Plan, Step
+from backend.engine.prefill import Prefill
+from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.prompts.scoring import extract_answer

@@ -21,17 +21,18 @@ from reference import kvcomm_shipped as reference
 from tiny import QUESTIONS, TOLERANCE, error, request, run
 from torch import Tensor
 
+from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.cache.rope import LayerRotation, Rotation
 from backend.engine.engine import Engine
-from backend.methods.base import Arrived, Blend, Clock
+from backend.methods.base import Arrived
 from backend.methods.kvcomm.method import PROFILES, KVCommMethod, KVCommOptions
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Match, Weighing, Weight
+from backend.methods.plan import Blend
 from backend.model.load import LoadedModel
-from backend.model.tokenizer import TokenizedPrompt
-from backend.records.run import EARLIER, MethodChoice, Span
+from backend.records.run import EARLIER, MethodChoice, Span, TokenizedPrompt
 from backend.session.request_state import see_offsets
 from backend.session.session import LabSession
 

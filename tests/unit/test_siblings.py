@@ -13,11 +13,12 @@ from tiny import QUESTIONS, TOLERANCE, request, run
 
 from backend.base.errors import LabError, ModelError, OptionError
 from backend.model.load import LoadedModel, wrap_model
-from backend.model.weight_variants import check_sibling, foreign
+from backend.model.weight_variants import check_sibling
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
+from backend.session.weights_notes import foreign
 from lab_app.cli.main import parse_weights
 
 METHODS = ("dense", "prefix", "naive", "oracle", "kvcomm")

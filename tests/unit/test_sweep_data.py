@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.base.errors import OptionError, PromptError
-from backend.prompts.pipeline import QUESTION
 from backend.prompts.presets import load_preset
+from backend.prompts.template import QUESTION
 from backend.sweeps.datasets import FORMATS, Problem, read_problems, values_of
 from backend.sweeps.grid import shards_of
 from backend.sweeps.problems import judge_problems, pipeline_requests

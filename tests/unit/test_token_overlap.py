@@ -15,8 +15,9 @@ import torch
 
 from backend.base.errors import ModelError, OptionError
 from backend.engine.engine import Engine
+from backend.lab import Lab
 from backend.prompts.pipeline import Agent, Pipeline
-from backend.records.offsets import OBSERVERS, OverlapRequest, TokenOverlap
+from backend.records.token_overlap import OBSERVERS, OverlapRequest, TokenOverlap
 from backend.session.session import LabSession
 from backend.studies import token_overlap as probe
 from backend.studies.token_overlap import expected_jaccard, keep, overlap, received, token_overlap
@@ -152,8 +153,8 @@ def test_figures_hold_the_record(record: TokenOverlap) -> None:
 
 def test_a_session_measures_its_other_weights() -> None:
     session = LabSession(tiny.model(), others={"small": tiny.model(1)})
-    *_, found = session.token_overlap(replace(ASKED, values=VALUES[:1]), "small")
+    *_, found = Lab(session).token_overlap(replace(ASKED, values=VALUES[:1]), "small")
     assert isinstance(found, TokenOverlap)
     assert found.other.weights_hash != found.model.weights_hash
     with pytest.raises(ModelError, match=r"no weights 'big'.*there are 'small'"):
-        next(session.token_overlap(ASKED, "big"))
+        next(Lab(session).token_overlap(ASKED, "big"))

@@ -19,13 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, Walk, assert_same, caches, error, request, run, walk
 
+from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError, PromptError, RunCancelled
 from backend.cache.kv_cache import KVCache, KVOffset
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.engine import Engine, mix
-from backend.methods.base import Arrived, Blend, Clock, Dense, Plan, Step, Term
+from backend.engine.engine import Engine
+from backend.engine.placement import mix
+from backend.methods.base import Arrived
 from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.plan import Blend, Dense, Plan, Step, Term
 from backend.methods.prefix import PrefixMethod, PrefixOptions
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.pipeline import Pipeline
@@ -78,7 +81,7 @@ def test_what_stands_behind_a_beginning_may_be_read_in_pieces(
     walked: Walk, agent: int, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No piece sees what comes after it, and none is left out; an empty cache is filled in one pass."""
-    monkeypatch.setattr("backend.engine.engine.PIECE", piece)
+    monkeypatch.setattr("backend.engine.assembly.PIECE", piece)
     passes = list[tuple[int, int]]()
     forward = Engine.forward
 
@@ -639,7 +642,7 @@ def test_mixing_is_a_weighted_sum(
     weights = [torch.rand((tokens,) if per_token else (), generator=generator) for _ in range(terms)]
     wanted = out + sum(w.reshape(-1, 1) * o for w, o in zip(weights, offsets, strict=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("backend.engine.engine.MIX_CHUNK_BYTES", chunk_bytes)
+        patch.setattr("backend.engine.placement.MIX_CHUNK_BYTES", chunk_bytes)
         mix(out, offsets, weights)
     assert error(out, wanted) <= TOLERANCE
 

@@ -17,17 +17,9 @@ from tiny import QUESTIONS, TOLERANCE, request, run
 from backend.base.errors import BudgetError, PromptError
 from backend.base.serialization import decode, encode
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import (
-    MAX_TURNS,
-    Agent,
-    Pipeline,
-    Placeholder,
-    agent_and_turn,
-    agent_in_turn,
-    called,
-    notices,
-)
+from backend.prompts.pipeline import MAX_TURNS, Agent, Pipeline, notices
 from backend.prompts.presets import Example, load_preset, preset_requests
+from backend.prompts.template import Placeholder, agent_and_turn, agent_in_turn, called
 from backend.prompts.tools.base import ToolResult
 from backend.records.run import MethodChoice, Outcome, RunRecord, RunRequest
 from backend.session.session import LabSession
@@ -282,7 +274,7 @@ def test_a_tools_result_is_remembered_too(tiny_model: LoadedModel, monkeypatch: 
     from backend.prompts.tools.registry import get_tool
 
     tool = replace(get_tool("calculator"), run=give)
-    monkeypatch.setattr("backend.session.session.get_tool", lambda name: tool)
+    monkeypatch.setattr("backend.session.run.get_tool", lambda name: tool)
     agents = (
         Agent(1, "Writer", "", "Do {user_question} {condition_1_history_-1} {condition_2_current}", 4,
               tool="calculator"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.records.offsets import AnchorCost
+from backend.records.anchor_cost import AnchorCost
 from viz.base.figure import FigureView, empty_view, figure
 from viz.base.format import milliseconds, plural, ratio, size
 from viz.base.theme import DASHES, SLOT_COLOURS, SYMBOLS

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from backend.prompts.pipeline import Pipeline, Placeholder
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import Placeholder
 from backend.records.run import ACTIONS, Outcome, Prompt, RunRecord, Span
 from viz.base.theme import MethodStyle, method_styles
 

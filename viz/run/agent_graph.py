@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from backend.prompts.pipeline import Pipeline, agent_and_turn
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import agent_and_turn
 from viz.base.format import agent_name, agent_weights, clip, escape, listing
 
 RADIUS = 12

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from backend.prompts.pipeline import Pipeline, Placeholder
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import Placeholder
 from viz.base.format import clip, escape, slot_words, slots
 
 

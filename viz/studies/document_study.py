@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.records.offsets import DocumentArm, DocumentSpeed, DocumentStudy
+from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
 from viz.base.figure import FigureView, empty_view, figure
 from viz.base.format import milliseconds, percent, plot_text, ratio, size
 from viz.base.theme import DASHES, METHOD_COLOURS, SYMBOLS

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.records.offsets import BINS, Correlation, ProximityRecord
+from backend.records.proximity import BINS, Correlation, ProximityRecord
 from viz.base.figure import FigureView, Panel, figure
 from viz.base.format import clip, escape, number, plot_text, visible
 from viz.base.subplots import layer_axes, two_panels

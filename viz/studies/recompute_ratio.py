@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from backend.records.offsets import BlendStudy
+from backend.records.blend import BlendStudy
 from viz.base.figure import FigureView, figure
 from viz.base.format import number, plot_text, plural
 from viz.base.subplots import two_panels

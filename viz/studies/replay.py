@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from backend.base.statistics import wilson
-from backend.records.offsets import PastRequest, Replay, Replayed
+from backend.records.replay import PastRequest, Replay, Replayed
 from viz.base.figure import FigureView, Panel, figure
 from viz.base.format import GAP, agent_name, clip, escape, listing, percent, plot_text, plural
 from viz.base.glossary import term

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.records.offsets import OBSERVERS, TokenOverlap
+from backend.records.token_overlap import OBSERVERS, TokenOverlap
 from viz.base import format as words
 from viz.base.figure import FigureView, figure, pool_columns
 from viz.base.format import GAP, number, plot_text, plural

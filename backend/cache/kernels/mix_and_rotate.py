@@ -8,7 +8,6 @@ of the sum stays in the processor's cache between its steps. The Triton kernel w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -16,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from backend.cache.kernels import triton_on
+from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
 from backend.cache.rope import Rotation
-from backend.cache.row_arena import Arena
 
 # On a CPU the pass goes over pieces of this many bytes of keys and values: small enough for its cache, and
 # large enough that calls do not count. (1 MiB was a quarter slower; smollm2-135m, 20 anchors, one thread.)
@@ -27,23 +26,6 @@ PIECE_BYTES = 1 << 22
 # Entries of a row that a CPU sums at a time, so that the sum stays in registers until it is done: up to half
 # as fast again as whole rows.
 SUM_WIDTH = 64
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """``sum_a weights[a, t] * rows[starts[a] + t]`` of one arena of offsets.
-
-    ``weights``: (anchors, tokens); ``starts``: the row of each anchor's first token.
-    """
-
-    arena: Arena
-    starts: tuple[int, ...]
-    weights: Tensor
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the offsets that are read."""
-        return self.weights.numel() * self.arena.row_bytes
 
 
 @torch.inference_mode()

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from backend.cache.kernels.mix_and_rotate import Mixture
+from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
 from backend.cache.rope import Rotation
 

@@ -40,30 +40,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
+from backend.base.clock import Clock
 from backend.cache.kv_cache import KVOffset, KVSegment, Offset
 from backend.cache.observations import Observation, ObservationLog, PromptInContext, SeenOffset
 from backend.cache.offset_packing import AnchorStore, Codec, Stored
-from backend.methods.base import (
-    Arrived,
-    Blend,
-    Clock,
-    Dense,
-    Finished,
-    Method,
-    ObserveEvent,
-    Options,
-    Plan,
-    Profile,
-    Step,
-    Term,
-    option,
-    prefix_base_option,
-    segment_base,
-)
+from backend.methods.base import Arrived, Finished, Method, ObserveEvent, segment_base
 from backend.methods.dense import dense_plan
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Match, Weighing, Weight, base_of, of_those
-from backend.prompts.pipeline import called
+from backend.methods.options import Options, Profile, option, prefix_base_option
+from backend.methods.plan import Blend, Dense, Plan, Step, Term
+from backend.prompts.template import called
 from backend.records.run import GateDecision, PoolState, Span
 
 

@@ -4,7 +4,7 @@ Source: judge study, Section 4, Eq. 12 to 14, and C.3. It asks whether an agent'
 
 * KVCOMM decides, gates, counts and evicts by each agent's own pool; only where it would reuse does the
   correction come from the union of the pools. So the reuse rate of texts equals KVCOMM's by construction.
-* The union is over the pools of texts of one kind (:attr:`backend.prompts.pipeline.Placeholder.kind`):
+* The union is over the pools of texts of one kind (:attr:`backend.prompts.template.Placeholder.kind`):
   answers of agents, or declared texts. A request has one pool, so nothing is pooled for it.
 * Eq. 12 takes a correction from the union where C.3 speaks of the matched set and a weighted sum: here the
   union is matched and weighed as KVCOMM's options say (``top_k`` is C.3's expanded set).
@@ -23,7 +23,7 @@ from backend.cache.observations import Observation, ObservationLog, PromptInCont
 from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
 from backend.methods.kvcomm.pool import AnchorPool
 from backend.methods.kvcomm.weights import Match
-from backend.prompts.pipeline import Placeholder
+from backend.prompts.template import Placeholder
 
 
 @dataclass(frozen=True)

@@ -27,25 +27,17 @@ from typing import ClassVar, Self
 
 import torch
 
+from backend.base.clock import Clock
+from backend.cache.norms import kl
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import (
-    Blend,
-    Clock,
-    Dense,
-    Method,
-    ObserveEvent,
-    Plan,
-    Prefilled,
-    Profile,
-    Step,
-    View,
-)
+from backend.methods.base import Method, ObserveEvent, Prefilled, View
+from backend.methods.options import Profile
+from backend.methods.plan import Blend, Dense, Plan, Step
 from backend.methods.segments.cutting import Cut, cuts
 from backend.methods.segments.grafts import Graft, Run, labels, runs, without_halo
 from backend.methods.segments.options import FORMS, PAPER, SegmentsOptions
 from backend.methods.segments.store import Owner, SegmentStore
 from backend.records.run import Provenance
-from backend.session.probes.fidelity import kl
 
 DENSE = {
     "": Dense("nothing alike was stored"),
@@ -128,8 +120,8 @@ class SegmentsMethod(Method):
 
     def cut(self, context: PromptInContext) -> tuple[Cut, ...]:
         """The prompt's candidate segments; marks are found in what each token reads by itself."""
-        assert context.alone is not None, "the prompt was laid out without a model"
-        decode = context.alone.engine.model.tokens.decode
+        assert context.encoder is not None, "the prompt was laid out without a model"
+        decode = context.encoder.decode
         for token in set(context.prompt.ids) - self._texts.keys():
             self._texts[token] = decode((token,))
         return cuts([self._texts[token] for token in context.prompt.ids], self.options.cut_rules)

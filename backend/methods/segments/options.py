@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.methods.base import Options, option
+from backend.methods.options import Options, option
 from backend.methods.segments.cutting import CutRules
 from backend.methods.segments.store import MatchRules
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.errors import PromptError
-from backend.prompts.pipeline import show
+from backend.base.text import show
 
 MAX_BYTES = 20 * 2**20
 MAX_PASSAGES = 50_000

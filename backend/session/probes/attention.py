@@ -26,11 +26,11 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from backend.base.errors import ModelError
 from backend.cache.kv_cache import KVCache
-from backend.engine.engine import Engine, Prefill
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.model.hooks import masked_at, masks_of
-from backend.model.tokenizer import TokenizedPrompt
 from backend.prompts.scoring import selection_token
-from backend.records.run import AttentionProbe
+from backend.records.run import AttentionProbe, TokenizedPrompt
 
 WATCHED = "kvlab_rows"
 #: What an attention may be given besides scores: with a sink the rest does not sum to one, and so on.

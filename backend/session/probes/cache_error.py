@@ -5,17 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from backend.cache.kv_cache import KVCache
+from backend.cache.norms import token_norms
 from backend.cache.observations import PromptInContext
 from backend.cache.rope import Rotation
 from backend.records.run import OffsetProbe
-
-
-def token_norms(x: Tensor) -> Tensor:
-    """L2 norm over heads and channels: (layers, kv_heads, tokens, head_dim) to (layers, tokens), fp32."""
-    return x.float().square().sum(dim=(1, 3)).sqrt()
 
 
 def cache_error(

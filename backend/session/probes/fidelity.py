@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from backend.cache.norms import kl
 from backend.engine.decoding import Decoded
 from backend.model.tokenizer import Tokens
 from backend.records.run import Fidelity
-
-
-def kl(dense: Tensor, method: Tensor) -> Tensor:
-    """KL(dense || method) in nats per row; logits (rows, vocabulary)."""
-    p, q = dense.log_softmax(-1), method.log_softmax(-1)
-    return (p.exp() * (p - q)).sum(-1).clamp_min(0)
 
 
 def fidelity(
@@ -53,8 +47,3 @@ def first_difference(a: Decoded, b: Decoded) -> int | None:
 
 def _token(row: Decoded, at: int, tokens: Tokens) -> str:
     return tokens.texts([row.ids[at]])[0] if at < len(row.ids) else "(end)"
-
-
-def largest_difference(a: Tensor, b: Tensor) -> float:
-    """Largest absolute difference of two logit tensors."""
-    return float(torch.max((a - b).abs()))

@@ -12,8 +12,8 @@ from typing import Any
 import gradio as gr
 
 from backend.base.errors import LabError
-from backend.prompts.pipeline import QUESTION
 from backend.prompts.presets import Example
+from backend.prompts.template import QUESTION
 from backend.records.agent_loop import (
     LIMITS,
     LoopRequest,

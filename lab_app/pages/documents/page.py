@@ -11,8 +11,9 @@ from functools import cache, partial
 import gradio as gr
 
 from backend.base.errors import LabError, PromptError
-from backend.prompts.pipeline import QUESTION, Agent, Pipeline
+from backend.prompts.pipeline import Agent, Pipeline
 from backend.prompts.presets import Example, load_preset, preset_requests
+from backend.prompts.template import QUESTION
 from backend.records.run import Decoding, RunRecord, RunRequest
 from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained

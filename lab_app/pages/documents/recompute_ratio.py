@@ -9,7 +9,7 @@ import gradio as gr
 
 from backend.base.errors import LabError
 from backend.prompts.presets import load_preset, preset_requests
-from backend.records.offsets import BlendRequest
+from backend.records.blend import BlendRequest
 from backend.records.run import RunRequest
 from lab_app.pages.pipeline.form import Problem, Problems
 from lab_app.ui import text
@@ -49,7 +49,7 @@ def read(given: Given, preset: str, page: RunRequest | None) -> BlendRequest:
 
 def run(lab: Lab, visit: Visit, request: BlendRequest) -> Iterator[Update]:
     """Measure it; see :func:`lab_app.ui.measurement.measure`."""
-    yield from measure(lab, visit, "ratio", "blend", lambda: visit.engine.blend_study(request), shown)
+    yield from measure(lab, visit, "ratio", "blend", lambda: visit.engine.study(request), shown)
 
 
 def shown(study: Any) -> tuple[str, Sequence[FigureView]]:

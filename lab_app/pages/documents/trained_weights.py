@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from backend.base.errors import LabError
-from backend.records.offsets import DocumentRequest
+from backend.records.documents import DocumentRequest
 from lab_app.pages.pipeline.form import Problems
 from lab_app.ui import text
 from lab_app.ui.components import figure_view
@@ -38,9 +38,7 @@ def read(given: Given) -> DocumentRequest:
 
 def run(lab: Lab, visit: Visit, request: DocumentRequest) -> Iterator[Update]:
     """Ask it; see :func:`lab_app.ui.measurement.measure`."""
-    yield from measure(
-        lab, visit, "trained", "documents", lambda: visit.engine.document_study(request), shown
-    )
+    yield from measure(lab, visit, "trained", "documents", lambda: visit.engine.study(request), shown)
 
 
 def shown(study: Any) -> tuple[str, Sequence[FigureView]]:

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from backend.base.errors import LabError
-from backend.prompts.pipeline import check_text
+from backend.base.text import check_text
 from backend.records.judge import CRITERIA, PROTOCOLS, REGIMES, Order, Regime, read_orders
 from backend.records.run import MethodChoice
 from lab_app.pages.pipeline.form import Problem, Problems, read_number

@@ -12,8 +12,8 @@ from typing import Any
 import gradio as gr
 
 from backend.base.errors import LabError, PromptError
-from backend.prompts.pipeline import QUESTION
 from backend.prompts.presets import load_preset, preset_requests
+from backend.prompts.template import QUESTION
 from backend.records.events import Progress
 from backend.records.judge import (
     CRITERIA,
@@ -247,7 +247,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
         request, mine = read(visit, given), desk(visit)
         yield beside(None, slot_of)
         records: dict[str, RunRecord] = {}
-        for event in visit.engine.judge_problems(request, cancel=cancel):
+        for event in visit.engine.study(request, cancel=cancel):
             if isinstance(event, Progress):
                 yield {"status": html.status(event.text, "running", event.done, event.total)}
             elif isinstance(event, OrderDone):

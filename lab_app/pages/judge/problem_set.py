@@ -64,7 +64,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
         yield beside(None, slot_of) | {"status": ""}
         rows: list[JudgedProblem] = []
         began = drawn = said = time.monotonic()
-        for event in visit.engine.judge_problems(request, cancel=cancel):
+        for event in visit.engine.study(request, cancel=cancel):
             now = time.monotonic()
             if isinstance(event, JudgedProblem):
                 rows.append(event)

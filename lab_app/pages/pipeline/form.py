@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.base.errors import LabError, OptionError, PromptError
-from backend.prompts.pipeline import MAX_TURNS, QUESTION, Pipeline
+from backend.prompts.pipeline import MAX_TURNS, Pipeline
 from backend.prompts.presets import Example, Preset, load_preset, preset_names
+from backend.prompts.template import QUESTION
 from backend.records.run import Decoding, MethodChoice, RunRequest
 
 MOST_COLUMNS = 8

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.base.errors import LabError, RecordError
-from backend.prompts.pipeline import check_text, show
+from backend.base.text import check_text, show
 from backend.prompts.presets import Example, Preset
 from backend.records.run import RunRecord
 from lab_app.pages.pipeline.form import Form, find_preset, read_pipeline, read_request, value_boxes

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.errors import LabError, PromptError, RateError, RunCancelled
-from backend.prompts.pipeline import Pipeline, agent_and_turn, notices
+from backend.prompts.pipeline import Pipeline, notices
 from backend.prompts.presets import Example, Preset, preset_requests
+from backend.prompts.template import agent_and_turn
 from backend.records.events import Event, Progress
 from backend.records.run import RunRecord, RunRequest
 from lab_app.pages.pipeline import form as forms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from backend.prompts.pipeline import QUESTION
+from backend.prompts.template import QUESTION
 from backend.records.run import RunRecord, RunRequest
 from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import Step

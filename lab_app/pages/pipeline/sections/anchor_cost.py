@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.base.errors import LabError, OptionError
+from backend.records.anchor_cost import COST_LIMITS, AnchorCost, AnchorCostRequest
 from backend.records.events import Progress
-from backend.records.offsets import COST_LIMITS, AnchorCost, AnchorCostRequest
 from lab_app.pages.pipeline.form import Problem, Problems
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
@@ -102,7 +102,7 @@ def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
 
 def _stream(visit: Visit, request: AnchorCostRequest) -> Iterator[Update]:
     drawn = 0.0
-    for event in visit.engine.anchor_cost(request):
+    for event in visit.engine.study(request):
         if isinstance(event, AnchorCost):
             token = visit.price(event)
             yield {"cost_status": html.priced(event, token), "view_cost": payload(views(event))}

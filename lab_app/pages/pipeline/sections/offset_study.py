@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.base.errors import LabError, OptionError, PromptError
-from backend.prompts.pipeline import QUESTION, Pipeline, called, check_text
+from backend.base.text import check_text
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import load_preset, preset_requests
+from backend.prompts.template import QUESTION, called
 from backend.records.events import Progress
 from backend.records.offsets import MOST_SAMPLES, PARTS, OffsetRequest, OffsetStudy
 from lab_app.pages.pipeline import form as forms
@@ -150,7 +152,7 @@ def measure(lab: Lab, visit: Visit, form: Form, asked: Asked) -> Iterator[Update
 
 def _stream(visit: Visit, request: OffsetRequest) -> Iterator[Update]:
     drawn = 0.0
-    for event in visit.engine.offset_study(request):
+    for event in visit.engine.study(request):
         if isinstance(event, OffsetStudy):
             visit.study(event)
             yield shown(visit)

@@ -12,7 +12,7 @@ from typing import Any
 from backend.base.errors import LabError
 from backend.prompts.presets import load_preset
 from backend.records.events import Progress
-from backend.records.offsets import LIMITS, ProximityRecord, ProximityRequest
+from backend.records.proximity import LIMITS, ProximityRecord, ProximityRequest
 from lab_app.pages.pipeline.form import Problem, Problems, read_number
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
@@ -93,7 +93,7 @@ def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
 
 def _stream(visit: Visit, request: ProximityRequest) -> Iterator[Update]:
     drawn = 0.0
-    for event in visit.engine.proximity(request):
+    for event in visit.engine.study(request):
         if isinstance(event, ProximityRecord):
             visit.measure(event)
             yield shown(visit)

@@ -16,7 +16,7 @@ from typing import Any
 from backend.base.errors import LabError, OptionError, RunCancelled
 from backend.methods.registry import make_options
 from backend.records.events import Progress
-from backend.records.offsets import MOST_REPLAYED, Replay
+from backend.records.replay import MOST_REPLAYED, Replay
 from backend.records.run import MethodChoice, RunRequest
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline.form import Form, Problem, Problems, read_number

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tiny
 
+from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog
 from backend.engine.engine import Engine
-from backend.engine.isolated_encoder import Alone
-from backend.methods.base import Clock
+from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.model.load import LoadedModel
 from backend.session.request_state import Flow
 
@@ -16,7 +16,7 @@ ONE, OTHER = (11, 12, 13), (14, 15)
 
 def test_who_comes_later_is_charged_what_the_first_one_spent(tiny_model: LoadedModel) -> None:
     log, spent = ObservationLog("t", 1 << 30), dict[tuple[str, tuple[int, ...]], float]()
-    first, second = (Alone(Engine(tiny_model), log, spent=spent) for _ in range(2))
+    first, second = (IsolatedEncoder(Engine(tiny_model), log, spent=spent) for _ in range(2))
     mine, theirs = Clock(), Clock()
     kv = first.encode(ONE, mine)
     assert mine.parts == {"base": spent["", ONE]}
@@ -33,8 +33,8 @@ def test_who_comes_later_is_charged_what_the_first_one_spent(tiny_model: LoadedM
 
 def test_what_was_known_before_the_request_costs_nothing(tiny_model: LoadedModel) -> None:
     log = ObservationLog("t", 1 << 30)
-    Alone(Engine(tiny_model), log).encode(ONE, Clock())
-    later, clock = Alone(Engine(tiny_model), log, before=frozenset(log.alone)), Clock()
+    IsolatedEncoder(Engine(tiny_model), log).encode(ONE, Clock())
+    later, clock = IsolatedEncoder(Engine(tiny_model), log, before=frozenset(log.isolated)), Clock()
     assert "earlier" in later.encode(ONE, clock).context
     assert clock.parts == {}
 
@@ -44,14 +44,14 @@ def test_whoever_reads_after_the_first_agent_is_not_charged_again(tiny_model: Lo
     flow = Flow(tiny.pipeline(), Engine(tiny_model), log)
     flow.start({"user_question": tiny.QUESTIONS[0]})
     context = flow.context(1)
-    assert context.alone is not None
-    context.alone.encode(ONE, Clock())
-    beside, same = flow.context(1).alone, Clock()
+    assert context.encoder is not None
+    context.encoder.encode(ONE, Clock())
+    beside, same = flow.context(1).encoder, Clock()
     assert beside is not None
     beside.encode(ONE, same)
     assert same.parts["base"] > 0, "another method, at the same agent"
     flow.charge(context)
-    following, clock = flow.context(1).alone, Clock()
+    following, clock = flow.context(1).encoder, Clock()
     assert following is not None
     following.encode(ONE, clock)
     assert clock.parts == {}

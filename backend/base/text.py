@@ -1,0 +1,44 @@
+"""Text that people and files give: checked before it is used, and shown in messages."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+
+from backend.base.errors import PromptError
+
+MAX_TEXT = 200_000  # characters of one template or value
+_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+_SHORT.maxlevel = 2
+
+
+def show(value: object) -> str:
+    """A value for a message: quoted, on one line, not long, however large the value is."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return "a very large number"
+
+
+def check_text(text: object, what: str, field: str, limit: int = MAX_TEXT) -> str:
+    """The text itself, if it is a string that a tokenizer can take."""
+    if not isinstance(text, str):
+        raise PromptError(f"{what} is {show(text)}, which is not text. Give text.", field=field)
+    if len(text) > limit:
+        raise PromptError(
+            f"{what} has {len(text):,} characters; up to {limit:,} are allowed. Shorten it.", field=field
+        )
+    if bad := _UNUSABLE.search(text):
+        kind = "a NUL character" if bad.group() == "\x00" else "half of a surrogate pair"
+        raise PromptError(
+            f"{what} holds {kind} at character {bad.start() + 1:,}, which is not valid text. Remove it.",
+            field=field,
+        )
+    return text
+
+
+def check_label(text: object, what: str, field: str) -> None:
+    if not check_text(text, what, field, 200).strip():
+        raise PromptError(f"{what} is empty. Give 1 to 200 characters.", field=field)

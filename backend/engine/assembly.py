@@ -1,0 +1,189 @@
+"""A plan's pieces put together in a cache: spans are copied, the rest is forwarded on top of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from backend.base.clock import Clock
+from backend.cache.kv_cache import KVCache
+from backend.engine.cuda_graph import Recordings, recordable
+from backend.engine.layout import Layout, Piece
+from backend.engine.placement import place
+from backend.engine.prefetch import brought
+from backend.engine.runner import ModelRunner
+from backend.methods.plan import Blend, Link, Plan
+from backend.model.hooks import masked_at, masks_of
+from backend.records.run import COMPUTED, CORRECTED, REUSED, TokenizedPrompt
+
+PIECE = 512  # tokens forwarded at once behind others on a CPU; of 64 to 1,024, the quickest or near it
+
+
+@dataclass
+class Assembly:
+    """One prompt that is put together under one plan.
+
+    Attributes:
+        runner: forwards what is not copied, and counts it.
+        prompt: the prompt that the plan partitions.
+        plan: steps in order.
+        layout: where its pieces stand.
+        cache: empty at first; written in place.
+        actions: (layers, tokens), written in place: what was done with each token.
+        clock: gets the parts ``correct``, ``rotate`` and ``prefill``.
+    """
+
+    runner: ModelRunner
+    prompt: TokenizedPrompt
+    plan: Plan
+    layout: Layout
+    cache: KVCache
+    actions: NDArray[np.uint8]
+    clock: Clock
+
+    def assemble(self, hold_last: bool) -> Tensor | None:
+        """Copy and forward, and leave all in the order of places; the last token's logits (vocabulary,) if it
+        was forwarded with others. ``hold_last``: it waits in any case.
+
+        Where several runs are forwarded, all copies are made first and one pass forwards the rest, under a
+        mask: many short passes cost more than one (KVLink, Section 2.3).
+        """
+        layout, cache, actions = self.layout, self.cache, self.actions
+        logits = None
+        runs = list(layout.runs())
+        starts, at = dict[int, int](), 0  # place of each piece's first token
+        for piece in layout.pieces:
+            starts[id(piece)], at = at, at + piece.tokens
+        forwarded = [run for run in runs if not isinstance(run[0].action, Blend)]
+        if len(forwarded) > 1:
+            runs = [run for run in runs if isinstance(run[0].action, Blend)]
+            runs.append([piece for run in forwarded for piece in run])
+        held: list[int] = []  # the places that are filled, in the cache's order
+        blends = brought(run[0].action for run in runs if isinstance(run[0].action, Blend))
+        for run in runs:
+            end = run[-1].end
+            if isinstance(run[0].action, Blend):
+                piece, end, blend = run[0], min(end, layout.total - 1), next(blends)
+                if end > piece.start:
+                    first = int(layout.positions[piece.start])
+                    tokens, rotation = end - piece.start, self.runner.model.rotation
+                    place(rotation, cache, len(held), tokens, first, blend, self.clock)
+                    actions[:, piece.start : end] = CORRECTED if blend.terms else REUSED
+                    held += range(starts[id(piece)], starts[id(piece)] + tokens)
+                continue
+            last = end == layout.total
+            # A prompt that is dense throughout is forwarded in one pass, last token included.
+            end -= last and hold_last
+            new = [at for p in run for at in range(starts[id(p)], starts[id(p)] + p.tokens)]
+            new = new[: len(new) - (last and hold_last)]
+            if not new:
+                continue
+            # Said here and at the end, not span by span: each layer takes its views anew.
+            cache.length = len(held)
+            with self.clock.part("prefill"):
+                found = self._forward_run(run, held, new)
+            held += new
+            for piece in run:
+                actions[:, piece.start : min(piece.end, end)] = COMPUTED
+            if last and not hold_last:
+                logits = found
+        cache.length = len(held)
+        if len(forwarded) > 1:
+            cache.reorder(torch.tensor(held).argsort())
+        return logits
+
+    def _forward_run(self, run: Sequence[Piece], held: Sequence[int], new: Sequence[int]) -> Tensor:
+        """Forward pieces whose tokens take the places ``new``, over those that the cache holds (``held``, in
+        its order); the last one's logits (vocabulary,)."""
+        given = self.runner.ids([t for p in run for t in self.prompt.ids[p.start : p.end]])
+        if any(isinstance(p.action, Link) for p in run):
+            given = torch.cat([self._embedded(p) for p in run])[None]
+        given = given[:, : len(new)]
+        first, places = self.cache.length, torch.tensor([*held, *new])
+        positions = self.layout.by_place[places]
+        ordered = bool((places == torch.arange(len(places))).all())
+        if self.plan.visible is None and ordered:
+            return self._forward_behind(given, positions[first:])
+        sees = places[None] <= places[first:, None]
+        if self.plan.visible is None:
+            return self.runner.forward_seeing(given, self.cache, sees, positions)[0, -1]
+        own, others = self.layout.token_at[places[first:]], self.layout.token_at[places]
+        hidden = ~self.plan.visible.cpu()[own.clamp_min(0)][:, others.clamp_min(0)]
+        hidden &= (own >= 0)[:, None] & (others >= 0)[None]
+        return self._forward_hiding(given, sees, hidden, positions)
+
+    def _forward_behind(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """Forward tokens (1, new) that follow all that the cache holds; the last one's logits (vocabulary,).
+
+        Behind a beginning, attention gets a mask and looks at what it hides as well. On a CPU that is paid in
+        full, so there a piece looks no further than its own end; an empty cache needs no mask.
+        """
+        size = PIECE if self.cache.length and ids.device.type == "cpu" else ids.shape[1]
+        logits = torch.empty(0)
+        for at in range(0, ids.shape[1], size):
+            part = slice(at, at + size)
+            logits = self.runner.forward(ids[:, part], self.cache, positions=positions[part])[0, -1]
+        return logits
+
+    def _embedded(self, piece: Piece) -> Tensor:
+        """Input embeddings (tokens, hidden) of prompt tokens or of soft ones."""
+        if isinstance(piece.action, Link):
+            return piece.action.embeddings.to(self.runner.model.device, self.runner.model.dtype)
+        embed = self.runner.model.module.get_input_embeddings()
+        rows: Tensor = embed(self.runner.ids(self.prompt.ids[piece.start : piece.end]))[0]
+        return rows
+
+    def _forward_hiding(self, ids: Tensor, sees: Tensor, hidden: Tensor, positions: Tensor) -> Tensor:
+        """:meth:`ModelRunner.forward_seeing` with some places hidden, at all layers or at the plan's."""
+        if self.plan.visible_layers is None:
+            return self.runner.forward_seeing(ids, self.cache, sees & ~hidden, positions)[0, -1]
+        masks = masks_of(self.runner.model, sees & ~hidden, positions)
+        with masked_at(self.runner.model, *self.plan.visible_layers, masks):
+            return self.runner.forward_seeing(ids, self.cache, sees, positions)[0, -1]
+
+    def last_token(self, by_place: bool) -> Tensor:
+        """Forward the last prompt token over all others, which lie ``by_place`` or before the soft ones."""
+        ids, position = self.runner.ids(self.prompt.ids[-1:]), self.layout.positions[-1:]
+        if self.plan.visible is None:
+            return first_token(self.runner, ids, self.cache, position)
+        soft = len(self.layout.soft)
+        dark = ~self.plan.visible[-1].cpu()
+        hidden = torch.cat([dark[:-1], torch.zeros(soft, dtype=torch.bool), dark[-1:]])
+        positions = torch.cat([self.layout.positions[:-1], self.layout.soft, position])
+        if by_place:
+            places = self.layout.places
+            order = torch.cat([places[:-1], self.layout.soft_places, places[-1:]]).argsort()
+            hidden, positions = hidden[order], positions[order]
+        sees = torch.ones(1, len(hidden), dtype=torch.bool)
+        return self._forward_hiding(ids, sees, hidden[None], positions)
+
+    def recorded(self, logits: Tensor) -> Tensor:
+        """Record a first token's pass that was made plainly; the logits that hold now."""
+        if not recordable(self.runner.model, self.cache):
+            return logits
+        ids, position = self.runner.ids(self.prompt.ids[-1:]), self.layout.positions[-1:]
+        return Recordings.on(self.runner.model).learn(self.runner.model, ids, self.cache, position, logits)
+
+    def prompt_first(self, held: int) -> None:
+        """From the order of places to prompt tokens, of which ``held`` are there, before soft ones: what
+        reads a cache finds a prompt's tokens at their own indices. To attention the order of the cache
+        means nothing."""
+        if len(self.layout.soft):
+            self.cache.reorder(torch.cat([self.layout.places[:held], self.layout.soft_places]))
+
+
+def first_token(runner: ModelRunner, ids: Tensor, cache: KVCache, position: Tensor) -> Tensor:
+    """Forward one token over a cache that holds all others, as a recorded graph where there is one; its
+    logits (vocabulary,)."""
+    if recordable(runner.model, cache):
+        cache.reserve(cache.length + 1)
+        found = Recordings.on(runner.model).run(runner.model, ids, cache, position)
+        if found is not None:
+            runner.token_layers += runner.model.info.layers
+            return found
+    return runner.forward(ids, cache, positions=position)[0, -1]

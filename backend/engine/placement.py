@@ -1,0 +1,131 @@
+"""A blended span into the cache: its base and its weighted offsets are mixed, rotated and put into place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from backend.base.clock import Clock
+from backend.cache.kernels.mix_and_rotate import blend as fused_blend
+from backend.cache.kernels.mixture import Mixture
+from backend.cache.kv_cache import KVCache
+from backend.cache.rope import Rotation
+from backend.cache.row_arena import ArenaOffset
+from backend.methods.plan import Blend, Term
+
+# Mixing works on pieces of the output this large, so that the piece stays in the processor's cache
+# while the anchors' offsets stream through it.
+MIX_CHUNK_BYTES = 1 << 20
+
+
+def place(
+    rotation: Rotation, cache: KVCache, start: int, tokens: int, position: int, blend: Blend, clock: Clock
+) -> None:
+    """Write the first ``tokens`` of a blended span, from a RoPE position on, into the cache from place
+    ``start`` on: mix position-free, rotate once, straight into place. The cache is not told.
+
+    Keys blended ``in_place`` (as shipped) are rotated first and mixed after.
+    """
+    end = start + tokens
+    base, device = blend.base, cache.keys.device
+    keys, values = base.keys[:, :, :tokens], base.values[:, :, :tokens]
+    room_keys, room_values = cache.keys[:, 0, :, start:end], cache.values[:, 0, :, start:end]
+    first = position if blend.moved else base.start
+    positions = torch.arange(first, first + tokens, device=keys.device)
+    mixture = _mixture(blend, tokens)
+    if mixture is not None or not blend.terms:
+        # One pass: what is corrected is rotated with it.
+        with clock.part("correct" if blend.terms else "rotate"):
+            fused_blend(base, mixture, positions, rotation, room_keys, room_values)
+        return
+    with clock.part("correct"):
+        room_values.copy_(values)
+        if blend.terms:
+            at, terms = blend.first_layer, blend.terms
+            own = weights = [_cut(t.weight, tokens, at) for t in terms]
+            if not blend.in_place:
+                keys = keys.clone()
+                mix(keys[at:], [_key_offset(rotation, t, tokens, device)[at:] for t in terms], weights)
+            if any(t.value_weight is not None for t in terms):
+                own = [
+                    _cut(t.weight if t.value_weight is None else t.value_weight, tokens, at) for t in terms
+                ]
+            offsets = [t.offset.values[at:, :, :tokens].to(values.device) for t in terms]
+            mix(room_values[at:], offsets, own)
+    with clock.part("rotate"):
+        rotation.rotate(keys, positions, room_keys)
+    if blend.terms and blend.in_place:
+        with clock.part("correct"):
+            turned = [_key_offset(rotation, t, tokens, device, positions)[at:] for t in terms]
+            mix(room_keys[at:], turned, weights)
+
+
+def _key_offset(
+    rotation: Rotation, term: Term, tokens: int, device: torch.device, positions: Tensor | None = None
+) -> Tensor:
+    """A term's key offset, (layers, kv_heads, tokens, head_dim), turned by its shift, and to
+    ``positions`` (tokens,) if they are given."""
+    keys = term.offset.keys[:, :, :tokens].to(device)
+    if positions is None:
+        if not term.shift:
+            return keys
+        positions = torch.zeros(tokens, dtype=torch.long, device=keys.device)
+    return rotation.rotate(keys, positions + term.shift)
+
+
+def _mixture(blend: Blend, tokens: int) -> Mixture | None:
+    """A blend's terms for the first ``tokens`` of its span, where one pass can mix them: offsets in one
+    arena, one weight per token for keys and values, position-free, at all layers. None for any others, and
+    for no terms."""
+    if not blend.terms or blend.in_place or blend.first_layer:
+        return None
+    offsets: list[ArenaOffset] = []
+    for term in blend.terms:
+        offset = term.offset
+        if not isinstance(offset, ArenaOffset) or term.shift or term.value_weight is not None:
+            return None
+        if term.weight.ndim > 1 or offset.rows.arena is not (offsets or [offset])[0].rows.arena:
+            return None
+        offsets.append(offset)
+    arena = offsets[0].rows.arena
+    if arena.buffer.device != blend.base.keys.device:
+        return None
+    # In the order of their places, in which anchors of one length are evenly spaced.
+    ordered = sorted(zip(offsets, blend.terms, strict=True), key=lambda pair: pair[0].first_row)
+    if len({t.weight.shape for _, t in ordered}) > 1:
+        return None
+    every = torch.stack([t.weight for _, t in ordered]).to(arena.buffer.device)
+    weights = every[:, :tokens] if every.ndim > 1 else every[:, None].expand(-1, tokens)
+    return Mixture(arena, tuple(offset.first_row for offset, _ in ordered), weights)
+
+
+def _cut(weight: Tensor, tokens: int, first_layer: int) -> Tensor:
+    """A term's weight for the first tokens of a span and the layers from ``first_layer`` on."""
+    if weight.ndim == 1:
+        return weight[:tokens]
+    return weight[first_layer:] if weight.ndim else weight
+
+
+def mix(out: Tensor, offsets: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
+    """``out += sum weight * offset`` in place, a few layers at a time (see MIX_CHUNK_BYTES).
+
+    Args:
+        out: (layers, kv_heads, tokens, head_dim).
+        offsets: tensors of that shape.
+        weights: each a scalar (), (tokens,), or (layers, kv_heads, 1, head_dim).
+    """
+    layer_bytes = out[0].numel() * out.element_size()
+    size = max(1, MIX_CHUNK_BYTES // max(1, layer_bytes))
+    plain = [float(w) if w.ndim == 0 else None for w in weights]
+    columns = [
+        None if w.ndim == 0 else w.to(out.dtype)[:, None] if w.ndim == 1 else w.to(out.dtype) for w in weights
+    ]
+    for at in range(0, out.shape[0], size):
+        part = out[at : at + size]
+        for offset, scalar, column in zip(offsets, plain, columns, strict=True):
+            if column is None:
+                part.add_(offset[at : at + size], alpha=scalar)
+            else:
+                part.addcmul_(offset[at : at + size], column[at : at + size] if column.ndim == 4 else column)

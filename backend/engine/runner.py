@@ -1,0 +1,175 @@
+"""Forward passes of one model: token ids in, caches and logits out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.base.clock import Clock
+from backend.base.errors import BudgetError
+from backend.cache.kv_cache import KVCache, KVSegment
+from backend.model.hooks import masks_of
+from backend.model.load import LoadedModel
+from backend.prompts.template import called
+
+EVENTS: dict[str, Any] = {"cuda": torch.cuda.Event, "mps": torch.mps.event.Event}
+
+
+class ModelRunner:
+    """Runs one model over token ids and caches. Counts the tokens that it forwards, layer by layer."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self.model = model
+        self.token_layers = 0
+
+    @property
+    def forwarded_tokens(self) -> int:
+        """Forwarded tokens in whole passes, rounded up."""
+        return -(-self.token_layers // self.model.info.layers)
+
+    def clock(self) -> Clock:
+        """A clock of the device's own time."""
+        event = EVENTS.get(self.model.device.type)
+        if event is None:
+            return Clock()
+
+        def mark() -> Any:
+            made = event(enable_timing=True)
+            made.record()
+            return made
+
+        def between(first: Any, last: Any) -> float:
+            last.synchronize()
+            return float(first.elapsed_time(last))
+
+        return Clock(mark, between)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        ids: Tensor,
+        cache: KVCache,
+        *,
+        padding: Sequence[int] | None = None,
+        positions: Tensor | None = None,
+        keep: int = 1,
+    ) -> Tensor:
+        """Forward tokens on top of a cache.
+
+        Args:
+            ids: (rows, new tokens), or input embeddings (rows, new tokens, hidden); they take the places
+                after the cache's last.
+            cache: extended in place; must have room.
+            padding: per row, how many places at the left hold nothing.
+            positions: (new tokens,) of a single row, where they are not those of the places.
+            keep: logits of how many last tokens to return; 0 returns those of all.
+
+        Returns:
+            Logits (rows, kept, vocabulary), fp32.
+        """
+        new = ids.shape[1]
+        start = cache.length
+        cache.reserve(start + new)
+        if positions is None:
+            moved = torch.tensor(cache.shifts).to(ids.device, non_blocking=True)[:, None]
+            positions = torch.arange(start, start + new, device=ids.device) + moved
+        else:
+            positions = positions.to(ids.device, non_blocking=True)[None]
+        mask = None
+        if padding is not None and any(padding):
+            shift = torch.tensor(padding).to(ids.device, non_blocking=True)[:, None]
+            mask = (torch.arange(start + new, device=ids.device)[None] >= shift).long()
+            positions = (positions - shift).clamp_min(0)
+        return self._pass(ids, cache, positions, mask, keep)
+
+    @torch.inference_mode()
+    def forward_seeing(
+        self,
+        ids: Tensor,
+        cache: KVCache,
+        sees: Tensor,
+        positions: Tensor,
+        *,
+        keep: int = 1,
+        layers: int | None = None,
+    ) -> Tensor:
+        """Forward tokens of a single row under a mask of one's own.
+
+        Args:
+            ids: as in :meth:`forward`; appended to the cache.
+            cache: extended in place.
+            sees: (new, places + new) bool.
+            positions: (places + new,) RoPE positions.
+            keep: as in :meth:`forward`.
+            layers: how many are counted, where the caller ends the pass early.
+
+        Returns:
+            Logits (1, kept, vocabulary), fp32.
+        """
+        new = ids.shape[1]
+        cache.reserve(cache.length + new)
+        masks = masks_of(self.model, sees, positions)
+        own = positions[-new:].to(self.model.device)[None]
+        return self._pass(ids, cache, own, masks, keep, layers)
+
+    def _pass(
+        self, ids: Tensor, cache: KVCache, positions: Tensor, mask: Any, keep: int, layers: int | None = None
+    ) -> Tensor:
+        count = self.model.info.layers if layers is None else layers
+        self.token_layers += ids.shape[0] * ids.shape[1] * count
+        given = {"inputs_embeds": ids} if ids.is_floating_point() else {"input_ids": ids}
+        logits = self.model.module(
+            **given,
+            position_ids=positions,
+            attention_mask=mask,
+            past_key_values=cache.cache,
+            use_cache=True,
+            logits_to_keep=keep,
+        ).logits
+        return logits.float()  # type: ignore[no-any-return]
+
+    def ids(self, tokens: Sequence[int]) -> Tensor:
+        """Token ids as a batch of one row. Nothing waits for the device."""
+        return torch.tensor([list(tokens)], dtype=torch.long).to(self.model.device, non_blocking=True)
+
+    def prefill(self, tokens: Sequence[int], pieces: int = 1) -> tuple[KVCache, Tensor]:
+        """Plain prefill, in ``pieces`` chunks; returns the cache and the last token's logits."""
+        cache = self.model.new_cache(len(tokens))
+        size = -(-len(tokens) // pieces)
+        logits = torch.empty(0)
+        for at in range(0, len(tokens), size):
+            logits = self.forward(self.ids(tokens[at : at + size]), cache)[0, -1]
+        return cache, logits
+
+    def encode(self, tokens: Sequence[int], lead_in: Sequence[int], context: str) -> KVSegment:
+        """The base KV of ``tokens``: computed behind ``lead_in`` only, whose KV is dropped."""
+        cache, _ = self.prefill((*lead_in, *tokens))
+        return cache.segment(
+            len(lead_in), len(lead_in) + len(tokens), self.model.rotation, exact=True, context=context
+        )
+
+    def check_room(self, prompt_tokens: int, new_tokens: int, agent: int) -> None:
+        """Refuse what does not fit the model's context.
+
+        Raises:
+            BudgetError: prompt and answer together are too long.
+        """
+        limit = self.model.info.context_tokens
+        if prompt_tokens + new_tokens > limit:
+            raise BudgetError(
+                f"Agent {called(agent)}'s prompt has {prompt_tokens:,} tokens; with {new_tokens:,} for its "
+                f"answer that is more than the {limit:,} tokens that {self.model.info.name} can read. "
+                "Shorten the texts or the template, or allow fewer new tokens.",
+                field=f"agents.{agent}.template",
+            )
+
+    def stop_ids(self) -> set[int]:
+        """Tokens that end an answer."""
+        config: Any = getattr(self.model.module, "generation_config", None)
+        found = getattr(config, "eos_token_id", None)
+        if found is None:
+            found = self.model.tokens.tokenizer.eos_token_id
+        return set(found) if isinstance(found, list) else {found} if found is not None else set()

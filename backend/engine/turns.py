@@ -1,0 +1,90 @@
+"""Turns: the sessions of one model work one after the other, and decode at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from backend.engine.decoding import DecodeBatch
+from backend.engine.prefill import Prefill
+from backend.engine.runner import ModelRunner
+from backend.model.load import LoadedModel
+
+T = TypeVar("T")
+CLOSE_SECONDS = 10.0  # that a run which is closed waits for the end of another's step
+
+
+class Together:
+    """The sessions of one model: one works at a time, and what they decode at once is one batch.
+
+    All of their runs are done in one thread. Torch keeps buffers and helpers for every thread that it works
+    in, and a server's handlers are called in dozens.
+
+    Attributes:
+        going: runs that have begun and not ended.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "model")
+        self._ident, self.going = 0, 0
+        self._batches: WeakValueDictionary[int, DecodeBatch] = WeakValueDictionary()  # gone with their rows
+
+    @staticmethod
+    def on(model: LoadedModel) -> Together:
+        """That of all sessions of a loaded model."""
+        return _TOGETHER.get(model.module) or _TOGETHER.setdefault(model.module, Together())
+
+    def batch(self, runner: ModelRunner, prefills: Sequence[Prefill]) -> DecodeBatch:
+        """A batch for rows on a runner's weights: that of the others, forwarded by the runner of who came
+        first, unless its padding would make it much larger than its rows are."""
+        found = self._batches.get(id(runner.model.module))
+        if found is not None and not found.idle:
+            return found if found.fits(prefills) else DecodeBatch(runner)
+        new = self._batches[id(runner.model.module)] = DecodeBatch(runner)
+        return new
+
+    def by_turns(self, work: Generator[T, None, None]) -> Iterator[T]:
+        """What ``work`` yields, with nobody else at work between one event and the next."""
+        self.do(partial(self._count, 1))
+        try:
+            following: Callable[[], Any] = partial(next, work, _END)
+            while (event := self.do(following)) is not _END:
+                yield event
+        finally:
+            # Collected, and not closed, it may be in a thread that has what the model's thread waits for.
+            with suppress(TimeoutError):
+                self.do(partial(self._end, work), CLOSE_SECONDS)
+
+    def do(self, what: Callable[[], T], seconds: float | None = None) -> T:
+        """What ``what`` returns, while nobody else is at work.
+
+        Raises:
+            TimeoutError: it had not ended after ``seconds``; it goes on.
+        """
+        if threading.get_ident() == self._ident:  # as when work that nobody waits for is collected there
+            return what()
+        try:
+            coming = self._thread.submit(self._noting, what)
+        except RuntimeError:  # the interpreter is ending, and has ended its threads
+            return what()
+        return coming.result(seconds)
+
+    def _noting(self, what: Callable[[], T]) -> T:
+        self._ident = threading.get_ident()
+        return what()
+
+    def _count(self, more: int) -> None:
+        self.going += more
+
+    def _end(self, work: Generator[Any, None, None]) -> None:
+        self._count(-1)
+        work.close()
+
+
+_END = object()
+_TOGETHER: WeakKeyDictionary[Any, Together] = WeakKeyDictionary()  # by the model's module

@@ -1,0 +1,38 @@
+"""Documents made shorter before they are read: tokens dropped, or anchor tokens in a text's place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from backend.cache.kv_cache import KVSegment
+from backend.cache.observations import PromptInContext
+from backend.model.link_tokens import kept_tokens
+from backend.records.run import TokenizedPrompt
+
+
+def shortened(
+    context: PromptInContext, names: Sequence[str], compression: str, rate: float
+) -> PromptInContext:
+    """The same prompt with the texts of the placeholders ``names`` compressed.
+
+    "drop" keeps the tokens that the reader's model could not have guessed, reading the text alone: a share
+    ``rate`` goes (prompt compression, LLMLingua's idea with the model itself in the place of a small one).
+    "anchors" puts anchor tokens into the text's place, at the rate that they were trained at.
+    """
+    encoder = context.encoder
+    assert encoder is not None, "the prompt was laid out without an encoder"
+    ids: list[int] = []
+    spans, apart = [], dict[str, KVSegment]()
+    for span in context.prompt.spans:
+        own = context.prompt.span_ids(span)
+        if span.name in names and own:
+            if compression == "drop":
+                own = tuple(own[i] for i in kept_tokens(encoder.surprisal(own), rate).tolist())
+            else:
+                apart[span.name] = encoder.anchors(own)
+                own = own[:1] * apart[span.name].tokens
+        spans.append(replace(span, start=len(ids), end=len(ids) + len(own)))
+        ids += own
+    prompt = TokenizedPrompt(context.prompt.agent, tuple(ids), tuple(spans))
+    return replace(context, prompt=prompt, apart=apart)

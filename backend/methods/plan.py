@@ -1,0 +1,154 @@
+"""What a method decides, as plain data: which span of a prompt comes from where, and which tokens are
+computed again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from backend.cache.kv_cache import KVSegment, Offset
+from backend.records.run import AgentState, GateDecision, Provenance
+
+MaskKind = Literal["exact", "shipped"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One weighted offset.
+
+    ``weight``: scalar (), one per token (tokens,), or (layers, kv_heads, 1, head_dim); ``value_weight`` when
+    the values have another. ``shift``: positions by which the key offset is turned before it is added, for
+    showing what a wrong frame does; 0 is right.
+    """
+
+    weight: Tensor
+    offset: Offset
+    anchor: int
+    value_weight: Tensor | None = None
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Blend:
+    """Copy ``base``, add the weighted offsets (Eq. 6, 7), place it.
+
+    ``moved``: rotate the keys to where the span stands; else leave them where they were encoded.
+    ``exact``: the result equals what a dense pass would give here (a shared beginning).
+    ``first_layer``: layers below it are copied without offsets.
+    ``in_place``: key offsets are weighed and added where the keys stand, not position-free. A weight that
+    differs by channel does not commute with the rotation, so there it makes a difference.
+    ``hidden``: (tokens, hidden) states that go into layer :attr:`Plan.cut`; None lets the embeddings.
+    ``provenance``: for the record; None: "exact local" when exact, else "semantic".
+    """
+
+    base: KVSegment
+    terms: tuple[Term, ...] = ()
+    moved: bool = True
+    reason: str = ""
+    exact: bool = False
+    first_layer: int = 0
+    in_place: bool = False
+    provenance: Provenance | None = None
+    hidden: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Forward these tokens on top of what stands before them."""
+
+    reason: str
+    provenance: Provenance | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do with prompt tokens ``[start, end)``.
+
+    ``position``: RoPE position of the first of them, the others follow; None: their place in the prompt,
+    soft tokens before them included.
+    """
+
+    start: int
+    end: int
+    action: Blend | Dense
+    position: int | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """Soft tokens between prompt tokens: forwarded like :class:`Dense`, seen by all that follows.
+
+    ``at``: the prompt token before which they stand, at the positions right before its own.
+    ``embeddings``: (tokens, hidden), as the model's input embeddings.
+    """
+
+    at: int
+    embeddings: Tensor
+    reason: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return int(self.embeddings.shape[0])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps that partition a prompt, in order, and the reasons.
+
+    ``links``: soft tokens between them. ``visible``: (tokens, tokens) bool, which columns a row may look at
+    beside being causal; for the rows that are forwarded, and None where causal is all. ``visible_layers``:
+    the first and the last layer at which that holds, where it is not all of them; only where nothing is
+    copied. ``cut``: copy the layers below it alone, and forward every token from it on
+    (:mod:`backend.engine.partial_layers`); only with steps at their places.
+    """
+
+    steps: tuple[Step, ...]
+    state: AgentState
+    reason: str
+    gate: tuple[GateDecision, ...] = ()
+    links: tuple[Link, ...] = ()
+    visible: Tensor | None = None
+    visible_layers: tuple[int, int] | None = None
+    cut: int | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Is it what a dense pass does, whatever its name?"""
+        bare = not self.links and self.visible is None
+        return bare and all(isinstance(s.action, Dense) and s.position in (None, s.start) for s in self.steps)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Prompt tokens to compute again over the assembled cache.
+
+    Attributes:
+        tokens: their indices, ascending; or one such set per layer from ``first_layer`` on, each within the
+            one before (gradual; needs :attr:`View.layerwise`).
+        first_layer: one set: the K/V of lower layers stay as they were assembled. Sets per layer: below it
+            every token is computed.
+        fresh_below: below this layer every token's K/V become the fresh ones (:meth:`View.fresh`).
+        mask: "exact", or "shipped": the bottom-right causal mask of the public code, under which a chosen
+            token sees later ones; below ``mask_layer`` it is exact in any case.
+        reason: for the record.
+    """
+
+    tokens: tuple[int, ...] | tuple[tuple[int, ...], ...]
+    first_layer: int = 0
+    fresh_below: int = 0
+    mask: MaskKind = "exact"
+    mask_layer: int = 0
+    reason: str = "chosen to be computed again"
+
+    @property
+    def gradual(self) -> bool:
+        """Is there one set per layer?"""
+        return bool(self.tokens) and isinstance(self.tokens[0], tuple)
+
+    @property
+    def sets(self) -> list[tuple[int, ...]]:
+        """The sets of tokens, a single one unless it is gradual."""
+        tokens: Any = self.tokens
+        return [tuple(each) for each in tokens] if self.gradual else [tuple(tokens)]

@@ -1,0 +1,126 @@
+"""Admission: what a session checks of a request before the model works on it, and the room it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from backend.base.errors import BudgetError, NotRelocatableError, OptionError
+from backend.methods.options import Options
+from backend.methods.registry import make_options, method_class
+from backend.methods.risk_guard import check_gate
+from backend.records.run import (
+    Decoding,
+    MethodChoice,
+    RunRequest,
+    with_reference,
+)
+from backend.session.request_state import Flow
+from backend.session.streams import Lane, stream_key
+from backend.session.workspace import Workspace
+
+
+class Admission:
+    """Checks requests against the limits, the budget and the models of a session.
+
+    Args:
+        session: whose requests they are.
+    """
+
+    def __init__(self, session: Workspace) -> None:
+        self.session = session
+
+    def prepare(self, request: RunRequest, rows: int = 1) -> tuple[list[Lane], dict[str, str]]:
+        """Check everything that can be checked before the model works, and lay out the lanes, dense first."""
+        session = self.session
+        values = request.pipeline.check_values(request.values)
+        check_decoding(request.decoding)
+        chosen = self.choices(request)
+        if request.gate is not None:
+            check_gate(request.gate, session.at(request, request.pipeline.final).model.info)
+        for agent in request.pipeline.order:
+            length = session.model.count_tokens(request.pipeline, agent, values)
+            session.at(request, agent).check_room(length, session.answer_limit(request, agent), agent)
+        self._check_budget(request, values, len(chosen), rows)
+        lanes: list[Lane] = []
+        flows: dict[int, Flow] = {}
+        for choice, options in chosen:
+            stream = session.stream(stream_key(request, choice))
+            flow = flows.setdefault(id(stream), session.flow(request, stream))
+            if options.wants_lead_in:
+                flow.lead_in()  # before the slot, which replays what is in the log
+            slot = stream.slot(choice, options)
+            lanes.append(Lane(choice, options, stream, flow, slot, slot.method.fork()))
+        return lanes, values
+
+    def choices(self, request: RunRequest) -> list[tuple[MethodChoice, Options]]:
+        """The request's methods with their options, checked; dense first."""
+        session = self.session
+        choices = with_reference(request.methods)
+        session.limits.check(0, 0, len(choices))
+        labels = [c.label for c in choices]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise OptionError(
+                    f"Two methods are labelled {label!r}. Give each its own label.", field="methods"
+                )
+        found = []
+        for choice in choices:
+            cls = method_class(choice.name)
+            options = make_options(choice.name, choice.options)
+            refused = cls.supports(session.model.info)
+            if refused:
+                raise NotRelocatableError(
+                    f"{cls.title} cannot run on {session.model.info.name}. {refused}", field="methods"
+                )
+            found.append((choice, options))
+        return found
+
+    def _check_budget(self, request: RunRequest, values: dict[str, str], methods: int, rows: int = 1) -> None:
+        """Refuse a request that is over the limits, or whose own KV is over the budget: bases and offsets of
+        every prompt, kept once (pinned) or per method (free), beside one cache per method. Then make room for
+        ``rows`` such requests at once."""
+        session = self.session
+        most = sum(self._tokens(request, agent, values) for agent in request.pipeline.order)
+        session.limits.check(most * methods, len(request.pipeline.order), methods)
+        each = session.model.info.kv_bytes_per_token
+        kept = 3 * most * (methods if request.mode == "free" else 1) * each
+        needed = kept + most * methods * each
+        if needed > session.budget_bytes:
+            raise BudgetError(
+                f"This request may need {needed / 2**20:,.0f} MiB of KV cache ({most:,} prompt tokens, "
+                f"{methods} methods, {each / 1024:.0f} KiB a token); this lab "
+                f"allows {session.budget_bytes / 2**20:,.0f} MiB. Shorten the texts, choose fewer methods or "
+                "fewer new tokens, or serve with a larger --budget-mb.",
+                field="methods",
+            )
+        session.memory.make_room(
+            session, min(session.bytes + kept * rows, session.budget_bytes), most * methods * each * rows
+        )
+
+    def _tokens(self, request: RunRequest, agent: int, values: Mapping[str, str]) -> int:
+        """The most tokens that an agent's prompt can have: its own now, and the answers that it reads."""
+        session = self.session
+        answers = [
+            session.answer_limit(request, writer)
+            for writer, reader in request.pipeline.edges
+            if reader == agent
+        ]
+        return session.model.count_tokens(request.pipeline, agent, values) + sum(answers)
+
+
+def check_decoding(decoding: Decoding) -> None:
+    """Refuse settings of decoding that are out of range."""
+    limits: tuple[tuple[str, Any, float, float], ...] = (
+        ("max_new_tokens", decoding.max_new_tokens, 1, 4096),
+        ("temperature", decoding.temperature, 0, 5),
+        ("top_p", decoding.top_p, 0.01, 1),
+        ("seed", decoding.seed, 0, 2**63 - 1),
+    )
+    for name, value, low, high in limits:
+        whole = name in ("max_new_tokens", "seed")
+        if type(value) not in ((int,) if whole else (int, float)) or not low <= value <= high:
+            raise OptionError(
+                f"{name} is {value!r}; allowed: {low:g} to {high:g}. Choose a value in that range.",
+                field=f"decoding.{name}",
+            )

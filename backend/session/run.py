@@ -1,0 +1,258 @@
+"""One request from its prompts to its record: every agent reads and answers under every method."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from backend.base.cancel import stop_if
+from backend.base.errors import ModelError
+from backend.base.machine import versions
+from backend.cache.observations import Observation, PromptInContext
+from backend.methods.base import Arrived, Prefilled
+from backend.methods.candidates import slots_only
+from backend.methods.risk_guard import GuardedMethod
+from backend.prompts.pipeline import Agent
+from backend.prompts.template import called
+from backend.prompts.tools.registry import get_tool
+from backend.records.events import READ, AgentDone, Event, Progress, RunDone, TextSoFar
+from backend.records.run import (
+    REFERENCE,
+    AttentionProbe,
+    OffsetProbe,
+    Outcome,
+    Prompt,
+    RunRecord,
+    RunRequest,
+    ShadowCheck,
+    ToolUse,
+)
+from backend.session.admission import Admission
+from backend.session.outcomes import attention_of, outcomes_of, same_text_notes
+from backend.session.pool_views import pool_views
+from backend.session.request_state import Flow, see_offsets
+from backend.session.shadow_check import shadow_checks
+from backend.session.streams import Lane, Row, flows_of
+from backend.session.weights_notes import weights_notes
+from backend.session.workspace import Workspace
+
+SMALLER = (
+    "Memory ran out at first, so the methods decoded one after the other and not as one batch. Their times "
+    "are not those of a batch."
+)
+
+
+class Run:
+    """A request that goes through a session.
+
+    Args:
+        session: whose logs and engines it uses.
+        request: what to run.
+        cancel: stops it at its next step.
+        small: memory ran out before, so rows go one by one.
+    """
+
+    def __init__(
+        self,
+        session: Workspace,
+        admission: Admission,
+        request: RunRequest,
+        cancel: threading.Event | None,
+        small: bool = False,
+    ) -> None:
+        self.session, self.admission = session, admission
+        self.request, self.cancel, self.small = request, cancel, small
+        self.beside = False  # whether another run was at work meanwhile
+        self.contexts: dict[str, list[PromptInContext]] = {}  # by a method's label, in running order
+        self.prompts: list[Prompt] = []
+        self.outcomes: list[Outcome] = []
+        self.offsets: list[OffsetProbe] = []
+        self.attention: list[AttentionProbe] = []
+        self.shadow: tuple[ShadowCheck, ...] = ()
+        self.tools: list[ToolUse] = []
+        self.unread: tuple[str, ...] = ()  # why attention was not measured
+
+    def events(self, ends: Callable[[Outcome], bool] | None = None) -> Generator[Event, None, None]:
+        """What happens, ending with the record; see :meth:`backend.session.session.LabSession.run`."""
+        began, request = time.perf_counter(), self.request
+        lanes, values = self.admission.prepare(request)
+        self.contexts = {lane.choice.label: [] for lane in lanes}
+        finished = False
+        try:
+            for flow, members in flows_of(lanes):
+                arrived = flow.start(values)
+                self._arrive(arrived, members)
+            notes = same_text_notes(lanes)
+            going = lanes
+            for done, agent in enumerate(request.pipeline.order):
+                new = yield from self._agent(going, agent, done)
+                if ends is not None:
+                    over = [ends(new[0])] * len(new) if request.mode == "pinned" else list(map(ends, new))
+                    going = [lane for lane, ended in zip(going, over, strict=True) if not ended]
+                    if not going:
+                        break
+            finished = True
+        finally:
+            self.session.settle(lanes, self.contexts, finished, request.expected)
+        yield RunDone(self._record(lanes, notes, began))
+
+    def _agent(self, lanes: list[Lane], agent: int, done: int) -> Generator[Event, None, list[Outcome]]:
+        """One agent reads, answers and uses its tool, under every method; ends with its outcomes."""
+        request, together = self.request, self.session.together
+        stop_if(self.cancel)
+        self.beside = self.beside or together.going > 1
+        name = request.pipeline.agent(agent).name
+        rows = []
+        for lane in lanes:
+            label = lane.choice.label
+            yield Progress(f"{name}: {label} is reading", done, len(request.pipeline.order), agent, label)
+            stop_if(self.cancel)
+            rows.append(self.prefill(lane, agent))
+            self.contexts[label].append(rows[-1].context)
+        decode_ms = yield from self._decode(rows)
+        self.session.finish(rows)
+        self.beside = self.beside or together.going > 1
+        engine = self.session.at(request, agent)
+        new = outcomes_of(engine, rows, request, decode_ms, self.prompts, self.offsets)
+        self.outcomes += new
+        if request.probe_attention:
+            try:
+                self.attention += attention_of(engine, rows, new)
+            except ModelError as error:  # a family that cannot be watched; the run is none the worse
+                self.unread = (str(error),)
+        for flow, members in flows_of(lanes):
+            self._answer(flow, members, next(r for r in rows if r.lane is members[0]), agent)
+        yield AgentDone(agent, tuple(new))
+        if request.shadow and agent == request.pipeline.final:
+            self.shadow = shadow_checks(engine, rows, new, request)
+        return new
+
+    def _answer(self, flow: Flow, members: list[Lane], row: Row, agent: int) -> None:
+        """An agent's answer, and what its tool makes of it, to those who read them."""
+        assert row.decoded is not None
+        text = self.session.model.tokens.decode(row.decoded.ids)
+        sample = flow.answer(agent, row.decoded.ids, text, row.decoded.kv)
+        used = use_tool(self.request.pipeline.agent(agent), text, members)
+        self.tools += [used] if used else []
+        result = flow.tool_result(agent, used.text) if used else None
+        self._arrive([x for x in (sample, result) if x], members)
+
+    def _record(self, lanes: list[Lane], notes: tuple[str, ...], began: float) -> RunRecord:
+        pools = tuple(
+            replace(p, method=lane.choice.label) for lane in lanes for p in lane.method.pools(lane.stream.log)
+        )
+        return RunRecord(
+            id=secrets.token_hex(8),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            versions=versions(),
+            model=self.session.model.info,
+            request=self.request,
+            prompts=tuple(self.prompts),
+            outcomes=tuple(self.outcomes),
+            offsets=tuple(self.offsets),
+            pools=pools,
+            pool_views=pool_views(lanes, pools) if self.request.probe_offsets else (),
+            wall_ms=(time.perf_counter() - began) * 1e3,
+            notes=notes
+            + weights_notes(self.request, self.outcomes, self.prompts)
+            + self.unread
+            + ((SMALLER,) if self.small else ())
+            + ((self.session.beside,) if self.beside else ()),
+            tools=tuple(self.tools),
+            attention=tuple(self.attention),
+            shadow=self.shadow,
+        )
+
+    def _arrive(self, samples: Sequence[Observation], members: Sequence[Lane]) -> None:
+        """Let each method see the samples that just became complete."""
+        for lane in members:
+            lane.clock = lane.clock or self.session.engine.clock()
+            with lane.clock.part("gate"):
+                for sample in samples:
+                    lane.method.observe(Arrived(sample), lane.stream.log)
+
+    def prefill(self, lane: Lane, agent: int) -> Row:
+        """Let an agent read its prompt under one method."""
+        request = self.request
+        context = lane.flow.context(agent)
+        engine = self.session.at(request, agent)
+        engine.check_room(len(context.prompt.ids), self.session.answer_limit(request, agent), agent)
+        charged = lane.method.shares_texts
+        clock = (lane.clock if charged else None) or engine.clock()
+        lane.clock = None
+        if charged:
+            spent = lane.flow.led_ms if lane.options.wants_lead_in else lane.flow.base_ms
+            spent = spent if lane.method.needs_bases else {}
+            clock.add("base", sum(spent.get(n, 0.0) for n in context.samples))
+            with clock.part("base"):
+                context = lane.method.layout(context)
+        plan = lane.method.plan(context, lane.stream.log, clock)
+        if request.slots_only and agent == request.pipeline.final:
+            plan = slots_only(plan, context.prompt)
+        method = lane.method
+        if request.gate is not None and agent == request.pipeline.final:
+            method = GuardedMethod(method, request.gate)
+        prefill = engine.execute(context.prompt, plan, clock, method=method, context=context)
+        plan = prefill.plan
+        real = plan.plain
+        lane.method.observe(Prefilled(context, prefill.cache, real, plan, prefill.hidden), lane.stream.log)
+        if request.mode == "pinned":
+            if lane.choice.reference:
+                see_offsets(context, prefill.cache, engine)
+        elif real:
+            see_offsets(context, prefill.cache, engine, lane.method.needed())
+        return Row(lane, context, plan, prefill, clock)
+
+    def _decode(self, rows: list[Row]) -> Generator[Event, None, float]:
+        """Let every row answer, as one batch unless memory ran out; ms that it took."""
+        spent = 0.0
+        for part in [[row] for row in rows] if self.session.engine.one_by_one else [rows]:
+            spent += yield from self._decode_batch(part)
+        return spent
+
+    def _decode_batch(self, rows: list[Row]) -> Generator[Event, None, float]:
+        request, session = self.request, self.session
+        agent = rows[0].context.prompt.agent
+        decoding = replace(request.decoding, max_new_tokens=self.session.answer_limit(request, agent))
+        for row in rows:
+            row.lane.flow.charge(row.context)
+        began = time.perf_counter()
+        steps = self.session.at(request, agent).decode_steps(
+            [r.prefill for r in rows],
+            decoding,
+            context=f"agent {called(agent)}'s own context",
+            keep_logits=request.mode == "pinned",
+            together=session.together,
+            wait=session.waits,
+        )
+        shown = [-1] * len(rows)
+        with closing(steps):
+            if session.waits:
+                next(steps)
+                yield READ
+            while True:
+                try:
+                    ids = next(steps)
+                except StopIteration as end:
+                    for row, decoded in zip(rows, end.value, strict=True):
+                        row.decoded = decoded
+                    return (time.perf_counter() - began) * 1e3
+                stop_if(self.cancel)
+                for index, row in enumerate(rows):
+                    if len(ids[index]) != shown[index]:
+                        shown[index] = len(ids[index])
+                        yield TextSoFar(agent, row.lane.choice.label, session.model.tokens.decode(ids[index]))
+
+
+def use_tool(agent: Agent, text: str, members: Sequence[Lane]) -> ToolUse | None:
+    """Call an agent's tool, if it has one, with its answer."""
+    if not agent.tool:
+        return None
+    found = get_tool(agent.tool).run(text)
+    label = members[0].choice.label if members else REFERENCE
+    return ToolUse(agent.id, label, agent.tool, found.text, found.ok, found.reason or "", found.wall_ms)

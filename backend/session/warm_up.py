@@ -1,0 +1,201 @@
+"""Warming up: requests that go through a session before the one that is looked at, so that pools fill."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+from backend.base.cancel import stop_if
+from backend.base.clock import Clock
+from backend.base.errors import BudgetError
+from backend.cache.memory_budget import out_of_memory, release
+from backend.cache.observations import PromptInContext
+from backend.engine.decoding import Decoded
+from backend.methods.dense import dense_plan
+from backend.prompts.presets import Example
+from backend.prompts.template import called
+from backend.records.events import Event, Progress
+from backend.records.run import (
+    REFERENCE,
+    MethodChoice,
+    RunRequest,
+)
+from backend.session.admission import Admission
+from backend.session.request_state import see_offsets
+from backend.session.run import Run, use_tool
+from backend.session.shared_warm_up import Key, Ready, ready_key
+from backend.session.streams import Past, stream_key
+from backend.session.workspace import Workspace
+
+DENSE = MethodChoice(REFERENCE)
+WARM_BATCH = 8  # requests that a pinned warm-up decodes together
+
+
+class WarmUp:
+    """Fills the pools of a session, or takes them from a warm-up that another session made of the same texts.
+
+    Args:
+        session: whose pools they are.
+        admission: checks the requests.
+    """
+
+    def __init__(self, session: Workspace, admission: Admission) -> None:
+        self.session, self.admission = session, admission
+
+    def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+        """Whether a shared warm-up with these examples would find them computed."""
+        key, _ = self._warm_keys(request, examples)
+        return self._shareable(request) and Ready.on(self.session.model).size(key) is not None
+
+    def _shareable(self, request: RunRequest) -> bool:
+        """Whether a warm-up of this session is the same in every other: nothing went through it before, and
+        its agents run on the lab's own weights."""
+        stream = self.session.streams.get(stream_key(request, DENSE))
+        return (
+            request.mode == "pinned"
+            and (stream is None or not (stream.history or stream.forgotten))
+            and not any(request.pipeline.agent(agent).model for agent in request.pipeline.order)
+        )
+
+    def _warm_keys(self, request: RunRequest, examples: Sequence[Example]) -> tuple[Key, str]:
+        """By which a pinned warm-up is kept, and the stream that it fills."""
+        stream = stream_key(request, DENSE)
+        return ready_key(stream, examples), stream
+
+    def events(
+        self,
+        request: RunRequest,
+        examples: Sequence[Example],
+        cancel: threading.Event | None,
+        small: bool,
+        shared: bool = False,
+    ) -> Generator[Event, None, None]:
+        """See :meth:`backend.session.session.LabSession.warm_up`. ``small``: no two requests at once."""
+        shared = shared and self._shareable(request)
+        if shared and self._take_ready(request, examples):
+            yield Progress("They were computed before, for everybody", len(examples), len(examples))
+            return
+        bare = replace(request, probe_offsets=False, probe_attention=False, expected=None)
+        if request.mode == "free":
+            for number, example in enumerate(examples):
+                yield Progress(
+                    f"Warming up with request {number + 1} of {len(examples)}", number, len(examples)
+                )
+                run = Run(
+                    self.session, self.admission, replace(bare, values=dict(example.values)), cancel, small
+                )
+                for event in run.events():
+                    assert event is not None
+            return
+        batch = 1 if small else WARM_BATCH
+        for at in range(0, len(examples), batch):
+            part = examples[at : at + batch]
+            said = Progress(f"Warming up with requests {at + 1} to {at + len(part)}", at, len(examples))
+            yield said
+            for _ in self._warm_batch(bare, part, cancel):
+                yield said  # lets others in between
+        if shared and not small:
+            self._keep_ready(request, examples)
+
+    def _take_ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+        """Begin with a copy of what the examples left, if it is there and there is room; else with nothing,
+        for what a cancelled run leaves in a log is not everybody's."""
+        key, stream = self._warm_keys(request, examples)
+        session = self.session
+        session.streams.pop(stream, None)
+        ready = Ready.on(self.session.model)
+        size = ready.size(key)
+        if size is None or size > self.session.budget_bytes:
+            return False
+        try:
+            self.session.memory.make_room(
+                self.session, min(self.session.bytes + size, self.session.budget_bytes), 0
+            )
+        except BudgetError:
+            return False
+        found = ready.copy(key, self.session.id, self.session.budget_bytes, self.session.engine)
+        if found is None:  # given up to make the room
+            return False
+        self.session.streams[stream] = found
+        self.session.drop_idle({id(found)})
+        return True
+
+    def _keep_ready(self, request: RunRequest, examples: Sequence[Example]) -> None:
+        """Keep a whole warm-up for the others, where that takes nothing from anybody."""
+        key, name = self._warm_keys(request, examples)
+        stream = self.session.streams.get(name)
+        if stream is None or stream.forgotten or len(stream.history) != len(examples):
+            return
+        if not self.session.memory.spare(stream.bytes):
+            return
+        try:
+            Ready.on(self.session.model).keep(key, stream)
+        except Exception as error:  # the warm-up is done, whatever becomes of its copy
+            if not out_of_memory(error):
+                raise
+            release()
+
+    def _warm_batch(
+        self, request: RunRequest, examples: Sequence[Example], cancel: threading.Event | None
+    ) -> Generator[None, None, None]:
+        """Dense over several requests at once, into the pinned stream's history; yields at each step."""
+        lanes, _ = self.admission.prepare(
+            replace(request, values=dict(examples[0].values), methods=(DENSE,)), len(examples)
+        )
+        stream = lanes[0].stream
+        flows = [self.session.flow(request, stream) for _ in examples]
+        histories: list[list[PromptInContext]] = [[] for _ in examples]
+        finished = False
+        try:
+            for flow, example in zip(flows, examples, strict=True):
+                flow.start(request.pipeline.check_values(example.values))
+            for agent in request.pipeline.order:
+                engine, prefills = self.session.at(request, agent), []
+                for flow, history in zip(flows, histories, strict=True):
+                    yield
+                    stop_if(cancel)
+                    context = flow.context(agent)
+                    engine.check_room(
+                        len(context.prompt.ids), self.session.answer_limit(request, agent), agent
+                    )
+                    prefill = engine.execute(context.prompt, dense_plan(context, "warm-up"), Clock())
+                    see_offsets(context, prefill.cache, engine)
+                    history.append(context)
+                    prefills.append(prefill)
+                decoding = replace(request.decoding, max_new_tokens=self.session.answer_limit(request, agent))
+                place = f"agent {called(agent)}'s own context"
+                steps = engine.decode_steps(prefills, decoding, context=place, together=self.session.together)
+                decoded = yield from _until(cancel, steps)
+                for flow, row in zip(flows, decoded, strict=True):
+                    text = self.session.model.tokens.decode(row.ids)
+                    flow.answer(agent, row.ids, text, row.kv)
+                    used = use_tool(request.pipeline.agent(agent), text, ())
+                    if used:
+                        flow.tool_result(agent, used.text)
+            finished = True
+        finally:
+            if finished:
+                stream.history += [
+                    Past(contexts, flow.answers, example.answer)
+                    for contexts, flow, example in zip(histories, flows, examples, strict=True)
+                ]
+                stream.shrink()
+                self.session.drop_idle({id(stream)})
+            else:
+                self.session.settle(lanes, {DENSE.label: []}, finished=False)
+
+
+def _until(
+    cancel: threading.Event | None, steps: Generator[list[list[int]], None, list[Decoded]]
+) -> Generator[None, None, list[Decoded]]:
+    """What decoding ends with, unless it is cancelled at one of its steps; yields at each of them."""
+    with closing(steps):
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            yield
+            stop_if(cancel)

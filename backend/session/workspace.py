@@ -1,0 +1,175 @@
+"""What one session works with: the engines of its model, the logs of its visitor, its share of memory."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from backend.base.errors import ModelError
+from backend.base.text import show
+from backend.cache.memory_budget import Memory, free_bytes
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.engine.cuda_graph import Recordings
+from backend.engine.engine import Engine
+from backend.engine.turns import Together
+from backend.methods.base import Finished
+from backend.model.load import LoadedModel
+from backend.model.weight_variants import check_sibling
+from backend.prompts.template import called
+from backend.records.run import (
+    RunRequest,
+)
+from backend.session.limits import ALONE, Limits, Rate
+from backend.session.request_state import Flow
+from backend.session.shared_warm_up import Ready
+from backend.session.streams import Lane, Past, Row, Stream
+
+BESIDE = (
+    "{what} went on at the same time, so the times of decoding and of the whole run are not those of "
+    "this request alone. Times to the first token are: no other run works meanwhile."
+)
+
+
+class Workspace:
+    """Engines, logs and memory of one session; a trust domain of its own.
+
+    Args:
+        model: the loaded model; may be shared with other sessions.
+        domain: trust domain; a fresh one when absent.
+        budget_bytes: how much the logs of this session may hold.
+        others: other weights of the model's architecture by the names that agents call them.
+        limits: what may be asked; ``budget_bytes`` stands for its own limit of a visit's memory.
+        memory: the account that this session shares with others; one of its own when absent.
+
+    Raises:
+        ModelError: the caches of some of ``others`` do not fit the model.
+    """
+
+    #: Whether a run tells ``READ`` before its first token, so that others may be decoded with it from there.
+    waits = False
+    #: The note of a run that was not alone.
+    beside = BESIDE.format(what="Runs of others")
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        *,
+        domain: str | None = None,
+        budget_bytes: int = 1 << 30,
+        others: Mapping[str, LoadedModel] | None = None,
+        limits: Limits = ALONE,
+        memory: Memory | None = None,
+    ) -> None:
+        self.id = domain or secrets.token_urlsafe(12)
+        self.model = model
+        self.engine = Engine(model)
+        for name, other in (others or {}).items():
+            check_sibling(model, other, name)
+        self.others = {name: Engine(other) for name, other in (others or {}).items()}
+        self.budget_bytes = budget_bytes
+        self.streams: dict[str, Stream] = {}
+        self.limits, self.rate = limits, Rate(limits.requests_a_minute)
+        self.memory = memory or Memory(free=lambda: free_bytes(model.device))
+        self._held, self.runs, self.used = 0, 0, time.monotonic()
+        self.memory.join(self)
+        self.memory.join(Ready.on(model))
+        for each in (model, *(other.model for other in self.others.values())):
+            self.memory.join(Recordings.on(each))
+        self.together = Together.on(model)
+
+    def at(self, request: RunRequest, agent: int) -> Engine:
+        """The engine of an agent's weights.
+
+        Raises:
+            ModelError: this session has no such weights.
+        """
+        name = request.pipeline.agent(agent).model
+        if name and name not in self.others:
+            listed = ", ".join(map(repr, self.others)) or "no others"
+            raise ModelError(
+                f"Agent {called(agent)} runs on the weights {show(name)}, but beside {self.model.info.name} "
+                f"there are {listed}. Load them (kvlab with --weights {show(name)[1:-1]}=MODEL), or let the "
+                "agent run on the lab's own.",
+                field=f"agents.{agent}.model",
+            )
+        return self.others.get(name, self.engine)
+
+    def flow(self, request: RunRequest, stream: Stream) -> Flow:
+        """A new walk through the pipeline over a stream's log."""
+        return Flow(request.pipeline, self.engine, stream.log, engines=self.others)
+
+    def stream(self, key: str) -> Stream:
+        """The stream of a key, a new one if need be; the last one used stands last."""
+        found = self.streams.pop(key, None) or Stream(ObservationLog(self.id, self.budget_bytes))
+        self.streams[key] = found
+        return found
+
+    def answer_limit(self, request: RunRequest, agent: int) -> int:
+        """The most tokens that an agent may answer."""
+        return min(request.decoding.max_new_tokens, request.pipeline.agent(agent).max_new_tokens)
+
+    def finish(self, rows: list[Row]) -> None:
+        """Take the rows of an agent that has answered under every method; nothing is kept of them here."""
+
+    def settle(
+        self,
+        lanes: list[Lane],
+        contexts: dict[str, list[PromptInContext]],
+        finished: bool,
+        expected: str | None = None,
+    ) -> None:
+        """Close a request: remember it, or undo what an unfinished one left; then keep to the budget."""
+        for stream in {id(lane.stream): lane.stream for lane in lanes}.values():
+            members = [lane for lane in lanes if lane.stream is stream]
+            if finished:
+                first = members[0]
+                stream.history.append(Past(contexts[first.choice.label], first.flow.answers, expected))
+                for lane in members:
+                    lane.method.observe(Finished(), stream.log)
+                    lane.slot.method, lane.slot.seen = lane.method, len(stream.history)
+                hot = {n for lane in members for n in lane.method.needed() - lane.method.cold()}
+                stream.log.offload({n for lane in members for n in lane.method.cold()} - hot)
+            else:
+                known = stream.needed().union(*(request.observations for request in stream.history))
+                for number in list(stream.log.observations):
+                    if number not in known:
+                        del stream.log.observations[number]
+            stream.shrink()
+        self.drop_idle({id(lane.stream) for lane in lanes})
+
+    def drop_idle(self, running: set[int]) -> None:
+        """Drop streams of earlier templates or settings, the longest unused first, until the budget holds."""
+        for key in [key for key, stream in self.streams.items() if id(stream) not in running]:
+            if self.bytes <= self.budget_bytes:
+                break
+            del self.streams[key]
+
+    @property
+    def weights_hash(self) -> str:
+        """Identity of all weights that agents may run on."""
+        every = (engine.model.info.weights_hash for _, engine in sorted(self.others.items()))
+        return "-".join((self.model.info.weights_hash, *every))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held by this session's logs and methods."""
+        return sum(stream.bytes for stream in self.streams.values())
+
+    @property
+    def held(self) -> int:
+        """Bytes held, for the account of all sessions; while a run changes the logs, those before it.
+
+        Counted when it is asked for: after a failed run, its exception keeps alive for a while what the logs
+        have let go.
+        """
+        if not self.runs:
+            with suppress(RuntimeError):  # a page that looks at the pools may add to a log just now
+                self._held = self.bytes
+        return self._held
+
+    def forget(self) -> None:
+        """Drop every log and pool."""
+        self.streams.clear()
+        self._held = 0

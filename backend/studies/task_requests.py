@@ -1,0 +1,38 @@
+"""A document of the embedded model's tasks as a request of the lab."""
+
+from __future__ import annotations
+
+from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.scoring import Scoring
+from backend.prompts.tasks import Document
+from backend.records.run import Decoding, MethodChoice, RunRequest
+
+MAX_ANSWER = 224
+QUESTION = "user_question"
+
+
+def as_request(
+    document: Document, methods: tuple[MethodChoice, ...], *, own_names: bool = False
+) -> RunRequest:
+    """A document as a pipeline of one agent, every named piece a placeholder of its own.
+
+    The question keeps its name, by which methods tell it from the texts that stand side by side; with
+    ``own_names`` all do, where none is called as an agent's answer is.
+    """
+    names = {
+        i: piece.name if own_names or piece.name == QUESTION else f"value_{i}"
+        for i, piece in enumerate(document.pieces)
+        if piece.name is not None
+    }
+    template = "".join(
+        f"{{{names[i]}}}" if i in names else piece.text for i, piece in enumerate(document.pieces[:-1])
+    )
+    values = {name: document.pieces[i].text for i, name in names.items()}
+    selects = document.best is not None
+    agent = Agent(1, "Reader", "", template, max_new_tokens=MAX_ANSWER)
+    declared = tuple(name for name in values if name != QUESTION)
+    scoring: Scoring = "selection" if selects else "text"
+    pipeline = Pipeline("suitability", "suitability", "", (agent,), declared, scoring)
+    expected = document.selection if selects else document.answer
+    decoding = Decoding(max_new_tokens=MAX_ANSWER)
+    return RunRequest(pipeline, values, methods, expected=expected, decoding=decoding, probe_offsets=False)
