@@ -21,9 +21,10 @@ from backend.base.errors import (
     RunCancelled,
 )
 from backend.base.machine import processor, versions
+from backend.base.ranges import check_ranges, check_whole
 from backend.base.redaction import redact
 from backend.base.row_file import RowFile
-from backend.base.serialization import decode, encode, pack, unpack
+from backend.base.serialization import Saved, decode, encode, pack, unpack
 from backend.base.statistics import (
     Share,
     bootstrap,
@@ -49,11 +50,14 @@ __all__ = [
     "RecordError",
     "RowFile",
     "RunCancelled",
+    "Saved",
     "Share",
     "bootstrap",
     "bootstrap_interval",
     "check_label",
+    "check_ranges",
     "check_text",
+    "check_whole",
     "decode",
     "encode",
     "mean_and_half",

@@ -10,7 +10,7 @@ import types
 import typing
 import zipfile
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,29 @@ def unpack(kind: type, content: bytes, wanted_format: int, limit_bytes: int = UN
             f"This is not a complete record of the lab ({type(error).__name__}). "
             "Choose a file that the lab's download button wrote."
         ) from None
+
+
+class Saved:
+    """A record that goes into one file and comes back; ``format``, a field with a default, says which version
+    of it."""
+
+    format: int
+
+    def to_bytes(self) -> bytes:
+        """The file's content; see :func:`pack`."""
+        return pack(self)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, *, limit_bytes: int = UNPACKED_BYTES) -> Self:
+        """Read it back.
+
+        Args:
+            limit_bytes: refuse what unpacks to more.
+
+        Raises:
+            RecordError: the content is damaged, too large or of another format.
+        """
+        return typing.cast(Self, unpack(cls, content, cls.format, limit_bytes))
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

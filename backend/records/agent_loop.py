@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
-import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.errors import OptionError
-from backend.base.serialization import pack, unpack
+from backend.base.ranges import check_ranges
+from backend.base.serialization import Saved
 from backend.base.statistics import mean_and_half, wilson
 from backend.prompts.pipeline import MAX_AGENTS, Agent, Pipeline
 from backend.prompts.presets import Example, load_preset
@@ -82,13 +81,7 @@ class LoopRequest:
     max_new_tokens: int = 48
 
     def __post_init__(self) -> None:
-        for name, (low, high) in LIMITS.items():
-            value = getattr(self, name)
-            if type(value) is not int or not low <= value <= high:
-                raise OptionError(
-                    f"{name} is {value!r}; {low} to {high:,} are allowed, whole numbers. Change it.",
-                    field=f"loop.{name}",
-                )
+        check_ranges(self, LIMITS, "loop")
 
     def episode(self, example: Example, mode: Mode) -> RunRequest:
         """One episode's request to a session."""
@@ -205,7 +198,7 @@ def _turn(record: RunRecord, outcome: Outcome, last: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class LoopRecord:
+class LoopRecord(Saved):
     """Many episodes. One row per mode, episode, method and turn that ran.
 
     Attributes:
@@ -247,15 +240,6 @@ class LoopRecord:
             return np.zeros(len(self.mode), dtype=bool)
         found = (self.mode == self.request.modes.index(mode)) & (self.method == self.labels.index(label))
         return np.asarray(found, dtype=bool)
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return pack(self)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> LoopRecord:
-        """Read it back; see :func:`backend.base.serialization.unpack`."""
-        return typing.cast(LoopRecord, unpack(LoopRecord, content, LOOP_FORMAT))
 
 
 def gathered(request: LoopRequest, model: ModelInfo, rows: Iterable[Mapping[str, Any]]) -> LoopRecord:

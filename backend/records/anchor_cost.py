@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import typing
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.serialization import pack, unpack
+from backend.base.serialization import Saved
 from backend.records.run import ModelInfo
 
 COST_FORMAT = 1
@@ -25,7 +24,7 @@ class AnchorCostRequest:
 
 
 @dataclass(frozen=True)
-class AnchorCost:
+class AnchorCost(Saved):
     """What pools cost on this model and machine (KVCOMM, Fig. A.1, Tables A.5, A.6); all (anchors, lengths).
 
     Attributes:
@@ -44,12 +43,3 @@ class AnchorCost:
     move_ms: NDArray[np.float64]
     wall_ms: float
     format: int = COST_FORMAT
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return pack(self)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> AnchorCost:
-        """Read it back; see :func:`backend.base.serialization.unpack`."""
-        return typing.cast(AnchorCost, unpack(AnchorCost, content, COST_FORMAT))

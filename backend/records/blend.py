@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.serialization import Floats, pack, unpack
+from backend.base.serialization import Floats, Saved
 from backend.base.statistics import mean_interval
 from backend.prompts.pipeline import Pipeline
 from backend.records.run import ModelInfo
@@ -40,7 +39,7 @@ class BlendRequest:
 
 
 @dataclass(frozen=True)
-class BlendStudy:
+class BlendStudy(Saved):
     """Distances from dense, (choices, masks, ratios, prompts) each.
 
     Attributes:
@@ -81,12 +80,3 @@ class BlendStudy:
     def _rows(self, kind: str, choice: str, mask: str) -> NDArray[np.float64]:
         where = self.request.choices.index(choice), self.request.masks.index(mask)
         return np.asarray(getattr(self, kind)[where], dtype=np.float64)
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return pack(self)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> BlendStudy:
-        """Read it back; see :func:`backend.base.serialization.unpack`."""
-        return typing.cast(BlendStudy, unpack(BlendStudy, content, BLEND_FORMAT))

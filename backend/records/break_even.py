@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from backend.base.errors import OptionError
+from backend.base.ranges import check_whole
 
 LONGEST = 1 << 22  # tokens, beyond which no length is spoken of
 MOST_MS, MOST_BYTES = 1e12, 1 << 40  # of a machine's figures, so that no sum of them overflows
@@ -108,11 +109,7 @@ class Case:
         """
         for name, high in MOST.items():
             value, low = getattr(self, name), int(name in ("prompt", "readers"))
-            if type(value) is not int or not low <= value <= high:
-                raise OptionError(
-                    f"{name} is {value!r}; {low:,} to {high:,} are allowed, whole numbers. Change it.",
-                    field=f"break_even.{name}",
-                )
+            check_whole(value, low, high, f"break_even.{name}")
         for part, whole in (("shared", "prompt"), ("outside", "shared"), ("mixed", "anchors")):
             if getattr(self, part) > getattr(self, whole):
                 raise OptionError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
-from backend.base.serialization import pack, unpack
+from backend.base.ranges import check_ranges
+from backend.base.serialization import Saved
 from backend.base.statistics import bootstrap_interval, wilson
 from backend.records.run import REFERENCE, ModelInfo
 
@@ -59,14 +59,8 @@ class DocumentRequest:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, (low, high) in {"questions": (2, 100), "seed": DOCUMENT_LIMITS["seed"]}.items():
-            value = getattr(self, name)
-            if type(value) is not int or not low <= value <= high:
-                raise OptionError(
-                    f"{name} is {value!r}; allowed: {low} to {high:,}, whole numbers. Change it; kvlab "
-                    "documents asks more.",
-                    field=f"documents.{name}",
-                )
+        limits = {"questions": (2, 100), "seed": DOCUMENT_LIMITS["seed"]}
+        check_ranges(self, limits, "documents", "Change it; kvlab documents asks more.")
         if len(set(self.weights)) != len(self.weights):
             raise OptionError("The same weights are named twice. Name each once.", field="documents.weights")
 
@@ -98,7 +92,7 @@ class DocumentSpeed:
 
 
 @dataclass(frozen=True)
-class DocumentStudy:
+class DocumentStudy(Saved):
     """Two-hop questions over documents, answered densely and from documents that were encoded apart.
 
     Attributes:
@@ -170,12 +164,3 @@ class DocumentStudy:
 
         one, low, high = rows.mean(axis=1)
         return float((one - low) / (high - low)), *bootstrap_interval(closed, rows.shape[1], seed=seed)
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return pack(self)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> DocumentStudy:
-        """Read it back; see :func:`backend.base.serialization.unpack`."""
-        return typing.cast(DocumentStudy, unpack(DocumentStudy, content, DOCUMENTS_FORMAT))

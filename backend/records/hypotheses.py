@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
-from backend.base.serialization import decode, pack, unpack
+from backend.base.ranges import check_ranges
+from backend.base.serialization import Saved, decode
 from backend.base.statistics import bootstrap_interval, wilson
 from backend.records.run import MethodChoice, ModelInfo
 
@@ -123,13 +124,7 @@ class HypothesesRequest:
     common: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, (low, high) in LIMITS.items():
-            value = getattr(self, name)
-            if type(value) is not int or not low <= value <= high:
-                raise OptionError(
-                    f"{name} is {value!r}; {low} to {high:,} are allowed, whole numbers. Change it.",
-                    field=f"hypotheses.{name}",
-                )
+        check_ranges(self, LIMITS, "hypotheses")
         if self.grid not in typing.get_args(Grid):
             allowed = ", ".join(typing.get_args(Grid))
             raise OptionError(
@@ -233,7 +228,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class HypothesesRecord:
+class HypothesesRecord(Saved):
     """All rows of an experiment; :func:`verdicts` follow from them."""
 
     request: HypothesesRequest
@@ -245,15 +240,6 @@ class HypothesesRecord:
     reruns: tuple[Rerun, ...]
     moved: tuple[Moved, ...]
     format: int = HYPOTHESES_FORMAT
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return pack(self)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> HypothesesRecord:
-        """Read it back; see :func:`backend.base.serialization.unpack`."""
-        return typing.cast(HypothesesRecord, unpack(HypothesesRecord, content, HYPOTHESES_FORMAT))
 
 
 def gathered(

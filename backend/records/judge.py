@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
-from backend.base.serialization import decode, encode, pack, unpack
+from backend.base.ranges import check_ranges
+from backend.base.serialization import Saved, decode, encode
 from backend.base.statistics import Share
 from backend.records.risk_gate import RiskGate
 from backend.records.run import AgentState, Decoding, MethodChoice, ModelInfo, RunRecord
@@ -205,14 +206,7 @@ class JudgeRequest:
         Raises:
             OptionError: a number or a choice is out of range.
         """
-        for name, (low, high) in LIMITS.items():
-            value = getattr(self, name)
-            low = 0 if name == "steps" else low
-            if type(value) is not int or not low <= value <= high:
-                raise OptionError(
-                    f"{name} is {value!r}; {low:,} to {high:,} are allowed, whole numbers. Change it.",
-                    field=f"judge.{name}",
-                )
+        check_ranges(self, LIMITS | {"steps": (0, LIMITS["steps"][1])}, "judge")
         choices: tuple[tuple[str, Sequence[str]], ...] = (
             ("regime", tuple(REGIMES)), ("protocol", tuple(PROTOCOLS)), ("criterion", CRITERIA),
         )  # fmt: skip
@@ -317,7 +311,7 @@ class OrderDone:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judged(Saved):
     """A batch as far as it went: all that tables and figures are made from.
 
     ``points``: (problems, components) the questions' mean token embeddings in principal coordinates, the
@@ -344,15 +338,6 @@ class Judged:
     def outcomes(self, order: str, method: str) -> tuple[JudgeOutcome, ...]:
         """One method's outcomes in one order, problem by problem."""
         return tuple(o for row in self.rows for o in row.outcomes if (o.order, o.method) == (order, method))
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return pack(self)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> Judged:
-        """Read it back; see :func:`backend.base.serialization.unpack`."""
-        return typing.cast(Judged, unpack(Judged, content, JUDGED_FORMAT))
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.serialization import Floats, pack, unpack
+from backend.base.serialization import Floats, Saved
 from backend.prompts.pipeline import Pipeline
 from backend.records.run import ModelInfo
 
@@ -108,7 +107,7 @@ class Approximated:
 
 
 @dataclass(frozen=True)
-class OffsetStudy:
+class OffsetStudy(Saved):
     """True offsets of a text behind several prefixes: KV there minus KV behind the begin-of-sequence token
     alone (Fig. 1), and what a scenario's requests show of offsets and their estimates.
 
@@ -135,12 +134,3 @@ class OffsetStudy:
     approximated: Approximated | None
     wall_ms: float
     format: int = OFFSETS_FORMAT
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return pack(self)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> OffsetStudy:
-        """Read it back; see :func:`backend.base.serialization.unpack`."""
-        return typing.cast(OffsetStudy, unpack(OffsetStudy, content, OFFSETS_FORMAT))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import typing
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.serialization import Floats, pack, unpack
+from backend.base.serialization import Floats, Saved
 from backend.records.run import ModelInfo
 
 PROXIMITY_FORMAT = 1
@@ -46,7 +45,7 @@ class Correlation:
 
 
 @dataclass(frozen=True)
-class ProximityRecord:
+class ProximityRecord(Saved):
     """Distances between the tokens of each pair. Pairs are sorted by embedding distance.
 
     Attributes:
@@ -78,12 +77,3 @@ class ProximityRecord:
     def bins(self) -> NDArray[np.int64]:
         """(pairs,) 0 near, 1 mid, 2 far: thirds by embedding distance."""
         return np.arange(len(self.embedding)) * len(BINS) // max(1, len(self.embedding))
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return pack(self)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> ProximityRecord:
-        """Read it back; see :func:`backend.base.serialization.unpack`."""
-        return typing.cast(ProximityRecord, unpack(ProximityRecord, content, PROXIMITY_FORMAT))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backend.base.serialization import pack, unpack
+from backend.base.serialization import Saved
 from backend.records.run import AgentState, GateDecision, ModelInfo, RunRequest
 
 REPLAY_FORMAT = 1
@@ -57,7 +56,7 @@ class Replayed:
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replay(Saved):
     """Past pinned requests under other methods or options, from the log alone.
 
     Attributes:
@@ -101,12 +100,3 @@ class Replay:
     def agents(self) -> tuple[int, ...]:
         """Agent ids in running order."""
         return tuple(dict.fromkeys(row.agent for row in self.rows))
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return pack(self)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> Replay:
-        """Read it back; see :func:`backend.base.serialization.unpack`."""
-        return typing.cast(Replay, unpack(Replay, content, REPLAY_FORMAT))

@@ -7,7 +7,6 @@ that are safe under every reuse method from the others (AUC 0.82 there).
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
-from backend.base.serialization import pack, unpack
+from backend.base.serialization import Saved
 from backend.base.statistics import wilson
 from backend.prompts.scoring import Scoring
 from backend.records.judge import Judged
@@ -122,7 +121,7 @@ class GateTest:
 
 
 @dataclass(frozen=True)
-class RiskRecord:
+class RiskRecord(Saved):
     """Gates trained on judged candidate sets.
 
     Attributes:
@@ -141,15 +140,6 @@ class RiskRecord:
     tests: tuple[GateTest, ...]
     wall_ms: float
     format: int = RISK_FORMAT
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return pack(self)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> RiskRecord:
-        """Read it back; see :func:`backend.base.serialization.unpack`."""
-        return typing.cast(RiskRecord, unpack(RiskRecord, content, RISK_FORMAT))
 
 
 def roc(score: Numbers, safe: Booleans) -> tuple[Numbers, Numbers]:

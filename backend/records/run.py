@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.errors import RecordError
-from backend.base.serialization import UNPACKED_BYTES, pack, unpack
+from backend.base.serialization import Saved
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
 from backend.records.risk_gate import RiskGate
@@ -450,7 +450,7 @@ class ShadowCheck:
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunRecord(Saved):
     """Everything on the screen."""
 
     id: str
@@ -492,10 +492,6 @@ class RunRecord:
         path.write_bytes(self.to_bytes())
         return path
 
-    def to_bytes(self) -> bytes:
-        """The file's content; see :func:`backend.base.serialization.pack`."""
-        return pack(self)
-
     @staticmethod
     def load(path: Path) -> RunRecord:
         """Read a saved record.
@@ -510,11 +506,6 @@ class RunRecord:
                 f"The record {path.name} cannot be read: {error.strerror}. Choose another file."
             ) from None
         return RunRecord.from_bytes(content)
-
-    @staticmethod
-    def from_bytes(content: bytes, *, limit_bytes: int = UNPACKED_BYTES) -> RunRecord:
-        """Read a record from a file's content; see :meth:`load`."""
-        return typing.cast(RunRecord, unpack(RunRecord, content, FORMAT, limit_bytes))
 
 
 @dataclass(frozen=True)

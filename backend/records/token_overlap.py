@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.serialization import Floats, pack, unpack
+from backend.base.serialization import Floats, Saved
 from backend.prompts.pipeline import Pipeline
 from backend.records.run import ModelInfo
 
@@ -39,7 +38,7 @@ class OverlapRequest:
 
 
 @dataclass(frozen=True)
-class TokenOverlap:
+class TokenOverlap(Saved):
     """Kept tokens of two models, over several prompts.
 
     A token's score is the attention it receives: mean over layers, heads and the observers that stand behind
@@ -71,12 +70,3 @@ class TokenOverlap:
     slot: NDArray[np.int64]
     wall_ms: float
     format: int = OVERLAP_FORMAT
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return pack(self)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> TokenOverlap:
-        """Read it back; see :func:`backend.base.serialization.unpack`."""
-        return typing.cast(TokenOverlap, unpack(TokenOverlap, content, OVERLAP_FORMAT))

@@ -15,6 +15,7 @@ import torch
 
 from backend.base.errors import OptionError
 from backend.base.machine import processor, versions
+from backend.base.ranges import check_whole
 from backend.base.serialization import encode
 from backend.records.events import Progress
 from backend.records.run import ModelInfo
@@ -197,13 +198,9 @@ def check(asked: Asked, plan: Plan, name: str) -> None:
         if isinstance(part, HarnessPlan):
             harness.check(part, asked.data, name)
     for count, (low, high) in COUNTS.items():
-        value = getattr(asked, count)
-        if value is not None and (type(value) is not int or not low <= value <= high):
-            said = "requests" if count == "problems" else count.replace("_", "-")
-            raise OptionError(
-                f"{said} is {value!r}; {low:,} to {high:,} are allowed, whole numbers. Change it.",
-                field=f"reproduce.{said}",
-            )
+        value, said = getattr(asked, count), "requests" if count == "problems" else count.replace("_", "-")
+        if value is not None:
+            check_whole(value, low, high, f"reproduce.{said}")
     for what in ("data", "links"):
         folder = getattr(asked, what)
         if isinstance(folder, Path) and not folder.is_dir():

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
+from backend.base.ranges import check_whole
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine
@@ -73,12 +74,7 @@ def document_speed(
 
 def _check(model: LoadedModel, lengths: Sequence[int], repeats: int, source: str) -> None:
     for name, value in (*(("lengths", n) for n in lengths), ("repeats", repeats)):
-        low, high = DOCUMENT_LIMITS[name]
-        if type(value) is not int or not low <= value <= high:
-            raise OptionError(
-                f"{name} holds {value!r}; allowed: {low} to {high:,}, whole numbers. Change it.",
-                field=f"documents.{name}",
-            )
+        check_whole(value, *DOCUMENT_LIMITS[name], f"documents.{name}")
     if not lengths or list(lengths) != sorted(set(lengths)):
         raise OptionError(
             f"lengths are {list(lengths)}; name at least one, each once, smallest first.",

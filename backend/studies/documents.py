@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from backend.base.errors import OptionError
+from backend.base.ranges import check_whole
 from backend.base.row_file import RowFile
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine
@@ -141,12 +142,7 @@ def ask(models: Sequence[LoadedModel], questions: int, seed: int, path: Path) ->
         RecordError: the file is damaged.
     """
     for name, value in (("questions", questions), ("seed", seed)):
-        low, high = DOCUMENT_LIMITS[name]
-        if type(value) is not int or not low <= value <= high:
-            raise OptionError(
-                f"{name} is {value!r}; allowed: {low} to {high:,}, whole numbers. Change it.",
-                field=f"documents.{name}",
-            )
+        check_whole(value, *DOCUMENT_LIMITS[name], f"documents.{name}")
     file = RowFile(path)
     for rows, event in asked(models, questions, seed, file.resume()):
         file.append(*rows)

@@ -26,6 +26,7 @@ from scipy import stats
 from torch import Tensor
 
 from backend.base.errors import OptionError
+from backend.base.ranges import check_ranges
 from backend.base.serialization import Floats
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
@@ -105,12 +106,7 @@ def proximity(model: LoadedModel, request: ProximityRequest) -> Iterator[Progres
 
 def _check(model: LoadedModel, request: ProximityRequest) -> list[list[int]]:
     """The two prefixes as token ids."""
-    for name, (low, high) in LIMITS.items():
-        value = getattr(request, name)
-        if type(value) is not int or not low <= value <= high:
-            raise OptionError(
-                f"{name} is {value!r}; {low} to {high:,} are allowed. Change it.", field=f"proximity.{name}"
-            )
+    check_ranges(request, LIMITS, "proximity")
     found = []
     for letter, text in (("A", request.prefix_a), ("B", request.prefix_b)):
         ids = [*model.tokens.bos, *model.tokens.encode(text)]
