@@ -136,16 +136,7 @@ class Method(ABC):
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         """Decide for every span; the default reuses each segment and moves its keys."""
-        steps = tuple(
-            Step(
-                span.start,
-                span.end,
-                Blend(segment_base(context, span.name), reason="copied and moved", exact=beginning(span)),
-            )
-            for span in context.prompt.spans
-            if span.end > span.start
-        )
-        return Plan(steps, "reused", "Every segment was copied; keys were moved to their new positions.")
+        return copy_everything(context)
 
     def layout(self, context: PromptInContext) -> PromptInContext:
         """The prompt as this method reads it; the default reads it as it is. (A method that compresses texts
@@ -211,3 +202,29 @@ def segment_base(context: PromptInContext, name: str, prefix_base: str = "templa
     if name in context.samples:
         return context.samples[name].base
     return (context.lone_bases if prefix_base == "alone" else context.prefix_bases)[name]
+
+
+def copy_everything(context: PromptInContext, prefix_base: str = "template", rotate: bool = True) -> Plan:
+    """Reuse every segment, and correct nothing but the position.
+
+    Args:
+        prefix_base: see :func:`prefix_base_option`.
+        rotate: whether keys are moved; else they are copied as they are.
+    """
+    reason = "copied and moved" if rotate else "copied, not moved"
+    steps = tuple(
+        Step(
+            span.start,
+            span.end,
+            Blend(
+                segment_base(context, span.name, prefix_base),
+                moved=rotate,
+                reason=reason,
+                exact=beginning(span),
+            ),
+        )
+        for span in context.prompt.spans
+        if span.end > span.start
+    )
+    how = "moved to their new" if rotate else "left at their old"
+    return Plan(steps, "reused", f"Every segment was copied; keys were {how} positions.")

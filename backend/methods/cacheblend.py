@@ -31,9 +31,8 @@ from torch import Tensor
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation, ObservationLog, PromptInContext
-from backend.methods.base import Arrived, Method, ObserveEvent, View
+from backend.methods.base import Arrived, Method, ObserveEvent, View, copy_everything
 from backend.methods.dense import dense_plan
-from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.options import Options, Profile, option, prefix_base_option
 from backend.methods.plan import Blend, MaskKind, Plan, Selection, Step
 from backend.methods.selective import best, candidates, mask_option, ratio_option, suffix_option
@@ -127,7 +126,7 @@ class CacheBlendMethod(Method):
         self._arrived = [n for n in self._arrived if n not in numbers]
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
-        plan = NaiveMethod(NaiveOptions(prefix_base=self.options.prefix_base)).plan(context, log, clock)
+        plan = copy_everything(context, self.options.prefix_base)
         if self.options.donor == "isolated":
             return plan
         bases: dict[int, KVSegment] = {}

@@ -16,8 +16,7 @@ from typing import cast
 
 from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Method, View
-from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.base import Method, View, copy_everything
 from backend.methods.options import Options, option, prefix_base_option
 from backend.methods.plan import MaskKind, Plan, Selection
 from backend.methods.selective import candidates, mask_option, suffix_option
@@ -51,8 +50,7 @@ class EpicMethod(Method):
     Options = EpicOptions
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
-        naive = NaiveMethod(NaiveOptions(prefix_base=self.options.prefix_base))
-        return naive.plan(context, log, clock)
+        return copy_everything(context, self.options.prefix_base)
 
     def select(self, view: View, clock: Clock) -> Selection | None:
         o = self.options

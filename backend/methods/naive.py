@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Method, beginning, segment_base
+from backend.methods.base import Method, copy_everything
 from backend.methods.options import Options, option, prefix_base_option
-from backend.methods.plan import Blend, Plan, Step
+from backend.methods.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,4 @@ class NaiveMethod(Method):
     Options = NaiveOptions
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
-        moved, where = self.options.rotate, self.options.prefix_base
-        reason = "copied and moved" if moved else "copied, not moved"
-        steps = tuple(
-            Step(
-                span.start,
-                span.end,
-                Blend(
-                    segment_base(context, span.name, where),
-                    moved=moved,
-                    reason=reason,
-                    exact=beginning(span),
-                ),
-            )
-            for span in context.prompt.spans
-            if span.end > span.start
-        )
-        how = "moved to their new" if moved else "left at their old"
-        return Plan(steps, "reused", f"Every segment was copied; keys were {how} positions.")
+        return copy_everything(context, self.options.prefix_base, self.options.rotate)

@@ -25,8 +25,7 @@ from torch import Tensor
 from backend.base.clock import Clock
 from backend.cache.norms import token_norms
 from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Method, View
-from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.base import Method, View, copy_everything
 from backend.methods.options import Options, option, prefix_base_option
 from backend.methods.plan import MaskKind, Plan, Selection
 
@@ -77,8 +76,7 @@ class SelectiveMethod(Method):
     """Position-only reuse, of which :meth:`score` says what is computed again."""
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
-        naive = NaiveMethod(NaiveOptions(prefix_base=self.options.prefix_base))
-        return naive.plan(context, log, clock)
+        return copy_everything(context, self.options.prefix_base)
 
     @abstractmethod
     def score(self, view: View, clock: Clock) -> Tensor:

@@ -22,9 +22,8 @@ from backend.cache.norms import kl
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
-from backend.methods.base import Method
+from backend.methods.base import Method, copy_everything
 from backend.methods.dense import dense_plan
-from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.registry import make_options, method_class
 from backend.model.load import LoadedModel
 from backend.prompts.template import called
@@ -127,7 +126,7 @@ class _Read:
 
     def copied(self) -> dict[str, float]:
         """Errors of position-only reuse, and the floor."""
-        plan = NaiveMethod(NaiveOptions()).plan(self.context, self.log, Clock())
+        plan = copy_everything(self.context)
         found = self.engine.execute(self.context.prompt, plan, Clock())
         _, again = self.engine.prefill(self.context.prompt.ids, pieces=2)
         keys, values = self._errors(found)
