@@ -40,12 +40,11 @@ class PrefixTree:
 
     Attributes:
         bytes: bytes held now, never more than the budget after an insertion.
-        looked_up_tokens, found_tokens: over all look-ups so far; their quotient is the hit rate in tokens.
     """
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
-        self.bytes = self.looked_up_tokens = self.found_tokens = 0
+        self.bytes = 0
         self._roots: dict[Key, _Node] = {}
         # By last use, and on one path the deeper node first: so the first of all is always a leaf.
         self._order: OrderedDict[_Node, None] = OrderedDict()
@@ -53,18 +52,11 @@ class PrefixTree:
     def __len__(self) -> int:
         return len(self._order)
 
-    @property
-    def hit_rate(self) -> float:
-        """Share of the looked-up tokens that were found; 0 before the first look-up."""
-        return self.found_tokens / max(1, self.looked_up_tokens)
-
     def longest(self, key: Key, ids: Sequence[int]) -> tuple[KVSegment, ...]:
         """The KV of the longest kept beginning of ``ids``: pieces (views) that follow one another from token
         0; empty when there is none."""
         path = list(self._walk(key, ids))
         self._touch([node for node, _ in path])
-        self.looked_up_tokens += len(ids)
-        self.found_tokens += sum(tokens for _, tokens in path)
         return tuple(node.segment.slice(0, tokens) for node, tokens in path if node.segment)
 
     def insert(self, key: Key, ids: Sequence[int], segment: KVSegment) -> None:

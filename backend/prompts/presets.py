@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import yaml
 
+from backend.base.checked_table import NOTHING, checked_table
 from backend.base.errors import PromptError
 from backend.base.text import check_text, show
 from backend.prompts import tasks
@@ -94,11 +95,10 @@ class _QuickLoader(_Strict, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # t
     """The lab's own files: libyaml where it is there, which is ten times faster and says less."""
 
 
-_NOTHING = type(None)
 _PRESET_KEYS: dict[str, tuple[type, ...]] = {
     "name": (str,), "title": (str,), "summary": (str,), "agents": (list,), "needs_context": (int,),
     "request_source": (str,), "model": (str,), "declared": (list,), "scoring": (str,),
-    "judge": (int, _NOTHING), "chat": (bool,), "turns": (int,), "examples": (list,),
+    "judge": (int, NOTHING), "chat": (bool,), "turns": (int,), "examples": (list,),
     "task": (str,), "kind": (str,), "size": (int,), "readers": (int,),
 }  # fmt: skip
 _PRESET_REQUIRED = ("name", "title", "summary", "agents", "needs_context", "request_source", "model")
@@ -106,44 +106,13 @@ _AGENT_KEYS: dict[str, tuple[type, ...]] = {
     "id": (int,), "name": (str,), "role": (str,), "template": (str,), "max_new_tokens": (int,),
     "tool": (str,), "model": (str,),
 }  # fmt: skip
-_EXAMPLE_KEYS: dict[str, tuple[type, ...]] = {"values": (dict,), "answer": (str, _NOTHING)}
-_TYPE_NAMES = {
-    str: "text (in quotes if it looks like a number)",
-    int: "a whole number",
-    bool: "true or false",
-    list: "a list",
-    dict: "names with values",
-    _NOTHING: "nothing",
-}
+_EXAMPLE_KEYS: dict[str, tuple[type, ...]] = {"values": (dict,), "answer": (str, NOTHING)}
 
 
 def _table(
     value: object, where: str, field: str, allowed: Mapping[str, tuple[type, ...]], required: Collection[str]
 ) -> dict[str, Any]:
-    """A YAML mapping with exactly the known keys, each of its type."""
-    keys = ", ".join(allowed)
-    if not isinstance(value, dict):
-        raise PromptError(
-            f"{where} is {show(value)}, but must have the keys {keys}. Correct it.", field=field or None
-        )
-    for key, item in value.items():
-        inner = f"{field}.{key}" if field else str(key)
-        if key not in allowed:
-            raise PromptError(
-                f"{where} has the unknown key {show(key)}. Allowed keys: {keys}. Remove or correct it.",
-                field=inner,
-            )
-        if type(item) not in allowed[key]:
-            kinds = " or ".join(_TYPE_NAMES[kind] for kind in allowed[key])
-            raise PromptError(
-                f"In {where}, the key '{key}' is {show(item)}, but must be {kinds}. Correct it.", field=inner
-            )
-    for key in required:
-        if key not in value:
-            raise PromptError(
-                f"{where} lacks the key '{key}'. Needed: {', '.join(required)}. Add it.", field=field or None
-            )
-    return value
+    return checked_table(value, where, field, allowed, required, PromptError)
 
 
 def read_text(path: Path, limit: int) -> str:

@@ -13,7 +13,6 @@ from backend.sweeps.datasets import parquet_module
 from backend.sweeps.rows import COLUMNS, Row
 
 ExportFormat = Literal["csv", "parquet"]
-EXPORTS: tuple[ExportFormat, ...] = ("csv", "parquet")
 
 
 def export(rows: Sequence[tuple[Cell, str, Row]], path: Path, format: ExportFormat) -> None:

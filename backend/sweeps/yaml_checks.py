@@ -5,42 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from backend.base.checked_table import KINDS, checked_table
 from backend.base.errors import OptionError
 from backend.base.text import show
-
-_KINDS = {
-    str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list",
-    dict: "names with values",
-}  # fmt: skip
 
 
 def keys(
     value: object, where: str, field: str, allowed: Mapping[str, tuple[type, ...]], required: Sequence[str]
 ) -> dict[str, Any]:
     """A YAML mapping with none but the known keys, each of its type."""
-    listed = ", ".join(allowed)
-    if not isinstance(value, dict):
-        found = "empty" if value is None else show(value)
-        needed = f"; needed are {', '.join(required)}" if required else ""
-        raise OptionError(
-            f"{where} is {found}, but must be keys with values, as in '{next(iter(allowed))}: ...'. The keys "
-            f"are {listed}{needed}. docs/sweeps.md has examples.",
-            field=field or None,
-        )
-    for key, item in value.items():
-        inner = f"{field}.{key}" if field else str(key)
-        if key not in allowed:
-            raise OptionError(
-                f"{where} has the unknown key {show(key)}. Allowed keys: {listed}. Remove or correct it.",
-                field=inner,
-            )
-        if type(item) not in allowed[key]:
-            kinds = " or ".join(_KINDS[kind] for kind in allowed[key])
-            raise OptionError(f"{inner} is {show(item)}, but must be {kinds}. Correct it.", field=inner)
-    for key in required:
-        if key not in value:
-            raise OptionError(f"{where} lacks the key '{key}'. Add it.", field=field or None)
-    return value
+    return checked_table(value, where, field, allowed, required, OptionError, "docs/sweeps.md has examples.")
 
 
 def axis(
@@ -56,7 +30,7 @@ def axis(
         if type(value) not in kinds or values.count(value) > 1:
             twice = " twice" if values.count(value) > 1 else ""
             raise OptionError(
-                f"{inner} has {show(value)}{twice}; allowed are different values, each {_KINDS[kind]}. "
+                f"{inner} has {show(value)}{twice}; allowed are different values, each {KINDS[kind]}. "
                 "Correct it.",
                 field=inner,
             )

@@ -90,7 +90,6 @@ STEPS = st.lists(st.tuples(st.booleans(), st.sampled_from(KEYS), IDS), max_size=
 @given(STEPS, st.integers(0, 30))
 def test_the_tree_is_the_brute_force_model(steps: list[tuple[bool, Key, Ids]], budget: int) -> None:
     tree, model = PrefixTree(budget * TOKEN_BYTES), Model(budget)
-    asked = found = 0
     for inserts, key, ids in steps:
         if inserts:
             tree.insert(key, ids, kv(key, ids))
@@ -99,7 +98,6 @@ def test_the_tree_is_the_brute_force_model(steps: list[tuple[bool, Key, Ids]], b
             pieces = tree.longest(key, ids)
             length = sum(p.tokens for p in pieces)
             assert length == model.longest(key, ids)
-            asked, found = asked + len(ids), found + length
             wanted, at = kv(key, ids), 0
             for piece in pieces:
                 assert piece.start == at
@@ -108,8 +106,6 @@ def test_the_tree_is_the_brute_force_model(steps: list[tuple[bool, Key, Ids]], b
                 at += piece.tokens
         assert tree.bytes == model.tokens * TOKEN_BYTES <= budget * TOKEN_BYTES
         assert len(tree) == len(model.ends)
-    assert (tree.looked_up_tokens, tree.found_tokens) == (asked, found)
-    assert tree.hit_rate == (found / asked if asked else 0)
     tree.shrink(0)
     assert (tree.bytes, len(tree)) == (0, 0)
     assert all(tree.longest(key, ids) == () for _, key, ids in steps)
@@ -175,7 +171,6 @@ def test_past_prompts_share_their_beginning_in_the_log(tiny_model: LoadedModel) 
     distinct = {ids[: i + 1] for ids in prompts for i in range(len(ids))}
     assert stream.log.prefixes.bytes == len(distinct) * tiny_model.info.kv_bytes_per_token
     assert len(distinct) < sum(map(len, prompts))
-    assert 0 < stream.log.prefixes.hit_rate < 1
     for record in records:
         for agent in record.agents:
             near = record.outcome(agent, "prefix").fidelity

@@ -207,7 +207,7 @@ def test_good_file(tmp_path: Path) -> None:
         ("    answer:", "    anser:", ["example 1", "unknown key 'anser'", "values, answer"]),
         ("title: Mine\n", "", ["lacks the key 'title'"]),
         ("    role: Works.\n", "", ["agent number 1", "lacks the key 'role'"]),
-        ("title: Mine", "title: 3", ["'title' is 3", "must be text"]),
+        ("title: Mine", "title: 3", ["title is 3", "must be text"]),
         ("needs_context: 100", 'needs_context: "100"', ["needs_context", "a whole number"]),
         ("needs_context: 100", "needs_context: yes", ["needs_context", "True", "a whole number"]),
         ("needs_context: 100", "needs_context: 0", ["needs_context", "10,000,000"]),
@@ -244,9 +244,9 @@ def test_strict_format(tmp_path: Path, old: str, new: str, words: list[str]) -> 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "must have the keys"),
-        ("- 1\n- 2\n", "must have the keys"),
-        ("just words", "must have the keys"),
+        ("", "must be keys with values"),
+        ("- 1\n- 2\n", "must be keys with values"),
+        ("just words", "must be keys with values"),
         ("[" * 5000, "cannot be read"),
         (b"name: \xff\xfe", "not UTF-8"),
         (GOOD + "#" * 2**20, "1 MiB"),

@@ -1,0 +1,67 @@
+"""Keys and values of a YAML file that a person wrote, checked one by one. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from backend.base.errors import LabError
+from backend.base.text import show
+
+NOTHING = type(None)
+#: Types of values in words.
+KINDS: dict[type, str] = {
+    str: "text (in quotes if it looks like a number)",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "names with values",
+    NOTHING: "nothing",
+}
+
+
+def checked_table(
+    value: object,
+    where: str,
+    field: str,
+    allowed: Mapping[str, tuple[type, ...]],
+    required: Collection[str],
+    error: type[LabError],
+    advice: str = "Correct it.",
+) -> dict[str, Any]:
+    """A mapping with none but the known keys, each of its type, and all that are required.
+
+    Args:
+        where: what the messages call it; ``field`` is its place in the file, empty for the whole.
+        error: what is raised.
+        advice: said of what is no mapping at all.
+
+    Raises:
+        error: with the key, the value, and what is allowed.
+    """
+    listed = ", ".join(allowed)
+    if not isinstance(value, dict):
+        found = "empty" if value is None else show(value)
+        needed = f"; needed are {', '.join(required)}" if required else ""
+        raise error(
+            f"{where} is {found}, but must be keys with values, as in '{next(iter(allowed))}: ...'. The keys "
+            f"are {listed}{needed}. {advice}",
+            field=field or None,
+        )
+    for key, item in value.items():
+        inner = f"{field}.{key}" if field else str(key)
+        if key not in allowed:
+            raise error(
+                f"{where} has the unknown key {show(key)}. Allowed keys: {listed}. Remove or correct it.",
+                field=inner,
+            )
+        if type(item) not in allowed[key]:
+            kinds = " or ".join(KINDS[kind] for kind in allowed[key])
+            raise error(f"{inner} is {show(item)}, but must be {kinds}. Correct it.", field=inner)
+    for key in required:
+        if key not in value:
+            raise error(
+                f"{where} lacks the key '{key}'. Needed: {', '.join(required)}. Add it.", field=field or None
+            )
+    return value
