@@ -17,11 +17,7 @@ from backend.methods.dense import dense_plan
 from backend.prompts.presets import Example
 from backend.prompts.template import called
 from backend.records.events import Event, Progress
-from backend.records.run import (
-    REFERENCE,
-    MethodChoice,
-    RunRequest,
-)
+from backend.records.run import REFERENCE, MethodChoice, RunRequest
 from backend.session.admission import Admission
 from backend.session.request_state import see_offsets
 from backend.session.run import Run, use_tool
