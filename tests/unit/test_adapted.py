@@ -64,7 +64,7 @@ def test_a_session_asks_a_few_questions(embedded: LoadedModel) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"questions": 101}, "allowed: 2 to 100"),
+        ({"questions": 101}, "2 to 100 are allowed"),
         ({"questions": True}, "whole numbers"),
         ({"seed": -1}, "seed is -1"),
         ({"weights": ("kvlink5", "kvlink5")}, "named twice"),
