@@ -14,14 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from backend.base.errors import LabError, OptionError, PromptError
 from backend.prompts.pipeline import Agent, Pipeline, check_label, check_text, show
 from backend.prompts.presets import Example, Preset, preset_requests
-from backend.records.judge import JudgeProblem, JudgeRequest, read_orders
+from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, JudgeProblem, JudgeRequest, read_orders
 from backend.records.run import Decoding, MethodChoice, RunRequest
-from lab_app.pages.judge.form import LONGEST, WRITTEN
-from lab_app.pages.pipeline.form import WARM_LIMIT, Form, as_shipped, find_preset, read_decoding, read_number
+from lab_app.pages.pipeline.form import Form, as_shipped, read_decoding
 from lab_app.ui import text
+from lab_app.ui.scenarios import WARM_LIMIT, find_preset
+from lab_app.ui.validation import read_number
 
 OWN = "own"  # the name of a pipeline that a caller stated
-LONGEST_METHOD = 500  # characters; an option's name and value are short
+MOST_METHOD_TEXT = 500  # characters; an option's name and value are short
 MOST_METHODS = 64
 METHODS_HELP = (
     "Methods beside dense, each written as NAME, NAME:OPTION=VALUE+OPTION=VALUE or with a label of its "
@@ -176,7 +177,7 @@ def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:
 
     found: list[MethodChoice] = []
     for item in written:
-        check_text(item, "A method", "methods", LONGEST_METHOD)
+        check_text(item, "A method", "methods", MOST_METHOD_TEXT)
         if "," in item:
             raise OptionError(
                 f"The method {show(item)} holds a comma. Give each method as an item of its own.",
@@ -290,8 +291,8 @@ def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
     protocol: Any = call.protocol  # checked below
     problem = JudgeProblem(1, call.question, candidates, "typed", call.expected)
     request = JudgeRequest(
-        "typed", (problem,), 1, candidates=len(candidates), max_new_tokens=LONGEST,
-        sampling=Decoding(WRITTEN, 1.0, 1.0, 0), methods=read_methods(call.methods),
+        "typed", (problem,), 1, candidates=len(candidates), max_new_tokens=ANSWER_TOKENS,
+        sampling=Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0), methods=read_methods(call.methods),
         criterion=call.criterion, protocol=protocol, slots_only=call.slots_only,
         warmup=int(read_number(call.warm, label, low, high, whole, "warm")),
     )  # fmt: skip
@@ -301,7 +302,7 @@ def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
 
 def sentence(error: LabError) -> str:
     """An error for a program's reader: the message, and the parameter it is about."""
-    from lab_app.pages.pipeline.form import Problems
+    from lab_app.ui.validation import Problems
 
     found = error.found if isinstance(error, Problems) else ()
     if found:

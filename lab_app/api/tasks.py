@@ -89,7 +89,7 @@ def judge(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
                     yield event
             if judged is None:
                 raise LabError("The judgement ended without a result. Judge again.")
-            yield DONE | judged_body(judged, visit.keep_judged(judged))
+            yield DONE | judged_body(judged, visit.keep_result("judged", judged))
 
         yield from in_line(lab, cancel, work)
 

@@ -53,6 +53,9 @@ def serve(args: argparse.Namespace) -> int:
         from lab_app.server.offline import go_offline
 
         go_offline(args.host)  # before libraries that look for a network are imported
+    from lab_app.server.fast_import import import_lightly
+
+    import_lightly()  # before the large packages are imported
     from lab_app.server.monitoring import log_as_json
     from lab_app.server.serve import serve as run_server
 

@@ -26,7 +26,8 @@ from uvicorn.config import LOGGING_CONFIG
 
 from backend import __version__
 from backend.base.errors import LabError, RunCancelled
-from lab_app.visits.visits import Engine, Lab, Model, Visit
+from lab_app.visits.engine import Engine, Model
+from lab_app.visits.visits import Lab, Visit
 
 LOG = logging.getLogger("lab_app")
 GRACE_SECONDS = 20.0  # for runs to end by themselves; a container engine waits 10 to 30 s before it kills

@@ -14,7 +14,7 @@ import threading
 from backend.base.errors import LabError
 from backend.prompts.presets import preset_requests
 from backend.records.run import Decoding, MethodChoice, RunRequest
-from lab_app.pages.pipeline.form import USUAL_WARM, find_preset
+from lab_app.ui.scenarios import USUAL_WARM, find_preset
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab
 

@@ -21,7 +21,7 @@ from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
 from backend.records.run import RunRecord, RunRequest
 from backend.session.limits import Limits
-from lab_app.visits.visits import Engine
+from lab_app.visits.engine import Engine
 
 FRAMES = ("https://huggingface.co", "https://*.hf.space")
 SECONDS = 120  # of GPU for a call; ZeroGPU ends it then

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from backend.base.errors import LabError, RunCancelled
 from backend.records.events import Progress
 from backend.records.offsets import BlendStudy, DocumentStudy
-from lab_app.pages.pipeline.form import Problem, read_number
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
-from lab_app.ui.page import Given, Update, beside, running
+from lab_app.ui.page import beside, running
 from lab_app.ui.streaming import REDRAW_SECONDS
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import Problem, read_number
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import FigureView
 from viz.base.format import escape, milliseconds
@@ -63,7 +64,7 @@ def measure(
             now = time.monotonic()
             if not isinstance(event, Progress):
                 facts, views = shown(event)
-                link = f"lab/measured/{kind}/{visit.keep_measured(kind, event)}"
+                link = f"lab/measured/{kind}/{visit.keep_result(kind, event)}"
                 yield {
                     f"{part}_status": finished(
                         f"{facts} in {milliseconds((now - began) * 1e3)}.", part, link

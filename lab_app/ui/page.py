@@ -12,28 +12,41 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import gradio as gr
 
 from backend.base.errors import LabError, RunCancelled
-from lab_app.pages.pipeline.events import LATEST, QUIET, Wiring, pressing
-from lab_app.pages.pipeline.form import Problem, Problems
-from lab_app.pages.pipeline.method_options import error_slot, unseen
-from lab_app.pages.pipeline.updates import whole
 from lab_app.ui import html, text
+from lab_app.ui.components import error_slot, hidden_button
+from lab_app.ui.streaming import coalesced
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import Problem, Problems
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
 
 LOG = logging.getLogger("lab_app")
 OPTIONS = "options"  # the methods' options, as they stand on the pipeline's bench
-Update = dict[str, Any]
-Given = Mapping[str, Any]
 Act = Callable[[Visit, Given], Update]
 Steps = Callable[[Visit, Given], Iterator[Update]]
+
+
+class MainPage(Protocol):
+    """What the other pages need of the pipeline's: its widgets and panels of options, and how it answers."""
+
+    @property
+    def page(self) -> Any:
+        """The widgets by name, and the methods' ``panels``."""
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The widgets that its answers may change."""
+
+    def guarded(self, visit_id: str, act: Callable[[Visit], Update]) -> dict[Any, Any]:
+        """What ``act`` answers, by widget; an error becomes a sentence."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +66,14 @@ class Board:
         widgets: by name; every one of them may be changed by every handler.
     """
 
-    def __init__(self, spec: PageSpec, lab: Lab, main: Wiring) -> None:
+    def __init__(self, spec: PageSpec, lab: Lab, main: MainPage) -> None:
         self.spec, self.lab, self.main = spec, lab, main
         self.widgets: dict[str, Any] = {}
-        self.opener = unseen(f"kv-open-{spec.key}")
+        self.opener = hidden_button(f"kv-open-{spec.key}")
         self.column = gr.Column(
             visible=False, elem_id=f"kv-page-{spec.key}", elem_classes="kv-page", min_width=0
         )
-        self.follower = unseen(f"kv-follow-{spec.key}")
+        self.follower = hidden_button(f"kv-follow-{spec.key}")
         self._arrive: Act = lambda visit, given: {}
         self._events: list[Callable[[], None]] = []
 
@@ -122,7 +135,7 @@ class Board:
         def attach() -> None:
             done = listen(self._once(act, names), self._inputs(names), self._outputs, **how)
             if follow:
-                done.then(**pressing(self.follower))
+                done.then(**press_after(self.follower))
 
         self._events.append(attach)
 
@@ -134,7 +147,7 @@ class Board:
                 self._steps(act, names), self._inputs(names), self._outputs, concurrency_limit=None, **QUIET
             )
             if follow:
-                done.then(**pressing(self.follower))
+                done.then(**press_after(self.follower))
 
         self._events.append(attach)
 
@@ -158,7 +171,7 @@ class Board:
             return {self.column: gr.update(visible=True), **self._guarded(visit_id, self._arrive, {})}
 
         there = self.opener.click(opened, [self.main.page["session"]], [self.column, *self._outputs], **QUIET)
-        there.then(**pressing(self.follower))
+        there.then(**press_after(self.follower))
 
     # -- the framework's side ------------------------------------------------------------------------------
 
@@ -201,7 +214,7 @@ class Board:
             except LabError as error:
                 yield self.applied({"status": html.status(str(error), "error")})
                 return
-            for update in whole(act(visit, self._given(names, values))):
+            for update in coalesced(act(visit, self._given(names, values))):
                 yield self.applied(update)
 
         return answer
@@ -303,3 +316,19 @@ def cancelled(visit: Visit, given: Given) -> Update:
         return {}
     visit.cancel.set()
     return {"status": html.status(text.CANCELLING, "running")}
+
+
+# The framework writes every documented endpoint with all its inputs and outputs into the page: megabytes.
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+LATEST: dict[str, Any] = QUIET | {"trigger_mode": "always_last"}
+
+
+def press_after(button: gr.Button) -> dict[str, Any]:
+    """What comes after an answer: a script that presses an hidden_button button when it stands in the boxes.
+
+    What follows from the boxes is one event of the framework, however it comes about: answers of two events
+    can overtake each other, and the older one would stay. A box that was hidden holds its text only some
+    moments after it is shown.
+    """
+    script = f"() => {{ setTimeout(() => document.getElementById('{button.elem_id}').click(), 0); }}"
+    return {"fn": None, "js": script, **QUIET}

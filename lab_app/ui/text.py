@@ -117,12 +117,6 @@ RECORD_HELP = (
     "versions, citations and the figures’ numbers; the report is a page that needs neither lab nor network."
 )
 NO_RECORD = "There is no run to save yet."
-WAITING = "Others have the model: {before} before you."
-WAITING_TIME = "Expected wait: {about}, as the last runs went."
-LAB_FULL = (
-    "All {visits} places of this lab are taken by people who are running something. Reload the page in a "
-    "minute."
-)
 PACED = "Requests came faster than this lab allows to one visitor. Going on in {seconds} s."
 LIMITS_TITLE = "Limits of this lab"
 OPENED_BUNDLE = "Opened a saved run, and put its bench back on the left."

@@ -14,7 +14,9 @@ from typing import Any
 import gradio as gr
 
 from lab_app.ui import text
-from lab_app.ui.page import Act, Board, Given, Update
+from lab_app.ui.method_choice import read_methods
+from lab_app.ui.page import Act, Board
+from lab_app.ui.types import Given, Update
 from viz.base.format import escape
 
 #: What a button does to the texts. The page shows an icon; a screen reader says the words.
@@ -153,7 +155,4 @@ def chosen_methods(given: Given, most: int) -> Any:
     Raises:
         LabError: a method or an option is wrong.
     """
-    from lab_app.pages.pipeline.form import Form, read_methods
-
-    chosen = tuple(given["methods"] or ())
-    return read_methods(Form("", {}, (), methods=chosen, options=given["options"]), most)
+    return read_methods(tuple(given["methods"] or ()), given["options"], most=most)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from backend.base.errors import RunCancelled
-from lab_app.ui import text
-from lab_app.ui.html import duration
-from viz.base.format import plural
+from lab_app.visits.messages import WAITING, WAITING_TIME
+from viz.base.format import duration, plural
 
 MEASURED = 16  # the last turns, from which a wait is expected
 TOLD_SECONDS = 3.0  # a browser that has gone is noticed when it is told something
@@ -105,8 +104,8 @@ class Place:
     def said(self, before: int) -> str:
         """Position and expected wait, for the person who waits."""
         expected = self.turns.expected(before, self.ticket.together)
-        told = text.WAITING.format(before=plural(before, "run"))
-        return told if expected is None else f"{told} {text.WAITING_TIME.format(about=duration(expected))}"
+        told = WAITING.format(before=plural(before, "run"))
+        return told if expected is None else f"{told} {WAITING_TIME.format(about=duration(expected))}"
 
 
 def waiting(

@@ -14,7 +14,6 @@ from backend.base.errors import BudgetError
 from backend.records.break_even import Case
 from backend.records.hardware import given_machine
 from backend.session.session import LabSession
-from lab_app.pages.pipeline.form import Problems
 from lab_app.pages.pipeline.sections.break_even import (
     HERE,
     SHEET,
@@ -27,6 +26,7 @@ from lab_app.pages.pipeline.sections.break_even import (
     told,
 )
 from lab_app.server.serve import launch
+from lab_app.ui.validation import Problems
 from lab_app.visits.visits import Lab
 
 PATIENCE = 30_000

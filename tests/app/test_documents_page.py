@@ -19,9 +19,9 @@ from lab_app.pages.documents import page as documents
 from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
 from lab_app.pages.documents.page import CARDS, Desk
-from lab_app.pages.pipeline.form import Problems
 from lab_app.server.serve import launch
 from lab_app.ui.measurement import told
+from lab_app.ui.validation import Problems
 from lab_app.visits.visits import Lab, Visit
 from viz.pages.documents import finding, treated
 
@@ -219,11 +219,11 @@ def test_the_ratio_study_draws_prompts_of_the_kind_and_keeps_its_record(lab: Lab
     assert (len(request.values), len(request.pipeline.declared)) == (3, 5)
     found = merged(documents_ratio.run(lab, visit, request))
     assert len(found["view_ratio"]["views"]) == 5
-    token, record = visit.kept["blend"]
+    token, record = visit.results["blend"]
     assert token in found["ratio_status"]
-    assert lab.measured("blend", token) == record
-    assert lab.measured("blend", "another") is None
-    assert lab.measured("other", token) is None
+    assert lab.result("blend", token) == record
+    assert lab.result("blend", "another") is None
+    assert lab.result("other", token) is None
     assert found["status"] == "", "what is said of it stands beside it"
 
 
@@ -258,11 +258,11 @@ def test_questions_are_asked_under_trained_weights_too(lab: Lab, visit: Visit) -
     request = documents_trained.read(questions(trained_weights=["kvlink5", "block"]))
     found = merged(documents_trained.run(lab, visit, request))
     assert len(found["view_trained"]["views"]) == 1, "too few questions to tell places apart"
-    token, record = visit.kept["documents"]
+    token, record = visit.results["documents"]
     assert isinstance(record, DocumentStudy)
     assert record.labels == ("Dense", "PromptCache", "KVLink5", "Block-Attention")
     assert "6 questions in 4 ways" in found["trained_status"]
-    assert lab.measured("documents", token) is record
+    assert lab.result("documents", token) is record
     assert found["status"] == "", "what is said of it stands beside it"
 
 
@@ -284,7 +284,7 @@ def test_the_questions_stop_between_two(lab: Lab, visit: Visit) -> None:
         if "question 1" in update.get("trained_status", ""):
             assert visit.cancel is not None
             visit.cancel.set()
-    assert visit.kept == {}
+    assert visit.results == {}
 
 
 def test_weights_that_are_not_offered_are_refused(real: Lab) -> None:
@@ -292,7 +292,7 @@ def test_weights_that_are_not_offered_are_refused(real: Lab) -> None:
     request = documents_trained.read(questions(trained_weights=["../kvlink5"]))
     found = merged(documents_trained.run(real, visit, request))
     assert "there are: none" in str(found)
-    assert visit.kept == {}
+    assert visit.results == {}
 
 
 def test_the_ratio_study_says_everything_that_is_wrong_beside_its_place() -> None:
@@ -311,7 +311,7 @@ def test_the_ratio_study_stops_between_prompts(lab: Lab, visit: Visit) -> None:
         if "Prompt 1" in update.get("ratio_status", ""):
             assert visit.cancel is not None
             visit.cancel.set()
-    assert visit.kept == {}
+    assert visit.results == {}
     assert visit.cancel is None
 
 

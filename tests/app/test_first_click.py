@@ -11,9 +11,9 @@ import tiny
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.run import Decoding, MethodChoice, RunRequest
 from backend.session.session import LabSession
-from lab_app.pages.pipeline.form import USUAL_WARM
 from lab_app.server import prefill as first_click
 from lab_app.server.prefill import fill_first_pools, fill_in_background
+from lab_app.ui.scenarios import USUAL_WARM
 from lab_app.visits.visits import Lab
 
 PRESET = "math-2"

@@ -14,8 +14,8 @@ from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
 from backend.base.errors import ModelError
+from lab_app.app import build_app
 from lab_app.server.index_cache import KEPT, KeptIndex
-from lab_app.server.serve import build_app
 from lab_app.ui import initial_state as first_paint
 from lab_app.visits.visits import Lab
 
@@ -30,7 +30,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[gr.Blocks, Lab]:
     return build_app(
         FakeModel, engine=FakeSession, first_run=make_record(layers=4).save(folder / "first.kvrun"),
         gallery=folder / "none.json",
-    )  # fmt: skip
+    )[:2]  # fmt: skip
 
 
 def load_events(blocks: gr.Blocks) -> list[Any]:
@@ -104,7 +104,7 @@ def test_a_lab_without_a_model_still_serves_and_says_why(tmp_path: Path) -> None
     def refuse() -> FakeModel:
         raise ModelError("There is no model here. Name another.")
 
-    blocks, _ = build_app(refuse, engine=FakeSession, first_run=None, gallery=tmp_path / "none.json")
+    blocks, *_ = build_app(refuse, engine=FakeSession, first_run=None, gallery=tmp_path / "none.json")
     assert any("There is no model here" in str(v) for v in first_answer(blocks).values())
 
 

@@ -17,13 +17,16 @@ from backend.methods.registry import profile_options
 from backend.prompts.presets import load_preset, preset_names, preset_requests
 from backend.studies.gallery import GalleryEntry, save_gallery
 from lab_app.pages.pipeline import form as forms
+from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import read_gallery, scenarios
-from lab_app.pages.pipeline.form import Form
-from lab_app.pages.pipeline.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
+from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Form
+from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.sections import proximity
 from lab_app.pages.pipeline.sections.proximity import Asked
 from lab_app.pages.pipeline.sharing.actions import Sharing
-from lab_app.ui import html
+from lab_app.pages.pipeline.state import state
+from lab_app.ui.scenarios import USUAL_WARM
+from lab_app.ui.types import Update
 from lab_app.visits.queue import Turns
 from lab_app.visits.visits import Lab, Visit
 
@@ -41,7 +44,9 @@ def visit(handlers: Handlers) -> Visit:
 
 def make_form(visit: Visit | None = None, **changes: Any) -> Form:
     pipeline = load_preset("math-3").pipeline
-    question = visit.example.values["user_question"] if visit and visit.example else "What is 1 + 1?"
+    question = (
+        state(visit).example.values["user_question"] if visit and state(visit).example else "What is 1 + 1?"
+    )
     made = Form(
         "math-3", {"user_question": question}, tuple(a.template for a in pipeline.agents),
         methods=("naive", "kvcomm"),
@@ -166,7 +171,7 @@ def test_every_scenario_is_shared_as_the_page_offers_it(handlers: Handlers, name
         name, dict(preset_requests(preset, 1)[0].values), tuple(a.template for a in preset.pipeline.agents),
         ", ".join(preset.pipeline.declared), ("kvcomm",), max_new_tokens=update["max_new_tokens"],
     )  # fmt: skip
-    assert forms.as_shipped(preset, forms.read_request(form), forms.USUAL_WARM)
+    assert forms.as_shipped(preset, forms.read_request(form), USUAL_WARM)
 
 
 def test_pools_that_come_filled_cost_nothing_before_a_run(
@@ -182,11 +187,11 @@ def test_pools_that_come_filled_cost_nothing_before_a_run(
 
 
 def test_several_requests_are_run_one_by_one_and_counted(handlers: Handlers, visit: Visit) -> None:
-    first = visit.next_example
+    first = state(visit).next_example
     updates = list(handlers.run_many(visit, make_form(visit, many_count=3)))
     tallies = [u["tally"] for u in updates if u.get("tally")]
     assert [f"{n} of 3 requests" in page for n, page in enumerate(tallies, 1)] == [True] * 3
-    assert visit.next_example == first + 3
+    assert state(visit).next_example == first + 3
     asked = {u["value_0"] for u in updates if "value_0" in u}
     assert len(asked) == 3
     assert visit.record is not None
@@ -293,7 +298,7 @@ def test_the_profile_follows_the_boxes(
     update = handlers.refresh(visit, make_form(visit, options={"kvcomm": given}))
     found = update["profiles"]["kvcomm"]
     assert (found.profile, len(found.differ), found.folded) == (profile, differ, folded)
-    note = html.profile_note(found)
+    note = pipeline_html.profile_note(found)
     assert ("Your own" in note) == (profile is None)
 
 
@@ -337,11 +342,11 @@ def test_a_measurement_needs_no_run(handlers: Handlers, visit: Visit) -> None:
     assert len(keys) == len(set(keys)) == 6
     assert all(view["csv"] for view in merged["view_proximity"]["views"][:5])
     assert not any(merged[f"error_proximity_{name}"] for name in (*proximity.FIELDS, "measure"))
-    assert visit.measured is not None
-    token, record = visit.measured
-    assert f"lab/proximity/{token}" in merged["proximity_status"]
-    assert handlers.lab.measurement(token) is record
-    assert handlers.lab.measurement("another") is None
+    assert "proximity" in visit.results
+    token, record = visit.results["proximity"]
+    assert f"lab/measured/proximity/{token}" in merged["proximity_status"]
+    assert handlers.lab.result("proximity", token) is record
+    assert handlers.lab.result("proximity", "another") is None
     assert "<script" not in str(merged)
     assert visit.record is None, "it is no run"
 
@@ -500,7 +505,7 @@ def with_gallery(tmp_path: Path) -> Handlers:
 
 def as_sent(update: Update, visit: Visit, **changes: Any) -> Form:
     """The bench as the browser would send it back after an update."""
-    values = {name: update[f"value_{slot}"] for slot, name in enumerate(visit.value_names)}
+    values = {name: update[f"value_{slot}"] for slot, name in enumerate(state(visit).value_names)}
     templates = tuple(update[f"template_{slot}"] for slot in range(AGENT_SLOTS))
     made = Form(
         update["preset"], values, templates, update["declared"], tuple(update.get("methods", ("naive",))),
@@ -540,7 +545,7 @@ def test_a_checked_example_fills_the_bench(with_gallery: Handlers) -> None:
     assert "position-only reuse" in update["gallery_note"]
     form = as_sent(update, visit)
     assert form.values == preset_requests(preset, 1)[0].values
-    request = forms.read_request(form, visit.example)
+    request = forms.read_request(form, state(visit).example)
     assert request.expected == "1 and 2 and 3 and 4"
     assert [m.name for m in request.methods] == ["dense", "naive", "kvcomm"]
     assert "position-only reuse" in with_gallery.refresh(visit, form)["gallery_note"]
@@ -567,7 +572,7 @@ def test_leaving_a_checked_example_clears_the_choice(leave: str, with_gallery: H
         "none": lambda: with_gallery.choose_example(visit, make_form(visit), ""),
         "effect": lambda: with_gallery.choose_effect(visit, "harmless"),
     }[leave]()
-    assert visit.checked is None
+    assert state(visit).checked is None
     assert update.get("picked_example", update.get("pick_example", ((), ""))[1]) == ""
     assert with_gallery.refresh(visit, as_sent(filled | update, visit))["gallery_note"] == ""
 
@@ -580,7 +585,8 @@ def test_harmless_examples_say_so(with_gallery: Handlers) -> None:
     assert "both answer" in update["gallery_note"]
     assert update["value_0"].startswith("def f(n):\n    for "), "a program keeps its lines"
     assert (
-        forms.read_request(as_sent(update, visit), visit.example).values["user_question"] == update["value_0"]
+        forms.read_request(as_sent(update, visit), state(visit).example).values["user_question"]
+        == update["value_0"]
     )
 
 
@@ -641,8 +647,8 @@ def test_every_scenario_fits_the_bench(handlers: Handlers, visit: Visit) -> None
         pipeline = load_preset(name).pipeline
         assert len(pipeline.agents) <= AGENT_SLOTS
         assert len(pipeline.inputs) <= VALUE_SLOTS
-        assert visit.value_names[0] == "user_question"
-        assert sorted(visit.value_names) == sorted(pipeline.inputs)
+        assert state(visit).value_names[0] == "user_question"
+        assert sorted(state(visit).value_names) == sorted(pipeline.inputs)
         form = as_sent(update, visit)
         assert handlers.refresh(visit, form)["errors"] == {}
-        assert forms.read_request(form, visit.example).expected == visit.example.answer  # type: ignore[union-attr]
+        assert forms.read_request(form, state(visit).example).expected == state(visit).example.answer  # type: ignore[union-attr]

@@ -31,7 +31,7 @@ from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge import risk_gate as judge_gate
 from lab_app.pages.judge.page import CARDS, Desk
 from lab_app.server.serve import launch
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Kept, Lab, Visit
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
 
 PATIENCE = 60_000  # ms; a slow machine is no failure
@@ -236,9 +236,9 @@ def test_selections_are_the_candidates_own_numbers() -> None:
 @pytest.fixture(autouse=True)
 def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random models write to the limit, and odd characters when they write long."""
-    monkeypatch.setattr(judge, "WRITTEN", 12)
+    monkeypatch.setattr(judge, "CANDIDATE_TOKENS", 12)
     for module in (judge, judge_set):
-        monkeypatch.setattr(module, "LONGEST", 16)
+        monkeypatch.setattr(module, "ANSWER_TOKENS", 16)
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +265,7 @@ def test_a_typed_example_is_judged(real: Lab) -> None:
     assert texts == [TEXTS[n - 1] for n in row.outcomes[3].layout]
     assert last["pick_order"] == "identity"
     assert last["view_attention"]["views"]
-    assert real.judged(mine.token) is not None
+    assert real.result("judged", mine.token) is not None
     told_again = judge.refresh(visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1))
     assert told_again["status"] == ""
     assert re.search(r"<b>6 verdicts</b>, (under|about) [0-9.]+ s", told_again["cost"])
@@ -354,9 +354,9 @@ def test_a_set_is_judged_and_kept(real: Lab) -> None:
     assert "2 problems" in last["set_status"]
     keys = [view["key"] for view in last["view_set"]["views"]]
     assert len(keys) == len(set(keys)) > 3
-    assert visit.judged is not None
-    token, found = visit.judged
-    assert f"lab/judged/{token}" in last["set_status"]
+    assert "judged" in visit.results
+    token, found = visit.results["judged"]
+    assert f"lab/measured/judged/{token}" in last["set_status"]
     assert [row.problem.number for row in found.rows] == [1, 2]
     assert Judged.from_bytes(found.to_bytes()).rows == found.rows
 
@@ -376,7 +376,7 @@ def judged_set(problems: int, parted: set[int]) -> Judged:
 
 def test_a_gate_is_trained_on_the_judged_set(visit: Visit) -> None:
     assert "Judge a set first" in judge_gate.train(visit, {})["gate_status"]
-    visit.judged = ("token", judged_set(40, set(range(1, 40, 3))))
+    visit.results["judged"] = Kept("token", judged_set(40, set(range(1, 40, 3))))
     shown = judge_gate.train(visit, {})
     assert shown["gate_set.visible"] is True
     assert shown["gate_target"] == "every method"
@@ -400,7 +400,7 @@ def test_a_gate_is_trained_on_the_judged_set(visit: Visit) -> None:
 
 
 def test_a_set_without_flips_has_nothing_to_learn(visit: Visit) -> None:
-    visit.judged = ("token", judged_set(12, set()))
+    visit.results["judged"] = Kept("token", judged_set(12, set()))
     shown = judge_gate.train(visit, {})
     assert shown["gate_set.visible"] is False
     assert any("No gate could be trained" in str(v.values()) for v in shown["view_gate"]["views"])
@@ -417,8 +417,8 @@ def test_a_cancelled_set_keeps_what_was_finished(real: Lab) -> None:
             break
     last = merged(stream)
     assert "Stopped" in last["set_status"]
-    assert visit.judged is not None
-    assert 1 <= len(visit.judged[1].rows) < 50
+    assert "judged" in visit.results
+    assert 1 <= len(visit.result("judged").rows) < 50
 
 
 # -- in a browser

@@ -16,8 +16,9 @@ from backend.base.errors import OptionError
 from lab_app.api.callers import Callers
 from lab_app.api.mcp import PATH, Tools
 from lab_app.api.tasks import ENDPOINTS
+from lab_app.app import build_app
 from lab_app.cli.main import parser
-from lab_app.server.serve import build_app, launch
+from lab_app.server.serve import launch
 from lab_app.visits.visits import Lab
 
 # Gradio's queue reads its own statistics in ways that pandas has deprecated.
@@ -33,9 +34,9 @@ def served() -> Iterator[tuple[Lab, str]]:
     found: list[Lab] = []
 
     def build(*given: Any, **more: Any) -> Any:
-        blocks, lab = build_app(*given, **more)
-        found.append(lab)
-        return blocks, lab
+        app = build_app(*given, **more)
+        found.append(app.lab)
+        return app
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lab_app.server.serve.build_app", build)

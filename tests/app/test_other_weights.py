@@ -23,15 +23,20 @@ from backend.session.session import LabSession
 from backend.studies.gallery import GalleryEntry
 from lab_app.cli.main import main
 from lab_app.pages.pipeline import form as forms
+from lab_app.pages.pipeline import form_json
+from lab_app.pages.pipeline import handlers as handlers_module
 from lab_app.pages.pipeline.events import bench_inputs, read_form
 from lab_app.pages.pipeline.examples import as_checked
-from lab_app.pages.pipeline.form import Form, Problems
-from lab_app.pages.pipeline.handlers import AGENT_SLOTS, Handlers, Update, statement
+from lab_app.pages.pipeline.form import AGENT_SLOTS, Form
+from lab_app.pages.pipeline.handlers import Handlers, statement
 from lab_app.pages.pipeline.layout import Page, build_page
 from lab_app.pages.pipeline.sections import offset_study
+from lab_app.pages.pipeline.sharing import actions as sharing_module
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.updates import applied
 from lab_app.ui import text
+from lab_app.ui.types import Update
+from lab_app.ui.validation import Problems
 from lab_app.visits.visits import Lab, Visit
 from viz.run.agent_graph import graph_svg
 from viz.run.comparison import comparison_html
@@ -54,7 +59,8 @@ def shipped(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the bench's one scenario be the tiny one, on these weights."""
 
     def put(*models: str) -> None:
-        monkeypatch.setattr(forms, "find_preset", lambda name: scenario(*models))
+        for module in (forms, handlers_module, sharing_module, offset_study, form_json):
+            monkeypatch.setattr(module, "find_preset", lambda name: scenario(*models), raising=False)
 
     put()
     return put

@@ -10,7 +10,7 @@ import gradio as gr
 import pytest
 from gradio.state_holder import SessionState
 
-from lab_app.server.blocks import QuickBlocks
+from lab_app.ui.blocks import QuickBlocks
 
 
 def page(kind: type[gr.Blocks]) -> tuple[gr.Blocks, list[Any], Any]:

@@ -16,8 +16,9 @@ from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
 from backend.records.run import RunRequest
+from lab_app.app import build_app
 from lab_app.server.offline import GUARD, go_offline
-from lab_app.server.serve import build_app, launch
+from lab_app.server.serve import launch
 from lab_app.visits.visits import LEFT_SECONDS, Lab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,9 +61,9 @@ def lab() -> Iterator[tuple[Lab, str]]:
     before, RECORDING = GUARD.refused, True
 
     def build(*given: Any, **more: Any) -> Any:
-        blocks, lab = build_app(*given, **more)
-        found.append(lab)
-        return blocks, lab
+        app = build_app(*given, **more)
+        found.append(app.lab)
+        return app
 
     try:
         with pytest.MonkeyPatch.context() as patch:

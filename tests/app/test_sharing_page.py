@@ -32,7 +32,8 @@ from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.form_json import from_record, ordered, read_body, to_body
 from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.sharing.actions import STORED_OF_A_VISIT, Sharing, restored
-from lab_app.pages.pipeline.undo import History, Step
+from lab_app.pages.pipeline.state import state
+from lab_app.pages.pipeline.undo import Step, UndoStack
 from lab_app.reports.run_report import read_run, report
 from lab_app.visits.visits import Lab, Visit
 
@@ -158,11 +159,11 @@ BAD: list[Any] = [
 def test_a_bench_of_another_kind_is_refused(body: Any, sharing: Sharing, visit: Visit) -> None:
     with pytest.raises(RecordError):
         read_body(body)
-    before = visit.value_names
+    before = state(visit).value_names
     told = sharing.arrived(visit, carried("c=" + to_link(body)) if body != BAD[14] else "{")
     assert "kv-status-error" in told["status"]
     assert "<b>" not in told["status"]
-    assert visit.value_names == before, "nothing on the bench was changed"
+    assert state(visit).value_names == before, "nothing on the bench was changed"
 
 
 # -- links
@@ -179,10 +180,10 @@ def test_a_link_brings_the_bench_and_its_known_answer(sharing: Sharing, visit: V
     assert (update["preset"], update["seed"], update["methods"]) == ("math-3", 7, ["kvcomm"])
     assert update["template_1"] == edited[1]
     assert update["value_0"] == "" or update["values"][0].text == form.values["user_question"]
-    assert other.example is not None
-    assert visit.example is not None
-    assert other.example.answer == visit.example.answer
-    assert other.value_names == ("user_question",)
+    assert state(other).example is not None
+    assert state(visit).example is not None
+    assert state(other).example.answer == state(visit).example.answer
+    assert state(other).value_names == ("user_question",)
     assert other.record is None
 
 
@@ -290,7 +291,7 @@ def test_the_first_run_is_stated_by_a_bench() -> None:
 
 
 def test_edits_are_undone_one_by_one_and_done_again() -> None:
-    history, now = History(lambda: clock[0]), make_form()
+    history, now = UndoStack(lambda: clock[0]), make_form()
     clock = [0.0]
     forms_ = [now]
     history.note(now)
@@ -316,7 +317,7 @@ def test_edits_are_undone_one_by_one_and_done_again() -> None:
 
 def test_typing_is_one_edit_until_one_stops() -> None:
     clock = [0.0]
-    history = History(lambda: clock[0])
+    history = UndoStack(lambda: clock[0])
     for text, pause in (("", 0.0), ("a", 9.0), ("ab", 0.4), ("abc", 0.4), ("abcd", 9.0)):
         clock[0] += pause
         history.note(make_form(values={"user_question": text}))
@@ -332,12 +333,12 @@ def test_undo_puts_every_box_back(sharing: Sharing, visit: Visit, lab: Lab) -> N
         visit, dataclasses.replace(first, templates=templates(t0="gone {user_question}"))
     )
     assert update["undo"] is True
-    known = visit.example
-    visit.example = None
+    known = state(visit).example
+    state(visit).example = None
     back = sharing.undo(visit, dataclasses.replace(first, templates=templates(t0="gone {user_question}")))
     assert back["template_0"] == first.templates[0]
     assert (back["undo"], back["redo"]) == (False, True)
-    assert visit.example == known, "the known answer comes back with its request"
+    assert state(visit).example == known, "the known answer comes back with its request"
     assert sharing.redo(visit, first)["template_0"] == "gone {user_question}"
 
 

@@ -23,8 +23,8 @@ from backend.records.offsets import AnchorCost, AnchorCostRequest
 from backend.records.run import GateDecision, MethodChoice, RunRecord
 from backend.session.pool_views import principal_coordinates
 from backend.session.session import LabSession
-from lab_app.pages.pipeline.form import Problems
 from lab_app.pages.pipeline.sections.anchor_cost import first_asked, read, told
+from lab_app.ui.validation import Problems
 from lab_app.visits.umap_worker import Maps
 from viz.anchors import pool_map as maps
 from viz.anchors.activations import activation_histograms, activations_by_length, rank_correlation, whole_bins

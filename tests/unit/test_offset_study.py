@@ -36,8 +36,10 @@ from backend.studies.offsets import (
     offset_study,
     sample_offsets,
 )
-from lab_app.pages.pipeline.form import Form, Problems
+from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.sections import offset_study as tab
+from lab_app.pages.pipeline.state import state
+from lab_app.ui.validation import Problems
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import FigureView, card_html
 from viz.base.theme import PLOTLY_DARK
@@ -458,10 +460,10 @@ def test_a_measurement_is_shown_and_a_token_moves_every_figure(visit: Visit, tin
     lab = Lab(lambda: tiny_model, lambda _: visit.engine)
     found = last(tab.measure(lab, visit, form(), boxes()))
     assert not any(found[f"error_study_{name}"] for name in (*tab.FIELDS, "measure"))
-    assert visit.studied is not None
-    token = visit.studied[0]
-    assert lab.study(token) is None, "the visit is not the lab's"
-    assert f"lab/offsets/{token}" in found["study_status"]
+    assert "offsets" in visit.results
+    token = visit.results["offsets"].token
+    assert lab.result("offsets", token) is None, "the visit is not the lab's"
+    assert f"lab/measured/offsets/{token}" in found["study_status"]
     assert len(found["view_study"]["views"]) == 8
     assert len(found["pick_study_prefix"][0]) == 3
     assert "Edited" in tab.edited(visit, boxes(text="other"))["study_status"]
@@ -470,7 +472,7 @@ def test_a_measurement_is_shown_and_a_token_moves_every_figure(visit: Visit, tin
 
 def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: OffsetStudy) -> None:
     assert tab.pick(visit, 1, "", ":0") == tab.look(visit, "", ":0") == {}
-    visit.study(record)
+    visit.keep_result("offsets", record)
     found = tab.shown(visit)
     assert len(found["pick_study_place"][0]) == 2 * (1 + 3)
     before = {view["key"]: view["figure"] for view in found["view_study"]["views"]}
@@ -478,7 +480,7 @@ def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: O
     after = {view["key"]: view["figure"] for view in moved["view_study"]["views"]}
     changed = {key for key in before if before[key] != after[key]}
     assert changed == {"study_by_layer", "study_similar", "study_tokens", "study_heads"}
-    pressed = f'data-pick="{visit.study_token}" aria-pressed="true"'
+    pressed = f'data-pick="{state(visit).study_token}" aria-pressed="true"'
     assert pressed in moved["study_tokens"]["html"]
     assert pressed in tab.look(visit, "1", "2:1")["study_tokens"]["html"]
     for odd in (-1, 10**6, None, "x", True, float("nan"), float("inf")):

@@ -26,13 +26,14 @@ from backend.records.agent_loop import (
 )
 from backend.records.events import AgentDone, Progress, RunDone, TextSoFar
 from backend.records.run import Mode, Outcome, RunRecord, RunRequest
-from lab_app.pages.pipeline.form import MOST_COLUMNS, Problem, Problems, read_number
-from lab_app.pages.pipeline.layout import RAW, section
+from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import OPTIONS, Board, Given, PageSpec, Update, beside, cancelled, running
-from lab_app.ui.run_results import results
+from lab_app.ui.components import RAW, figure_view, payload, section
+from lab_app.ui.method_choice import MOST_COLUMNS
+from lab_app.ui.page import OPTIONS, Board, PageSpec, beside, cancelled, running
 from lab_app.ui.text_cards import chosen_methods, method_chips, usable_methods
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import Problem, Problems, read_number
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import FigureView, Panel
 from viz.base.format import plural
@@ -232,8 +233,7 @@ def closer(visit: Visit, given: Given) -> Update:
     record = visit.records.get(desk(visit).token)
     if record is None or record.request.mode != "pinned":
         return {"status": html.status(text.GONE, "note")}
-    visit.shown, visit.ran = desk(visit).token, None
-    return results(visit) | {"status": html.status(text.OPENED, "note")}
+    return open_run(visit, desk(visit).token)
 
 
 # -- the widgets

@@ -16,13 +16,16 @@ from backend.prompts.presets import Example, load_preset, preset_requests
 from backend.records.run import Decoding, RunRecord, RunRequest
 from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
-from lab_app.pages.pipeline.form import MOST_COLUMNS, Problem, Problems
-from lab_app.pages.pipeline.layout import RAW, section
+from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import html, text
-from lab_app.ui.page import OPTIONS, Act, Board, Given, PageSpec, Update, beside, cancelled, running
-from lab_app.ui.run_results import factline, results
+from lab_app.ui.components import RAW, section
+from lab_app.ui.method_choice import MOST_COLUMNS
+from lab_app.ui.page import OPTIONS, Act, Board, PageSpec, beside, cancelled, running
+from lab_app.ui.run_results import factline
 from lab_app.ui.streaming import live
 from lab_app.ui.text_cards import Cards, chosen_methods, method_chips, usable_methods
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import Problem, Problems
 from lab_app.visits.visits import Lab, Visit
 from viz.pages.documents import documents_html
 from viz.run.comparison import comparison_html
@@ -231,11 +234,7 @@ def shown(visit: Visit, record: RunRecord) -> Update:
 
 def closer(visit: Visit, given: Given) -> Update:
     """The run on the pipeline's page, with all its figures."""
-    record = visit.records.get(desk(visit).token)
-    if record is None:
-        return {"status": html.status(text.GONE, "note")}
-    visit.shown, visit.ran = desk(visit).token, None
-    return results(visit) | {"status": html.status(text.OPENED, "note")}
+    return open_run(visit, desk(visit).token)
 
 
 # -- the widgets

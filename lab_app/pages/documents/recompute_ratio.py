@@ -11,11 +11,12 @@ from backend.base.errors import LabError
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.offsets import BlendRequest
 from backend.records.run import RunRequest
-from lab_app.pages.pipeline.form import Problem, Problems
 from lab_app.ui import text
 from lab_app.ui.components import figure_view
 from lab_app.ui.measurement import measure, read_numbers, told
-from lab_app.ui.page import Board, Given, Update
+from lab_app.ui.page import Board
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import Problem, Problems
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import FigureView
 from viz.base.format import clip, plural

@@ -2,69 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import gradio as gr
 
-from backend.base.errors import LabError
-from backend.prompts.pipeline import check_text
 from backend.records.judge import CRITERIA, PROTOCOLS, REGIMES, Order, Regime, read_orders
 from backend.records.run import MethodChoice
-from lab_app.pages.pipeline.form import Problem, Problems, read_number
 from lab_app.ui import text
-from lab_app.ui.page import OPTIONS, Board, Given
+from lab_app.ui.page import OPTIONS, Board
 from lab_app.ui.text_cards import chosen_methods
+from lab_app.ui.validation import Limits, Problem, Reader
 
 KEY = "judge"
 MOST_METHODS = 20  # every method at once
 REPAIR = "repair"  # has a switch of its own
-LONGEST = 160  # tokens of the judge's answer, as its presets have it
-WRITTEN = 96  # tokens of a candidate
 SETTINGS = (
     "criterion", "protocol", "slots_only", "order", "shuffles", "seed", "methods", "repair", "budget", "warm",
     OPTIONS,
 )  # fmt: skip
-Limits = Mapping[str, tuple[str, float, float, bool]]
-
-
-class Reader:
-    """Collects what is wrong, each with its place."""
-
-    def __init__(self, given: Given) -> None:
-        self.given, self.found = given, list[Problem]()
-
-    def number(self, name: str, table: Limits) -> Any:
-        """A number of a table of limits; its lowest where it is wrong."""
-        label, low, high, whole = table[name]
-        try:
-            return read_number(self.given[name], label, low, high, whole, name)
-        except LabError as error:
-            self.found.append(Problem(name, str(error)))
-            return low
-
-    def text(self, name: str, what: str) -> str:
-        """A text that a tokenizer can take."""
-        try:
-            return check_text(str(self.given[name] or ""), what, name)
-        except LabError as error:
-            self.found.append(Problem(name, str(error)))
-            return ""
-
-    def attempt(self, place: str, read: Callable[[], Any]) -> Any:
-        """What ``read`` gives, or None and a message at ``place``."""
-        try:
-            return read()
-        except Problems as error:
-            self.found += [Problem(place, problem.message) for problem in error.found]
-        except LabError as error:
-            self.found.append(Problem(place, str(error)))
-        return None
-
-    def done(self) -> None:
-        """Refuse it if anything was wrong."""
-        if self.found:
-            raise Problems(self.found)
 
 
 def read_settings(reader: Reader, candidates: int) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from backend.prompts.pipeline import QUESTION
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import Progress
 from backend.records.judge import (
+    ANSWER_TOKENS,
+    CANDIDATE_TOKENS,
     CRITERIA,
     LIMITS,
     Candidate,
@@ -28,22 +30,19 @@ from backend.records.run import Decoding, RunRecord
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge.form import (
     KEY,
-    LONGEST,
     REPAIR,
     SETTINGS,
-    WRITTEN,
-    Reader,
     number,
     read_regime,
     read_settings,
 )
-from lab_app.pages.pipeline.form import Problem
-from lab_app.pages.pipeline.layout import RAW, section
+from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import OPTIONS, Act, Board, Given, PageSpec, Update, beside, cancelled, running
-from lab_app.ui.run_results import results
+from lab_app.ui.components import RAW, figure_view, payload, section
+from lab_app.ui.page import OPTIONS, Act, Board, PageSpec, beside, cancelled, running
 from lab_app.ui.text_cards import Cards, method_chips, usable_methods
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import Problem, Reader
 from lab_app.visits.visits import Lab, Visit
 from viz.attention.views import closer_views, slot_views
 from viz.base.format import clip, escape, milliseconds, plural
@@ -117,8 +116,8 @@ def read(visit: Visit, given: Given) -> JudgeRequest:
         candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(texts, 1))
         problem = JudgeProblem(1, question, candidates, "typed", expected)
     return JudgeRequest(
-        problem.regime, (problem,), 1, candidates=mine.count, max_new_tokens=LONGEST,
-        sampling=Decoding(WRITTEN, 1.0, 1.0, 0), **settings,
+        problem.regime, (problem,), 1, candidates=mine.count, max_new_tokens=ANSWER_TOKENS,
+        sampling=Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0), **settings,
     )  # fmt: skip
 
 
@@ -227,7 +226,7 @@ def write(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
         mine.writes += 1
         request = JudgeRequest(
             regime, (JudgeProblem(1, question, (), regime, expected),), 1, candidates=mine.count,
-            sampling=Decoding(WRITTEN, temperature, 1.0, mine.writes),
+            sampling=Decoding(CANDIDATE_TOKENS, temperature, 1.0, mine.writes),
         )  # fmt: skip
         yield beside(None, slot_of)
         for event in visit.engine.write_candidates(request, cancel=cancel):
@@ -256,7 +255,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
                 last = event
             elif isinstance(event, Judged):
                 mine.ran, mine.judged, mine.records = request, last, records
-                mine.token = visit.keep_judged(event)
+                mine.token = visit.keep_result("judged", event)
                 update = shown(visit)
                 yield update
                 yield look(visit, update)  # drawing takes longer than it should take to read the verdict
@@ -309,7 +308,8 @@ def factline(request: JudgeRequest) -> str:
 def saved(mine: Desk) -> str:
     """The link that saves what was judged."""
     return (
-        f'<a class="kv-button" id="kv-{KEY}-save-link" href="lab/judged/{escape(mine.token)}" download>'
+        f'<a class="kv-button" id="kv-{KEY}-save-link" '
+        f'href="lab/measured/judged/{escape(mine.token)}" download>'
         f"{text.MEASURE_SAVE}</a>"
     )
 
@@ -359,9 +359,7 @@ def closer(visit: Visit, given: Given) -> Update:
     record = record or next(iter(desk(visit).records.values()), None)
     if record is None:
         return {"status": html.status(text.GONE, "note")}
-    visit.keep(record)
-    visit.ran = None
-    return results(visit) | {"status": html.status(text.OPENED, "note")}
+    return open_run(visit, visit.keep(record))
 
 
 # -- the widgets

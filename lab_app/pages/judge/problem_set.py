@@ -10,24 +10,23 @@ from functools import partial
 import gradio as gr
 
 from backend.records.events import Progress
-from backend.records.judge import Judged, JudgedProblem, JudgeRequest
+from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, Judged, JudgedProblem, JudgeRequest
 from backend.records.judge_summary import counted, table
 from backend.records.run import Decoding
 from lab_app.pages.judge import risk_gate as judge_gate
 from lab_app.pages.judge.form import (
     KEY,
-    LONGEST,
     SETTINGS,
-    WRITTEN,
-    Reader,
     number,
     read_regime,
     read_settings,
 )
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import Board, Given, Update, beside, running
+from lab_app.ui.page import Board, beside, running
 from lab_app.ui.streaming import REDRAW_SECONDS
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import Reader
 from lab_app.visits.visits import Lab, Visit
 from viz.base.format import clip, escape, milliseconds, plural
 from viz.judge.metrics import views
@@ -48,10 +47,10 @@ def read(given: Given) -> JudgeRequest:
     shared = read_settings(reader, found["candidates"])
     reader.done()
     regime = read_regime(given["set_source"])
-    sampling = Decoding(WRITTEN, 1.0, 1.0, found["set_seed"])
+    sampling = Decoding(CANDIDATE_TOKENS, 1.0, 1.0, found["set_seed"])
     return JudgeRequest(
         regime, (), found["count"], found["set_seed"], candidates=found["candidates"], sampling=sampling,
-        max_new_tokens=LONGEST,
+        max_new_tokens=ANSWER_TOKENS,
         **shared,
     )  # fmt: skip
 
@@ -75,7 +74,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
                 said = now
                 yield {"set_status": html.status(event.text, "measuring", event.done, event.total)}
             elif isinstance(event, Judged):
-                token, spent = visit.keep_judged(event), (time.monotonic() - began) * 1e3
+                token, spent = visit.keep_result("judged", event), (time.monotonic() - began) * 1e3
                 yield {"set_status": finished(event, token, spent), "view_set": figures(event)}
                 yield judge_gate.untrained(visit)
 
@@ -105,7 +104,7 @@ def finished(judged: Judged, token: str, spent_ms: float) -> str:
     notes = "".join(f'<p class="kv-help">{escape(note)}</p>' for note in judged.notes)
     return (
         f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
-        f'<a class="kv-button" id="kv-{KEY}-set-save" href="lab/judged/{escape(token)}" download>'
+        f'<a class="kv-button" id="kv-{KEY}-set-save" href="lab/measured/judged/{escape(token)}" download>'
         f"{text.MEASURE_SAVE}</a></div>{notes}"
     )
 

@@ -14,7 +14,8 @@ from backend.records.risk_gate import EVERY
 from lab_app.pages.judge.form import KEY
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import Board, Given, Update
+from lab_app.ui.page import Board
+from lab_app.ui.types import Given, Update
 from lab_app.visits.visits import Visit
 from viz.base.format import escape
 from viz.judge.risk_gate import trade_view, views
@@ -38,9 +39,9 @@ def train(visit: Visit, given: Given) -> Update:
     """Train and test on the judged set, and show all figures."""
     from backend.judge.gate_training import risk_study
 
-    if visit.judged is None:
+    if "judged" not in visit.results:
         return told(text.GATE_NO_SET)
-    _, judged = visit.judged
+    _, judged = visit.results["judged"]
     try:
         record = risk_study(sets_of(judged), RiskRequest(), judged.model)
     except LabError as error:

@@ -10,8 +10,8 @@ import gradio as gr
 
 from backend.base.errors import LabError
 from backend.methods.registry import method_class, option_fields
-from lab_app.pages.pipeline.form import Form
-from lab_app.pages.pipeline.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
+from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Form
+from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.layout import Page
 from lab_app.pages.pipeline.method_options import MethodPanel
 from lab_app.pages.pipeline.sections import anchor_cost, offset_study, proximity
@@ -19,27 +19,17 @@ from lab_app.pages.pipeline.sections import break_even as calculator
 from lab_app.pages.pipeline.sections import replay as what_if
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.sharing.events import CARRY, connect_sharing, every_box
-from lab_app.pages.pipeline.updates import applied, whole
+from lab_app.pages.pipeline.state import state
+from lab_app.pages.pipeline.updates import applied
 from lab_app.ui import html, text
 from lab_app.ui import initial_state as first_paint
+from lab_app.ui.page import LATEST, QUIET, press_after
 from lab_app.ui.run_results import span_of_token
+from lab_app.ui.streaming import coalesced
+from lab_app.ui.types import Update
 from lab_app.visits.visits import Visit
 
 LOG = logging.getLogger("lab_app")
-# The framework writes every documented endpoint with all its inputs and outputs into the page: megabytes.
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-LATEST: dict[str, Any] = QUIET | {"trigger_mode": "always_last"}
-
-
-def pressing(button: gr.Button) -> dict[str, Any]:
-    """What comes after an answer: a script that presses an unseen button when it stands in the boxes.
-
-    What follows from the boxes is one event of the framework, however it comes about: answers of two events
-    can overtake each other, and the older one would stay. A box that was hidden holds its text only some
-    moments after it is shown.
-    """
-    script = f"() => {{ setTimeout(() => document.getElementById('{button.elem_id}').click(), 0); }}"
-    return {"fn": None, "js": script, **QUIET}
 
 
 def bench_inputs(page: Page) -> list[Any]:
@@ -80,7 +70,7 @@ def read_form(page: Page, visit: Visit, given: tuple[Any, ...]) -> Form:
 
     preset, declared, methods, mode, longest, temperature, top_p, seed, warm, warm_count, many = take(11)
     turns, attention = take(2)
-    values = dict(zip(visit.value_names, (str(v or "") for v in take(VALUE_SLOTS)), strict=False))
+    values = dict(zip(state(visit).value_names, (str(v or "") for v in take(VALUE_SLOTS)), strict=False))
     templates = tuple(str(t or "") for t in take(AGENT_SLOTS))
     weights = tuple(str(w or "") for w in take(AGENT_SLOTS))
     options: dict[str, dict[str, Any]] = {}
@@ -146,7 +136,7 @@ class Wiring:
     def connect(self, blocks: gr.Blocks, preset: str) -> None:
         """Attach every event."""
         page, act = self.page, self.handlers
-        follow = pressing(page["follower"])
+        follow = press_after(page["follower"])
         self.prepare(preset)
 
         def arrive(carried: Any, request: gr.Request) -> dict[Any, Any]:
@@ -300,7 +290,7 @@ class Wiring:
             except LabError as error:
                 yield applied(self.page, {"status": html.status(str(error), "error")})
                 return
-            for update in whole(act(visit, read_form(self.page, visit, given))):
+            for update in coalesced(act(visit, read_form(self.page, visit, given))):
                 yield applied(self.page, update)
 
         return handler
@@ -341,7 +331,7 @@ class Wiring:
         except LabError as error:
             yield applied(self.page, {"proximity_status": html.status(str(error), "error")})
             return
-        for update in whole(proximity.measure(self.handlers.lab, visit, proximity.Asked(*asked))):
+        for update in coalesced(proximity.measure(self.handlers.lab, visit, proximity.Asked(*asked))):
             yield applied(self.page, update)
 
     def measure_edited(self, visit_id: str, *asked: Any) -> dict[Any, Any]:
@@ -355,7 +345,7 @@ class Wiring:
         except LabError as error:
             yield applied(self.page, {"cost_status": html.status(str(error), "error")})
             return
-        for update in whole(anchor_cost.measure(self.handlers.lab, visit, anchor_cost.Asked(*asked))):
+        for update in coalesced(anchor_cost.measure(self.handlers.lab, visit, anchor_cost.Asked(*asked))):
             yield applied(self.page, update)
 
     def pays(self, visit_id: str, *asked: Any) -> dict[Any, Any]:
@@ -369,7 +359,7 @@ class Wiring:
         except LabError as error:
             yield applied(self.page, {"pays_status": html.status(str(error), "error")})
             return
-        for update in whole(calculator.measure(self.handlers.lab, visit, calculator.Asked(*asked))):
+        for update in coalesced(calculator.measure(self.handlers.lab, visit, calculator.Asked(*asked))):
             yield applied(self.page, update)
 
     def study(self, visit_id: str, text_: Any, prefixes: Any, samples: Any, *given: Any) -> Iterator[Any]:
@@ -381,7 +371,7 @@ class Wiring:
             yield applied(self.page, {"study_status": html.status(str(error), "error")})
             return
         asked = offset_study.Asked(text_, prefixes, samples)
-        for update in whole(offset_study.measure(self.handlers.lab, visit, form, asked)):
+        for update in coalesced(offset_study.measure(self.handlers.lab, visit, form, asked)):
             yield applied(self.page, update)
 
     def study_edited(self, visit_id: str, *asked: Any) -> dict[Any, Any]:
@@ -412,7 +402,7 @@ class Wiring:
             except LabError as error:
                 yield applied(self.page, {"replay_status": html.status(str(error), "error")})
                 return
-            for update in whole(what_if.measure(self.handlers.lab, visit, form, last, ablation)):
+            for update in coalesced(what_if.measure(self.handlers.lab, visit, form, last, ablation)):
                 yield applied(self.page, update)
 
         return handler

@@ -12,7 +12,8 @@ from backend.base.errors import LabError, RecordError
 from backend.prompts.pipeline import check_text, show
 from backend.prompts.presets import Example, Preset
 from backend.records.run import RunRecord
-from lab_app.pages.pipeline.form import Form, find_preset, read_pipeline, read_request, value_boxes
+from lab_app.pages.pipeline.form import Form, read_pipeline, read_request, value_boxes
+from lab_app.ui.scenarios import find_preset
 
 FORMAT = 1
 USUAL = Form("", {}, ())

@@ -10,10 +10,10 @@ from typing import Any
 import gradio as gr
 
 from backend.methods.registry import method_class, method_names, option_fields
+from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import scenarios
-from lab_app.pages.pipeline.form import USUAL_WARM
-from lab_app.pages.pipeline.handlers import AGENT_SLOTS, VALUE_SLOTS
-from lab_app.pages.pipeline.method_options import MethodPanel, error_slot, method_panel, unseen
+from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS
+from lab_app.pages.pipeline.method_options import MethodPanel, method_panel
 from lab_app.pages.pipeline.sections import break_even as calculator
 from lab_app.pages.pipeline.sections.anchor_cost import first_asked as first_cost
 from lab_app.pages.pipeline.sections.offset_study import before as before_study
@@ -23,14 +23,11 @@ from lab_app.pages.pipeline.sections.replay import USUAL
 from lab_app.pages.pipeline.sections.replay import before as before_replay
 from lab_app.pages.pipeline.sharing.widgets import build_edits, build_files
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view
+from lab_app.ui.components import RAW, block, error_slot, figure_view, hidden_button, section
+from lab_app.ui.scenarios import USUAL_WARM
 from viz.base.format import clip
 from viz.run.tabs import TABS
 
-RAW = (
-    "const go = () => window.KVLab ? window.KVLab.raw(element, props, trigger, watch) : setTimeout(go, 30);"
-    "go();"
-)
 METHODS_AT_FIRST = ("naive", "kvcomm")
 BEFORE_PROXIMITY = "anchors"  # the tab that it follows
 
@@ -53,11 +50,6 @@ class Page:
         self.widgets.update(widgets)
 
 
-def block(name: str, value: str = "", **extra: Any) -> gr.HTML:
-    """A piece of server-made HTML that is morphed into place."""
-    return gr.HTML(value, elem_id=f"kv-{name}", apply_default_css=False, **extra)
-
-
 def value_classes(slot: int) -> list[str]:
     """The question stands under its label, the other values beside theirs."""
     return ["kv-value"] if slot == 0 else ["kv-value", "kv-value-more"]
@@ -70,20 +62,16 @@ def weights_choices(names: tuple[str, ...], chosen: str = "") -> list[tuple[str,
     return known + (missing if chosen and chosen not in names else [])
 
 
-def section(title: str, name: str, **extra: Any) -> gr.Column:
-    """A titled part of the bench."""
-    group = gr.Column(elem_id=f"kv-part-{name}", elem_classes="kv-part", min_width=0, **extra)
-    with group:
-        gr.HTML(f'<h2 class="kv-part-title">{title}</h2>', apply_default_css=False)
-    return group
-
-
 def build_page(
     preset: str, weights: tuple[str, ...] = (), navigation: Callable[[], Any] = lambda: None
 ) -> Page:
     """All widgets, inside the current ``gr.Blocks``; ``navigation`` makes the links to the other pages."""
     page = Page(weights=weights)
-    page.add(session=gr.State(""), topbar=block("topbar", html.topbar(None)), follower=unseen("kv-follow"))
+    page.add(
+        session=gr.State(""),
+        topbar=block("topbar", pipeline_html.topbar(None)),
+        follower=hidden_button("kv-follow"),
+    )
     navigation()
     with gr.Row(elem_id="kv-frame"):
         with gr.Column(elem_id="kv-bench", scale=0, min_width=0):

@@ -22,7 +22,7 @@ class Step:
     example: Example | None = None
 
 
-class History:
+class UndoStack:
     """Steps, oldest first, and where the bench stands among them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

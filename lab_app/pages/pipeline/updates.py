@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gradio as gr
 
-from lab_app.pages.pipeline.form import Standing
-from lab_app.pages.pipeline.handlers import AGENT_SLOTS, VALUE_SLOTS, Box, Update
+from lab_app.pages.pipeline import html as pipeline_html
+from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Box
 from lab_app.pages.pipeline.layout import Page, value_classes, weights_choices
-from lab_app.ui import html, text
+from lab_app.ui import text
+from lab_app.ui.method_choice import Standing
+from lab_app.ui.types import Update
 
 #: Parts of tabs that clear their messages themselves.
 OF_PARTS = ("error_proximity", "error_study", "error_cost", "error_replay", "error_pays")
-AT_ONCE_SECONDS = 0.1  # answers nearer than this may arrive together
-
-
-def whole(steps: Iterable[Update]) -> Iterator[Update]:
-    """Each step, with what was told an instant before it.
-
-    The browser applies answers that arrive together to one object and draws that once, so what the last of
-    them leaves out would never be seen: a status line would say "Starting" for ever.
-    """
-    before, then = Update(), 0.0
-    for update in steps:
-        update = before | update if time.monotonic() - then < AT_ONCE_SECONDS else update
-        yield update
-        before, then = update, time.monotonic()
 
 
 def applied(page: Page, update: Update) -> dict[Any, Any]:
@@ -110,7 +97,7 @@ def show_profiles(page: Page, standings: Mapping[str, Standing]) -> dict[Any, An
         panel = page.panels[name]
         if panel.profile is not None:
             out[panel.profile] = standing.profile
-            out[panel.note] = html.profile_note(standing)
+            out[panel.note] = pipeline_html.profile_note(standing)
         if panel.more is not None:
             count = f" · {standing.folded} changed" if standing.folded else ""
             out[panel.more] = gr.update(label=text.MORE_OPTIONS + count)

@@ -17,10 +17,10 @@ from backend.methods.registry import method_class
 from backend.prompts.presets import PRESET_FOLDER
 from backend.records.run import RunRequest
 from backend.records.sweep import Count, Swept
-from lab_app.pages.pipeline.layout import section
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import Board, Given, PageSpec, Update, beside, cancelled, doing
+from lab_app.ui.components import figure_view, payload, section
+from lab_app.ui.page import Board, PageSpec, beside, cancelled, doing
+from lab_app.ui.types import Given, Update
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
 from viz.base.format import escape, plural, size

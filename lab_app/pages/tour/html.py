@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from backend.prompts.pipeline import QUESTION
 from backend.records.run import RunRecord, RunRequest
+from lab_app.pages.pipeline.html import label
 from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import Step
-from lab_app.ui.html import label
 from lab_app.visits.classroom import Room
 from viz.base.format import clip, escape, percent, plural
 from viz.base.glossary import GLOSSARY, term
@@ -38,7 +38,7 @@ def steps_nav(steps: Sequence[Step], at: int, done: Sequence[str], fixed: bool) 
     items = []
     for index, step in enumerate(steps):
         here = ' aria-current="step"' if index == at else ""
-        mark = f'<span class="kv-unseen-words">{words.DONE}</span>' if step.key in done else ""
+        mark = f'<span class="kv-hidden_button-words">{words.DONE}</span>' if step.key in done else ""
         state = " kv-done" if step.key in done else ""
         items.append(
             f'<li><button type="button" class="kv-tour-dot{state}" data-kv="tour-step" '

@@ -15,16 +15,15 @@ import gradio as gr
 from backend.base.errors import LabError
 from backend.records.run import RunRecord
 from lab_app.pages.pipeline.handlers import progress
-from lab_app.pages.pipeline.layout import RAW
-from lab_app.pages.pipeline.method_options import unseen
+from lab_app.pages.pipeline.results import open_run
 from lab_app.pages.tour import html as tour_html
 from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import Step, prepare, recorded, steps
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import Act, Board, Given, PageSpec, Update, cancelled, running
-from lab_app.ui.run_results import results
+from lab_app.ui.components import RAW, figure_view, hidden_button, payload
+from lab_app.ui.page import Act, Board, PageSpec, cancelled, running
 from lab_app.ui.streaming import live
+from lab_app.ui.types import Given, Update
 from lab_app.visits import classroom
 from lab_app.visits.classroom import Room
 from lab_app.visits.visits import Lab, Visit
@@ -35,7 +34,7 @@ from viz.run.token_strip import strip_html
 KEY = "tour"
 PATIENCE_SECONDS = 6.0  # in line before the recorded run is shown in the live one's place
 MOST_NEWS = 400  # characters of what the browser tells about its address
-#: The browser's side of a press of the unseen button: what is wished, see ``assets/lesson.js``.
+#: The browser's side of a press of the hidden_button button: what is wished, see ``assets/lesson.js``.
 NEWS_JS = "(session, news) => [session, window.KVTour ? window.KVTour.news() : news]"
 
 
@@ -407,8 +406,7 @@ def closer(lab: Lab, visit: Visit, given: Given) -> Update:
     token = mine.shown.get(steps()[mine.step].key, ("", False))[0]
     if token not in visit.records:
         return {"status": html.status(words.FORGOTTEN, "note")}
-    visit.shown, visit.ran = token, None
-    return results(visit) | {"status": html.status(text.OPENED, "note")}
+    return open_run(visit, token)
 
 
 # -- the widgets
@@ -434,7 +432,7 @@ def build(board: Board) -> None:
         build_teacher(board)
         board.add(
             news=gr.Textbox("", visible=False, label="news"),
-            tell=unseen(f"kv-{KEY}-tell"),
+            tell=hidden_button(f"kv-{KEY}-tell"),
         )
     connect(board)
 

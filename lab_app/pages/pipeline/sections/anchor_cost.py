@@ -12,9 +12,10 @@ from typing import Any
 from backend.base.errors import LabError, OptionError
 from backend.records.events import Progress
 from backend.records.offsets import COST_LIMITS, AnchorCost, AnchorCostRequest
-from lab_app.pages.pipeline.form import Problem, Problems
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
+from lab_app.ui.types import Update
+from lab_app.ui.validation import Problem, Problems
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
 from viz.anchors.cost import views
@@ -22,7 +23,6 @@ from viz.anchors.cost import views
 LOG = logging.getLogger("lab_app")
 REDRAW_SECONDS = 0.2
 MOST_NUMBERS = 8
-Update = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _stream(visit: Visit, request: AnchorCostRequest) -> Iterator[Update]:
     drawn = 0.0
     for event in visit.engine.anchor_cost(request):
         if isinstance(event, AnchorCost):
-            token = visit.price(event)
+            token = visit.keep_result("anchors", event)
             yield {"cost_status": html.priced(event, token), "view_cost": payload(views(event))}
         elif isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
             drawn = time.monotonic()

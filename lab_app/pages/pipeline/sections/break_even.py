@@ -17,11 +17,11 @@ import gradio as gr
 from backend.base.errors import LabError, OptionError
 from backend.records.break_even import MOST, Case
 from backend.records.hardware import OF_SHEET, SHAPES, Figures, given_machine, shipped_figures
-from lab_app.pages.pipeline.form import Problem, Problems, read_number
-from lab_app.pages.pipeline.method_options import error_slot
 from lab_app.pages.pipeline.sections.proximity import REDRAW_SECONDS, working
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view, payload
+from lab_app.ui.components import error_slot, figure_view, payload
+from lab_app.ui.types import Update
+from lab_app.ui.validation import Problem, Problems, read_number
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import FigureView, Panel
@@ -40,7 +40,6 @@ RANGES: dict[str, tuple[float, float, bool]] = {
     "mixed": (0, MOST["mixed"], True),
     **{name: (*limits, False) for name, limits in OF_SHEET.items()},
 }
-Update = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,15 @@ from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import Progress
 from backend.records.offsets import MOST_SAMPLES, PARTS, OffsetRequest, OffsetStudy
 from lab_app.pages.pipeline import form as forms
-from lab_app.pages.pipeline.form import Form, Problem, Problems, read_number
+from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.sections.proximity import REDRAW_SECONDS, working
+from lab_app.pages.pipeline.state import state
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
 from lab_app.ui.run_results import marked, read_selection
+from lab_app.ui.scenarios import find_preset
+from lab_app.ui.types import Update
+from lab_app.ui.validation import Problem, Problems, read_number
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import Panel
@@ -37,7 +41,6 @@ ROLES = (
 )  # fmt: skip
 FIRST_PRESET = "math-3"
 DIVIDER = re.compile(r"(?:^|\n)-{3,}[ \t]*(?:\n|$)")
-Update = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def read(asked: Asked, form: Form) -> OffsetRequest:
         problems.append(Problem("study.samples", str(error)))
     if samples and not problems:
         try:
-            preset = forms.find_preset(form.preset)
+            preset = find_preset(form.preset)
             pipeline = found = forms.read_pipeline(form).unrolled
             for agent in found.agents:
                 if agent.model:  # what a study measures is one model's
@@ -152,7 +155,7 @@ def _stream(visit: Visit, request: OffsetRequest) -> Iterator[Update]:
     drawn = 0.0
     for event in visit.engine.offset_study(request):
         if isinstance(event, OffsetStudy):
-            visit.study(event)
+            visit.keep_result("offsets", event)
             yield shown(visit)
         elif isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
             drawn = time.monotonic()
@@ -161,9 +164,9 @@ def _stream(visit: Visit, request: OffsetRequest) -> Iterator[Update]:
 
 def edited(visit: Visit, asked: Asked) -> Update:
     """Whether the figures still belong to what stands in the boxes."""
-    if visit.measuring or visit.studied is None:
+    if visit.measuring or "offsets" not in visit.results:
         return {}
-    token, record = visit.studied
+    token, record = visit.results["offsets"]
     now = (str(asked.text or ""), divided(asked.prefixes), asked.samples)
     if now == (record.request.text, record.request.prefixes, len(record.request.values)):
         return told(None) | {"study_status": html.studied(record, token)}
@@ -177,26 +180,25 @@ def read_focus(visit: Visit, prefix: Any, place: Any) -> Focus:
         return int(value) if str(value).isdecimal() else None
 
     agent, _, part = str(place).partition(":")
-    wish = Focus(visit.study_token, index(prefix), index(agent), index(part) or 0)
-    assert visit.studied is not None
-    return valid_focus(visit.studied[1], wish)
+    wish = Focus(state(visit).study_token, index(prefix), index(agent), index(part) or 0)
+    return valid_focus(visit.result("offsets"), wish)
 
 
 def pick(visit: Visit, token: Any, prefix: Any, place: Any) -> Update:
     """Another token: every figure moves to it."""
-    if visit.studied is None:
+    if "offsets" not in visit.results:
         return {}
-    known = range(len(visit.studied[1].tokens))
+    known = range(len(visit.result("offsets").tokens))
     if isinstance(token, int | float) and not isinstance(token, bool) and token in known:
-        visit.study_token = int(token)
+        state(visit).study_token = int(token)
     return look(visit, prefix, place)
 
 
 def look(visit: Visit, prefix: Any, place: Any) -> Update:
     """The figures and the text for what the boxes say."""
-    if visit.studied is None:
+    if "offsets" not in visit.results:
         return {}
-    record, focus = visit.studied[1], read_focus(visit, prefix, place)
+    record, focus = visit.result("offsets"), read_focus(visit, prefix, place)
     return {
         "study_tokens": {"html": tokens_html(record, focus)},
         "view_study": payload(views(record, focus)),
@@ -205,8 +207,7 @@ def look(visit: Visit, prefix: Any, place: Any) -> Update:
 
 def shown(visit: Visit) -> Update:
     """A finished study: what it was, its boxes, its text and its figures."""
-    assert visit.studied is not None
-    token, record = visit.studied
+    token, record = visit.results["offsets"]
     prefixes = [("mean of all", "")] + [
         (f"{number}: {clip(prefix, 48) or '(nothing)'}", str(number - 1))
         for number, prefix in enumerate(record.request.prefixes, 1)

@@ -13,9 +13,10 @@ from backend.base.errors import LabError
 from backend.prompts.presets import load_preset
 from backend.records.events import Progress
 from backend.records.offsets import LIMITS, ProximityRecord, ProximityRequest
-from lab_app.pages.pipeline.form import Problem, Problems, read_number
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
+from lab_app.ui.types import Update
+from lab_app.ui.validation import Problem, Problems, read_number
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import Panel
@@ -25,7 +26,6 @@ LOG = logging.getLogger("lab_app")
 REDRAW_SECONDS = 0.2
 #: Whose role texts stand in the boxes at first: (preset, agent).
 ROLES = (("math-3", 1), ("judge-majority", 1))
-Update = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _stream(visit: Visit, request: ProximityRequest) -> Iterator[Update]:
     drawn = 0.0
     for event in visit.engine.proximity(request):
         if isinstance(event, ProximityRecord):
-            visit.measure(event)
+            visit.keep_result("proximity", event)
             yield shown(visit)
         elif isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
             drawn = time.monotonic()
@@ -110,17 +110,16 @@ def edited(visit: Visit, asked: Asked) -> Update:
         request = read(asked)
     except LabError as error:
         return told(error)
-    if visit.measured is None:
+    if "proximity" not in visit.results:
         return told(None)
-    if visit.measured[1].request == request:
+    if visit.result("proximity").request == request:
         return shown(visit, figures=False) | told(None)
     return told(None) | {"proximity_status": html.status(text.MEASURE_EDITED, "note")}
 
 
 def shown(visit: Visit, figures: bool = True) -> Update:
     """The visit's measurement: what it was, and its figures."""
-    assert visit.measured is not None
-    token, record = visit.measured
+    token, record = visit.results["proximity"]
     update: Update = {"proximity_status": html.measured(record, token)}
     if figures:
         update["view_proximity"] = payload((*views(record), examples(record)))

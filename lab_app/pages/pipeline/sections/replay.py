@@ -19,10 +19,13 @@ from backend.records.events import Progress
 from backend.records.offsets import MOST_REPLAYED, Replay
 from backend.records.run import MethodChoice, RunRequest
 from lab_app.pages.pipeline import form as forms
-from lab_app.pages.pipeline.form import Form, Problem, Problems, read_number
+from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.sections.proximity import REDRAW_SECONDS, working
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
+from lab_app.ui.method_choice import blanks
+from lab_app.ui.types import Update
+from lab_app.ui.validation import Problem, Problems, read_number
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import Panel
@@ -33,7 +36,6 @@ LOG = logging.getLogger("lab_app")
 USUAL = 20  # past requests
 #: The alignment steps that KVCOMM's Table 5 switches.
 STEPS = ("rotate", "placeholder_offset", "prefix_offset")
-Update = dict[str, Any]
 
 
 def table_5(given: Mapping[str, Any]) -> tuple[MethodChoice, ...]:
@@ -42,7 +44,7 @@ def table_5(given: Mapping[str, Any]) -> tuple[MethodChoice, ...]:
     Raises:
         LabError: an option is wrong.
     """
-    if blank := forms.blanks("kvcomm", given):
+    if blank := blanks("kvcomm", given):
         raise Problems(blank)
     options = dataclasses.asdict(make_options("kvcomm", given))
     rows = []
@@ -70,7 +72,7 @@ def read(form: Form, last: Any, ablation: bool = False) -> tuple[RunRequest, int
     try:
         if form.mode != "pinned":
             raise OptionError(text.REPLAY_PINNED)
-        methods = table_5(form.options.get("kvcomm", {})) if ablation else forms.read_methods(form)
+        methods = table_5(form.options.get("kvcomm", {})) if ablation else forms.chosen_methods(form)
         request = RunRequest(
             forms.read_pipeline(form), {}, methods, "pinned", forms.read_decoding(form), probe_offsets=False
         )
@@ -112,7 +114,7 @@ def _stream(visit: Visit, request: RunRequest, count: int, cancel: threading.Eve
     drawn = 0.0
     for event in visit.engine.replay(request, count, cancel=cancel):
         if isinstance(event, Replay):
-            visit.keep_replay(event)
+            visit.keep_result("replay", event)
             yield shown(visit)
         elif isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
             drawn = time.monotonic()
@@ -121,7 +123,7 @@ def _stream(visit: Visit, request: RunRequest, count: int, cancel: threading.Eve
 
 def pick(visit: Visit, wish: Any) -> Update:
     """The texts of another request, chosen in the box or in the figure."""
-    if visit.replayed is None:
+    if "replay" not in visit.results:
         return {}
     whole = str(wish).isdecimal() or (isinstance(wish, float) and wish.is_integer())
     return look(visit, int(wish) if whole and not isinstance(wish, bool) else None)
@@ -129,8 +131,7 @@ def pick(visit: Visit, wish: Any) -> Update:
 
 def look(visit: Visit, wish: int | None = None) -> Update:
     """The figures, with one request's texts."""
-    assert visit.replayed is not None
-    record = visit.replayed[1]
+    record = visit.result("replay")
     chosen = valid_request(record, wish)
     choices = [(f"{a.number}: {clip(question(a), 70)}", str(a.number)) for a in record.requests]
     return {"pick_replay": (choices, str(chosen)), "view_replay": payload(views(record, chosen))}
@@ -138,8 +139,7 @@ def look(visit: Visit, wish: int | None = None) -> Update:
 
 def shown(visit: Visit) -> Update:
     """A finished replay: what it was, and its figures."""
-    assert visit.replayed is not None
-    token, record = visit.replayed
+    token, record = visit.results["replay"]
     return {"replay_status": html.replayed(record, token), "replay_looks": True, **look(visit)}
 
 

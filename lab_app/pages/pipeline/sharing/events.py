@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab_app.pages.pipeline.form import Form
-from lab_app.pages.pipeline.handlers import Update
 from lab_app.pages.pipeline.layout import Page
+from lab_app.ui.page import QUIET
+from lab_app.ui.types import Update
 from lab_app.visits.visits import Visit
 
-if TYPE_CHECKING:
-    from lab_app.pages.pipeline.events import Wiring
-
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 #: What the address and the tab ask for. It may run before the page's own scripts are there.
 CARRY = """() => {
   try {
@@ -33,7 +30,7 @@ def every_box(page: Page) -> list[Any]:
     return out
 
 
-def connect_sharing(wiring: Wiring, follow: dict[str, Any]) -> None:
+def connect_sharing(wiring: Any, follow: dict[str, Any]) -> None:
     """Attach the events. What changes the bench says again how it stands."""
     page, sharing, session = wiring.page, wiring.sharing, wiring.page["session"]
 
@@ -44,7 +41,8 @@ def connect_sharing(wiring: Wiring, follow: dict[str, Any]) -> None:
             update = act(visit, form)
             return {place if name == "share_link" else name: value for name, value in update.items()}
 
-        return wiring.once(placed)
+        found: Callable[..., dict[Any, Any]] = wiring.once(placed)
+        return found
 
     page["undo"].click(once(sharing.undo), wiring.inputs, wiring.everything, **QUIET).then(**follow)
     page["redo"].click(once(sharing.redo), wiring.inputs, wiring.everything, **QUIET).then(**follow)
@@ -57,6 +55,7 @@ def connect_sharing(wiring: Wiring, follow: dict[str, Any]) -> None:
     )
 
     def opened(visit_id: str, content: Any) -> dict[Any, Any]:
-        return wiring.guarded(visit_id, lambda visit: sharing.open_file(visit, content))
+        found: dict[Any, Any] = wiring.guarded(visit_id, lambda visit: sharing.open_file(visit, content))
+        return found
 
     page["upload"].upload(opened, [session, page["upload"]], wiring.everything, **QUIET).then(**follow)

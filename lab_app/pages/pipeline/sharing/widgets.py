@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
-from lab_app.pages.pipeline.method_options import error_slot
 from lab_app.pages.pipeline.sharing.html import saving
 from lab_app.ui import text
+from lab_app.ui.components import error_slot
+from lab_app.ui.types import NamedWidgets
 
-if TYPE_CHECKING:
-    from lab_app.pages.pipeline.layout import Page
 
-
-def build_edits(page: Page) -> None:
+def build_edits(page: NamedWidgets) -> None:
     """Undo, redo and the link, at the head of the bench."""
     with gr.Row(elem_classes="kv-line", elem_id="kv-edits"):
         small: dict[str, Any] = {"size": "sm", "scale": 0, "min_width": 0}
@@ -30,7 +28,7 @@ def build_edits(page: Page) -> None:
     )
 
 
-def build_files(page: Page) -> None:
+def build_files(page: NamedWidgets) -> None:
     """Under the results: files, and the link to the run."""
     with gr.Column(elem_id="kv-file", elem_classes="kv-part"):
         gr.HTML(f'<h2 class="kv-part-title">{text.FILES}</h2>', apply_default_css=False)

@@ -54,13 +54,7 @@ def filled(expected: Sequence[Any], given: list[Any]) -> list[Any]:
 
 
 class QuickBlocks(gr.Blocks):
-    """Blocks that look only at the outputs that an answer names; all others get the framework's skip.
-
-    Attributes:
-        early: HTML that the browser shows until the framework has come to life.
-    """
-
-    early: str = ""
+    """Blocks that look only at the outputs that an answer names; all others get the framework's skip."""
 
     async def preprocess_data(
         self,
