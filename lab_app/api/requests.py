@@ -19,7 +19,7 @@ from backend.records.run import Decoding, MethodChoice, RunRequest
 from lab_app.pages.pipeline.form import Form, as_shipped, read_decoding
 from lab_app.ui import text
 from lab_app.ui.scenarios import WARM_LIMIT, find_preset
-from lab_app.ui.validation import read_number
+from lab_app.ui.validation import NumberField
 
 OWN = "own"  # the name of a pipeline that a caller stated
 MOST_METHOD_TEXT = 500  # characters; an option's name and value are short
@@ -162,7 +162,7 @@ def read_run(given: Mapping[str, Any]) -> Asked:
         pipeline, pipeline.check_values(values), read_methods(call.methods),
         "free" if call.mode == "free" else "pinned", read_decoding(form), expected=known,
     )  # fmt: skip
-    warm = int(read_number(call.warm, "The number of requests to warm up with", 0, WARM_LIMIT, True, "warm"))
+    warm = NumberField("The number of requests to warm up with", 0, WARM_LIMIT).read(call.warm, "warm")
     shipped = preset is not None and as_shipped(preset, request, warm)
     return Asked(request, warm_set(preset, warm), shipped)
 
@@ -286,7 +286,6 @@ def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
         raise PromptError("The question is empty. Write some text.", field="question")
     if call.expected is not None:
         check_text(call.expected, text.JUDGE_EXPECTED, "expected", 2000)
-    label, low, high, whole = text.JUDGE_NUMBERS["warm"]
     candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(call.candidates, 1))
     protocol: Any = call.protocol  # checked below
     problem = JudgeProblem(1, call.question, candidates, "typed", call.expected)
@@ -294,7 +293,7 @@ def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
         "typed", (problem,), 1, candidates=len(candidates), max_new_tokens=ANSWER_TOKENS,
         sampling=Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0), methods=read_methods(call.methods),
         criterion=call.criterion, protocol=protocol, slots_only=call.slots_only,
-        warmup=int(read_number(call.warm, label, low, high, whole, "warm")),
+        warmup=text.JUDGE_NUMBERS["warm"].read(call.warm, "warm"),
     )  # fmt: skip
     request.check()
     return dataclasses.replace(request, orders=read_orders(call.orders, len(candidates)))

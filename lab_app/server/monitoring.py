@@ -26,15 +26,11 @@ from uvicorn.config import LOGGING_CONFIG
 
 from backend import __version__
 from backend.base.errors import LabError, RunCancelled
-from lab_app.visits.engine import Engine, Model
+from lab_app.visits.engine import WORK, Engine, Model
 from lab_app.visits.visits import Lab, Visit
 
 LOG = logging.getLogger("lab_app")
 GRACE_SECONDS = 20.0  # for runs to end by themselves; a container engine waits 10 to 30 s before it kills
-WORK = (
-    "run", "warm_up", "proximity", "anchor_cost", "machine_figures", "offset_study", "replay",
-    "write_candidates", "judge_problems",
-)  # fmt: skip
 SECONDS = (0.1, 0.3, 1, 3, 10, 30, 100, 300)
 STOPPING = "The lab is being restarted. Wait a minute, reload the page and run again."
 FRESH = {"Cache-Control": "no-store"}

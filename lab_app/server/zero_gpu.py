@@ -21,15 +21,12 @@ from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
 from backend.records.run import RunRecord, RunRequest
 from backend.session.limits import Limits
-from lab_app.visits.engine import Engine
+from lab_app.visits.engine import ALONE, Engine
 
 FRAMES = ("https://huggingface.co", "https://*.hf.space")
 SECONDS = 120  # of GPU for a call; ZeroGPU ends it then
 HELD = 200  # earlier requests of a visit; the latest are sent again
 TEMPLATES = 8  # whose requests are remembered
-ALONE = (  # work that follows from nothing before it
-    "proximity", "anchor_cost", "machine_figures", "offset_study", "write_candidates", "judge_problems",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)

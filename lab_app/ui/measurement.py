@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from backend.base.errors import LabError, RunCancelled
 from backend.records.events import Progress
@@ -13,27 +13,13 @@ from lab_app.ui import html, text
 from lab_app.ui.components import payload
 from lab_app.ui.page import beside, running
 from lab_app.ui.streaming import REDRAW_SECONDS
-from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import Problem, read_number
+from lab_app.ui.types import Update
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import FigureView
 from viz.base.format import escape, milliseconds
 
 #: A finished record as what is said of it, behind which the time stands, and its figures.
 Shown = Callable[[BlendStudy | DocumentStudy], tuple[str, Sequence[FigureView]]]
-
-
-def read_numbers(
-    asked: Mapping[str, tuple[str, float, float, bool]], given: Given
-) -> tuple[dict[str, int], list[Problem]]:
-    """The whole numbers of a part, and what is wrong with others; ``asked``: label, least, most, whole."""
-    numbers, found = {}, []
-    for name, (label, low, high, whole) in asked.items():
-        try:
-            numbers[name] = int(read_number(given[name], label, low, high, whole, name))
-        except LabError as error:
-            found.append(Problem(name, str(error)))
-    return numbers, found
 
 
 def measure(

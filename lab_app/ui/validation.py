@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,36 +28,43 @@ class Problems(LabError):
         self.found = tuple(found)
 
 
-def read_number(value: Any, label: str, low: float, high: float, whole: bool, where: str) -> float | int:
-    """A number in its range."""
-    allowed = f"allowed: {low:g} to {high:g}{', whole numbers' if whole else ''}"
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise OptionError(
-            f"{label} is {'empty' if value in (None, '') else repr(value)[:40]}; {allowed}. Give a number.",
-            field=where,
-        )
-    if not low <= value <= high or (whole and value != int(value)):
-        raise OptionError(f"{label} is {value:g}; {allowed}. Change it.", field=where)
-    return int(value) if whole else float(value)
+@dataclass(frozen=True)
+class NumberField:
+    """A number that a person types: its label, the least and the most, and whether it is a whole one."""
+
+    label: str
+    low: float
+    high: float
+    whole: bool = True
+
+    def read(self, value: Any, where: str) -> Any:
+        """The number: an ``int`` if it is a whole one, else a ``float``.
+
+        Raises:
+            OptionError: it is empty, no number or out of its range; ``where`` names its box.
+        """
+        allowed = f"allowed: {self.low:g} to {self.high:g}{', whole numbers' if self.whole else ''}"
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            said = "empty" if value in (None, "") else repr(value)[:40]
+            raise OptionError(f"{self.label} is {said}; {allowed}. Give a number.", field=where)
+        if not self.low <= value <= self.high or (self.whole and value != int(value)):
+            raise OptionError(f"{self.label} is {value:g}; {allowed}. Change it.", field=where)
+        return int(value) if self.whole else float(value)
 
 
-Limits = Mapping[str, tuple[str, float, float, bool]]
-
-
-class Reader:
-    """Collects what is wrong, each with its place."""
+class FormReader:
+    """Reads boxes by name and collects what is wrong, each with its place."""
 
     def __init__(self, given: Given) -> None:
         self.given, self.found = given, list[Problem]()
 
-    def number(self, name: str, table: Limits) -> Any:
-        """A number of a table of limits; its lowest where it is wrong."""
-        label, low, high, whole = table[name]
+    def number(self, name: str, field: NumberField) -> Any:
+        """A number; the field's lowest where it is wrong."""
         try:
-            return read_number(self.given[name], label, low, high, whole, name)
+            return field.read(self.given[name], name)
         except LabError as error:
             self.found.append(Problem(name, str(error)))
-            return low
+            return int(field.low) if field.whole else field.low
 
     def text(self, name: str, what: str) -> str:
         """A text that a tokenizer can take."""

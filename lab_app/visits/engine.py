@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from backend.prompts.pipeline import Pipeline
 from backend.records.events import Event, Progress
@@ -26,10 +26,24 @@ from backend.records.offsets import (
 from backend.records.run import ModelInfo, Outcome, PoolState, RunRecord, RunRequest
 from backend.records.sweep import Count, Swept
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def work(*, alone: bool = False) -> Callable[[F], F]:
+    """Mark a method as work: a generator of events that takes a while. It is counted, and it does not begin
+    while the lab is stopping. ``alone``: it follows from its arguments and from nothing done before it."""
+
+    def mark(method: F) -> F:
+        method.work = "alone" if alone else "stateful"  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
 
 class Engine(Protocol):
     """What the page needs of an engine session."""
 
+    @work()
     def run(
         self,
         request: RunRequest,
@@ -39,6 +53,7 @@ class Engine(Protocol):
     ) -> Iterator[Event]:
         """Events, the last one a finished record; ``ends`` says of an outcome that no agent follows it."""
 
+    @work()
     def warm_up(
         self,
         request: RunRequest,
@@ -52,37 +67,46 @@ class Engine(Protocol):
     def ready(self, request: RunRequest, examples: Any) -> bool:
         """Whether a shared warm-up with these examples was computed before."""
 
+    @work(alone=True)
     def proximity(self, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
         """Progress, then the record of a measurement on the model itself."""
 
+    @work(alone=True)
     def anchor_cost(self, request: AnchorCostRequest) -> Iterator[Progress | AnchorCost]:
         """Progress, then the record of what pools cost."""
 
+    @work(alone=True)
     def machine_figures(self) -> Iterator[Progress | Figures]:
         """Progress, then what the break-even formula needs to know of this machine."""
 
+    @work(alone=True)
     def offset_study(self, request: OffsetRequest) -> Iterator[Progress | OffsetStudy]:
         """Progress, then the record of a text's offsets behind several prefixes."""
 
+    @work(alone=True)
     def blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:
         """Progress, then the record of what computing tokens again brings."""
 
     def trained_weights(self) -> dict[str, str]:
         """Names and labels of the shipped weights that were trained for documents encoded apart."""
 
+    @work(alone=True)
     def document_study(self, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
         """Progress, then the record of questions under each method and each set of trained weights."""
 
+    @work()
     def replay(
         self, request: RunRequest, last: int, *, cancel: threading.Event | None = None
     ) -> Iterator[Progress | Replay]:
         """Progress, then the record of past requests under the request's methods."""
 
+    @work(alone=True)
     def write_candidates(
         self, request: JudgeRequest, *, cancel: threading.Event | None = None
     ) -> Iterator[Progress | JudgeProblem]:
         """Progress, then the request's one problem with candidates that agents wrote."""
 
+    @work(alone=True)
     def judge_problems(
         self, request: JudgeRequest, *, cancel: threading.Event | None = None
     ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
@@ -94,6 +118,7 @@ class Engine(Protocol):
     def sweep_desk(self) -> Any:
         """Where sweeps are asked for: ``.plan``, ``.saved``, ``.edited``."""
 
+    @work()
     def sweep(
         self, desk: Any, text: str, lines: str, *, cancel: threading.Event | None = None
     ) -> Generator[Count | Swept]:
@@ -128,3 +153,11 @@ class Model(Protocol):
 
     def count_tokens(self, pipeline: Pipeline, agent: int, values: Any) -> int:
         """Tokens of an agent's prompt with these values."""
+
+
+def _marked(*kinds: str) -> frozenset[str]:
+    return frozenset(name for name, found in vars(Engine).items() if getattr(found, "work", None) in kinds)
+
+
+WORK = _marked("stateful", "alone")  # names of the methods that are work
+ALONE = _marked("alone")  # and of those that need nothing done before

@@ -33,7 +33,7 @@ from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.page import OPTIONS, Board, PageSpec, beside, cancelled, running
 from lab_app.ui.text_cards import chosen_methods, method_chips, usable_methods
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import Problem, Problems, read_number
+from lab_app.ui.validation import NumberField, Problem, Problems
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import FigureView, Panel
 from viz.base.format import plural
@@ -79,7 +79,7 @@ def read(visit: Visit, given: Given) -> RunRequest:
     values, methods, turns = {QUESTION: str(given["question"] or "")}, (), LIMITS["turns"][0]
     mode: Mode = "free" if given["mode"] == "free" else "pinned"
     try:
-        turns = int(read_number(given["turns"], text.LOOP_TURNS, *LIMITS["turns"], True, "turns"))
+        turns = NumberField(text.LOOP_TURNS, *LIMITS["turns"]).read(given["turns"], "turns")
     except LabError as error:
         found.append(Problem("turns", str(error)))
     pipeline = loop_pipeline(turns)

@@ -13,10 +13,10 @@ from backend.records.offsets import BlendRequest
 from backend.records.run import RunRequest
 from lab_app.ui import text
 from lab_app.ui.components import figure_view
-from lab_app.ui.measurement import measure, read_numbers, told
+from lab_app.ui.measurement import measure, told
 from lab_app.ui.page import Board
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import Problem, Problems
+from lab_app.ui.validation import FormReader, Problem
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import FigureView
 from viz.base.format import clip, plural
@@ -35,12 +35,12 @@ def read(given: Given, preset: str, page: RunRequest | None) -> BlendRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    numbers, found = read_numbers(text.RATIO_NUMBERS, given)
+    reader = FormReader(given)
+    numbers = {name: reader.number(name, field) for name, field in text.RATIO_NUMBERS.items()}
     own = given["ratio_source"] != "drawn"
     if own and page is None:
-        found.append(Problem("ratio", text.RATIO_PAGE_WRONG))
-    if found:
-        raise Problems(found)
+        reader.found.append(Problem("ratio", text.RATIO_PAGE_WRONG))
+    reader.done()
     if own and page is not None:
         return BlendRequest(page.pipeline, (dict(page.values),), ratios=RATIOS)
     kind = load_preset(preset)
@@ -68,7 +68,7 @@ def build(board: Board) -> None:
         with gr.Row(elem_classes="kv-measure"):
             for name, value in USUAL.items():
                 box = gr.Number(
-                    value, label=text.RATIO_NUMBERS[name][0], step=1, min_width=80,
+                    value, label=text.RATIO_NUMBERS[name].label, step=1, min_width=80,
                     elem_id=f"kv-{KEY}-{name}", elem_classes="kv-small",
                 )  # fmt: skip
                 board.add(**{name: box})

@@ -11,10 +11,10 @@ from backend.base.errors import LabError
 from backend.records.offsets import DocumentRequest
 from lab_app.ui import text
 from lab_app.ui.components import figure_view
-from lab_app.ui.measurement import measure, read_numbers, told
+from lab_app.ui.measurement import measure, told
 from lab_app.ui.page import Board
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import Problems
+from lab_app.ui.validation import FormReader
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import FigureView
 from viz.base.format import clip, plural
@@ -30,9 +30,9 @@ def read(given: Given) -> DocumentRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    numbers, found = read_numbers(text.TRAINED_NUMBERS, given)
-    if found:
-        raise Problems(found)
+    reader = FormReader(given)
+    numbers = {name: reader.number(name, field) for name, field in text.TRAINED_NUMBERS.items()}
+    reader.done()
     weights = tuple(str(name) for name in given["trained_weights"] or ())
     return DocumentRequest(weights, numbers["trained_questions"], numbers["trained_seed"])
 
@@ -78,7 +78,7 @@ def build(board: Board) -> None:
         with gr.Row(elem_classes="kv-measure"):
             for name, value in USUAL.items():
                 box = gr.Number(
-                    value, label=text.TRAINED_NUMBERS[name][0], step=1, min_width=80,
+                    value, label=text.TRAINED_NUMBERS[name].label, step=1, min_width=80,
                     elem_id=f"kv-{KEY}-{name.replace('_', '-')}", elem_classes="kv-small",
                 )  # fmt: skip
                 board.add(**{name: box})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
@@ -11,7 +12,7 @@ from backend.records.run import MethodChoice
 from lab_app.ui import text
 from lab_app.ui.page import OPTIONS, Board
 from lab_app.ui.text_cards import chosen_methods
-from lab_app.ui.validation import Limits, Problem, Reader
+from lab_app.ui.validation import FormReader, NumberField, Problem
 
 KEY = "judge"
 MOST_METHODS = 20  # every method at once
@@ -22,14 +23,14 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def read_settings(reader: Reader, candidates: int) -> dict[str, Any]:
+def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
     """Criterion, protocol, orders, methods and pools: what a single problem and a set share."""
     given = reader.given
     if given["criterion"] not in CRITERIA:
         reader.found.append(Problem("criterion", f"There is no criterion {str(given['criterion'])[:30]!r}."))
     if given["protocol"] not in PROTOCOLS:
         reader.found.append(Problem("criterion", f"There is no protocol {str(given['protocol'])[:30]!r}."))
-    shuffles, seed = (reader.number(name, text.JUDGE_NUMBERS) for name in ("shuffles", "seed"))
+    shuffles, seed = (reader.number(name, text.JUDGE_NUMBERS[name]) for name in ("shuffles", "seed"))
     kinds = {
         "identity": "identity",
         "shuffle": ",".join(["identity", *(f"shuffle:{seed + n}" for n in range(shuffles))]),
@@ -40,7 +41,7 @@ def read_settings(reader: Reader, candidates: int) -> dict[str, Any]:
     orders = reader.attempt("order", lambda: read_orders(kinds.get(given["order"], "identity"), candidates))
     most = MOST_METHODS - bool(given["repair"])
     methods = reader.attempt("methods", lambda: chosen_methods(given, most)) or ()
-    budget = reader.number("budget", text.JUDGE_NUMBERS)
+    budget = reader.number("budget", text.JUDGE_NUMBERS["budget"])
     if given["repair"]:
         usual = dict(given[OPTIONS].get(REPAIR, {})) | {"budget": budget / 100}
         methods = (*(m for m in methods if m.name != REPAIR), MethodChoice(REPAIR, usual))
@@ -50,14 +51,21 @@ def read_settings(reader: Reader, candidates: int) -> dict[str, Any]:
         "slots_only": bool(given["slots_only"]),
         "orders": orders or (Order(),),
         "methods": tuple(methods),
-        "warmup": reader.number("warm", text.JUDGE_NUMBERS),
+        "warmup": reader.number("warm", text.JUDGE_NUMBERS["warm"]),
     }
 
 
-def number(board: Board, name: str, value: float, table: Limits = text.JUDGE_NUMBERS) -> gr.Number:
+def number(
+    board: Board, name: str, value: float, table: Mapping[str, NumberField] = text.JUDGE_NUMBERS
+) -> gr.Number:
     """A number with its limits' label."""
     found = gr.Number(
-        value, label=table[name][0], step=1, min_width=80, elem_id=f"kv-{KEY}-{name}", elem_classes="kv-small"
+        value,
+        label=table[name].label,
+        step=1,
+        min_width=80,
+        elem_id=f"kv-{KEY}-{name}",
+        elem_classes="kv-small",
     )
     board.add(**{name: found})
     return found

@@ -42,7 +42,7 @@ from lab_app.ui.components import RAW, figure_view, payload, section
 from lab_app.ui.page import OPTIONS, Act, Board, PageSpec, beside, cancelled, running
 from lab_app.ui.text_cards import Cards, method_chips, usable_methods
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import Problem, Reader
+from lab_app.ui.validation import FormReader, Problem
 from lab_app.visits.visits import Lab, Visit
 from viz.attention.views import closer_views, slot_views
 from viz.base.format import clip, escape, milliseconds, plural
@@ -97,7 +97,7 @@ def read(visit: Visit, given: Given) -> JudgeRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    mine, reader = desk(visit), Reader(given)
+    mine, reader = desk(visit), FormReader(given)
     texts = CARDS.read(given, mine.count)
     for slot, said in enumerate(texts):
         if not said.strip():
@@ -215,12 +215,12 @@ def write(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
     """Let the model write the candidates, and put them on the cards."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        mine, reader = desk(visit), Reader(given)
+        mine, reader = desk(visit), FormReader(given)
         question = reader.text("question", "The question")
         if not question.strip():
             reader.found.append(Problem("question", "The question is empty. Write some text."))
         expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
-        temperature = reader.number("temperature", text.JUDGE_NUMBERS)
+        temperature = reader.number("temperature", text.JUDGE_NUMBERS["temperature"])
         regime = read_regime(given["source"], "parallel")
         reader.done()
         mine.writes += 1

@@ -26,7 +26,7 @@ from lab_app.ui.components import figure_view, payload
 from lab_app.ui.page import Board, beside, running
 from lab_app.ui.streaming import REDRAW_SECONDS
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import Reader
+from lab_app.ui.validation import FormReader
 from lab_app.visits.visits import Lab, Visit
 from viz.base.format import clip, escape, milliseconds, plural
 from viz.judge.metrics import views
@@ -42,8 +42,8 @@ def read(given: Given) -> JudgeRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    reader = Reader(given)
-    found = {name: reader.number(name, text.JUDGE_SET_NUMBERS) for name in USUAL}
+    reader = FormReader(given)
+    found = {name: reader.number(name, text.JUDGE_SET_NUMBERS[name]) for name in USUAL}
     shared = read_settings(reader, found["candidates"])
     reader.done()
     regime = read_regime(given["set_source"])

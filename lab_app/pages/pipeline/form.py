@@ -12,15 +12,18 @@ from backend.prompts.pipeline import MAX_TURNS, QUESTION, Pipeline
 from backend.prompts.presets import Example, Preset
 from backend.records.run import Decoding, MethodChoice, RunRequest
 from lab_app.ui.method_choice import read_methods
-from lab_app.ui.scenarios import USUAL_WARM, find_preset
-from lab_app.ui.validation import Problem, Problems, read_number
+from lab_app.ui.scenarios import USUAL_WARM, WARM_LIMIT, find_preset
+from lab_app.ui.validation import NumberField, Problem, Problems
 
 MANY_LIMIT = 50
-DECODING: dict[str, tuple[str, float, float, bool]] = {
-    "max_new_tokens": ("The longest answer", 1, 4096, True),
-    "temperature": ("The temperature", 0.0, 5.0, False),
-    "top_p": ("Top-p", 0.01, 1.0, False),
-    "seed": ("The seed", 0, 2**31 - 1, True),
+MANY_COUNT = NumberField("The number of requests", 1, MANY_LIMIT)
+WARM_COUNT = NumberField("The number of requests", 1, WARM_LIMIT)
+TURNS = NumberField("The number of turns", 1, MAX_TURNS)
+DECODING = {
+    "max_new_tokens": NumberField("The longest answer", 1, 4096),
+    "temperature": NumberField("The temperature", 0.0, 5.0, whole=False),
+    "top_p": NumberField("Top-p", 0.01, 1.0, whole=False),
+    "seed": NumberField("The seed", 0, 2**31 - 1),
 }
 
 
@@ -71,7 +74,7 @@ def read_pipeline(form: Form) -> Pipeline:
     )
     turns = base.turns
     if form.turns is not None:
-        turns = int(read_number(form.turns, "The number of turns", 1, MAX_TURNS, True, "turns"))
+        turns = TURNS.read(form.turns, "turns")
     return dataclasses.replace(base, agents=agents, declared=names, turns=turns)
 
 
@@ -85,9 +88,9 @@ def read_decoding(form: Form) -> Decoding:
     """Decoding settings in their ranges."""
     found: dict[str, Any] = {}
     problems = []
-    for name, (label, low, high, whole) in DECODING.items():
+    for name, field_ in DECODING.items():
         try:
-            found[name] = read_number(getattr(form, name), label, low, high, whole, f"decoding.{name}")
+            found[name] = field_.read(getattr(form, name), f"decoding.{name}")
         except OptionError as error:
             problems.append(Problem(f"decoding.{name}", str(error)))
     if problems:

@@ -34,10 +34,10 @@ from lab_app.pages.pipeline.state import keep_form, state
 from lab_app.ui import html, text
 from lab_app.ui.method_choice import keeps_pools, standing
 from lab_app.ui.run_results import choices
-from lab_app.ui.scenarios import USUAL_WARM, WARM_LIMIT, find_preset
+from lab_app.ui.scenarios import USUAL_WARM, find_preset
 from lab_app.ui.streaming import REDRAW_SECONDS, live
 from lab_app.ui.types import Update
-from lab_app.ui.validation import Problem, Problems, read_number
+from lab_app.ui.validation import Problem, Problems
 from lab_app.visits.queue import TOLD_SECONDS, waiting
 from lab_app.visits.umap_worker import MAPS
 from lab_app.visits.visits import Lab, Visit
@@ -248,7 +248,7 @@ class Handlers:
         return self._asked(form)
 
     def _asked(self, form: Form) -> int:
-        return int(read_number(form.warm_count, "The number of requests", 1, WARM_LIMIT, True, "warm"))
+        return int(forms.WARM_COUNT.read(form.warm_count, "warm"))
 
     # -- running ----------------------------------------------------------------------------------
 
@@ -275,8 +275,7 @@ class Handlers:
         """Send the next requests of the set one after the other, and count."""
 
         def work(cancel: threading.Event) -> Iterator[Update]:
-            label, most = "The number of requests", forms.MANY_LIMIT
-            wanted = int(read_number(form.many_count, label, 1, most, True, "many"))
+            wanted = forms.MANY_COUNT.read(form.many_count, "many")
             if example(find_preset(form.preset), 0) is None:
                 raise Problems([Problem("many", text.NO_SET)])
             request = forms.read_request(form, state(visit).example)

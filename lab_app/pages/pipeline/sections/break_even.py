@@ -21,7 +21,7 @@ from lab_app.pages.pipeline.sections.proximity import REDRAW_SECONDS, working
 from lab_app.ui import html, text
 from lab_app.ui.components import error_slot, figure_view, payload
 from lab_app.ui.types import Update
-from lab_app.ui.validation import Problem, Problems, read_number
+from lab_app.ui.validation import NumberField, Problem, Problems
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import FigureView, Panel
@@ -30,15 +30,14 @@ from viz.studies.break_even_calculator import views
 LOG = logging.getLogger("lab_app")
 KEY = "calculator"
 HERE, SHEET = "here", "sheet"
-#: Of each number: the least and the most, and whether it is a whole one.
-RANGES: dict[str, tuple[float, float, bool]] = {
-    "prompt": (1, MOST["prompt"], True),
-    "shared": (0, 100, False),
-    "outside": (0, 100, False),
-    "readers": (1, MOST["readers"], True),
-    "anchors": (0, MOST["anchors"], True),
-    "mixed": (0, MOST["mixed"], True),
-    **{name: (*limits, False) for name, limits in OF_SHEET.items()},
+NUMBERS = {
+    "prompt": NumberField(text.PAYS_BOXES["prompt"], 1, MOST["prompt"]),
+    "shared": NumberField(text.PAYS_BOXES["shared"], 0, 100, whole=False),
+    "outside": NumberField(text.PAYS_BOXES["outside"], 0, 100, whole=False),
+    "readers": NumberField(text.PAYS_BOXES["readers"], 1, MOST["readers"]),
+    "anchors": NumberField(text.PAYS_BOXES["anchors"], 0, MOST["anchors"]),
+    "mixed": NumberField(text.PAYS_BOXES["mixed"], 0, MOST["mixed"]),
+    **{name: NumberField(text.PAYS_BOXES[name], *limits, whole=False) for name, limits in OF_SHEET.items()},
 }
 
 
@@ -94,11 +93,11 @@ def read(asked: Asked, here: Figures | None) -> tuple[Figures | None, Case]:
     problems: list[Problem] = []
     numbers: dict[str, float] = {}
     sheet = asked.hardware == SHEET
-    for name, (low, high, whole) in RANGES.items():
+    for name, field in NUMBERS.items():
         if name in OF_SHEET and not sheet:
             continue
         try:
-            numbers[name] = read_number(getattr(asked, name), text.PAYS_BOXES[name], low, high, whole, name)
+            numbers[name] = field.read(getattr(asked, name), name)
         except LabError as error:
             problems.append(Problem(name, str(error)))
     if sheet and asked.shape not in SHAPES:
@@ -203,7 +202,7 @@ def build() -> dict[str, Any]:
         for name in names:
             with gr.Column(min_width=0):
                 page[f"pays_{name}"] = gr.Number(
-                    getattr(usual, name), label=text.PAYS_BOXES[name], step=1 if RANGES[name][2] else 0.1,
+                    getattr(usual, name), label=text.PAYS_BOXES[name], step=1 if NUMBERS[name].whole else 0.1,
                     min_width=90, elem_id=f"kv-pays-{name}",
                 )  # fmt: skip
                 page[f"error_pays_{name}"] = error_slot(f"pays-{name}")

@@ -26,7 +26,7 @@ from lab_app.ui.components import payload
 from lab_app.ui.run_results import marked, read_selection
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.types import Update
-from lab_app.ui.validation import Problem, Problems, read_number
+from lab_app.ui.validation import NumberField, Problem, Problems
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import Panel
@@ -91,7 +91,7 @@ def read(asked: Asked, form: Form) -> OffsetRequest:
     except LabError as error:
         problems.append(Problem("study.prefixes", str(error)))
     try:
-        samples = int(read_number(asked.samples, text.STUDY_SAMPLES, 0, MOST_SAMPLES, True, "study.samples"))
+        samples = NumberField(text.STUDY_SAMPLES, 0, MOST_SAMPLES).read(asked.samples, "study.samples")
         if samples == 1:
             raise OptionError(text.STUDY_ONE, field="study.samples")
     except LabError as error:

@@ -16,7 +16,7 @@ from backend.records.offsets import LIMITS, ProximityRecord, ProximityRequest
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
 from lab_app.ui.types import Update
-from lab_app.ui.validation import Problem, Problems, read_number
+from lab_app.ui.validation import NumberField, Problem, Problems
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import Panel
@@ -60,7 +60,7 @@ def read(asked: Asked) -> ProximityRequest:
     for name, (low, high) in LIMITS.items():
         label, where = text.PROXIMITY_NUMBERS[name], f"proximity.{name}"
         try:
-            found[name] = read_number(getattr(asked, name), label, low, high, True, where)
+            found[name] = NumberField(label, low, high).read(getattr(asked, name), where)
         except LabError as error:
             problems.append(Problem(where, str(error)))
     if problems:

@@ -25,7 +25,7 @@ from lab_app.ui import html, text
 from lab_app.ui.components import payload
 from lab_app.ui.method_choice import blanks
 from lab_app.ui.types import Update
-from lab_app.ui.validation import Problem, Problems, read_number
+from lab_app.ui.validation import NumberField, Problem, Problems
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
 from viz.base.figure import Panel
@@ -66,7 +66,7 @@ def read(form: Form, last: Any, ablation: bool = False) -> tuple[RunRequest, int
     problems: list[Problem] = []
     count, request = 0, None
     try:
-        count = int(read_number(last, text.REPLAY_LAST, 1, MOST_REPLAYED, True, "replay.last"))
+        count = NumberField(text.REPLAY_LAST, 1, MOST_REPLAYED).read(last, "replay.last")
     except LabError as error:
         problems.append(Problem("replay.last", str(error)))
     try:
