@@ -13,10 +13,10 @@ from backend.session.limits import Limits
 from backend.studies.gallery import GALLERY
 from lab_app.api.callers import Callers
 from lab_app.api.gradio_endpoints import build_endpoints
-from lab_app.pages.pipeline.events import Wiring
+from lab_app.pages.pipeline.events import Arrival, connect
 from lab_app.pages.pipeline.examples import read_gallery
 from lab_app.pages.pipeline.handlers import Handlers
-from lab_app.pages.pipeline.layout import Page, build_page
+from lab_app.pages.pipeline.layout import PipelinePage, build_page
 from lab_app.pages.registry import build_pages, navigation
 from lab_app.ui import text
 from lab_app.ui.blocks import QuickBlocks
@@ -33,7 +33,7 @@ class App(NamedTuple):
 
     blocks: gr.Blocks
     lab: Lab
-    page: Page
+    page: PipelinePage
     navigation: str
 
 
@@ -72,10 +72,14 @@ def build_app(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
     ) as blocks:
         links: list[gr.HTML] = []
-        page = build_page(preset, tuple(weights), lambda: links.append(navigation()))
-        main = Wiring(page, Handlers(lab, first_run, read_gallery(gallery)))
-        main.connect(blocks, preset)
-        build_pages(lab, main)
+        page = build_page(lab, preset, tuple(weights), lambda: links.append(navigation()))
+        act = Handlers(lab, first_run, read_gallery(gallery))
+        arrival = Arrival(page, act, preset)
+        arrival.prepare()
+        arrival.connect(blocks)
+        connect(page, act)
+        page.connect()
+        build_pages(page)
         build_endpoints(lab, Callers(lab))
 
         def left(request: gr.Request) -> None:

@@ -61,6 +61,17 @@ RAW = (
 )
 
 
+def raw_html(elem_id: str) -> gr.HTML:
+    """A piece of server-made HTML that reports choices in it; its value is ``{"html": ...}``."""
+    return gr.HTML(
+        {"html": ""},
+        html_template='<div class="kv-raw"></div>',
+        js_on_load=RAW,
+        elem_id=elem_id,
+        apply_default_css=False,
+    )
+
+
 def block(name: str, value: str = "", **extra: Any) -> gr.HTML:
     """A piece of server-made HTML that is morphed into place."""
     return gr.HTML(value, elem_id=f"kv-{name}", apply_default_css=False, **extra)

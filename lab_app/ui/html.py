@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
-from backend.records.offsets import AnchorCost, OffsetStudy, ProximityRecord, Replay
 from lab_app.ui import text
-from viz.base.format import clip, duration, escape, listing, milliseconds, plural, size
-from viz.base.placeholder_pills import pill
+from viz.base.format import clip, duration, escape, plural, size
 
 
 def known(example: Example | None, values: Mapping[str, str]) -> str:
@@ -94,67 +91,10 @@ def heading(question: str, extra: str = "") -> str:
     return f'<div class="kv-heading"><h2>{question}</h2>{extra}</div>'
 
 
-def measured(record: ProximityRecord, token: str) -> str:
-    """What was measured, and the link that saves it."""
-    asked = record.request
-    facts = (
-        f"The {plural(len(record.embedding), 'nearest pair')} of {plural(record.sampled, 'token')} "
-        f"on {clip(record.model.name, 40)}, seed {asked.seed}, in {milliseconds(record.wall_ms)}."
-    )
+def saved_measurement(facts: str, elem_id: str, kind: str, token: str, notes: str = "") -> str:
+    """What was measured, and the link that saves it; ``notes`` is HTML that stands below."""
     return (
         f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
-        f'<a class="kv-button" id="kv-proximity-save" href="lab/measured/proximity/{escape(token)}" download>'
-        f"{text.MEASURE_SAVE}</a></div>"
-    )
-
-
-def studied(record: OffsetStudy, token: str) -> str:
-    """What was studied, and the link that saves it."""
-    sent = f", and {plural(len(record.request.values), 'request')}" if record.request.values else ""
-    prefixes = plural(len(record.prefix_tokens), "prefix", "prefixes")
-    facts = (
-        f"{plural(len(record.tokens), 'token')} behind {prefixes}{sent} on "
-        f"{clip(record.model.name, 40)}, in {milliseconds(record.wall_ms)}."
-    )
-    return (
-        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
-        f'<a class="kv-button" id="kv-study-save" href="lab/measured/offsets/{escape(token)}" download>'
-        f"{text.MEASURE_SAVE}</a></div>"
-    )
-
-
-def placeholders(pipeline: Pipeline) -> str:
-    """The placeholders of a pipeline as pills."""
-    return listing(pill(pipeline, hole.name) for hole in pipeline.placeholders)
-
-
-def priced(record: AnchorCost, token: str) -> str:
-    """What was measured of pools, and the link that saves it."""
-    facts = (
-        f"Pools of up to {plural(record.request.anchors[-1], 'anchor')} of up to "
-        f"{plural(record.request.lengths[-1], 'token')} on {clip(record.model.name, 40)}, "
-        f"{record.model.device}, in {milliseconds(record.wall_ms)}."
-    )
-    return (
-        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
-        f'<a class="kv-button" id="kv-cost-save" href="lab/measured/anchors/{escape(token)}" download>'
-        f"{text.MEASURE_SAVE}</a></div>"
-    )
-
-
-def replayed(record: Replay, token: str) -> str:
-    """What was replayed, what it took, what the memory holds, and the link that saves it."""
-    left = f"; {record.forgotten:,} earlier ones had to leave it" if record.forgotten else ""
-    encoded = f", {record.encoded_tokens:,} to encode texts otherwise" if record.encoded_tokens else ""
-    facts = (
-        f"The last {plural(len(record.requests), 'request')} of {record.held:,} in memory{left}, in "
-        f"{milliseconds(record.wall_ms)}. The replay read {plural(record.prefill_tokens, 'prompt token')}"
-        f"{encoded}, where sending the requests again would read {record.again_tokens:,}; it wrote "
-        f"{record.decode_tokens:,}. Memory: {size(record.log_bytes)} of {size(record.budget_bytes)}, and up "
-        f"to {size(record.cache_bytes)} for the methods’ caches meanwhile."
-    )
-    return (
-        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
-        f'<a class="kv-button" id="kv-replay-save" href="lab/measured/replay/{escape(token)}" download>'
-        f"{text.MEASURE_SAVE}</a></div>"
+        f'<a class="kv-button" id="{elem_id}" href="lab/measured/{kind}/{escape(token)}" download>'
+        f"{text.MEASURE_SAVE}</a></div>{notes}"
     )

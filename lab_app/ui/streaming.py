@@ -43,6 +43,20 @@ def live(request: RunRequest, events: Iterator[Event]) -> Generator[dict[str, An
     raise LabError("The run ended without a result. Run it again.")
 
 
+class Throttle:
+    """Says whether it is time to tell something again; the first time it is."""
+
+    def __init__(self, seconds: float = REDRAW_SECONDS) -> None:
+        self._seconds, self._last = seconds, -math.inf
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if now - self._last < self._seconds:
+            return False
+        self._last = now
+        return True
+
+
 AT_ONCE_SECONDS = 0.1  # answers nearer than this may arrive together
 
 

@@ -189,7 +189,7 @@ RATIO_HELP = (
     "Measured here against choosing at random, by the question’s attention and by the true error, under the "
     "exact mask and under the one that is shipped with CacheBlend."
 )
-RATIO_NUMBERS = {"prompts": NumberField("Prompts", 2, 40), "ratio_seed": NumberField("Seed", 0, 2**31 - 1)}
+RATIO_NUMBERS = {"prompts": NumberField("Prompts", 2, 40), "seed": NumberField("Seed", 0, 2**31 - 1)}
 RATIO_SOURCE = "Prompts are"
 RATIO_SOURCES = {"drawn": "Drawn, of this kind", "page": "The one above"}
 RATIO_RUN = "Measure"
@@ -205,8 +205,8 @@ TRAINED_HELP = (
 )
 TRAINED_ENOUGH = 60  # questions, below which a place or a number of documents has but a handful
 TRAINED_NUMBERS = {
-    "trained_questions": NumberField("Questions", 2, 100),
-    "trained_seed": NumberField("Seed", 0, 2**31 - 1),
+    "questions": NumberField("Questions", 2, 100),
+    "seed": NumberField("Seed", 0, 2**31 - 1),
 }
 TRAINED_WEIGHTS = "Trained weights"
 TRAINED_RUN = "Ask"

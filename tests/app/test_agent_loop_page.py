@@ -110,7 +110,7 @@ def test_turns_appear_one_by_one_and_stay(lab: Lab, visit: Visit) -> None:
     assert "Observation 1" in last["turns_shown"]
     assert agent_loop.refresh(visit, given(visit))["status"] == ""
     assert "Edited" in agent_loop.refresh(visit, given(visit, turns=4))["status"]
-    assert agent_loop.closer(visit, {})["results"] is True
+    assert agent_loop.closer(visit, {})["results.visible"] is True
 
 
 def test_a_turn_is_looked_at(lab: Lab, visit: Visit) -> None:

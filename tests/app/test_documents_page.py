@@ -20,7 +20,6 @@ from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
 from lab_app.pages.documents.page import CARDS, Desk
 from lab_app.server.serve import launch
-from lab_app.ui.measurement import told
 from lab_app.ui.validation import Problems
 from lab_app.visits.visits import Lab, Visit
 from viz.pages.documents import finding, treated
@@ -127,7 +126,7 @@ def test_a_run_streams_and_ends(lab: Lab, visit: Visit) -> None:
     assert documents.refresh(visit, made(TEXTS))["status"] == ""
     assert "Edited" in documents.refresh(visit, made(TEXTS[::-1]))["status"]
     closer = documents.closer(visit, {})
-    assert closer["results"] is True
+    assert closer["results.visible"] is True
     assert visit.record is not None
 
 
@@ -211,13 +210,13 @@ def test_a_new_text_is_encoded_and_the_others_are_not(real: Lab) -> None:
 
 
 def asked(**changes: Any) -> dict[str, Any]:
-    return {"prompts": 3, "ratio_seed": 1, "ratio_source": "drawn"} | changes
+    return {"ratio_prompts": 3, "ratio_seed": 1, "ratio_source": "drawn"} | changes
 
 
 def test_the_ratio_study_draws_prompts_of_the_kind_and_keeps_its_record(lab: Lab, visit: Visit) -> None:
     request = documents_ratio.read(asked(), "documents-5", None)
     assert (len(request.values), len(request.pipeline.declared)) == (3, 5)
-    found = merged(documents_ratio.run(lab, visit, request))
+    found = merged(documents_ratio.measure(lab, visit, lambda: request))
     assert len(found["view_ratio"]["views"]) == 5
     token, record = visit.results["blend"]
     assert token in found["ratio_status"]
@@ -255,8 +254,8 @@ def test_without_such_weights_the_page_says_how_to_train_some(
 
 
 def test_questions_are_asked_under_trained_weights_too(lab: Lab, visit: Visit) -> None:
-    request = documents_trained.read(questions(trained_weights=["kvlink5", "block"]))
-    found = merged(documents_trained.run(lab, visit, request))
+    asked = questions(trained_weights=["kvlink5", "block"])
+    found = merged(documents_trained.measure(lab, visit, asked))
     assert len(found["view_trained"]["views"]) == 1, "too few questions to tell places apart"
     token, record = visit.results["documents"]
     assert isinstance(record, DocumentStudy)
@@ -267,20 +266,20 @@ def test_questions_are_asked_under_trained_weights_too(lab: Lab, visit: Visit) -
 
 
 def test_many_questions_tell_places_apart(lab: Lab, visit: Visit) -> None:
-    request = documents_trained.read(questions(trained_questions=60))
-    assert len(merged(documents_trained.run(lab, visit, request))["view_trained"]["views"]) == 3
+    found = merged(documents_trained.measure(lab, visit, questions(trained_questions=60)))
+    assert len(found["view_trained"]["views"]) == 3
 
 
 def test_wrong_numbers_of_questions_are_told_beside_their_places() -> None:
     with pytest.raises(Problems) as caught:
         documents_trained.read(questions(trained_questions=101, trained_seed=None))
-    slots = told("trained", caught.value)["errors"]
-    assert "allowed: 2 to 100" in slots["trained_questions"]
-    assert "empty" in slots["trained_seed"]
+    slots = documents_trained.SECTION.errors(caught.value)
+    assert "allowed: 2 to 100" in slots["error_trained_questions"]
+    assert "empty" in slots["error_trained_seed"]
 
 
 def test_the_questions_stop_between_two(lab: Lab, visit: Visit) -> None:
-    for update in documents_trained.run(lab, visit, documents_trained.read(questions())):
+    for update in documents_trained.measure(lab, visit, questions()):
         if "question 1" in update.get("trained_status", ""):
             assert visit.cancel is not None
             visit.cancel.set()
@@ -289,24 +288,23 @@ def test_the_questions_stop_between_two(lab: Lab, visit: Visit) -> None:
 
 def test_weights_that_are_not_offered_are_refused(real: Lab) -> None:
     visit = real.open()
-    request = documents_trained.read(questions(trained_weights=["../kvlink5"]))
-    found = merged(documents_trained.run(real, visit, request))
+    found = merged(documents_trained.measure(real, visit, questions(trained_weights=["../kvlink5"])))
     assert "there are: none" in str(found)
     assert visit.results == {}
 
 
 def test_the_ratio_study_says_everything_that_is_wrong_beside_its_place() -> None:
-    given = asked(prompts=41, ratio_seed=None, ratio_source="page")
+    given = asked(ratio_prompts=41, ratio_seed=None, ratio_source="page")
     with pytest.raises(Problems) as caught:
         documents_ratio.read(given, "documents-5", None)
-    slots = told("ratio", caught.value)["errors"]
-    assert "allowed: 2 to 40" in slots["prompts"]
-    assert "empty" in slots["ratio_seed"]
-    assert "Mend what is marked" in slots["ratio"]
+    slots = documents_ratio.SECTION.errors(caught.value)
+    assert "allowed: 2 to 40" in slots["error_ratio_prompts"]
+    assert "empty" in slots["error_ratio_seed"]
+    assert "Mend what is marked" in slots["error_ratio_measure"]
 
 
 def test_the_ratio_study_stops_between_prompts(lab: Lab, visit: Visit) -> None:
-    updates = documents_ratio.run(lab, visit, documents_ratio.read(asked(), "documents-5", None))
+    updates = documents_ratio.measure(lab, visit, lambda: documents_ratio.read(asked(), "documents-5", None))
     for update in updates:
         if "Prompt 1" in update.get("ratio_status", ""):
             assert visit.cancel is not None
@@ -346,14 +344,14 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
         expect(first).to_have_value(before[1], timeout=PATIENCE)
         page.click("#kv-documents-add")
         expect(page.locator("#kv-documents-text-5 textarea")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-error-documents-text_5")).to_contain_text(
+        expect(page.locator("#kv-error-documents-text-5")).to_contain_text(
             "Document 6 is empty", timeout=PATIENCE
         )
         page.click("#kv-documents-run")
         expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
         expect(first).to_have_value(before[1])
         page.click("#kv-documents-remove-5")
-        expect(page.locator("#kv-error-documents-text_5 .kv-problem")).to_have_count(0, timeout=PATIENCE)
+        expect(page.locator("#kv-error-documents-text-5 .kv-problem")).to_have_count(0, timeout=PATIENCE)
         for said in ("encoded now", "already known"):
             expect(page.locator("#kv-documents-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
             page.click("#kv-documents-run")
@@ -362,11 +360,11 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
             )
             expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#kv-documents-strip .kv-band").first).to_be_visible()
-        page.fill("#kv-documents-prompts input", "2")
+        page.fill("#kv-documents-ratio-prompts input", "2")
         page.click("#kv-documents-ratio-run")
         expect(page.locator("#kv-view-documents-ratio .main-svg").first).to_be_visible(timeout=3 * PATIENCE)
         expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-documents-trained_none")).to_contain_text("kvlab train-links")
+        expect(page.locator("#kv-documents-trained-none")).to_contain_text("kvlab train-links")
         expect(page.locator("#kv-documents-trained-weights")).to_be_hidden()
         page.fill("#kv-documents-trained-questions input", "2")
         page.click("#kv-documents-trained-run")

@@ -320,6 +320,9 @@ def test_an_empty_box_is_named(handlers: Handlers, visit: Visit) -> None:
 # -- the Proximity tab
 
 
+MEASURE = "proximity_measure.interactive"
+
+
 def asked(**changes: Any) -> Asked:
     return dataclasses.replace(proximity.first_asked(), vocabulary=100, pairs=12, **changes)
 
@@ -337,7 +340,7 @@ def test_a_measurement_needs_no_run(handlers: Handlers, visit: Visit) -> None:
     updates = list(proximity.measure(handlers.lab, visit, asked()))
     assert any("Behind prefix" in u.get("proximity_status", "") for u in updates)
     merged = last(updates)
-    assert [u["measuring"] for u in updates if "measuring" in u] == [True, False]
+    assert [u[MEASURE] for u in updates if MEASURE in u] == [False, True]
     keys = [view["key"] for view in merged["view_proximity"]["views"]]
     assert len(keys) == len(set(keys)) == 6
     assert all(view["csv"] for view in merged["view_proximity"]["views"][:5])
@@ -367,7 +370,7 @@ def test_a_refused_measurement_is_told_beside_its_box(
     assert told == slots
     assert "view_proximity" not in found
     assert not visit.measuring
-    assert found["measuring"] is False
+    assert found[MEASURE] is True
 
 
 def test_an_edit_after_a_measurement_is_announced(handlers: Handlers, visit: Visit) -> None:
@@ -435,10 +438,10 @@ def test_broken_record_is_refused(content: bytes, handlers: Handlers, visit: Vis
 def test_first_visit_shows_a_saved_run(tmp_path: Path) -> None:
     path = make_record(layers=3).save(tmp_path / "first.kvrun")
     _, update = Handlers(Lab(FakeModel, FakeSession), path).arrive("math-3")
-    assert update["results"] is True
+    assert update["results.visible"] is True
     path.write_bytes(b"damaged")
     _, update = Handlers(Lab(FakeModel, FakeSession), path).arrive("math-3")
-    assert update["results"] is False
+    assert update["results.visible"] is False
 
 
 def test_visits_do_not_see_each_other(handlers: Handlers) -> None:
@@ -516,7 +519,7 @@ def as_sent(update: Update, visit: Visit, **changes: Any) -> Form:
 
 def test_gallery_is_offered_flips_first_and_by_family(with_gallery: Handlers) -> None:
     _, update = with_gallery.arrive("math-3")
-    assert update["gallery"] is True
+    assert update["gallery.visible"] is True
     assert update["pick_effect"] == (
         [("Reuse flips this · 2", "flip"), ("Reuse is harmless here · 1", "harmless")], "flip",
     )  # fmt: skip
@@ -573,7 +576,7 @@ def test_leaving_a_checked_example_clears_the_choice(leave: str, with_gallery: H
         "effect": lambda: with_gallery.choose_effect(visit, "harmless"),
     }[leave]()
     assert state(visit).checked is None
-    assert update.get("picked_example", update.get("pick_example", ((), ""))[1]) == ""
+    assert update.get("pick_example.value", update.get("pick_example", ((), ""))[1]) == ""
     assert with_gallery.refresh(visit, as_sent(filled | update, visit))["gallery_note"] == ""
 
 
@@ -594,7 +597,7 @@ def test_other_weights_are_told(tmp_path: Path) -> None:
     handlers = Handlers(Lab(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path, "other")))
     visit_id, update = handlers.arrive("math-3")
     visit = handlers.lab.visit(visit_id)
-    assert update["gallery"] is True
+    assert update["gallery.visible"] is True
     picked = handlers.choose_example(visit, make_form(visit), "judge")
     for said in (update, picked, handlers.refresh(visit, make_form(visit))):
         assert "other weights" in said["gallery_note"]
@@ -609,7 +612,7 @@ def test_no_gallery_no_control(content: str | None, tmp_path: Path) -> None:
         path.write_text(content)
     handlers = Handlers(Lab(FakeModel, FakeSession), gallery=read_gallery(path))
     visit_id, update = handlers.arrive("math-3")
-    assert update["gallery"] is False
+    assert update["gallery.visible"] is False
     assert "pick_example" not in update
     visit = handlers.lab.visit(visit_id)
     assert handlers.refresh(visit, make_form(visit))["gallery_note"] == ""

@@ -285,7 +285,7 @@ def test_a_typed_example_is_judged(real: Lab) -> None:
     assert "view_more" in judge.look(visit, picked)
     judge.fold(visit, {})
     assert "view_more" not in judge.look(visit, picked)
-    assert judge.closer(visit, {"pick_order": "shuffle 0"})["results"] is True
+    assert judge.closer(visit, {"pick_order": "shuffle 0"})["results.visible"] is True
     assert visit.record is mine.records["shuffle 0"]
 
 
@@ -499,6 +499,6 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
         )
         page.fill("#kv-judge-count input", "2")
         page.click("#kv-judge-set-run")
-        expect(page.locator("#kv-judge-set_status")).to_contain_text("2 problems", timeout=6 * PATIENCE)
+        expect(page.locator("#kv-judge-set-status")).to_contain_text("2 problems", timeout=6 * PATIENCE)
         assert complaints == []
         browser.close()

@@ -25,15 +25,14 @@ from lab_app.cli.main import main
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline import form_json
 from lab_app.pages.pipeline import handlers as handlers_module
-from lab_app.pages.pipeline.events import bench_inputs, read_form
 from lab_app.pages.pipeline.examples import as_checked
 from lab_app.pages.pipeline.form import AGENT_SLOTS, Form
+from lab_app.pages.pipeline.form_group import form_boxes, read_form
 from lab_app.pages.pipeline.handlers import Handlers, statement
-from lab_app.pages.pipeline.layout import Page, build_page
+from lab_app.pages.pipeline.layout import PipelinePage, build_page
 from lab_app.pages.pipeline.sections import offset_study
 from lab_app.pages.pipeline.sharing import actions as sharing_module
 from lab_app.pages.pipeline.sharing.actions import Sharing
-from lab_app.pages.pipeline.updates import applied
 from lab_app.ui import text
 from lab_app.ui.types import Update
 from lab_app.ui.validation import Problems
@@ -102,13 +101,13 @@ def last(updates: Any) -> Update:
 
 
 @cache
-def page_with(*names: str) -> Page:
+def page_with(*names: str) -> PipelinePage:
     with gr.Blocks():
-        return build_page("math-3", names)
+        return build_page(Lab(tiny.model, LabSession), "math-3", names)
 
 
-def boxes_of(page: Page, update: Update) -> list[dict[str, Any]]:
-    changes = applied(page, {"weights": update["weights"]})
+def boxes_of(page: PipelinePage, update: Update) -> list[dict[str, Any]]:
+    changes = page.applied({"weights": update["weights"]})
     return [changes[page[f"weights_{slot}"]] for slot in range(AGENT_SLOTS)]
 
 
@@ -134,7 +133,7 @@ def test_the_form_states_each_agents_weights(shipped: Callable[..., None]) -> No
 def test_the_page_reads_its_boxes(shipped: Callable[..., None], tiny_model: LoadedModel) -> None:
     visit, _ = arrived(served(tiny_model))
     page = page_with("tuned")
-    inputs = bench_inputs(page)
+    inputs = form_boxes(page)
     values = ["tuned" if w is page["weights_1"] else getattr(w, "value", None) for w in inputs]
     found = read_form(page, visit, tuple(values))
     assert found.weights == ("", "tuned", *("",) * (AGENT_SLOTS - 2))

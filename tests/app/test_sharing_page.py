@@ -305,7 +305,7 @@ def test_edits_are_undone_one_by_one_and_done_again() -> None:
         assert step.form == form
         history.note(step.form)  # the page tells how it stands after each step: no edit
     assert history.undo() is None
-    assert history.buttons() == {"undo": False, "redo": True}
+    assert history.buttons() == {"undo.interactive": False, "redo.interactive": True}
     for form in forms_[1:]:
         step = history.redo()
         assert step is not None
@@ -332,12 +332,12 @@ def test_undo_puts_every_box_back(sharing: Sharing, visit: Visit, lab: Lab) -> N
     update = handlers.refresh(
         visit, dataclasses.replace(first, templates=templates(t0="gone {user_question}"))
     )
-    assert update["undo"] is True
+    assert update["undo.interactive"] is True
     known = state(visit).example
     state(visit).example = None
     back = sharing.undo(visit, dataclasses.replace(first, templates=templates(t0="gone {user_question}")))
     assert back["template_0"] == first.templates[0]
-    assert (back["undo"], back["redo"]) == (False, True)
+    assert (back["undo.interactive"], back["redo.interactive"]) == (False, True)
     assert state(visit).example == known, "the known answer comes back with its request"
     assert sharing.redo(visit, first)["template_0"] == "gone {user_question}"
 

@@ -23,7 +23,7 @@ from backend.records.offsets import AnchorCost, AnchorCostRequest
 from backend.records.run import GateDecision, MethodChoice, RunRecord
 from backend.session.pool_views import principal_coordinates
 from backend.session.session import LabSession
-from lab_app.pages.pipeline.sections.anchor_cost import first_asked, read, told
+from lab_app.pages.pipeline.sections.anchor_cost import SECTION, first_asked, read
 from lab_app.ui.validation import Problems
 from lab_app.visits.umap_worker import Maps
 from viz.anchors import pool_map as maps
@@ -488,6 +488,6 @@ def test_boxes_that_cannot_be_read_are_told_beside_them(bad: Any) -> None:
     assert read(usual) == AnchorCostRequest()
     with pytest.raises(Problems) as error:
         read(replace(usual, anchors=bad))
-    assert [p.field for p in error.value.found] == ["cost.anchors"]
-    assert "1 to 64" in told(error.value)["error_cost_anchors"]
-    assert not told(error.value)["error_cost_lengths"]
+    assert [p.field for p in error.value.found] == ["anchors"]
+    assert "1 to 64" in SECTION.errors(error.value)["error_cost_anchors"]
+    assert not SECTION.errors(error.value)["error_cost_lengths"]

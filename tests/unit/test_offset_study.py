@@ -473,7 +473,7 @@ def test_a_measurement_is_shown_and_a_token_moves_every_figure(visit: Visit, tin
 def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: OffsetStudy) -> None:
     assert tab.pick(visit, 1, "", ":0") == tab.look(visit, "", ":0") == {}
     visit.keep_result("offsets", record)
-    found = tab.shown(visit)
+    found = tab.render_result(visit)
     assert len(found["pick_study_place"][0]) == 2 * (1 + 3)
     before = {view["key"]: view["figure"] for view in found["view_study"]["views"]}
     moved = tab.pick(visit, (usual_token(record) + 1) % len(record.tokens), "", ":0")
@@ -492,7 +492,7 @@ def test_errors_of_the_engine_stand_beside_their_boxes(visit: Visit, tiny_model:
     for changes, slot in (({"prefixes": "alone"}, "prefixes"), ({"text": "word " * 600}, "text")):
         found = last(tab.measure(lab, visit, form(), boxes(**changes)))
         assert "are allowed" in found[f"error_study_{slot}"]
-        assert found["studying"] is False
+        assert found["study_measure.interactive"] is True
         assert not visit.measuring
     visit.engine = None  # type: ignore[assignment]
     assert "did not expect" in last(tab.measure(lab, visit, form(), boxes()))["study_status"]

@@ -433,7 +433,7 @@ def test_the_bench_is_the_editor(visit: tuple[Lab, Visit], bench: None) -> None:
     assert f"lab/measured/replay/{token}" in said["replay_status"]
     assert "3 requests of 8 in memory" in said["replay_status"]
     assert len(said["view_replay"]["views"]) == 4
-    assert (said["running"], who.cancel) == (False, None)
+    assert (said["run.visible"], who.cancel) == (True, None)
     assert what_if.pick(who, "6")["pick_replay"][1] == "6"
     assert what_if.pick(who, 7.0)["pick_replay"][1] == "7"
     for odd in ("x", None, True, 6.5, [1], "-1"):
@@ -473,7 +473,7 @@ def test_bad_input_is_told_beside_its_box(
     assert said in found[f"error_replay_{slot}"]
     assert "<script" not in found[f"error_replay_{slot}"]
     assert "replay" not in who.results
-    assert (found["running"], who.cancel, found["replay_status"]) == (False, None, "")
+    assert (found["run.visible"], who.cancel, found["replay_status"]) == (True, None, "")
 
 
 def test_cancel_keeps_the_replay_before(visit: tuple[Lab, Visit], bench: None) -> None:
@@ -489,4 +489,4 @@ def test_cancel_keeps_the_replay_before(visit: tuple[Lab, Visit], bench: None) -
     who.cancel.set()
     found = last_of(steps)
     assert text.REPLAY_STOPPED in found["replay_status"]
-    assert (who.results["replay"], who.cancel, found["running"]) == (kept, None, False)
+    assert (who.results["replay"], who.cancel, found["run.visible"]) == (kept, None, True)

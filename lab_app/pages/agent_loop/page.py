@@ -28,9 +28,9 @@ from backend.records.events import AgentDone, Progress, RunDone, TextSoFar
 from backend.records.run import Mode, Outcome, RunRecord, RunRequest
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import html, text
-from lab_app.ui.components import RAW, figure_view, payload, section
+from lab_app.ui.components import figure_view, payload, raw_html, section
 from lab_app.ui.method_choice import MOST_COLUMNS
-from lab_app.ui.page import OPTIONS, Board, PageSpec, beside, cancelled, running
+from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
 from lab_app.ui.text_cards import chosen_methods, method_chips, usable_methods
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems
@@ -103,15 +103,15 @@ def read(visit: Visit, given: Given) -> RunRequest:
 
 def told(error: LabError | None) -> Update:
     """Messages beside their places."""
-    return beside(error, lambda field: "question" if "question" in (field or "") else "run")
+    return field_errors(error, lambda field: "question" if "question" in (field or "") else "run")
 
 
 # -- the bench
 
 
-def arrive(board: Board, visit: Visit) -> Update:
+def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The first question, and the methods that run here."""
-    return following(visit, {}) | usable_methods(board)
+    return following(visit, {}) | usable_methods(page)
 
 
 def following(visit: Visit, given: Given) -> Update:
@@ -176,7 +176,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
         mine.ran, mine.token = request, visit.keep(record, show=False)
         yield shown(visit, record)
 
-    yield from running(lab, visit, work, told)
+    yield from one_run_in_turn(lab, visit, work, told)
 
 
 def row_of(record: RunRecord, index: int) -> dict[str, Any]:
@@ -239,77 +239,74 @@ def closer(visit: Visit, given: Given) -> Update:
 # -- the widgets
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The page."""
-    board.frame(build_bench, build_stage)
-    connect(board)
+    page.frame(build_bench, build_stage)
+    connect(page)
 
 
-def build_bench(board: Board) -> None:
+def build_bench(page: PageBuilder) -> None:
     """The left column: question, methods, mode."""
     with section(text.LOOP_TITLE, f"{KEY}-question"):
-        board.block("help", f'<p class="kv-help">{text.LOOP_HELP}</p>')
-        board.add(
+        page.block("help", f'<p class="kv-help">{text.LOOP_HELP}</p>')
+        page.add(
             question=gr.Textbox(label="Question", lines=3, max_lines=6, elem_id=f"kv-{KEY}-question"),
             next=gr.Button(text.LOOP_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
         )
-        board.error("question")
-        board.block("expected", elem_classes="kv-may-be-empty")
+        page.error("question")
+        page.block("expected", elem_classes="kv-may-be-empty")
     with section(text.METHODS, f"{KEY}-methods"):
-        method_chips(board, METHODS_AT_FIRST)
+        method_chips(page, METHODS_AT_FIRST)
     with section(text.MORE, f"{KEY}-mode"):
-        board.add(
+        page.add(
             mode=gr.Radio(
                 [(label, name) for name, label in text.MODES.items()], value="pinned", show_label=False,
                 label="Mode", container=False, elem_id=f"kv-{KEY}-mode",
             ),
             turns=gr.Number(8, label=text.LOOP_TURNS, step=1, elem_id=f"kv-{KEY}-turns"),
         )  # fmt: skip
-        board.error("turns")
+        page.error("turns")
 
 
-def build_stage(board: Board) -> None:
+def build_stage(page: PageBuilder) -> None:
     """The turns, one turn's figures, and the figures over the episodes."""
-    board.block("status")
-    board.block("turns_shown", html.empty_card(text.LOOP_EMPTY, text.LOOP_EMPTY_HELP))
+    page.block("status")
+    page.block("turns_shown", html.empty_card(text.LOOP_EMPTY, text.LOOP_EMPTY_HELP))
     with gr.Column(visible=False, min_width=0, elem_id=f"kv-{KEY}-turn-row") as row:
         gr.HTML(html.heading(text.LOOP_TURN), apply_default_css=False)
-        board.add(
+        page.add(
             turn=gr.Radio(
                 [], show_label=False, label=text.LOOP_TURN, container=False, elem_id=f"kv-{KEY}-turn"
             )
         )
-        board.add(
-            strip=gr.HTML(
-                {"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW,
-                elem_id=f"kv-{KEY}-strip", apply_default_css=False,
-            )
+        page.add(
+            strip=raw_html(f"kv-{KEY}-strip")
         )  # fmt: skip
-        board.add(**{"turn-figures": figure_view(f"{KEY}-turn")})
+        page.add(**{"turn-figures": figure_view(f"{KEY}-turn")})
         gr.HTML(html.heading(text.LOOP_SO_FAR), apply_default_css=False)
-        board.block("so-far")
-        board.add(figures=figure_view(KEY))
-    board.add(**{"turn-row": row})
+        page.block("so-far")
+        page.add(figures=figure_view(KEY))
+    page.add(**{"turn-row": row})
     with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as closer_row:
-        board.block("closer-help", f'<p class="kv-help">{text.LOOP_CLOSER_HELP}</p>')
-        board.add(
+        page.block("closer-help", f'<p class="kv-help">{text.LOOP_CLOSER_HELP}</p>')
+        page.add(
             closer=gr.Button(
                 text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
             )
         )
-    board.add(**{"closer-row": closer_row})
+    page.add(**{"closer-row": closer_row})
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    board.arrives(lambda visit, given: arrive(board, visit))
-    changes = [board[name].change for name in ("question", "turns")]
-    board.follows(refresh, *READS, when=[*changes, board["methods"].input, board["mode"].input])
-    board.on(board["next"].click, following, follow=True)
-    board.on(board["turn"].input, look, "turn")
-    board.stream(board["run"].click, lambda visit, given: run(board.lab, visit, given), *READS)
-    board.on(board["cancel"].click, cancelled)
-    board.to_pipeline(board["closer"].click, closer)
+    page.arrives(lambda visit, given: arrive(page, visit))
+    changes = [page[name].change for name in ("question", "turns")]
+    page.follows(refresh, *READS, when=[*changes, page["methods"].input, page["mode"].input])
+    page.on(page["next"].click, following, follow=True)
+    page.on(page["turn"].input, look, "turn")
+    page.stream(page["run"].click, lambda visit, given: run(page.lab, visit, given), *READS)
+    page.on(page["cancel"].click, cancelled)
+    page.to_pipeline(page["closer"].click, closer)
 
 
 PAGE = PageSpec(KEY, text.LOOP, build)

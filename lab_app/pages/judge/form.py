@@ -10,7 +10,7 @@ import gradio as gr
 from backend.records.judge import CRITERIA, PROTOCOLS, REGIMES, Order, Regime, read_orders
 from backend.records.run import MethodChoice
 from lab_app.ui import text
-from lab_app.ui.page import OPTIONS, Board
+from lab_app.ui.page import OPTIONS, PageBuilder
 from lab_app.ui.text_cards import chosen_methods
 from lab_app.ui.validation import FormReader, NumberField, Problem
 
@@ -56,7 +56,7 @@ def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
 
 
 def number(
-    board: Board, name: str, value: float, table: Mapping[str, NumberField] = text.JUDGE_NUMBERS
+    page: PageBuilder, name: str, value: float, table: Mapping[str, NumberField] = text.JUDGE_NUMBERS
 ) -> gr.Number:
     """A number with its limits' label."""
     found = gr.Number(
@@ -67,7 +67,7 @@ def number(
         elem_id=f"kv-{KEY}-{name}",
         elem_classes="kv-small",
     )
-    board.add(**{name: found})
+    page.add(**{name: found})
     return found
 
 

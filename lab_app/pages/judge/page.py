@@ -38,8 +38,8 @@ from lab_app.pages.judge.form import (
 )
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import html, text
-from lab_app.ui.components import RAW, figure_view, payload, section
-from lab_app.ui.page import OPTIONS, Act, Board, PageSpec, beside, cancelled, running
+from lab_app.ui.components import figure_view, payload, raw_html, section
+from lab_app.ui.page import OPTIONS, Act, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
 from lab_app.ui.text_cards import Cards, method_chips, usable_methods
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, Problem
@@ -144,9 +144,9 @@ def slot_of(name: str | None) -> str:
 # -- the bench
 
 
-def arrive(board: Board, visit: Visit) -> Update:
+def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The first example, and the methods that run here."""
-    update = following(visit, {"criterion": CRITERIA[0]}) | usable_methods(board)
+    update = following(visit, {"criterion": CRITERIA[0]}) | usable_methods(page)
     chips = [(title, name) for title, name in update["methods.choices"] if name != REPAIR]
     return update | {"methods.choices": chips}
 
@@ -192,9 +192,9 @@ def refresh(visit: Visit, given: Given) -> Update:
         verdicts = len(request.orders) * max(1, len(request.methods))
         lasts = html.lasting(visit.engine.estimate_judging(request, taken_in=request.warmup))
         said = f"<b>{plural(verdicts, 'verdict')}</b>, {lasts}"
-        update |= beside(None, slot_of) | {"cost": f'<p class="kv-cost">{said}</p>'}
+        update |= field_errors(None, slot_of) | {"cost": f'<p class="kv-cost">{said}</p>'}
     except LabError as error:
-        update |= beside(error, slot_of) | {"cost": ""}
+        update |= field_errors(error, slot_of) | {"cost": ""}
     said = text.JUDGE_SOURCE_HELP[source]
     if source != "typed":
         texts = CARDS.read(given, mine.count)
@@ -228,7 +228,7 @@ def write(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
             regime, (JudgeProblem(1, question, (), regime, expected),), 1, candidates=mine.count,
             sampling=Decoding(CANDIDATE_TOKENS, temperature, 1.0, mine.writes),
         )  # fmt: skip
-        yield beside(None, slot_of)
+        yield field_errors(None, slot_of)
         for event in visit.engine.write_candidates(request, cancel=cancel):
             if isinstance(event, JudgeProblem):
                 mine.written = event
@@ -236,7 +236,7 @@ def write(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
             else:
                 yield {"status": html.status(event.text, "running", event.done, event.total)}
 
-    yield from running(lab, visit, work, lambda error: beside(error, slot_of))
+    yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
 
 def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
@@ -244,7 +244,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request, mine = read(visit, given), desk(visit)
-        yield beside(None, slot_of)
+        yield field_errors(None, slot_of)
         records: dict[str, RunRecord] = {}
         for event in visit.engine.judge_problems(request, cancel=cancel):
             if isinstance(event, Progress):
@@ -260,7 +260,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
                 yield update
                 yield look(visit, update)  # drawing takes longer than it should take to read the verdict
 
-    yield from running(lab, visit, work, lambda error: beside(error, slot_of))
+    yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
 
 def shown(visit: Visit) -> Update:
@@ -365,18 +365,18 @@ def closer(visit: Visit, given: Given) -> Update:
 # -- the widgets
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The page."""
-    board.frame(build_bench, build_stage)
-    connect(board)
+    page.frame(build_bench, build_stage)
+    connect(page)
 
 
-def build_bench(board: Board) -> None:
+def build_bench(page: PageBuilder) -> None:
     """The left column: problem, orders, methods, candidates."""
     with section(text.JUDGE_TITLE, f"{KEY}-problem"):
-        board.block("help", f'<p class="kv-help">{text.JUDGE_HELP}</p>')
+        page.block("help", f'<p class="kv-help">{text.JUDGE_HELP}</p>')
         with gr.Row(elem_classes="kv-line"):
-            board.add(
+            page.add(
                 criterion=gr.Dropdown(
                     [(label, name) for name, label in text.JUDGE_CRITERIA.items()], value=CRITERIA[0],
                     label=text.JUDGE_CRITERION, show_label=False, container=False, filterable=False,
@@ -384,40 +384,40 @@ def build_bench(board: Board) -> None:
                 ),
                 next=gr.Button(text.EXAMPLE_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
             )  # fmt: skip
-        board.error("criterion")
-        board.add(
+        page.error("criterion")
+        page.add(
             protocol=gr.Dropdown(
                 [(label, name) for name, label in text.JUDGE_PROTOCOLS.items()], value="joint",
                 label=text.JUDGE_PROTOCOL, filterable=False, elem_id=f"kv-{KEY}-protocol",
                 elem_classes="kv-value-more",
             )
         )  # fmt: skip
-        board.add(question=gr.Textbox(label="Question", lines=2, max_lines=8, elem_id=f"kv-{KEY}-question"))
-        board.error("question")
-        board.add(
+        page.add(question=gr.Textbox(label="Question", lines=2, max_lines=8, elem_id=f"kv-{KEY}-question"))
+        page.error("question")
+        page.add(
             expected=gr.Textbox(
                 label=text.JUDGE_EXPECTED, placeholder=text.MAY_BE_EMPTY, max_lines=1,
                 elem_id=f"kv-{KEY}-expected", elem_classes="kv-value-more",
             )
         )  # fmt: skip
-        board.error("expected")
+        page.error("expected")
     with section(text.JUDGE_CANDIDATES, f"{KEY}-cards"):
-        board.add(
+        page.add(
             source=gr.Radio(
                 [(label, name) for name, label in text.JUDGE_SOURCES.items()], value="typed",
                 label=text.JUDGE_CANDIDATES, show_label=False, container=False, elem_id=f"kv-{KEY}-source",
                 elem_classes="kv-kind-choice kv-wide-choice",
             )
         )  # fmt: skip
-        board.block("source-help")
+        page.block("source-help")
         with gr.Row(visible=False, elem_classes="kv-measure", elem_id=f"kv-{KEY}-write-row") as row:
-            number(board, "temperature", 1)
-            board.add(write=gr.Button(text.JUDGE_WRITE, size="sm", elem_id=f"kv-{KEY}-write", scale=0))
-        board.add(**{"write-row": row})
-        board.error("temperature")
-        CARDS.build(board)
+            number(page, "temperature", 1)
+            page.add(write=gr.Button(text.JUDGE_WRITE, size="sm", elem_id=f"kv-{KEY}-write", scale=0))
+        page.add(**{"write-row": row})
+        page.error("temperature")
+        CARDS.build(page)
     with section(text.JUDGE_ORDERS, f"{KEY}-orders"):
-        board.add(
+        page.add(
             order=gr.Radio(
                 [(label, name) for name, label in text.JUDGE_ORDER_KINDS.items()], value="shuffle",
                 label=text.JUDGE_ORDERS, show_label=False, container=False, elem_id=f"kv-{KEY}-order",
@@ -425,41 +425,41 @@ def build_bench(board: Board) -> None:
             )
         )  # fmt: skip
         with gr.Row(elem_classes="kv-numbers"):
-            number(board, "shuffles", 1)
-            number(board, "seed", 0)
+            number(page, "shuffles", 1)
+            number(page, "seed", 0)
         for name in ("order", "shuffles", "seed"):
-            board.error(name)
+            page.error(name)
     with section(text.METHODS, f"{KEY}-methods"):
-        method_chips(board, METHODS_AT_FIRST)
+        method_chips(page, METHODS_AT_FIRST)
         with gr.Column(elem_classes="kv-method-panel", min_width=0):
-            board.add(
+            page.add(
                 repair=gr.Checkbox(
                     False, label=text.JUDGE_REPAIR, info=text.JUDGE_REPAIR_HELP, elem_id=f"kv-{KEY}-repair",
                     elem_classes="kv-option kv-kind-bool",
                 )
             )  # fmt: skip
-            board.add(
+            page.add(
                 slots_only=gr.Checkbox(
                     False, label=text.JUDGE_SLOTS_ONLY, info=text.JUDGE_SLOTS_ONLY_HELP,
                     elem_id=f"kv-{KEY}-slots-only", elem_classes="kv-option kv-kind-bool",
                 )
             )  # fmt: skip
             with gr.Row(elem_classes="kv-numbers"):
-                number(board, "budget", 25)
-                number(board, "warm", 4)
+                number(page, "budget", 25)
+                number(page, "warm", 4)
             for name in ("budget", "warm"):
-                board.error(name)
+                page.error(name)
 
 
-def build_stage(board: Board) -> None:
+def build_stage(page: PageBuilder) -> None:
     """The results, and the set below them."""
-    board.block("status")
-    board.block("verdict", html.empty_card(text.JUDGE_EMPTY, text.JUDGE_EMPTY_HELP))
-    board.block("grid")
-    board.block("picks")
+    page.block("status")
+    page.block("verdict", html.empty_card(text.JUDGE_EMPTY, text.JUDGE_EMPTY_HELP))
+    page.block("grid")
+    page.block("picks")
     with gr.Row(visible=False, elem_classes="kv-looks", elem_id=f"kv-{KEY}-looks") as looks:
         gr.HTML(html.heading(text.JUDGE_QUESTION_2), apply_default_css=False)
-        board.add(
+        page.add(
             pick_order=gr.Dropdown(
                 [], label=text.JUDGE_PICK_ORDER, filterable=False, min_width=120,
                 elem_id=f"kv-{KEY}-pick-order",
@@ -469,50 +469,47 @@ def build_stage(board: Board) -> None:
                 elem_id=f"kv-{KEY}-pick-method",
             ),
         )  # fmt: skip
-    board.add(looks=looks)
-    board.block("table")
-    board.block("comparison")
-    board.add(
-        strip=gr.HTML(
-            {"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW,
-            elem_id=f"kv-{KEY}-strip", apply_default_css=False,
-        ),
+    page.add(looks=looks)
+    page.block("table")
+    page.block("comparison")
+    page.add(
+        strip=raw_html(f"kv-{KEY}-strip"),
         view_attention=figure_view(f"{KEY}-attention"),
     )  # fmt: skip
     with gr.Accordion(
         text.JUDGE_MORE, open=False, visible=False, elem_id=f"kv-{KEY}-more", elem_classes="kv-more"
     ) as more:
-        board.add(more=more, view_more=figure_view(f"{KEY}-more-figures"))
+        page.add(more=more, view_more=figure_view(f"{KEY}-more-figures"))
     with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
-        board.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
-        board.block("save")
-        board.add(
+        page.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
+        page.block("save")
+        page.add(
             closer=gr.Button(
                 text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
             )
         )
-    board.add(**{"closer-row": row})
-    judge_set.build(board)
+    page.add(**{"closer-row": row})
+    judge_set.build(page)
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    board.arrives(lambda visit, given: arrive(board, visit))
-    boxes = [board[name] for name in READS if name not in (OPTIONS, "criterion")]
+    page.arrives(lambda visit, given: arrive(page, visit))
+    boxes = [page[name] for name in READS if name not in (OPTIONS, "criterion")]
     changes = [box.change if isinstance(box, gr.Textbox) else box.input for box in boxes]
-    board.follows(refresh, *READS, when=changes)
-    board.on(board["criterion"].input, following, "criterion", follow=True)
-    board.on(board["next"].click, following, "criterion", follow=True)
-    CARDS.connect(board, changing, READS)
+    page.follows(refresh, *READS, when=changes)
+    page.on(page["criterion"].input, following, "criterion", follow=True)
+    page.on(page["next"].click, following, "criterion", follow=True)
+    CARDS.connect(page, changing, READS)
     for name, act in (("run", run), ("write", write)):
-        board.stream(board[name].click, partial(act, board.lab), *READS, follow=True)
-    board.on(board["cancel"].click, cancelled)
+        page.stream(page[name].click, partial(act, page.lab), *READS, follow=True)
+    page.on(page["cancel"].click, cancelled)
     looks = ("pick_order", "pick_method")
-    board.on([board[name].input for name in looks], look, *looks, latest=True)
-    board.on(board["more"].expand, unfold, "pick_order", "pick_method")
-    board.on(board["more"].collapse, fold)
-    board.to_pipeline(board["closer"].click, closer)
-    judge_set.connect(board)
+    page.on([page[name].input for name in looks], look, *looks, latest=True)
+    page.on(page["more"].expand, unfold, "pick_order", "pick_method")
+    page.on(page["more"].collapse, fold)
+    page.to_pipeline(page["closer"].click, closer)
+    judge_set.connect(page)
 
 
 PAGE = PageSpec(KEY, text.JUDGE, build)

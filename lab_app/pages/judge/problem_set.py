@@ -23,7 +23,7 @@ from lab_app.pages.judge.form import (
 )
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import Board, beside, running
+from lab_app.ui.page import PageBuilder, field_errors, one_run_in_turn
 from lab_app.ui.streaming import REDRAW_SECONDS
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader
@@ -60,7 +60,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request = read(given)
-        yield beside(None, slot_of) | {"status": ""}
+        yield field_errors(None, slot_of) | {"status": ""}
         rows: list[JudgedProblem] = []
         began = drawn = said = time.monotonic()
         for event in visit.engine.judge_problems(request, cancel=cancel):
@@ -78,7 +78,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
                 yield {"set_status": finished(event, token, spent), "view_set": figures(event)}
                 yield judge_gate.untrained(visit)
 
-    for update in running(lab, visit, work, lambda error: beside(error, slot_of)):
+    for update in one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of)):
         # what is said of a run stands beside this part, not above the single problem's results
         yield {"set_status" if key == "status" and value else key: value for key, value in update.items()}
 
@@ -102,22 +102,18 @@ def finished(judged: Judged, token: str, spent_ms: float) -> str:
     if done < asked:
         facts = f"{text.JUDGE_SET_STOPPED} {facts}"
     notes = "".join(f'<p class="kv-help">{escape(note)}</p>' for note in judged.notes)
-    return (
-        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
-        f'<a class="kv-button" id="kv-{KEY}-set-save" href="lab/measured/judged/{escape(token)}" download>'
-        f"{text.MEASURE_SAVE}</a></div>{notes}"
-    )
+    return html.saved_measurement(facts, f"kv-{KEY}-set-save", "judged", token, notes)
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The widgets."""
     with gr.Column(elem_id=f"kv-{KEY}-set", elem_classes="kv-measure-box kv-set-box", min_width=0):
         gr.HTML(f'<h3 class="kv-card-title">{text.JUDGE_SET}</h3>', apply_default_css=False)
-        board.block("set_help", f'<p class="kv-help">{text.JUDGE_SET_HELP}</p>')
+        page.block("set_help", f'<p class="kv-help">{text.JUDGE_SET_HELP}</p>')
         with gr.Row(elem_classes="kv-measure"):
             for name, value in USUAL.items():
-                number(board, name, value, text.JUDGE_SET_NUMBERS)
-            board.add(
+                number(page, name, value, text.JUDGE_SET_NUMBERS)
+            page.add(
                 set_source=gr.Dropdown(
                     [(label, name) for name, label in text.JUDGE_SET_SOURCES.items()], value="typed",
                     label=text.JUDGE_SET_SOURCE, filterable=False, min_width=150,
@@ -129,13 +125,13 @@ def build(board: Board) -> None:
                 ),
             )  # fmt: skip
         for name in (*USUAL, "set"):
-            board.error(name)
-    board.block("set_status")
-    board.add(view_set=figure_view(f"{KEY}-set"))
-    judge_gate.build(board)
+            page.error(name)
+    page.block("set_status")
+    page.add(view_set=figure_view(f"{KEY}-set"))
+    judge_gate.build(page)
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    board.stream(board["set_run"].click, partial(run, board.lab), *READS)
-    judge_gate.connect(board)
+    page.stream(page["set_run"].click, partial(run, page.lab), *READS)
+    judge_gate.connect(page)

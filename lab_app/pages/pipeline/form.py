@@ -15,6 +15,8 @@ from lab_app.ui.method_choice import read_methods
 from lab_app.ui.scenarios import USUAL_WARM, WARM_LIMIT, find_preset
 from lab_app.ui.validation import NumberField, Problem, Problems
 
+FORM = "form"  # the name by which a handler asks for all of it
+PICKERS = ("pick_agent", "pick_method", "pick_segment")  # what of the results is looked at
 MANY_LIMIT = 50
 MANY_COUNT = NumberField("The number of requests", 1, MANY_LIMIT)
 WARM_COUNT = NumberField("The number of requests", 1, WARM_LIMIT)

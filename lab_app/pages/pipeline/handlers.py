@@ -118,7 +118,7 @@ class Handlers:
         update = self._set_up(visit, preset, entry.example) | checked_settings()
         state(visit).checked = entry
         return update | {
-            "picked_example": entry.name,
+            "pick_example.value": entry.name,
             "gallery_note": pipeline_html.gallery_note(entry, True, self._same_weights()),
             "methods": list(dict.fromkeys(("naive", *form.methods))),
         }
@@ -127,10 +127,10 @@ class Handlers:
         """The gallery, if there is one."""
         effects = self._gallery.effects
         if not effects:
-            return {"gallery": False}
+            return {"gallery.visible": False}
         first = effects[0][1]
         return {
-            "gallery": True,
+            "gallery.visible": True,
             "pick_effect": (effects, first),
             "pick_example": (self._gallery.choices(first), ""),
         }
@@ -154,14 +154,14 @@ class Handlers:
         update["weights"] = tuple(agent.model for agent in pipeline.agents)
         update |= self._fill(visit, preset, found) | pipeline_html.bench(pipeline, {})
         update["values"] = boxes(pipeline, found.values if found else {}, filled=True)
-        return update | {"next": example(preset, 0) is not None}
+        return update | {"next.interactive": example(preset, 0) is not None}
 
     def next_example(self, visit: Visit, name: str) -> Update:
         """Put the next request of the scenario's set on the bench."""
         preset = find_preset(name)
         found = example(preset, state(visit).next_example)
         state(visit).next_example += 1
-        return self._fill(visit, preset, found) | {"next": found is not None}
+        return self._fill(visit, preset, found) | {"next.interactive": found is not None}
 
     def _fill(self, visit: Visit, preset: Preset, found: Example | None) -> Update:
         """Put one request of a scenario on the bench."""
@@ -170,7 +170,7 @@ class Handlers:
         values = found.values if found else {}
         update: Update = {
             "known": html.known(found, values),
-            "picked_example": "",
+            "pick_example.value": "",
             "gallery_note": pipeline_html.gallery_note(None, True, self._same_weights()),
         }
         for slot in range(VALUE_SLOTS):

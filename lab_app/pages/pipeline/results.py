@@ -43,7 +43,7 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
     if visit is None or found is None:
         nothing = payload([Panel("nothing", text.NOTHING_RUN, f"<p>{text.NOTHING_RUN_HELP}</p>")])
         return {
-            "results": False,
+            "results.visible": False,
             "verdict": html.empty_card(),
             "comparison": "",
             "download": sharing_html.saving(None, 0),
@@ -53,7 +53,7 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
     told = verdict(found)
     picked = choices(found, None, None, None)
     update: Update = {
-        "results": True,
+        "results.visible": True,
         "verdict": html.verdict_card(
             told.sentence_html, told.tone, told.points, where(found), repair(found), factline(found)
         ),

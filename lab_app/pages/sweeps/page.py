@@ -19,7 +19,7 @@ from backend.records.run import RunRequest
 from backend.records.sweep import Count, Swept
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload, section
-from lab_app.ui.page import Board, PageSpec, beside, cancelled, doing
+from lab_app.ui.page import PageBuilder, PageSpec, cancelled, field_errors, one_run
 from lab_app.ui.types import Given, Update
 from lab_app.visits.queue import waiting
 from lab_app.visits.visits import Lab, Visit
@@ -76,7 +76,7 @@ def asked(given: Given) -> tuple[str, str]:
 
 def told(error: LabError | None) -> Update:
     """Messages beside their places: what is wrong in the lines or the file stands beside those."""
-    return beside(error, lambda field: "lines" if field in ("lines", "data", "trace") else "text")
+    return field_errors(error, lambda field: "lines" if field in ("lines", "data", "trace") else "text")
 
 
 # -- the bench
@@ -169,7 +169,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
                         yield {"status": html.status(said, "busy")}
                     finished = yield from _problem(mine, events)
 
-    yield from doing(visit, work, told, text.SWEEP_STOPPED)
+    yield from one_run(visit, work, told, text.SWEEP_STOPPED)
 
 
 def _problem(mine: Desk, events: Iterator[Count | Swept]) -> Generator[Update, None, bool]:
@@ -221,18 +221,18 @@ def saved(lab: Lab, token: str, kind: str) -> bytes:
 # -- the widgets
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The page."""
-    board.frame(build_bench, build_stage)
-    connect(board)
+    page.frame(build_bench, build_stage)
+    connect(page)
 
 
-def build_bench(board: Board) -> None:
+def build_bench(page: PageBuilder) -> None:
     """The left column: the text, and a file beside it."""
     found = examples()
     with section(text.SWEEP_TITLE, f"{KEY}-text"):
-        board.block("help", f'<p class="kv-help">{text.SWEEP_HELP}</p>')
-        board.add(
+        page.block("help", f'<p class="kv-help">{text.SWEEP_HELP}</p>')
+        page.add(
             start=gr.Dropdown(
                 list(found), value=next(iter(found)), label=text.SWEEP_START, filterable=False,
                 elem_id=f"kv-{KEY}-start",
@@ -243,10 +243,10 @@ def build_bench(board: Board) -> None:
                 elem_classes="kv-mono-box",
             ),
         )  # fmt: skip
-        board.error("text")
+        page.error("text")
     with section(text.SWEEP_LINES_TITLE, f"{KEY}-lines"):
-        board.block("lines-help", f'<p class="kv-help">{text.SWEEP_LINES_HELP}</p>')
-        board.add(
+        page.block("lines-help", f'<p class="kv-help">{text.SWEEP_LINES_HELP}</p>')
+        page.add(
             lines=gr.Textbox(
                 "", label=text.SWEEP_LINES, lines=3, max_lines=8, elem_id=f"kv-{KEY}-jsonl",
                 elem_classes="kv-mono-box",
@@ -255,26 +255,26 @@ def build_bench(board: Board) -> None:
                 text.SWEEP_UPLOAD, file_count="single", type="binary", size="sm", elem_id=f"kv-{KEY}-upload"
             ),
         )  # fmt: skip
-        board.block("uploaded", elem_classes="kv-may-be-empty")
-        board.error("lines")
+        page.block("uploaded", elem_classes="kv-may-be-empty")
+        page.error("lines")
 
 
-def build_stage(board: Board) -> None:
+def build_stage(page: PageBuilder) -> None:
     """How far it is, the figures, and the files."""
-    board.block("status")
-    board.block("empty", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
-    board.add(figures=figure_view(KEY))
-    board.block("files", elem_classes="kv-may-be-empty")
+    page.block("status")
+    page.block("empty", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
+    page.add(figures=figure_view(KEY))
+    page.block("files", elem_classes="kv-may-be-empty")
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    board.follows(refresh, *READS, when=[board["text"].change, board["lines"].change])
-    board.on(board["start"].input, start, "start", follow=True)
-    board.on(board["take"].click, take, follow=True)
-    board.on(board["upload"].upload, upload, "upload", follow=True)
-    board.stream(board["run"].click, lambda visit, given: run(board.lab, visit, given), *READS, follow=True)
-    board.on(board["cancel"].click, cancelled)
+    page.follows(refresh, *READS, when=[page["text"].change, page["lines"].change])
+    page.on(page["start"].input, start, "start", follow=True)
+    page.on(page["take"].click, take, follow=True)
+    page.on(page["upload"].upload, upload, "upload", follow=True)
+    page.stream(page["run"].click, lambda visit, given: run(page.lab, visit, given), *READS, follow=True)
+    page.on(page["cancel"].click, cancelled)
 
 
 PAGE = PageSpec(KEY, text.SWEEP, build)

@@ -20,8 +20,8 @@ from lab_app.pages.tour import html as tour_html
 from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import Step, prepare, recorded, steps
 from lab_app.ui import html, text
-from lab_app.ui.components import RAW, figure_view, hidden_button, payload
-from lab_app.ui.page import Act, Board, PageSpec, cancelled, running
+from lab_app.ui.components import figure_view, hidden_button, payload, raw_html
+from lab_app.ui.page import Act, PageBuilder, PageSpec, cancelled, one_run_in_turn
 from lab_app.ui.streaming import live
 from lab_app.ui.types import Given, Update
 from lab_app.visits import classroom
@@ -353,7 +353,7 @@ def run(lab: Lab, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS
         yield keep(lab, visit, step, record, was_live=True)
 
     began, kept = time.monotonic(), recorded(step.key)
-    events = running(lab, visit, work, told_error)
+    events = one_run_in_turn(lab, visit, work, told_error)
     ours = visit.cancel is None  # else the run is refused, as another of the visit goes on
     mine.running = mine.running or ours
     try:
@@ -412,39 +412,39 @@ def closer(lab: Lab, visit: Visit, given: Given) -> Update:
 # -- the widgets
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The page."""
     with gr.Column(elem_classes="kv-stage kv-tour", min_width=0):
-        board.block("steps")
-        board.block("room", elem_classes="kv-may-be-empty")
-        board.block("lesson")
-        build_prediction(board)
-        board.block("status")
-        board.block("tally")
-        board.block("reveal")
-        build_run(board)
-        board.block("takeaway")
+        page.block("steps")
+        page.block("room", elem_classes="kv-may-be-empty")
+        page.block("lesson")
+        build_prediction(page)
+        page.block("status")
+        page.block("tally")
+        page.block("reveal")
+        build_run(page)
+        page.block("takeaway")
         with gr.Row(elem_classes="kv-tour-move"):
-            board.add(
+            page.add(
                 back=gr.Button(words.BACK, size="md", elem_id=f"kv-{KEY}-back", scale=0),
                 next=gr.Button(words.NEXT, size="md", elem_id=f"kv-{KEY}-next", scale=0),
             )
-        build_teacher(board)
-        board.add(
+        build_teacher(page)
+        page.add(
             news=gr.Textbox("", visible=False, label="news"),
             tell=hidden_button(f"kv-{KEY}-tell"),
         )
-    connect(board)
+    connect(page)
 
 
-def build_prediction(board: Board) -> None:
+def build_prediction(page: PageBuilder) -> None:
     """The question and what can be done with an answer."""
     with gr.Column(elem_classes="kv-tour-predict", min_width=0):
         gr.HTML(f'<p class="kv-eyebrow">{words.PREDICT}</p>', apply_default_css=False)
-        board.add(guess=gr.Radio([], label=words.PREDICT, elem_id=f"kv-{KEY}-guess", container=True))
-        board.error("guess")
+        page.add(guess=gr.Radio([], label=words.PREDICT, elem_id=f"kv-{KEY}-guess", container=True))
+        page.error("guess")
         with gr.Row(elem_classes="kv-tour-go"):
-            board.add(
+            page.add(
                 run=gr.Button(words.RUN, variant="primary", elem_id=f"kv-{KEY}-run", scale=0),
                 cancel=gr.Button(
                     text.RUNNING, variant="stop", visible=False, elem_id=f"kv-{KEY}-cancel", scale=0
@@ -454,60 +454,57 @@ def build_prediction(board: Board) -> None:
                     words.VOTE, variant="primary", visible=False, elem_id=f"kv-{KEY}-vote", scale=0
                 ),
             )
-        board.error("run")
+        page.error("run")
 
 
-def build_run(board: Board) -> None:
+def build_run(page: PageBuilder) -> None:
     """Texts, strip and figures of the run."""
-    board.block("comparison")
-    board.add(
-        strip=gr.HTML(
-            {"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW,
-            elem_id=f"kv-{KEY}-strip", apply_default_css=False,
-        ),
+    page.block("comparison")
+    page.add(
+        strip=raw_html(f"kv-{KEY}-strip"),
         figures=figure_view(KEY),
     )  # fmt: skip
     with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
-        board.block("closer-help", f'<p class="kv-help">{words.CLOSER_HELP}</p>')
-        board.add(
+        page.block("closer-help", f'<p class="kv-help">{words.CLOSER_HELP}</p>')
+        page.add(
             closer=gr.Button(
                 text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
             )
         )
-    board.add(**{"closer-row": row})
+    page.add(**{"closer-row": row})
 
 
-def build_teacher(board: Board) -> None:
+def build_teacher(page: PageBuilder) -> None:
     """The teacher's page, and the class room's door."""
     with gr.Accordion(
         words.FOR_TEACHERS, open=False, elem_id=f"kv-{KEY}-teacher", elem_classes="kv-part kv-fold"
     ):
-        board.block("room-help", f'<p class="kv-help">{words.ROOM_HELP}</p>')
+        page.block("room-help", f'<p class="kv-help">{words.ROOM_HELP}</p>')
         with gr.Row(elem_classes="kv-tour-go"):
-            board.add(**{
+            page.add(**{
                 "open-room": gr.Button(words.ROOM_BUTTON, size="sm", elem_id=f"kv-{KEY}-open-room", scale=0),
                 "close-room": gr.Button(
                     words.ROOM_CLOSE, size="sm", visible=False, elem_id=f"kv-{KEY}-close-room", scale=0
                 ),
             })  # fmt: skip
-        board.error("room")
-        board.block("lectures", tour_html.lectures(steps()))
+        page.error("room")
+        page.block("lectures", tour_html.lectures(steps()))
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    lab = board.lab
-    board.arrives(lambda visit, given: arrive(lab, visit))
-    board.on(partial(board["tell"].click, js=NEWS_JS), partial(news, lab), "news")
-    board.on(board["back"].click, moving(lab, -1))
-    board.on(board["next"].click, moving(lab, 1))
-    board.on(board["vote"].click, partial(vote, lab), "guess")
-    board.on(board["replay"].click, partial(replay, lab), "guess")
-    board.stream(board["run"].click, partial(run, lab), "guess")
-    board.on(board["cancel"].click, cancelled)
-    board.on(board["open-room"].click, lambda visit, given: open_room(lab, visit))
-    board.on(board["close-room"].click, lambda visit, given: close_room(lab, visit))
-    board.to_pipeline(board["closer"].click, partial(closer, lab))
+    lab = page.lab
+    page.arrives(lambda visit, given: arrive(lab, visit))
+    page.on(partial(page["tell"].click, js=NEWS_JS), partial(news, lab), "news")
+    page.on(page["back"].click, moving(lab, -1))
+    page.on(page["next"].click, moving(lab, 1))
+    page.on(page["vote"].click, partial(vote, lab), "guess")
+    page.on(page["replay"].click, partial(replay, lab), "guess")
+    page.stream(page["run"].click, partial(run, lab), "guess")
+    page.on(page["cancel"].click, cancelled)
+    page.on(page["open-room"].click, lambda visit, given: open_room(lab, visit))
+    page.on(page["close-room"].click, lambda visit, given: close_room(lab, visit))
+    page.to_pipeline(page["closer"].click, partial(closer, lab))
 
 
 PAGE = PageSpec(KEY, words.TOUR, build)

@@ -235,7 +235,7 @@ def restored(visit: Visit, step: Step) -> Update:
         "options": form.options,
         "columns": {"ablate": form.ablate, "every_profile": form.every_profile},
     }
-    update |= {"scenario": pipeline_html.scenario(preset), "picked_example": ""}
+    update |= {"scenario": pipeline_html.scenario(preset), "pick_example.value": ""}
     update |= {
         f"template_{i}": form.templates[i] if i < len(form.templates) else "" for i in range(AGENT_SLOTS)
     }
@@ -246,7 +246,7 @@ def restored(visit: Visit, step: Step) -> Update:
         for name, said in form.values.items()
         if name in state(visit).value_names
     )
-    return update | {"next": preset.request_source != "file"}
+    return update | {"next.interactive": preset.request_source != "file"}
 
 
 # -- what a browser sends ------------------------------------------------------------------------------------
