@@ -92,4 +92,4 @@ def error_slot(name: str) -> gr.HTML:
 
 def hidden_button(elem_id: str) -> gr.Button:
     """A button that only scripts press."""
-    return gr.Button("", elem_id=elem_id, elem_classes="kv-hidden_button")
+    return gr.Button("", elem_id=elem_id, elem_classes="kv-unseen")
