@@ -38,7 +38,7 @@ def steps_nav(steps: Sequence[Step], at: int, done: Sequence[str], fixed: bool) 
     items = []
     for index, step in enumerate(steps):
         here = ' aria-current="step"' if index == at else ""
-        mark = f'<span class="kv-hidden_button-words">{words.DONE}</span>' if step.key in done else ""
+        mark = f'<span class="kv-unseen-words">{words.DONE}</span>' if step.key in done else ""
         state = " kv-done" if step.key in done else ""
         items.append(
             f'<li><button type="button" class="kv-tour-dot{state}" data-kv="tour-step" '
