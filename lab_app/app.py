@@ -19,9 +19,9 @@ from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.layout import PipelinePage, build_page
 from lab_app.pages.registry import build_pages, navigation
 from lab_app.ui import text
-from lab_app.ui.blocks import QuickBlocks
+from lab_app.ui.blocks import LabBlocks
 from lab_app.visits.engine import Engine, Model
-from lab_app.visits.visits import Lab
+from lab_app.visits.visits import VisitStore
 
 FIRST_PRESET = "math-3"
 FIRST_RUN = Path(__file__).resolve().parents[1] / "presets" / "first_run.kvrun"
@@ -32,7 +32,7 @@ class App(NamedTuple):
     """The page, the visits behind it, the pipeline's widgets, and the links to the other pages as HTML."""
 
     blocks: gr.Blocks
-    lab: Lab
+    lab: VisitStore
     page: PipelinePage
     navigation: str
 
@@ -67,8 +67,10 @@ def build_app(
         limits: of visits; the engine sessions have theirs from ``engine``.
         data: the folder where shared runs are stored; without one they are not.
     """
-    lab = Lab(model_loader, engine, limits=limits, shared=SharedRuns(data) if data is not None else None)
-    with QuickBlocks(
+    lab = VisitStore(
+        model_loader, engine, limits=limits, shared=SharedRuns(data) if data is not None else None
+    )
+    with LabBlocks(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
     ) as blocks:
         links: list[gr.HTML] = []

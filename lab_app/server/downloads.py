@@ -17,7 +17,7 @@ from lab_app.pages import registry as pages
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.sweeps import page as sweep_page
 from lab_app.reports import run_report
-from lab_app.visits.visits import Lab
+from lab_app.visits.visits import VisitStore
 
 ASSETS = Path(__file__).parents[1] / "assets"
 STYLES = ("app.css", "tour.css", "early.css")
@@ -35,7 +35,7 @@ def plotly_file() -> Path:
     return Path(str(importlib.resources.files("plotly") / "package_data" / "plotly.min.js"))
 
 
-def routes(lab: Lab) -> list[Route]:
+def routes(lab: VisitStore) -> list[Route]:
     """Routes under ``/lab/``. They are plain functions, so each is answered in a thread of its own."""
     sharing = Sharing(lab)
 

@@ -27,7 +27,7 @@ from uvicorn.config import LOGGING_CONFIG
 from backend import __version__
 from backend.base.errors import LabError, RunCancelled
 from lab_app.visits.engine import WORK, Engine, Model
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 
 LOG = logging.getLogger("lab_app")
 GRACE_SECONDS = 20.0  # for runs to end by themselves; a container engine waits 10 to 30 s before it kills
@@ -56,10 +56,10 @@ class Operations(Collector):
         self.seconds = Histogram(
             "kvlab_work_seconds", "Seconds of engine calls", ["kind"], buckets=SECONDS, registry=self.registry
         )
-        self._lab: Lab | None = None
+        self._lab: VisitStore | None = None
         self._under_way, self._changed = 0, threading.Condition()
 
-    def watch(self, lab: Lab) -> None:
+    def watch(self, lab: VisitStore) -> None:
         """Tell of this lab."""
         self._lab = lab
         self.registry.register(self)
@@ -143,7 +143,7 @@ def is_busy(visit: Visit) -> bool:
     return visit.cancel is not None or visit.measuring
 
 
-def routes(lab: Lab, operations: Operations) -> list[Route]:
+def routes(lab: VisitStore, operations: Operations) -> list[Route]:
     """``/healthz`` and ``/metrics``."""
 
     def health(_: Request) -> Response:
@@ -193,7 +193,10 @@ def log_as_json(stream: TextIO | None = None) -> logging.Handler:
 
 
 def stop(
-    lab: Lab, operations: Operations, grace: float = GRACE_SECONDS, again: threading.Event | None = None
+    lab: VisitStore,
+    operations: Operations,
+    grace: float = GRACE_SECONDS,
+    again: threading.Event | None = None,
 ) -> bool:
     """End the lab: no new work begins; what is under way may finish within ``grace`` seconds or until
     ``again`` is set, and is cancelled then; visits are closed, and what they hold is freed; the store of
@@ -218,7 +221,7 @@ def stop(
 
 
 def until_asked_to_stop(
-    lab: Lab, operations: Operations, close: Callable[[], None], grace: float = GRACE_SECONDS
+    lab: VisitStore, operations: Operations, close: Callable[[], None], grace: float = GRACE_SECONDS
 ) -> None:
     """Wait for SIGTERM or SIGINT, then end the lab and ``close`` its server. A second one cancels at once."""
     asked, again = threading.Event(), threading.Event()

@@ -25,8 +25,8 @@ from lab_app.server.monitoring import Operations, until_asked_to_stop
 from lab_app.server.monitoring import routes as operation_routes
 from lab_app.server.offline import go_offline, is_local
 from lab_app.server.placeholder_page import early_page
-from lab_app.server.prefill import fill_in_background
-from lab_app.server.request_guard import Doors, check_frame_ancestors
+from lab_app.server.prefill import prefill_pools
+from lab_app.server.request_guard import RequestGuard, check_frame_ancestors
 from lab_app.ui.theme import theme
 from lab_app.visits.engine import Engine, Model
 from lab_app.visits.visits import keep_swept
@@ -177,7 +177,7 @@ def launch(
             "routes": routes,
             "middleware": [
                 Middleware(
-                    Doors,
+                    RequestGuard,
                     frame_ancestors=check_frame_ancestors(frame_ancestors),
                     opened=[route.path_regex for route in routes],
                     here=lab.back,
@@ -192,7 +192,7 @@ def launch(
         },
     )
     if fill_pools:
-        fill_in_background(lab, preset)
+        prefill_pools(lab, preset)
     if block:
         LOG.info("serving at %s", address)
         until_asked_to_stop(lab, operations, lambda: blocks.close(verbose=False))

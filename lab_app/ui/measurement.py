@@ -19,8 +19,8 @@ from lab_app.ui.page import PageBuilder, unexpected
 from lab_app.ui.streaming import Throttle
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems
-from lab_app.visits.queue import waiting
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.queue import wait_for_turn
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import Panel
 
 LOG = logging.getLogger("lab_app")
@@ -97,7 +97,7 @@ class Section:
 
     def measure(
         self,
-        lab: Lab,
+        lab: VisitStore,
         visit: Visit,
         read: Callable[[], Any],
         events: Callable[[Any, threading.Event], Iterator[Any]],
@@ -124,7 +124,7 @@ class Section:
             starting = html.status("Starting", "measuring", 0, 1)
             yield self.errors(None) | self._going(True) | {self.status: starting}
             with lab.in_line() as place:
-                for said in waiting(place, cancel):
+                for said in wait_for_turn(place, cancel):
                     yield {self.status: html.status(said, "busy")}
                 soon = Throttle()
                 for event in events(request, cancel):

@@ -26,8 +26,8 @@ from lab_app.ui.components import error_slot, hidden_button
 from lab_app.ui.streaming import coalesced
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import Problem, Problems
-from lab_app.visits.queue import waiting
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.queue import wait_for_turn
+from lab_app.visits.visits import Visit, VisitStore
 
 LOG = logging.getLogger("lab_app")
 # The framework writes every documented endpoint with all its inputs and outputs into the page: megabytes.
@@ -93,7 +93,7 @@ class PageBuilder:
     def __init__(
         self,
         key: str,
-        lab: Lab,
+        lab: VisitStore,
         session: gr.State,
         *,
         ids: str = "",
@@ -378,7 +378,7 @@ def unexpected(error: Exception) -> str:
 
 
 def one_run_in_turn(
-    lab: Lab,
+    lab: VisitStore,
     visit: Visit,
     work: Callable[[threading.Event], Iterator[Update]],
     field_errors: Callable[[LabError], Update],
@@ -387,7 +387,7 @@ def one_run_in_turn(
 
     def in_turn(cancel: threading.Event) -> Iterator[Update]:
         with lab.in_line() as place:
-            for said in waiting(place, cancel):
+            for said in wait_for_turn(place, cancel):
                 yield {"status": html.status(said, "busy")}
             yield from work(cancel)
 

@@ -24,7 +24,7 @@ class Ticket:
     together: bool = False
 
 
-class Turns:
+class ModelQueue:
     """First come, first served. A ticket, not a thread, holds the turn: handlers change threads.
 
     Args:
@@ -88,10 +88,10 @@ class Turns:
             return max(0.0, usual - (self._clock() - self._began)) + usual * (before - 1)
 
 
-class Place:
+class QueuePlace:
     """A place in the line; called with seconds, it waits up to as long and says how many are before."""
 
-    def __init__(self, turns: Turns, together: bool = False) -> None:
+    def __init__(self, turns: ModelQueue, together: bool = False) -> None:
         self.turns, self.ticket = turns, turns.join(together)
 
     def __call__(self, seconds: float) -> int:
@@ -108,8 +108,8 @@ class Place:
         return told if expected is None else f"{told} {WAITING_TIME.format(about=duration(expected))}"
 
 
-def waiting(
-    place: Place, cancel: threading.Event | None = None, clock: Callable[[], float] = time.monotonic
+def wait_for_turn(
+    place: QueuePlace, cancel: threading.Event | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str]:
     """Wait for the turn; says where one stands whenever that changes, and every few seconds.
 

@@ -34,7 +34,7 @@ from backend.session.limits import Limits
 from lab_app.visits.classroom import Rooms
 from lab_app.visits.engine import Engine, Model
 from lab_app.visits.messages import LAB_FULL
-from lab_app.visits.queue import Place, Turns
+from lab_app.visits.queue import ModelQueue, QueuePlace
 
 KEPT_RECORDS = 6
 RECORD_BYTES = 64 << 20  # of one record, unpacked, and of all that a visit keeps beside the one on the screen
@@ -105,7 +105,7 @@ class Visit:
         return self.records.get(self.shown) if self.shown else None
 
 
-class Lab:
+class VisitStore:
     """The loaded model, the visits, and whose turn it is."""
 
     def __init__(
@@ -124,7 +124,7 @@ class Lab:
         self._loading = threading.Lock()
         self._visits: dict[str, Visit] = {}
         self._guard = threading.Lock()
-        self.turns = Turns(width=self.limits.together)
+        self.turns = ModelQueue(width=self.limits.together)
         self.rooms = Rooms(clock)
         self.gone: Callable[[str], None] = lambda browser: None  # told whose visit is over
 
@@ -263,10 +263,11 @@ class Lab:
         return next((kept.record for kept in held if kept.token == token), None)
 
     @contextmanager
-    def in_line(self, together: bool = False) -> Iterator[Place]:
-        """Stand in line for the model; see :func:`lab_app.visits.queue.waiting`. ``together``: for a run,
-        which can go on beside others' and decode in one batch with them."""
-        place = Place(self.turns, together)
+    def in_line(self, together: bool = False) -> Iterator[QueuePlace]:
+        """Stand in line for the model; see :func:`lab_app.visits.queue.wait_for_turn`.
+
+        ``together``: for a run, which can go on beside others' and decode in one batch with them."""
+        place = QueuePlace(self.turns, together)
         try:
             yield place
         finally:
@@ -280,7 +281,7 @@ def record_bytes(record: RunRecord) -> int:
     return sum(array.nbytes for array in arrays.values())
 
 
-def keep_swept(lab: Lab, seconds: float = 15.0) -> threading.Thread:
+def keep_swept(lab: VisitStore, seconds: float = 15.0) -> threading.Thread:
     """End visits whose time is over and give the system what they held, every few seconds, as long as the lab
     is there."""
     known, pause = weakref.ref(lab), threading.Event()

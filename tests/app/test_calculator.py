@@ -27,7 +27,7 @@ from lab_app.pages.pipeline.sections.break_even import (
 )
 from lab_app.server.serve import launch
 from lab_app.ui.validation import Problems
-from lab_app.visits.visits import Lab
+from lab_app.visits.visits import VisitStore
 
 PATIENCE = 30_000
 
@@ -62,7 +62,7 @@ def problems_of(asked: Asked) -> Problems:
 
 
 def test_the_calculator_answers_measures_and_stays_on_its_feet() -> None:
-    lab = Lab(FakeModel, FakeSession)
+    lab = VisitStore(FakeModel, FakeSession)
     visit = lab.open()
     shown = edited(visit, Asked())
     assert [v["key"] for v in shown["view_pays"]["views"]] == ["pays", "pays_length", "pays_part"]

@@ -18,10 +18,10 @@ from backend.session.session import LabSession
 from lab_app.pages.documents import page as documents
 from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
-from lab_app.pages.documents.page import CARDS, Desk
+from lab_app.pages.documents.page import CARDS, DocumentsState
 from lab_app.server.serve import launch
 from lab_app.ui.validation import Problems
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.pages.documents import finding, treated
 
 TEXTS = ["Nina works for Hugo.", "Hugo lives in Rome.", "Omar eats rice."]
@@ -37,14 +37,14 @@ def made(texts: list[str], **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def lab() -> Lab:
-    return Lab(FakeModel, FakeSession)
+def lab() -> VisitStore:
+    return VisitStore(FakeModel, FakeSession)
 
 
 @pytest.fixture
-def visit(lab: Lab) -> Visit:
+def visit(lab: VisitStore) -> Visit:
     found = lab.open()
-    found.pages[documents.KEY] = Desk(count=3)
+    found.pages[documents.KEY] = DocumentsState(count=3)
     return found
 
 
@@ -107,7 +107,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", [name for name in BAD if BAD[name][1]])
-def test_bad_input_is_told_beside_its_card(name: str, lab: Lab, visit: Visit) -> None:
+def test_bad_input_is_told_beside_its_card(name: str, lab: VisitStore, visit: Visit) -> None:
     given, slot, said = BAD[name]
     for update in (documents.refresh(visit, given), merged(documents.run(lab, visit, given))):
         assert said.lower() in update["errors"][slot].lower()
@@ -116,7 +116,7 @@ def test_bad_input_is_told_beside_its_card(name: str, lab: Lab, visit: Visit) ->
     assert visit.cancel is None
 
 
-def test_a_run_streams_and_ends(lab: Lab, visit: Visit) -> None:
+def test_a_run_streams_and_ends(lab: VisitStore, visit: Visit) -> None:
     updates = list(documents.run(lab, visit, made(TEXTS)))
     assert any("kv-live" in update.get("comparison", "") for update in updates)
     last = merged(updates)
@@ -125,12 +125,12 @@ def test_a_run_streams_and_ends(lab: Lab, visit: Visit) -> None:
     assert "kv-band" in last["strip"]["html"]
     assert documents.refresh(visit, made(TEXTS))["status"] == ""
     assert "Edited" in documents.refresh(visit, made(TEXTS[::-1]))["status"]
-    closer = documents.closer(visit, {})
-    assert closer["results.visible"] is True
+    open_in_pipeline = documents.open_in_pipeline(visit, {})
+    assert open_in_pipeline["results.visible"] is True
     assert visit.record is not None
 
 
-def test_one_run_at_a_time_and_cancel(lab: Lab, visit: Visit) -> None:
+def test_one_run_at_a_time_and_cancel(lab: VisitStore, visit: Visit) -> None:
     stream = documents.run(lab, visit, made(TEXTS))
     next(stream)
     [busy] = documents.run(lab, visit, made(TEXTS))
@@ -142,7 +142,7 @@ def test_one_run_at_a_time_and_cancel(lab: Lab, visit: Visit) -> None:
     assert visit.cancel is None
 
 
-def test_a_failure_shows_no_traceback(lab: Lab, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_shows_no_traceback(lab: VisitStore, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("secret detail")
 
@@ -157,21 +157,21 @@ def test_a_failure_shows_no_traceback(lab: Lab, visit: Visit, monkeypatch: pytes
 
 
 @pytest.fixture(scope="module")
-def real() -> Lab:
-    return Lab(model, LabSession)
+def real() -> VisitStore:
+    return VisitStore(model, LabSession)
 
 
-def record_of(lab: Lab, visit: Visit, given: dict[str, Any]) -> RunRecord:
+def record_of(lab: VisitStore, visit: Visit, given: dict[str, Any]) -> RunRecord:
     last = merged(documents.run(lab, visit, given))
     assert "kv-verdict-sentence" in last["verdict"], last
     return visit.records[visit.pages[documents.KEY].token]
 
 
-def test_documents_are_encoded_once(real: Lab) -> None:
+def test_documents_are_encoded_once(real: VisitStore) -> None:
     """Behind another question and in another order nothing is encoded again, and the result is the same as
     in a session that knows nothing."""
     visit = real.open()
-    visit.pages[documents.KEY] = Desk(count=3)
+    visit.pages[documents.KEY] = DocumentsState(count=3)
     first = record_of(real, visit, made(TEXTS))
     agent = first.agents[0]
     assert [t.known for t in treated(first, agent, "naive")][:3] == [False] * 3
@@ -184,7 +184,7 @@ def test_documents_are_encoded_once(real: Lab) -> None:
     assert known == {"document_1": True, "document_2": True, "document_3": True, QUESTION: False}
 
     fresh = real.open()
-    fresh.pages[documents.KEY] = Desk(count=3)
+    fresh.pages[documents.KEY] = DocumentsState(count=3)
     again = record_of(real, fresh, made(order, question=other))
     for label in ("dense", "naive"):
         a, b = second.outcome(agent, label), again.outcome(agent, label)
@@ -197,9 +197,9 @@ def test_documents_are_encoded_once(real: Lab) -> None:
     assert "were encoded in this run" in finding(record_of(real, visit, made(TEXTS)))
 
 
-def test_a_new_text_is_encoded_and_the_others_are_not(real: Lab) -> None:
+def test_a_new_text_is_encoded_and_the_others_are_not(real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[documents.KEY] = Desk(count=3)
+    visit.pages[documents.KEY] = DocumentsState(count=3)
     agent = record_of(real, visit, made(TEXTS)).agents[0]
     record = record_of(real, visit, made(["Nina eats soup.", *TEXTS[1:]]))
     known = {t.name: t.known for t in treated(record, agent, "naive")}
@@ -213,7 +213,9 @@ def asked(**changes: Any) -> dict[str, Any]:
     return {"ratio_prompts": 3, "ratio_seed": 1, "ratio_source": "drawn"} | changes
 
 
-def test_the_ratio_study_draws_prompts_of_the_kind_and_keeps_its_record(lab: Lab, visit: Visit) -> None:
+def test_the_ratio_study_draws_prompts_of_the_kind_and_keeps_its_record(
+    lab: VisitStore, visit: Visit
+) -> None:
     request = documents_ratio.read(asked(), "documents-5", None)
     assert (len(request.values), len(request.pipeline.declared)) == (3, 5)
     found = merged(documents_ratio.measure(lab, visit, lambda: request))
@@ -253,7 +255,7 @@ def test_without_such_weights_the_page_says_how_to_train_some(
     assert "kvlab train-links" in found["trained_none"]
 
 
-def test_questions_are_asked_under_trained_weights_too(lab: Lab, visit: Visit) -> None:
+def test_questions_are_asked_under_trained_weights_too(lab: VisitStore, visit: Visit) -> None:
     asked = questions(trained_weights=["kvlink5", "block"])
     found = merged(documents_trained.measure(lab, visit, asked))
     assert len(found["view_trained"]["views"]) == 1, "too few questions to tell places apart"
@@ -265,7 +267,7 @@ def test_questions_are_asked_under_trained_weights_too(lab: Lab, visit: Visit) -
     assert found["status"] == "", "what is said of it stands beside it"
 
 
-def test_many_questions_tell_places_apart(lab: Lab, visit: Visit) -> None:
+def test_many_questions_tell_places_apart(lab: VisitStore, visit: Visit) -> None:
     found = merged(documents_trained.measure(lab, visit, questions(trained_questions=60)))
     assert len(found["view_trained"]["views"]) == 3
 
@@ -278,7 +280,7 @@ def test_wrong_numbers_of_questions_are_told_beside_their_places() -> None:
     assert "empty" in slots["error_trained_seed"]
 
 
-def test_the_questions_stop_between_two(lab: Lab, visit: Visit) -> None:
+def test_the_questions_stop_between_two(lab: VisitStore, visit: Visit) -> None:
     for update in documents_trained.measure(lab, visit, questions()):
         if "question 1" in update.get("trained_status", ""):
             assert visit.cancel is not None
@@ -286,7 +288,7 @@ def test_the_questions_stop_between_two(lab: Lab, visit: Visit) -> None:
     assert visit.results == {}
 
 
-def test_weights_that_are_not_offered_are_refused(real: Lab) -> None:
+def test_weights_that_are_not_offered_are_refused(real: VisitStore) -> None:
     visit = real.open()
     found = merged(documents_trained.measure(real, visit, questions(trained_weights=["../kvlink5"])))
     assert "there are: none" in str(found)
@@ -303,7 +305,7 @@ def test_the_ratio_study_says_everything_that_is_wrong_beside_its_place() -> Non
     assert "Mend what is marked" in slots["error_ratio_measure"]
 
 
-def test_the_ratio_study_stops_between_prompts(lab: Lab, visit: Visit) -> None:
+def test_the_ratio_study_stops_between_prompts(lab: VisitStore, visit: Visit) -> None:
     updates = documents_ratio.measure(lab, visit, lambda: documents_ratio.read(asked(), "documents-5", None))
     for update in updates:
         if "Prompt 1" in update.get("ratio_status", ""):

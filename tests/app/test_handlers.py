@@ -27,13 +27,13 @@ from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.state import state
 from lab_app.ui.scenarios import USUAL_WARM
 from lab_app.ui.types import Update
-from lab_app.visits.queue import Turns
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.queue import ModelQueue
+from lab_app.visits.visits import Visit, VisitStore
 
 
 @pytest.fixture
 def handlers() -> Handlers:
-    return Handlers(Lab(FakeModel, FakeSession))
+    return Handlers(VisitStore(FakeModel, FakeSession))
 
 
 @pytest.fixture
@@ -437,10 +437,10 @@ def test_broken_record_is_refused(content: bytes, handlers: Handlers, visit: Vis
 
 def test_first_visit_shows_a_saved_run(tmp_path: Path) -> None:
     path = make_record(layers=3).save(tmp_path / "first.kvrun")
-    _, update = Handlers(Lab(FakeModel, FakeSession), path).arrive("math-3")
+    _, update = Handlers(VisitStore(FakeModel, FakeSession), path).arrive("math-3")
     assert update["results.visible"] is True
     path.write_bytes(b"damaged")
-    _, update = Handlers(Lab(FakeModel, FakeSession), path).arrive("math-3")
+    _, update = Handlers(VisitStore(FakeModel, FakeSession), path).arrive("math-3")
     assert update["results.visible"] is False
 
 
@@ -463,7 +463,7 @@ def test_what_opens_a_visit_or_a_record_cannot_be_guessed(handlers: Handlers) ->
 
 
 def test_old_visits_end() -> None:
-    lab = Lab(FakeModel, FakeSession)
+    lab = VisitStore(FakeModel, FakeSession)
     first = lab.open().id
     for _ in range(lab.limits.visits):
         lab.open()
@@ -472,7 +472,7 @@ def test_old_visits_end() -> None:
 
 
 def test_turns_are_first_come_first_served() -> None:
-    turns = Turns()
+    turns = ModelQueue()
     one, two, three = turns.join(), turns.join(), turns.join()
     assert [turns.wait(t, 0) for t in (one, two, three)] == [0, 1, 2]
     threading.Timer(0.05, turns.leave, (one,)).start()
@@ -503,7 +503,7 @@ def gallery_file(folder: Path, weights: str = FakeModel.info.weights_hash) -> Pa
 
 @pytest.fixture
 def with_gallery(tmp_path: Path) -> Handlers:
-    return Handlers(Lab(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path)))
+    return Handlers(VisitStore(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path)))
 
 
 def as_sent(update: Update, visit: Visit, **changes: Any) -> Form:
@@ -594,7 +594,9 @@ def test_harmless_examples_say_so(with_gallery: Handlers) -> None:
 
 
 def test_other_weights_are_told(tmp_path: Path) -> None:
-    handlers = Handlers(Lab(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path, "other")))
+    handlers = Handlers(
+        VisitStore(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path, "other"))
+    )
     visit_id, update = handlers.arrive("math-3")
     visit = handlers.lab.visit(visit_id)
     assert update["gallery.visible"] is True
@@ -610,7 +612,7 @@ def test_no_gallery_no_control(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "gallery.json"
     if content is not None:
         path.write_text(content)
-    handlers = Handlers(Lab(FakeModel, FakeSession), gallery=read_gallery(path))
+    handlers = Handlers(VisitStore(FakeModel, FakeSession), gallery=read_gallery(path))
     visit_id, update = handlers.arrive("math-3")
     assert update["gallery.visible"] is False
     assert "pick_example" not in update

@@ -29,9 +29,9 @@ from backend.session.session import LabSession
 from lab_app.pages.judge import page as judge
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge import risk_gate as judge_gate
-from lab_app.pages.judge.page import CARDS, Desk
+from lab_app.pages.judge.page import CARDS, JudgeState
 from lab_app.server.serve import launch
-from lab_app.visits.visits import Kept, Lab, Visit
+from lab_app.visits.visits import Kept, Visit, VisitStore
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
 
 PATIENCE = 60_000  # ms; a slow machine is no failure
@@ -63,14 +63,14 @@ def merged(updates: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def lab() -> Lab:
-    return Lab(FakeModel, FakeSession)
+def lab() -> VisitStore:
+    return VisitStore(FakeModel, FakeSession)
 
 
 @pytest.fixture
-def visit(lab: Lab) -> Visit:
+def visit(lab: VisitStore) -> Visit:
     found = lab.open()
-    found.pages[judge.KEY] = Desk(count=3)
+    found.pages[judge.KEY] = JudgeState(count=3)
     return found
 
 
@@ -116,7 +116,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_told_beside_its_field(name: str, lab: Lab, visit: Visit) -> None:
+def test_bad_input_is_told_beside_its_field(name: str, lab: VisitStore, visit: Visit) -> None:
     changes, slot, said = BAD[name]
     given = made(TEXTS, **changes)
     for update in (judge.refresh(visit, given), merged(judge.run(lab, visit, given))):
@@ -139,7 +139,7 @@ def test_every_order_of_many_candidates_is_refused(visit: Visit) -> None:
      ({"criterion": ""}, "criterion"), ({"methods": ["magic"]}, "methods")],
 )  # fmt: skip
 def test_a_bad_set_is_told_beside_its_field(
-    changes: dict[str, Any], slot: str, lab: Lab, visit: Visit
+    changes: dict[str, Any], slot: str, lab: VisitStore, visit: Visit
 ) -> None:
     update = merged(judge_set.run(lab, visit, made(TEXTS, **changes)))
     assert list(update["errors"]) == [slot]
@@ -242,13 +242,13 @@ def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def real() -> Lab:
-    return Lab(model, LabSession)
+def real() -> VisitStore:
+    return VisitStore(model, LabSession)
 
 
-def test_a_typed_example_is_judged(real: Lab) -> None:
+def test_a_typed_example_is_judged(real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[judge.KEY] = mine = Desk(count=3)
+    visit.pages[judge.KEY] = mine = JudgeState(count=3)
     updates = list(judge.run(real, visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1)))
     last = merged(updates)
     assert "verdict" in last, last
@@ -278,21 +278,21 @@ def test_a_typed_example_is_judged(real: Lab) -> None:
     assert [names for names in told if names] == [["verdict"], ["view_attention"]]
     assert "view_more" not in last | look
     coarse = {view["key"] for view in look["view_attention"]["views"]}
-    closer = {view["key"] for view in judge.unfold(visit, picked)["view_more"]["views"]}
+    open_in_pipeline = {view["key"] for view in judge.unfold(visit, picked)["view_more"]["views"]}
     assert coarse
-    assert len(closer) == 4 * len(coarse)  # by layer, by head, by token, and the difference
-    assert not coarse & closer
+    assert len(open_in_pipeline) == 4 * len(coarse)  # by layer, by head, by token, and the difference
+    assert not coarse & open_in_pipeline
     assert "view_more" in judge.look(visit, picked)
     judge.fold(visit, {})
     assert "view_more" not in judge.look(visit, picked)
-    assert judge.closer(visit, {"pick_order": "shuffle 0"})["results.visible"] is True
+    assert judge.open_in_pipeline(visit, {"pick_order": "shuffle 0"})["results.visible"] is True
     assert visit.record is mine.records["shuffle 0"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_protocol_is_judged(protocol: str, real: Lab) -> None:
+def test_every_protocol_is_judged(protocol: str, real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[judge.KEY] = mine = Desk(count=3)
+    visit.pages[judge.KEY] = mine = JudgeState(count=3)
     last = merged(judge.run(real, visit, made(TEXTS, protocol=protocol, slots_only=True)))
     assert "verdict" in last, last
     assert mine.ran is not None
@@ -324,9 +324,9 @@ def test_a_judge_that_rewrites_is_compared_by_its_answer() -> None:
         assert said in sentence(row, replace(request, protocol="rewriting"))
 
 
-def test_candidates_are_written_and_judged_as_such(real: Lab) -> None:
+def test_candidates_are_written_and_judged_as_such(real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[judge.KEY] = mine = Desk(count=2)
+    visit.pages[judge.KEY] = mine = JudgeState(count=2)
     given = made(["", ""], source="progressive", order="identity", temperature=0)
     shown = merged(judge.write(real, visit, given))
     texts = [shown["text_0"], shown["text_1"]]
@@ -347,7 +347,7 @@ def test_candidates_are_written_and_judged_as_such(real: Lab) -> None:
     assert any("own context" in span.source for span in naive.spans), "the writers' caches are what is reused"
 
 
-def test_a_set_is_judged_and_kept(real: Lab) -> None:
+def test_a_set_is_judged_and_kept(real: VisitStore) -> None:
     visit = real.open()
     updates = list(judge_set.run(real, visit, made(TEXTS, methods=["naive"], order="identity")))
     last = merged(updates)
@@ -406,7 +406,7 @@ def test_a_set_without_flips_has_nothing_to_learn(visit: Visit) -> None:
     assert any("No gate could be trained" in str(v.values()) for v in shown["view_gate"]["views"])
 
 
-def test_a_cancelled_set_keeps_what_was_finished(real: Lab) -> None:
+def test_a_cancelled_set_keeps_what_was_finished(real: VisitStore) -> None:
     visit = real.open()
     stream = judge_set.run(real, visit, made(TEXTS, count=50, methods=["naive"], order="identity"))
     for update in stream:

@@ -36,7 +36,7 @@ from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.ui import text
 from lab_app.ui.types import Update
 from lab_app.ui.validation import Problems
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.run.agent_graph import graph_svg
 from viz.run.comparison import comparison_html
 from viz.run.summary import record_html
@@ -72,7 +72,7 @@ def other() -> LoadedModel:
 
 def served(loaded: LoadedModel, *others: tuple[str, LoadedModel]) -> Handlers:
     """A lab on the tiny model, served with these others."""
-    lab = Lab(lambda: loaded, lambda m: LabSession(m, others=dict(others)))  # type: ignore[arg-type, return-value]
+    lab = VisitStore(lambda: loaded, lambda m: LabSession(m, others=dict(others)))  # type: ignore[arg-type, return-value]
     return Handlers(lab)
 
 
@@ -103,7 +103,7 @@ def last(updates: Any) -> Update:
 @cache
 def page_with(*names: str) -> PipelinePage:
     with gr.Blocks():
-        return build_page(Lab(tiny.model, LabSession), "math-3", names)
+        return build_page(VisitStore(tiny.model, LabSession), "math-3", names)
 
 
 def boxes_of(page: PipelinePage, update: Update) -> list[dict[str, Any]]:

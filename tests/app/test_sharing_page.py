@@ -29,13 +29,13 @@ from backend.records.sharing.store import SharedRuns
 from lab_app.cli.main import main
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline.form import Form
-from lab_app.pages.pipeline.form_json import from_record, ordered, read_body, to_body
+from lab_app.pages.pipeline.form_json import form_from_json, form_to_json, from_record, ordered
 from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.sharing.actions import STORED_OF_A_VISIT, Sharing, restored
 from lab_app.pages.pipeline.state import state
 from lab_app.pages.pipeline.undo import Step, UndoStack
 from lab_app.reports.run_report import read_run, report
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 
 ROOT = Path(__file__).parents[2]
 TITLE = load_preset("math-3").pipeline.title
@@ -43,17 +43,17 @@ OWN = ("",) * len(templates())  # every agent on the lab's own weights
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(FakeModel, FakeSession, shared=SharedRuns(tmp_path / "data"))
+def lab(tmp_path: Path) -> VisitStore:
+    return VisitStore(FakeModel, FakeSession, shared=SharedRuns(tmp_path / "data"))
 
 
 @pytest.fixture
-def sharing(lab: Lab) -> Sharing:
+def sharing(lab: VisitStore) -> Sharing:
     return Sharing(lab)
 
 
 @pytest.fixture
-def visit(lab: Lab) -> Visit:
+def visit(lab: VisitStore) -> Visit:
     found, _ = Handlers(lab).arrive("math-3")
     return lab.visit(found)
 
@@ -96,7 +96,7 @@ def test_every_scenario_survives_a_link(name: str) -> None:
             )
         )
     )  # fmt: skip
-    back, _ = read_body(to_body(form))
+    back, _ = form_from_json(form_to_json(form))
     for field in dataclasses.fields(Form):
         if field.name != "options":
             assert getattr(back, field.name) == getattr(form, field.name), field.name
@@ -128,7 +128,7 @@ def test_any_edit_survives_a_link(edits: dict[str, Any], gamma: float | None, te
     form = whole(make_form(max_new_tokens=96, turns=1, weights=OWN, **edits))
     options = {**form.options, "kvcomm": {**form.options["kvcomm"], "gamma": gamma}}
     form = dataclasses.replace(form, options=options, templates=templates(t1=template))
-    back, _ = read_body(to_body(form))
+    back, _ = form_from_json(form_to_json(form))
     assert {**dataclasses.asdict(back), "options": 0} == {**dataclasses.asdict(form), "options": 0}
     assert back.options["kvcomm"] == options["kvcomm"]
 
@@ -158,7 +158,7 @@ BAD: list[Any] = [
 @pytest.mark.parametrize("body", BAD, ids=range(len(BAD)))
 def test_a_bench_of_another_kind_is_refused(body: Any, sharing: Sharing, visit: Visit) -> None:
     with pytest.raises(RecordError):
-        read_body(body)
+        form_from_json(body)
     before = state(visit).value_names
     told = sharing.arrived(visit, carried("c=" + to_link(body)) if body != BAD[14] else "{")
     assert "kv-status-error" in told["status"]
@@ -169,7 +169,9 @@ def test_a_bench_of_another_kind_is_refused(body: Any, sharing: Sharing, visit: 
 # -- links
 
 
-def test_a_link_brings_the_bench_and_its_known_answer(sharing: Sharing, visit: Visit, lab: Lab) -> None:
+def test_a_link_brings_the_bench_and_its_known_answer(
+    sharing: Sharing, visit: Visit, lab: VisitStore
+) -> None:
     edited = templates(t1="Odd <script> {user_question} {agent_1_current} 🙂")
     form = whole(make_form(visit, methods=("kvcomm",), seed=7, templates=edited, turns=1, weights=OWN))
     link = fragment(sharing.link(visit, form))
@@ -193,14 +195,14 @@ def test_a_long_bench_is_stored_where_there_is_a_place(sharing: Sharing, visit: 
     link = fragment(sharing.link(visit, form))
     assert link.startswith("r=")
     assert sharing.arrived(sharing.lab.open(), carried(link))["values"][0].text == long
-    without = Sharing(Lab(FakeModel, FakeSession))
+    without = Sharing(VisitStore(FakeModel, FakeSession))
     told = without.link(without.lab.open(), form)["share_link"]
     assert "a link carries up to 6,000" in told
     assert "--data" in told
 
 
 def test_a_stored_run_shows_the_same_figures_to_another_visitor(
-    sharing: Sharing, visit: Visit, lab: Lab
+    sharing: Sharing, visit: Visit, lab: VisitStore
 ) -> None:
     handlers = Handlers(lab)
     mine = last(handlers.run(visit, whole(make_form(visit, turns=1, weights=OWN))))
@@ -221,12 +223,12 @@ def test_links_of_nothing_are_told(sharing: Sharing, visit: Visit) -> None:
     for address in ("r=" + "x" * 24, "c=1AAAA", "c=", "r=../x", "q=1"):
         update = sharing.arrived(visit, carried(address))
         assert "kv-status-error" in update["status"], address
-    without = Sharing(Lab(FakeModel, FakeSession))
+    without = Sharing(VisitStore(FakeModel, FakeSession))
     assert "keeps none" in without.arrived(without.lab.open(), carried("r=" + "x" * 24))["status"]
 
 
 def test_a_lab_without_a_folder_says_what_to_do_instead(visit: Visit) -> None:
-    without = Sharing(Lab(FakeModel, FakeSession))
+    without = Sharing(VisitStore(FakeModel, FakeSession))
     found, _ = Handlers(without.lab).arrive("math-3")
     own = without.lab.visit(found)
     assert "no run to save" in without.share(own)["share_link"]
@@ -244,7 +246,7 @@ def test_a_visit_stores_so_many_and_no_more(sharing: Sharing, visit: Visit) -> N
 # -- files
 
 
-def test_a_bundle_opens_with_its_bench(sharing: Sharing, visit: Visit, lab: Lab) -> None:
+def test_a_bundle_opens_with_its_bench(sharing: Sharing, visit: Visit, lab: VisitStore) -> None:
     last(Handlers(lab).run(visit, whole(make_form(visit, seed=5, turns=1, weights=OWN))))
     assert visit.shown is not None
     content = sharing.bundle_of(visit, visit.shown)
@@ -282,7 +284,7 @@ def test_the_first_run_is_stated_by_a_bench() -> None:
     record = RunRecord.load(ROOT / "presets" / "first_run.kvrun")
     body = from_record(record)
     assert body is not None
-    form, example = read_body(body)
+    form, example = form_from_json(body)
     assert forms.read_request(form, example).values == record.request.values
     assert from_record(make_record(layers=3)) is None, "a made-up pipeline is no scenario"
 
@@ -325,7 +327,7 @@ def test_typing_is_one_edit_until_one_stops() -> None:
     assert found == ["abc", ""]
 
 
-def test_undo_puts_every_box_back(sharing: Sharing, visit: Visit, lab: Lab) -> None:
+def test_undo_puts_every_box_back(sharing: Sharing, visit: Visit, lab: VisitStore) -> None:
     handlers = Handlers(lab)
     first = whole(make_form(visit, turns=1, weights=OWN))
     handlers.refresh(visit, first)
@@ -353,10 +355,10 @@ def test_a_wrong_template_is_restored_as_it_was_typed(visit: Visit) -> None:
 
 def draft(form: Form, **more: Any) -> dict[str, Any]:
     """What the tab remembers of a form."""
-    return {"address": "", "bench": to_body(form), "typed": {}, "scenario": TITLE, "run": "", **more}
+    return {"address": "", "bench": form_to_json(form), "typed": {}, "scenario": TITLE, "run": "", **more}
 
 
-def test_a_reload_loses_neither_edits_nor_the_run(sharing: Sharing, visit: Visit, lab: Lab) -> None:
+def test_a_reload_loses_neither_edits_nor_the_run(sharing: Sharing, visit: Visit, lab: VisitStore) -> None:
     form = whole(make_form(visit, seed=3, templates=templates(t0="Mine: {user_question}"), turns=1))
     last(Handlers(lab).run(visit, form))
     kept = draft(form, run=visit.shown, typed={"value_0": "Typed while the server was away"})
@@ -397,7 +399,7 @@ CARRIED = st.fixed_dictionaries({}, optional={"address": JUNK, "draft": DRAFT | 
 @given(st.text(max_size=20) | CARRIED)
 @settings(max_examples=40)
 def test_whatever_a_browser_carries_is_answered(text: str) -> None:
-    sharing = Sharing(Lab(FakeModel, FakeSession))
+    sharing = Sharing(VisitStore(FakeModel, FakeSession))
     update = sharing.arrived(sharing.lab.open(), text)
     assert set(update) <= {"status"} or "preset" in update
 

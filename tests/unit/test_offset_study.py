@@ -40,7 +40,7 @@ from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.sections import offset_study as tab
 from lab_app.pages.pipeline.state import state
 from lab_app.ui.validation import Problems
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, card_html
 from viz.base.theme import PLOTLY_DARK
 from viz.studies.offset_study import (
@@ -457,7 +457,7 @@ def test_a_scenario_that_cannot_be_sent_is_told_beside_its_number(bad: Form, sai
 
 
 def test_a_measurement_is_shown_and_a_token_moves_every_figure(visit: Visit, tiny_model: LoadedModel) -> None:
-    lab = Lab(lambda: tiny_model, lambda _: visit.engine)
+    lab = VisitStore(lambda: tiny_model, lambda _: visit.engine)
     found = last(tab.measure(lab, visit, form(), boxes()))
     assert not any(found[f"error_study_{name}"] for name in (*tab.FIELDS, "measure"))
     assert "offsets" in visit.results
@@ -488,7 +488,7 @@ def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: O
 
 
 def test_errors_of_the_engine_stand_beside_their_boxes(visit: Visit, tiny_model: LoadedModel) -> None:
-    lab = Lab(lambda: tiny_model, lambda _: visit.engine)
+    lab = VisitStore(lambda: tiny_model, lambda _: visit.engine)
     for changes, slot in (({"prefixes": "alone"}, "prefixes"), ({"text": "word " * 600}, "text")):
         found = last(tab.measure(lab, visit, form(), boxes(**changes)))
         assert "are allowed" in found[f"error_study_{slot}"]

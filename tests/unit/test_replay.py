@@ -30,7 +30,7 @@ from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.sections import replay as what_if
 from lab_app.ui import html, text
 from lab_app.ui.method_choice import MOST_COLUMNS
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, card_html
 from viz.base.theme import OUTLINE_COLOUR
 from viz.studies.replay import FATES, counts, fates, tallies, texts, trade_off, valid_request, views
@@ -395,8 +395,8 @@ def test_a_request_that_is_not_there_falls_back(record: Replay) -> None:
 
 
 @pytest.fixture
-def visit(ran: tuple[LabSession, list[RunRecord]]) -> tuple[Lab, Visit]:
-    lab = Lab(lambda: ran[0].model, lambda _: ran[0])  # type: ignore[arg-type, return-value]
+def visit(ran: tuple[LabSession, list[RunRecord]]) -> tuple[VisitStore, Visit]:
+    lab = VisitStore(lambda: ran[0].model, lambda _: ran[0])  # type: ignore[arg-type, return-value]
     return lab, lab.open()
 
 
@@ -419,7 +419,7 @@ def last_of(steps: Iterator[dict[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def test_the_bench_is_the_editor(visit: tuple[Lab, Visit], bench: None) -> None:
+def test_the_bench_is_the_editor(visit: tuple[VisitStore, Visit], bench: None) -> None:
     lab, who = visit
     options = {"kvcomm": {"gamma": 0.9, "capacity": 3}}
     said = last_of(what_if.measure(lab, who, form(options=options, ablate=("kvcomm",)), 3))
@@ -440,7 +440,7 @@ def test_the_bench_is_the_editor(visit: tuple[Lab, Visit], bench: None) -> None:
         assert what_if.pick(who, odd)["pick_replay"][1] == said["pick_replay"][1]
 
 
-def test_table_5_is_one_click(visit: tuple[Lab, Visit], bench: None) -> None:
+def test_table_5_is_one_click(visit: tuple[VisitStore, Visit], bench: None) -> None:
     """Every choice of steps but none, whatever methods stand on the bench."""
     lab, who = visit
     last_of(what_if.measure(lab, who, form(methods=(), options={"kvcomm": {"gamma": 1}}), 2, True))
@@ -466,7 +466,7 @@ def test_table_5_is_one_click(visit: tuple[Lab, Visit], bench: None) -> None:
     ],
 )
 def test_bad_input_is_told_beside_its_box(
-    visit: tuple[Lab, Visit], bench: None, changes: dict[str, Any], last: Any, slot: str, said: str
+    visit: tuple[VisitStore, Visit], bench: None, changes: dict[str, Any], last: Any, slot: str, said: str
 ) -> None:
     lab, who = visit
     found = last_of(what_if.measure(lab, who, form(**changes), last))
@@ -476,7 +476,7 @@ def test_bad_input_is_told_beside_its_box(
     assert (found["run.visible"], who.cancel, found["replay_status"]) == (True, None, "")
 
 
-def test_cancel_keeps_the_replay_before(visit: tuple[Lab, Visit], bench: None) -> None:
+def test_cancel_keeps_the_replay_before(visit: tuple[VisitStore, Visit], bench: None) -> None:
     lab, who = visit
     last_of(what_if.measure(lab, who, form(), 2))
     kept = who.results["replay"]

@@ -34,7 +34,7 @@ from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_err
 from lab_app.ui.text_cards import chosen_methods, method_chips, usable_methods
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, Panel
 from viz.base.format import plural
 from viz.pages.agent_loop import views
@@ -52,7 +52,7 @@ READS = ("question", "methods", OPTIONS, "mode", "turns")
 
 
 @dataclass
-class Desk:
+class AgentLoopState:
     """What a visit's page remembers; ``ran`` is what was last run, ``token`` its record's, ``rows`` the
     episodes so far under its methods."""
 
@@ -63,9 +63,9 @@ class Desk:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
-def desk(visit: Visit) -> Desk:
+def state(visit: Visit) -> AgentLoopState:
     """The visit's page."""
-    found: Desk = visit.pages.setdefault(KEY, Desk())
+    found: AgentLoopState = visit.pages.setdefault(KEY, AgentLoopState())
     return found
 
 
@@ -95,7 +95,7 @@ def read(visit: Visit, given: Given) -> RunRequest:
         found.append(Problem("methods", str(error)))
     if found:
         raise Problems(found)
-    asked = desk(visit).example
+    asked = state(visit).example
     known = asked.answer if asked is not None and dict(asked.values) == values else None
     request = LoopRequest(methods, turns=turns, modes=(mode,)).episode(Example(values, known), mode)
     return dataclasses.replace(request, probe_offsets=True)
@@ -116,7 +116,7 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
 
 def following(visit: Visit, given: Given) -> Update:
     """The next question of the set."""
-    mine = desk(visit)
+    mine = state(visit)
     mine.example = loop_questions(SET)[mine.next_example % SET]
     mine.next_example += 1
     return {"question": mine.example.values[QUESTION]}
@@ -124,7 +124,7 @@ def following(visit: Visit, given: Given) -> Update:
 
 def refresh(visit: Visit, given: Given) -> Update:
     """What follows from what stands on the page: messages, the cost, and whether the turns are old."""
-    mine, request = desk(visit), None
+    mine, request = state(visit), None
     try:
         request = read(visit, given)
         update = told(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
@@ -140,13 +140,13 @@ def refresh(visit: Visit, given: Given) -> Update:
 # -- running
 
 
-def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """One episode, shown turn by turn."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request = read(visit, given)
         yield told(None)
-        mine = desk(visit)
+        mine = state(visit)
         record: RunRecord | None = None
         outcomes: list[Outcome] = []
         writing: dict[str, str] = {}
@@ -187,7 +187,7 @@ def row_of(record: RunRecord, index: int) -> dict[str, Any]:
 
 def shown(visit: Visit, record: RunRecord) -> Update:
     """A finished episode, and all so far."""
-    mine, names = desk(visit), {m.label: m.name for m in record.request.methods}
+    mine, names = state(visit), {m.label: m.name for m in record.request.methods}
     modes: Any = tuple(dict.fromkeys(row["mode"] for row in mine.rows))
     asked = LoopRequest(record.request.methods, len(mine.rows), modes=modes)
     so_far = gathered(asked, record.model, mine.rows)
@@ -218,7 +218,7 @@ def turn_shown(record: RunRecord, turn: int) -> Update:
 
 def look(visit: Visit, given: Given) -> Update:
     """Another turn."""
-    record = visit.records.get(desk(visit).token)
+    record = visit.records.get(state(visit).token)
     if record is None:
         return {"status": html.status(text.GONE, "note")}
     if given["turn"] not in record.agents:
@@ -228,12 +228,12 @@ def look(visit: Visit, given: Given) -> Update:
     return turn_shown(record, int(given["turn"]))
 
 
-def closer(visit: Visit, given: Given) -> Update:
+def open_in_pipeline(visit: Visit, given: Given) -> Update:
     """The episode on the pipeline's page, with all its figures."""
-    record = visit.records.get(desk(visit).token)
+    record = visit.records.get(state(visit).token)
     if record is None or record.request.mode != "pinned":
         return {"status": html.status(text.GONE, "note")}
-    return open_run(visit, desk(visit).token)
+    return open_run(visit, state(visit).token)
 
 
 # -- the widgets
@@ -241,11 +241,11 @@ def closer(visit: Visit, given: Given) -> Update:
 
 def build(page: PageBuilder) -> None:
     """The page."""
-    page.frame(build_bench, build_stage)
+    page.frame(build_inputs, build_results)
     connect(page)
 
 
-def build_bench(page: PageBuilder) -> None:
+def build_inputs(page: PageBuilder) -> None:
     """The left column: question, methods, mode."""
     with section(text.LOOP_TITLE, f"{KEY}-question"):
         page.block("help", f'<p class="kv-help">{text.LOOP_HELP}</p>')
@@ -268,7 +268,7 @@ def build_bench(page: PageBuilder) -> None:
         page.error("turns")
 
 
-def build_stage(page: PageBuilder) -> None:
+def build_results(page: PageBuilder) -> None:
     """The turns, one turn's figures, and the figures over the episodes."""
     page.block("status")
     page.block("turns_shown", html.empty_card(text.LOOP_EMPTY, text.LOOP_EMPTY_HELP))
@@ -306,7 +306,7 @@ def connect(page: PageBuilder) -> None:
     page.on(page["turn"].input, look, "turn")
     page.stream(page["run"].click, lambda visit, given: run(page.lab, visit, given), *READS)
     page.on(page["cancel"].click, cancelled)
-    page.to_pipeline(page["closer"].click, closer)
+    page.to_pipeline(page["closer"].click, open_in_pipeline)
 
 
 PAGE = PageSpec(KEY, text.LOOP, build)

@@ -26,7 +26,7 @@ from lab_app.ui.streaming import live
 from lab_app.ui.text_cards import Cards, chosen_methods, method_chips, usable_methods
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import Problem, Problems
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.pages.documents import documents_html
 from viz.run.comparison import comparison_html
 from viz.run.diagnosis import repair, where
@@ -42,7 +42,7 @@ READS = (*CARDS.boxes, "question", "methods", OPTIONS)
 
 
 @dataclass
-class Desk:
+class DocumentsState:
     """What a visit's Documents page remembers; ``ran`` is what was last run, ``token`` its record's."""
 
     count: int = 0
@@ -54,9 +54,9 @@ class Desk:
     token: str = ""
 
 
-def desk(visit: Visit) -> Desk:
+def state(visit: Visit) -> DocumentsState:
     """The visit's page."""
-    found: Desk = visit.pages.setdefault(KEY, Desk())
+    found: DocumentsState = visit.pages.setdefault(KEY, DocumentsState())
     return found
 
 
@@ -85,7 +85,7 @@ def read(visit: Visit, given: Given) -> RunRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    mine, found = desk(visit), []
+    mine, found = state(visit), []
     texts = CARDS.read(given, mine.count)
     question = str(given["question"] or "")
     for slot, said in enumerate(texts):
@@ -133,13 +133,13 @@ def told(error: LabError | None) -> Update:
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The first example, and the methods that run here."""
-    found = choose(visit, {"preset": desk(visit).preset}) | usable_methods(page)
+    found = choose(visit, {"preset": state(visit).preset}) | usable_methods(page)
     return found | documents_trained.arrive(visit)
 
 
 def choose(visit: Visit, given: Given) -> Update:
     """The first example of a kind."""
-    mine = desk(visit)
+    mine = state(visit)
     if given["preset"] not in EXAMPLES:
         raise PromptError(f"There are no examples {str(given['preset'])[:40]!r}. Choose one of the list.")
     mine.preset, mine.next_example = given["preset"], 0
@@ -148,7 +148,7 @@ def choose(visit: Visit, given: Given) -> Update:
 
 def following(visit: Visit, given: Given) -> Update:
     """The next example of the kind."""
-    mine = desk(visit)
+    mine = state(visit)
     mine.example = found = preset_requests(load_preset(mine.preset), mine.next_example + 1)[-1]
     mine.next_example += 1
     texts = [value for name, value in found.values.items() if name != QUESTION]
@@ -160,7 +160,7 @@ def changing(what: str, slot: int) -> Act:
     """The handler of a card's button."""
 
     def act(visit: Visit, given: Given) -> Update:
-        mine = desk(visit)
+        mine = state(visit)
         texts = CARDS.read(given, mine.count)
         mine.shuffles += what == "shuffle"
         order = CARDS.changed(texts, what, slot, mine.shuffles)
@@ -173,7 +173,7 @@ def changing(what: str, slot: int) -> Act:
 
 def refresh(visit: Visit, given: Given) -> Update:
     """What follows from what stands on the page: messages, the cost, and whether the results are old."""
-    mine, request = desk(visit), None
+    mine, request = state(visit), None
     try:
         request = read(visit, given)
         update = told(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
@@ -195,22 +195,22 @@ def same_request(a: RunRequest, b: RunRequest) -> bool:
 def above(visit: Visit, given: Given) -> tuple[str, RunRequest | None]:
     """The chosen kind of example, and what stands on the page; None where it is wrong."""
     try:
-        return desk(visit).preset, read(visit, given)
+        return state(visit).preset, read(visit, given)
     except LabError:
-        return desk(visit).preset, None
+        return state(visit).preset, None
 
 
 # -- running
 
 
-def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """Read the documents under every method and show the record."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request = read(visit, given)
         yield told(None)
         record = yield from live(request, visit.engine.run(request, cancel=cancel))
-        mine = desk(visit)
+        mine = state(visit)
         mine.ran, mine.token = request, visit.keep(record, show=False)
         yield shown(visit, record)
 
@@ -232,9 +232,9 @@ def shown(visit: Visit, record: RunRecord) -> Update:
     }
 
 
-def closer(visit: Visit, given: Given) -> Update:
+def open_in_pipeline(visit: Visit, given: Given) -> Update:
     """The run on the pipeline's page, with all its figures."""
-    return open_run(visit, desk(visit).token)
+    return open_run(visit, state(visit).token)
 
 
 # -- the widgets
@@ -242,11 +242,11 @@ def closer(visit: Visit, given: Given) -> Update:
 
 def build(page: PageBuilder) -> None:
     """The page."""
-    page.frame(build_bench, build_stage)
+    page.frame(build_inputs, build_results)
     connect(page)
 
 
-def build_bench(page: PageBuilder) -> None:
+def build_inputs(page: PageBuilder) -> None:
     """The left column: example, question, documents, methods."""
     with section(text.DOCUMENTS_TITLE, f"{KEY}-question"):
         page.block("help", f'<p class="kv-help">{text.DOCUMENTS_HELP}</p>')
@@ -268,7 +268,7 @@ def build_bench(page: PageBuilder) -> None:
         method_chips(page, METHODS_AT_FIRST)
 
 
-def build_stage(page: PageBuilder) -> None:
+def build_results(page: PageBuilder) -> None:
     """The results."""
     page.block("status")
     page.block("verdict", html.empty_card(text.DOCUMENTS_EMPTY, text.DOCUMENTS_EMPTY_HELP))
@@ -299,7 +299,7 @@ def connect(page: PageBuilder) -> None:
     CARDS.connect(page, changing, READS)
     page.stream(page["run"].click, partial(run, page.lab), *READS)
     page.on(page["cancel"].click, cancelled)
-    page.to_pipeline(page["closer"].click, closer)
+    page.to_pipeline(page["closer"].click, open_in_pipeline)
     documents_ratio.connect(page, READS, above)
     documents_trained.connect(page)
 

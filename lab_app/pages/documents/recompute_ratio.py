@@ -16,7 +16,7 @@ from lab_app.ui.measurement import Section
 from lab_app.ui.page import PageBuilder
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, Problem
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import clip, milliseconds, plural
 from viz.studies.recompute_ratio import views
 
@@ -47,7 +47,7 @@ def read(given: Given, preset: str, page: RunRequest | None) -> BlendRequest:
     return BlendRequest(kind.pipeline, tuple(dict(example.values) for example in drawn), ratios=RATIOS)
 
 
-def measure(lab: Lab, visit: Visit, read_request: Callable[[], BlendRequest]) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, read_request: Callable[[], BlendRequest]) -> Iterator[Update]:
     """Measure it, and show what was measured with its figures."""
     began = time.monotonic()
 

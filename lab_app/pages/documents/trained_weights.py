@@ -14,7 +14,7 @@ from lab_app.ui.measurement import Section
 from lab_app.ui.page import PageBuilder
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import clip, milliseconds, plural
 from viz.studies.document_study import accuracy, by_documents, by_position
 
@@ -36,7 +36,7 @@ def read(given: Given) -> DocumentRequest:
     return DocumentRequest(weights, numbers["questions"], numbers["seed"])
 
 
-def measure(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """Ask the questions, and show how many were answered rightly."""
     began = time.monotonic()
 

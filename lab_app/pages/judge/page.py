@@ -43,7 +43,7 @@ from lab_app.ui.page import OPTIONS, Act, PageBuilder, PageSpec, cancelled, fiel
 from lab_app.ui.text_cards import Cards, method_chips, usable_methods
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, Problem
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.attention.views import closer_views, slot_views
 from viz.base.format import clip, escape, milliseconds, plural
 from viz.judge.verdict_grid import (
@@ -66,7 +66,7 @@ READS = (*CARDS.boxes, "question", "expected", "source", "temperature", *SETTING
 
 
 @dataclass
-class Desk:
+class JudgeState:
     """What a visit's Judge page remembers: ``written`` by the model, ``ran`` and its ``records`` by order;
     whether the closer figures are ``unfolded``."""
 
@@ -82,9 +82,9 @@ class Desk:
     unfolded: bool = False
 
 
-def desk(visit: Visit) -> Desk:
+def state(visit: Visit) -> JudgeState:
     """The visit's page."""
-    found: Desk = visit.pages.setdefault(KEY, Desk())
+    found: JudgeState = visit.pages.setdefault(KEY, JudgeState())
     return found
 
 
@@ -97,7 +97,7 @@ def read(visit: Visit, given: Given) -> JudgeRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    mine, reader = desk(visit), FormReader(given)
+    mine, reader = state(visit), FormReader(given)
     texts = CARDS.read(given, mine.count)
     for slot, said in enumerate(texts):
         if not said.strip():
@@ -122,7 +122,7 @@ def read(visit: Visit, given: Given) -> JudgeRequest:
 
 
 def as_written(
-    mine: Desk, question: str, texts: list[str], source: Any, expected: str | None
+    mine: JudgeState, question: str, texts: list[str], source: Any, expected: str | None
 ) -> JudgeProblem | None:
     """The model's own candidates, if these are what stands on the cards."""
     found = mine.written
@@ -153,7 +153,7 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
 
 def following(visit: Visit, given: Given) -> Update:
     """The next example of the criterion."""
-    mine = desk(visit)
+    mine = state(visit)
     if given["criterion"] not in CRITERIA:
         raise PromptError(f"There is no criterion {str(given['criterion'])[:30]!r}. Choose one of the list.")
     preset = load_preset(f"judge-{given['criterion']}")
@@ -171,7 +171,7 @@ def changing(what: str, slot: int) -> Act:
     """The handler of a card's button."""
 
     def act(visit: Visit, given: Given) -> Update:
-        mine = desk(visit)
+        mine = state(visit)
         texts = CARDS.read(given, mine.count)
         mine.shuffles += what == "shuffle"
         order = CARDS.changed(texts, what, slot, mine.shuffles)
@@ -184,7 +184,7 @@ def changing(what: str, slot: int) -> Act:
 
 def refresh(visit: Visit, given: Given) -> Update:
     """What follows from what stands on the page."""
-    mine, request = desk(visit), None
+    mine, request = state(visit), None
     source = given["source"] if given["source"] in text.JUDGE_SOURCES else "typed"
     update: Update = {"write-row.visible": source != "typed"}
     try:
@@ -211,11 +211,11 @@ def refresh(visit: Visit, given: Given) -> Update:
 # -- running
 
 
-def write(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def write(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """Let the model write the candidates, and put them on the cards."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        mine, reader = desk(visit), FormReader(given)
+        mine, reader = state(visit), FormReader(given)
         question = reader.text("question", "The question")
         if not question.strip():
             reader.found.append(Problem("question", "The question is empty. Write some text."))
@@ -239,11 +239,11 @@ def write(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
     yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
 
-def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """Judge the candidates in every order, and show each order as it is done."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        request, mine = read(visit, given), desk(visit)
+        request, mine = read(visit, given), state(visit)
         yield field_errors(None, slot_of)
         records: dict[str, RunRecord] = {}
         for event in visit.engine.judge_problems(request, cancel=cancel):
@@ -265,7 +265,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
 
 def shown(visit: Visit) -> Update:
     """A finished judgement, without its figures."""
-    mine = desk(visit)
+    mine = state(visit)
     assert mine.judged is not None
     assert mine.ran is not None
     row, request = mine.judged.row, mine.ran
@@ -305,7 +305,7 @@ def factline(request: JudgeRequest) -> str:
     return f"{asked}<span>{escape(how)} · greedy judge</span>"
 
 
-def saved(mine: Desk) -> str:
+def saved(mine: JudgeState) -> str:
     """The link that saves what was judged."""
     return (
         f'<a class="kv-button" id="kv-{KEY}-save-link" '
@@ -325,14 +325,14 @@ def look(visit: Visit, given: Given) -> Update:
         "strip": {"html": strip_html(record, agent, method=method)},
         "view_attention": payload(slot_views(record, agent)),
     }
-    if desk(visit).unfolded:
+    if state(visit).unfolded:
         update["view_more"] = payload(closer_views(record, agent, method))
     return update
 
 
 def looked_at(visit: Visit, given: Given) -> tuple[RunRecord, int, str] | None:
     """The chosen order's record, its judge, and the chosen method; None before anything was judged."""
-    records = desk(visit).records
+    records = state(visit).records
     record = records.get(str(given["pick_order"])) or next(iter(records.values()), None)
     if record is None:
         return None
@@ -342,21 +342,21 @@ def looked_at(visit: Visit, given: Given) -> tuple[RunRecord, int, str] | None:
 
 def unfold(visit: Visit, given: Given) -> Update:
     """The closer figures, which are drawn only for those who open them: they are many."""
-    desk(visit).unfolded = True
+    state(visit).unfolded = True
     picked = looked_at(visit, given)
     return {} if picked is None else {"view_more": payload(closer_views(*picked))}
 
 
 def fold(visit: Visit, given: Given) -> Update:
     """Nobody looks at them any more."""
-    desk(visit).unfolded = False
+    state(visit).unfolded = False
     return {}
 
 
-def closer(visit: Visit, given: Given) -> Update:
+def open_in_pipeline(visit: Visit, given: Given) -> Update:
     """One order's run on the pipeline's page, with all its figures."""
-    record = desk(visit).records.get(str(given.get("pick_order")))
-    record = record or next(iter(desk(visit).records.values()), None)
+    record = state(visit).records.get(str(given.get("pick_order")))
+    record = record or next(iter(state(visit).records.values()), None)
     if record is None:
         return {"status": html.status(text.GONE, "note")}
     return open_run(visit, visit.keep(record))
@@ -367,11 +367,11 @@ def closer(visit: Visit, given: Given) -> Update:
 
 def build(page: PageBuilder) -> None:
     """The page."""
-    page.frame(build_bench, build_stage)
+    page.frame(build_inputs, build_results)
     connect(page)
 
 
-def build_bench(page: PageBuilder) -> None:
+def build_inputs(page: PageBuilder) -> None:
     """The left column: problem, orders, methods, candidates."""
     with section(text.JUDGE_TITLE, f"{KEY}-problem"):
         page.block("help", f'<p class="kv-help">{text.JUDGE_HELP}</p>')
@@ -451,7 +451,7 @@ def build_bench(page: PageBuilder) -> None:
                 page.error(name)
 
 
-def build_stage(page: PageBuilder) -> None:
+def build_results(page: PageBuilder) -> None:
     """The results, and the set below them."""
     page.block("status")
     page.block("verdict", html.empty_card(text.JUDGE_EMPTY, text.JUDGE_EMPTY_HELP))
@@ -508,7 +508,7 @@ def connect(page: PageBuilder) -> None:
     page.on([page[name].input for name in looks], look, *looks, latest=True)
     page.on(page["more"].expand, unfold, "pick_order", "pick_method")
     page.on(page["more"].collapse, fold)
-    page.to_pipeline(page["closer"].click, closer)
+    page.to_pipeline(page["closer"].click, open_in_pipeline)
     judge_set.connect(page)
 
 

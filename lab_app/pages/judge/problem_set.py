@@ -27,7 +27,7 @@ from lab_app.ui.page import PageBuilder, field_errors, one_run_in_turn
 from lab_app.ui.streaming import REDRAW_SECONDS
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import clip, escape, milliseconds, plural
 from viz.judge.metrics import views
 
@@ -55,7 +55,7 @@ def read(given: Given) -> JudgeRequest:
     )  # fmt: skip
 
 
-def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """Judge the set, with figures as it goes; cancelled, what was finished stays."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:

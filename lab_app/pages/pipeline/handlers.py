@@ -27,7 +27,7 @@ from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import Gallery, as_checked, checked_settings
 from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Box, Form
-from lab_app.pages.pipeline.form_json import to_body
+from lab_app.pages.pipeline.form_json import form_to_json
 from lab_app.pages.pipeline.results import drawing, results
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import keep_form, state
@@ -38,9 +38,9 @@ from lab_app.ui.scenarios import USUAL_WARM, find_preset
 from lab_app.ui.streaming import REDRAW_SECONDS, live
 from lab_app.ui.types import Update
 from lab_app.ui.validation import Problem, Problems
-from lab_app.visits.queue import TOLD_SECONDS, waiting
-from lab_app.visits.umap_worker import MAPS
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.queue import TOLD_SECONDS, wait_for_turn
+from lab_app.visits.umap_worker import LAYOUTS
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import plural
 from viz.run.tally import Count, count, tally_html
 
@@ -49,9 +49,11 @@ MAP_SECONDS = 90.0  # a first UMAP takes up to a minute on a slow machine
 
 
 class Handlers:
-    """The page's behaviour on one :class:`Lab`."""
+    """The page's behaviour on one :class:`VisitStore`."""
 
-    def __init__(self, lab: Lab, first_run: Path | None = None, gallery: Gallery | None = None) -> None:
+    def __init__(
+        self, lab: VisitStore, first_run: Path | None = None, gallery: Gallery | None = None
+    ) -> None:
         self.lab = lab
         self._first_run = first_run
         self._gallery = gallery or Gallery()
@@ -194,7 +196,7 @@ class Handlers:
             update |= problems(error, visit, form) | {"cost": ""}
         update["known"] = html.known(state(visit).example, form.values)
         with contextlib.suppress(LabError):
-            update["bench_kept"] = sharing_html.kept(to_body(form, state(visit).example))
+            update["bench_kept"] = sharing_html.kept(form_to_json(form, state(visit).example))
         checked = state(visit).checked
         unchanged = checked is not None and as_checked(form, checked)
         update["gallery_note"] = pipeline_html.gallery_note(checked, unchanged, self._same_weights())
@@ -266,7 +268,7 @@ class Handlers:
 
             yield from in_line(self.lab, cancel, turn)
             state(visit).ran = statement(form)
-            keep_form(visit, to_body(form, state(visit).example))
+            keep_form(visit, form_to_json(form, state(visit).example))
             yield results(visit) | {"status": "", "tally": ""}
 
         yield from self._guarded(visit, form, work)
@@ -297,7 +299,7 @@ class Handlers:
                 assert visit.record is not None
                 rows.append(count(visit.record))
                 state(visit).ran = statement(now)
-                keep_form(visit, to_body(now, state(visit).example))
+                keep_form(visit, form_to_json(now, state(visit).example))
                 yield results(visit) | {"tally": tally_html(rows, wanted)}
             yield {"status": ""}
 
@@ -393,11 +395,11 @@ class Handlers:
             return {}
         picked = choices(record, agent, method, segment)
         chosen, deadline = picked["selection"], time.monotonic() + MAP_SECONDS
-        if not MAPS.pending(record, chosen):
+        if not LAYOUTS.pending(record, chosen):
             return {}
         state(visit).maps_asked += 1
         mine = state(visit).maps_asked
-        while MAPS.pending(record, chosen) and time.monotonic() < deadline:
+        while LAYOUTS.pending(record, chosen) and time.monotonic() < deadline:
             time.sleep(REDRAW_SECONDS)
             if visit.record is not record or (state(visit).tab, state(visit).maps_asked) != ("anchors", mine):
                 return {}
@@ -446,10 +448,12 @@ def statement(form: Form) -> Form:
     )  # fmt: skip
 
 
-def in_line(lab: Lab, cancel: threading.Event, work: Callable[[], Iterator[Update]]) -> Iterator[Update]:
+def in_line(
+    lab: VisitStore, cancel: threading.Event, work: Callable[[], Iterator[Update]]
+) -> Iterator[Update]:
     """Do ``work``, runs, when it is its turn; say until then who is before."""
     with lab.in_line(together=True) as place:
-        for said in waiting(place, cancel):
+        for said in wait_for_turn(place, cancel):
             yield {"status": html.status(said, "busy")}
         yield from work()
 

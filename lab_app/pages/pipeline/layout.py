@@ -21,7 +21,7 @@ from lab_app.ui import html, text
 from lab_app.ui.components import block, error_slot, figure_view, hidden_button, raw_html, section
 from lab_app.ui.page import OPTIONS, PageBuilder
 from lab_app.ui.scenarios import USUAL_WARM
-from lab_app.visits.visits import Lab
+from lab_app.visits.visits import VisitStore
 from viz.run.tabs import TABS
 
 METHODS_AT_FIRST = ("naive", "kvcomm")
@@ -37,7 +37,7 @@ class PipelinePage(PageBuilder):
         weights: the names of the other weights that agents can run on.
     """
 
-    def __init__(self, lab: Lab, weights: tuple[str, ...] = ()) -> None:
+    def __init__(self, lab: VisitStore, weights: tuple[str, ...] = ()) -> None:
         super().__init__("pipeline", lab, gr.State(""), ids="kv")
         self.panels: dict[str, MethodPanel] = {}
         self.tabs: dict[str, gr.Tab] = {}
@@ -76,7 +76,7 @@ class PipelinePage(PageBuilder):
 
 
 def build_page(
-    lab: Lab, preset: str, weights: tuple[str, ...] = (), navigation: Callable[[], Any] = lambda: None
+    lab: VisitStore, preset: str, weights: tuple[str, ...] = (), navigation: Callable[[], Any] = lambda: None
 ) -> PipelinePage:
     """All widgets, inside the current ``gr.Blocks``; ``navigation`` makes the links to the other pages."""
     page = PipelinePage(lab, weights)
@@ -86,21 +86,21 @@ def build_page(
     with gr.Row(elem_id="kv-frame"):
         with gr.Column(elem_id="kv-bench", scale=0, min_width=0):
             with gr.Column(elem_id="kv-bench-scroll"):
-                build_bench(page, preset)
+                build_inputs(page, preset)
             with gr.Column(elem_id="kv-go"):
                 page.error("run")
                 page.block("cost")
                 page.add(run=gr.Button(text.RUN, variant="primary", elem_id="kv-run"))
                 page.add(cancel=gr.Button(text.RUNNING, variant="stop", elem_id="kv-cancel", visible=False))
         with gr.Column(elem_id="kv-stage", scale=1, min_width=0):
-            build_stage(page)
+            build_results(page)
     page.groups[OPTIONS] = options_group(page)
     page.groups[FORM] = form_group(page)
     page.rules.update(rules(page))
     return page
 
 
-def build_bench(page: PipelinePage, preset: str) -> None:
+def build_inputs(page: PipelinePage, preset: str) -> None:
     """The left column."""
     build_edits(page)
     with section(text.SCENARIO, "scenario"):
@@ -250,7 +250,7 @@ def build_gallery(page: PipelinePage) -> None:
         )  # fmt: skip
 
 
-def build_stage(page: PipelinePage) -> None:
+def build_results(page: PipelinePage) -> None:
     """The centre: status, verdict, comparison, strip, microscope."""
     page.add(
         status=block("status"),

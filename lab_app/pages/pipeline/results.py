@@ -9,7 +9,7 @@ from lab_app.ui import html, text
 from lab_app.ui.components import payload
 from lab_app.ui.run_results import choices, factline, marked
 from lab_app.ui.types import Update
-from lab_app.visits.umap_worker import MAPS
+from lab_app.visits.umap_worker import LAYOUTS
 from lab_app.visits.visits import Visit
 from viz.base.figure import Panel
 from viz.run.comparison import comparison_html
@@ -25,9 +25,9 @@ def drawing(visit: Visit, picked: Update, strip: bool = True) -> Update:
     if record is None:
         return {}
     tab = next((t for t in TABS if t.key == state(visit).tab), TABS[0])
-    views = MAPS.completed(tab.views(record, selection), record, selection)
+    views = LAYOUTS.completed(tab.views(record, selection), record, selection)
     # a view that waits for more asks for it by itself (see app.js and Handlers.complete_map)
-    waits = tab.key == "anchors" and MAPS.pending(record, selection)
+    waits = tab.key == "anchors" and LAYOUTS.pending(record, selection)
     update: Update = {f"view_{tab.key}": payload(views) | {"waits": waits}}
     if strip:
         # a mapping: the strip carries its data in inert script elements, which plain values may not

@@ -26,7 +26,7 @@ from lab_app.ui.streaming import live
 from lab_app.ui.types import Given, Update
 from lab_app.visits import classroom
 from lab_app.visits.classroom import Room
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.pages.tour import told
 from viz.run.comparison import comparison_html
 from viz.run.token_strip import strip_html
@@ -39,7 +39,7 @@ NEWS_JS = "(session, news) => [session, window.KVTour ? window.KVTour.news() : n
 
 
 @dataclass
-class Desk:
+class TourState:
     """What a visit's tour remembers. ``shown``: by step, the token of the run and whether it was live."""
 
     step: int = 0
@@ -51,24 +51,24 @@ class Desk:
     running: bool = False  # a step, now or when its turn comes
 
 
-def desk(visit: Visit) -> Desk:
+def state(visit: Visit) -> TourState:
     """The visit's tour."""
-    found: Desk = visit.pages.setdefault(KEY, Desk())
+    found: TourState = visit.pages.setdefault(KEY, TourState())
     return found
 
 
-def room_of(lab: Lab, visit: Visit) -> Room | None:
+def room_of(lab: VisitStore, visit: Visit) -> Room | None:
     """The class room that the visit is in, while it is open."""
-    mine = desk(visit)
+    mine = state(visit)
     return lab.rooms.find(mine.room) if mine.room else None
 
 
 # -- what a step looks like
 
 
-def shown(lab: Lab, visit: Visit, note: str = "") -> Update:
+def shown(lab: VisitStore, visit: Visit, note: str = "") -> Update:
     """The whole page for the visit's step, prediction and run."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     if mine.room and room is None:
         mine.room, mine.leads, note = "", False, words.ROOM_GONE
     led = room is not None and not mine.leads
@@ -124,19 +124,19 @@ def _found(visit: Visit, room: Room | None, step: Step) -> tuple[RunRecord, bool
     """The run on the screen, and whether it was live."""
     if room is not None:
         return (room.reveal.record, room.reveal.live) if room.reveal is not None else None
-    token, was_live = desk(visit).shown.get(step.key, ("", False))
+    token, was_live = state(visit).shown.get(step.key, ("", False))
     record = visit.records.get(token) if was_live else recorded(step.key) if token else None
     return (record, was_live) if record is not None else None
 
 
-def _tally(room: Room | None, step: Step, mine: Desk, found: tuple[RunRecord, bool] | None) -> str:
+def _tally(room: Room | None, step: Step, mine: TourState, found: tuple[RunRecord, bool] | None) -> str:
     if room is None or (found is None and not mine.leads):
         return tour_html.waiting(room) if room is not None else ""
     right = told(step.key, found[0]).choice if found is not None else None
     return tour_html.tally(step, room.tally(), len(room.members), right)
 
 
-def _room_card(room: Room | None, mine: Desk) -> Update:
+def _room_card(room: Room | None, mine: TourState) -> Update:
     return {
         "room": tour_html.room_card(room, mine.leads) if room is not None else "",
         "open-room.visible": room is None,
@@ -158,7 +158,7 @@ def _results(
     update: Update = {
         "reveal": tour_html.reveal(step, said, chosen, record, was_live, notes(step, record, was_live)),
         "takeaway": tour_html.takeaway(step),
-        "closer-row.visible": room is None or desk(visit).leads,
+        "closer-row.visible": room is None or state(visit).leads,
     }
     if room is not None and room.reveal is not None and room.reveal.drawn is not None:
         return update | dict(room.reveal.drawn)
@@ -186,7 +186,7 @@ def notes(step: Step, record: RunRecord, was_live: bool) -> list[str]:
 # -- going through the steps
 
 
-def arrive(lab: Lab, visit: Visit) -> Update:
+def arrive(lab: VisitStore, visit: Visit) -> Update:
     """The first step, or the one that the visit was at."""
     return shown(lab, visit)
 
@@ -202,9 +202,9 @@ def read_news(given: object) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def news(lab: Lab, visit: Visit, given: Given) -> Update:
+def news(lab: VisitStore, visit: Visit, given: Given) -> Update:
     """The page was opened by a link, a step was pressed, or the class room has something new."""
-    mine, heard = desk(visit), read_news(given["news"])
+    mine, heard = state(visit), read_news(given["news"])
     what, step = heard.get("what"), heard.get("step")
     if what == "enter" and heard.get("room"):
         return enter(lab, visit, heard)
@@ -215,9 +215,9 @@ def news(lab: Lab, visit: Visit, given: Given) -> Update:
     return shown(lab, visit)
 
 
-def enter(lab: Lab, visit: Visit, heard: dict[str, Any]) -> Update:
+def enter(lab: VisitStore, visit: Visit, heard: dict[str, Any]) -> Update:
     """By a link into a class room; with the key, as its teacher."""
-    mine, room = desk(visit), lab.rooms.find(heard["room"])
+    mine, room = state(visit), lab.rooms.find(heard["room"])
     if room is None:
         mine.room = ""
         return shown(lab, visit, words.ROOM_GONE)
@@ -229,19 +229,19 @@ def enter(lab: Lab, visit: Visit, heard: dict[str, Any]) -> Update:
     return shown(lab, visit)
 
 
-def look(lab: Lab, visit: Visit) -> Update:
+def look(lab: VisitStore, visit: Visit) -> Update:
     """What changed in the class room. While nothing but the count grew, the rest stays as it is, with what a
     student is about to choose."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     if room is None or room.step != mine.step or room.reveal is not None:
         return shown(lab, visit)
     found = _found(visit, room, steps()[mine.step])
     return {"tally": _tally(room, steps()[mine.step], mine, found)} | _room_card(room, mine)
 
 
-def go(lab: Lab, visit: Visit, step: int) -> Update:
+def go(lab: VisitStore, visit: Visit, step: int) -> Update:
     """Another step; in a class room the teacher alone leads."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     if mine.running:
         return {"status": html.status(text.RUN_ELSEWHERE, "busy")}
     if room is not None and not mine.leads:
@@ -252,9 +252,9 @@ def go(lab: Lab, visit: Visit, step: int) -> Update:
     return shown(lab, visit)
 
 
-def moving(lab: Lab, by: int) -> Act:
+def moving(lab: VisitStore, by: int) -> Act:
     """The handler of Back and Next."""
-    return lambda visit, given: go(lab, visit, min(max(desk(visit).step + by, 0), len(steps()) - 1))
+    return lambda visit, given: go(lab, visit, min(max(state(visit).step + by, 0), len(steps()) - 1))
 
 
 # -- predicting and running
@@ -266,7 +266,7 @@ def commit(visit: Visit, step: Step, given: Given) -> str:
     Raises:
         LabError: none was chosen, or one that is no answer.
     """
-    mine = desk(visit)
+    mine = state(visit)
     chosen = mine.chosen.get(step.key) or given["guess"]
     if not chosen:
         raise LabError(words.CHOOSE_FIRST, field="guess")
@@ -281,9 +281,9 @@ def told_error(error: LabError) -> Update:
     return {"errors": {"guess" if error.field == "guess" else "run": html.error(str(error))}}
 
 
-def vote(lab: Lab, visit: Visit, given: Given) -> Update:
+def vote(lab: VisitStore, visit: Visit, given: Given) -> Update:
     """A student's prediction."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     if room is None:
         return shown(lab, visit)
     step = steps()[room.step]
@@ -296,9 +296,9 @@ def vote(lab: Lab, visit: Visit, given: Given) -> Update:
     return shown(lab, visit, "" if counted or room.vote_of(mine.member) else words.TOO_LATE)
 
 
-def replay(lab: Lab, visit: Visit, given: Given) -> Update:
+def replay(lab: VisitStore, visit: Visit, given: Given) -> Update:
     """The recorded run of the step."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     step = steps()[mine.step]
     if room is not None and not mine.leads:
         return shown(lab, visit, words.LED)
@@ -313,9 +313,11 @@ def replay(lab: Lab, visit: Visit, given: Given) -> Update:
     return keep(lab, visit, step, record, was_live=False)
 
 
-def keep(lab: Lab, visit: Visit, step: Step, record: RunRecord, was_live: bool, note: str = "") -> Update:
+def keep(
+    lab: VisitStore, visit: Visit, step: Step, record: RunRecord, was_live: bool, note: str = ""
+) -> Update:
     """A run is there: remember and show it; in a class room, to everyone."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     mine.shown[step.key] = (visit.keep(record, show=False), was_live)
     if room is not None and mine.leads:
         lab.rooms.show(room, steps().index(step), record, was_live)
@@ -324,9 +326,9 @@ def keep(lab: Lab, visit: Visit, step: Step, record: RunRecord, was_live: bool, 
     return shown(lab, visit, note)
 
 
-def run(lab: Lab, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS) -> Iterator[Update]:
     """The step's run on the model; the recorded one where the line is too long."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     step, begun = steps()[mine.step], False
     if room is not None and not mine.leads:
         yield shown(lab, visit, words.LED)
@@ -380,9 +382,9 @@ def run(lab: Lab, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS
 # -- the class room
 
 
-def open_room(lab: Lab, visit: Visit) -> Update:
+def open_room(lab: VisitStore, visit: Visit) -> Update:
     """A class room that this visit leads."""
-    mine = desk(visit)
+    mine = state(visit)
     try:
         room = lab.rooms.open(mine.step)
     except LabError as error:
@@ -391,18 +393,18 @@ def open_room(lab: Lab, visit: Visit) -> Update:
     return shown(lab, visit)
 
 
-def close_room(lab: Lab, visit: Visit) -> Update:
+def close_room(lab: VisitStore, visit: Visit) -> Update:
     """End it."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     if room is not None and mine.leads:
         lab.rooms.close(room)
     mine.room, mine.leads = "", False
     return shown(lab, visit, words.ROOM_CLOSED)
 
 
-def closer(lab: Lab, visit: Visit, given: Given) -> Update:
+def open_in_pipeline(lab: VisitStore, visit: Visit, given: Given) -> Update:
     """The run on the pipeline's page, with all its figures."""
-    mine = desk(visit)
+    mine = state(visit)
     token = mine.shown.get(steps()[mine.step].key, ("", False))[0]
     if token not in visit.records:
         return {"status": html.status(words.FORGOTTEN, "note")}
@@ -504,7 +506,7 @@ def connect(page: PageBuilder) -> None:
     page.on(page["cancel"].click, cancelled)
     page.on(page["open-room"].click, lambda visit, given: open_room(lab, visit))
     page.on(page["close-room"].click, lambda visit, given: close_room(lab, visit))
-    page.to_pipeline(page["closer"].click, partial(closer, lab))
+    page.to_pipeline(page["closer"].click, partial(open_in_pipeline, lab))
 
 
 PAGE = PageSpec(KEY, words.TOUR, build)

@@ -18,7 +18,7 @@ from lab_app.ui.measurement import Section
 from lab_app.ui.page import PageBuilder
 from lab_app.ui.types import Update
 from lab_app.ui.validation import FormReader
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.anchors.cost import views
 from viz.base.format import clip, milliseconds, plural
 
@@ -74,7 +74,7 @@ def _numbers(box: Any, name: str) -> tuple[int, ...]:
     return tuple(sorted({int(p) for p in good}))
 
 
-def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, asked: Asked) -> Iterator[Update]:
     """Measure, one at a time per visit, and show the record."""
 
     def finished(record: AnchorCost) -> Update:

@@ -21,7 +21,7 @@ from lab_app.ui.measurement import Section
 from lab_app.ui.page import PageBuilder
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, NumberField, Problem
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, Panel
 from viz.studies.break_even_calculator import views
 
@@ -141,7 +141,7 @@ def edited(visit: Visit, asked: Asked) -> Update:
         return SECTION.errors(error) | boxes | {"view_pays": payload((unread,))}
 
 
-def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, asked: Asked) -> Iterator[Update]:
     """Measure this machine, one at a time per visit, and answer by it."""
 
     def finished(figures: Figures) -> Update:

@@ -27,7 +27,7 @@ from lab_app.ui.run_results import marked, read_selection
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import agent_name, clip, milliseconds, plural, prompt_of
 from viz.studies.offset_study import PART_WORDS, Focus, tokens_html, valid_focus, views
 
@@ -129,7 +129,7 @@ def take(visit: Visit, agent: Any, method: Any, segment: Any) -> Update:
     return SECTION.errors(None) | {"study_text": "".join(texts[place[0] : place[1]])}
 
 
-def measure(lab: Lab, visit: Visit, form: Form, asked: Asked) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, form: Form, asked: Asked) -> Iterator[Update]:
     """Measure, one at a time per visit, and show the record."""
 
     def finished(record: OffsetStudy) -> Update:

@@ -18,7 +18,7 @@ from lab_app.ui.measurement import Section, plan
 from lab_app.ui.page import PageBuilder, any_edit
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, NumberField
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import clip, milliseconds, plural
 from viz.studies.proximity import examples, views
 
@@ -62,7 +62,7 @@ def read(asked: Asked) -> ProximityRequest:
     return ProximityRequest(str(asked.prefix_a or ""), str(asked.prefix_b or ""), **numbers)
 
 
-def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, asked: Asked) -> Iterator[Update]:
     """Measure, one at a time per visit, and show the record."""
 
     def finished(record: ProximityRecord) -> Update:

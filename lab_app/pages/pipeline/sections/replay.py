@@ -27,7 +27,7 @@ from lab_app.ui.method_choice import blanks
 from lab_app.ui.page import PageBuilder
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import clip, milliseconds, plural, size
 from viz.studies.replay import question, valid_request, views
 
@@ -86,7 +86,7 @@ def read(form: Form, last: Any, ablation: bool = False) -> tuple[RunRequest, int
     return request, count
 
 
-def measure(lab: Lab, visit: Visit, form: Form, last: Any, ablation: bool = False) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, form: Form, last: Any, ablation: bool = False) -> Iterator[Update]:
     """Replay and show the record. It counts as a run of the visit: both read the same memory, so one waits
     for the other, and the page's Cancel ends it."""
 

@@ -22,7 +22,7 @@ from lab_app.reports.run_report import bundle, read_run
 from lab_app.ui import html, text
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.types import Update
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 
 LOG = logging.getLogger("lab_app")
 CARRIED_CHARACTERS = 1_000_000
@@ -37,7 +37,7 @@ PLAIN = (
 class Sharing:
     """What one lab can share."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: VisitStore) -> None:
         self.lab = lab
 
     @property
@@ -69,7 +69,7 @@ class Sharing:
         kind, _, rest = address.partition("=")
         if kind == "c":
             bench = from_link(rest)
-            configuration.read_body(bench)  # also says what is wrong with a value that is no table
+            configuration.form_from_json(bench)  # also says what is wrong with a value that is no table
             found = Bundle(bench=bench)
         elif self.store is None:
             raise RecordError(text.NO_STORE_HERE)
@@ -79,7 +79,7 @@ class Sharing:
 
     def _resume(self, visit: Visit, draft: dict[str, Any]) -> Update:
         """The bench of this tab before a reload."""
-        form, example = configuration.read_body(draft.get("bench"))
+        form, example = configuration.form_from_json(draft.get("bench"))
         form = with_typed(form, draft.get("typed"), draft.get("scenario"))
         return self._run_before(visit, draft.get("run")) | restored(visit, Step(form, example))
 
@@ -100,8 +100,8 @@ class Sharing:
     def link(self, visit: Visit, form: Form) -> Update:
         """A link to the bench as it stands; one that is too long becomes a stored bench."""
         try:
-            body = configuration.to_body(form, state(visit).example)
-            configuration.read_body(body)  # what could not be opened again is not given away
+            body = configuration.form_to_json(form, state(visit).example)
+            configuration.form_from_json(body)  # what could not be opened again is not given away
             try:
                 return self._linked("c", to_link(body), text.LINK_OF_BENCH)
             except LinkTooLong as error:
@@ -157,7 +157,7 @@ class Sharing:
         Raises:
             RecordError: the bench cannot be read, or the record cannot be drawn. Nothing was changed then.
         """
-        step = None if found.bench is None else Step(*configuration.read_body(found.bench))
+        step = None if found.bench is None else Step(*configuration.form_from_json(found.bench))
         update: Update = dict.fromkeys(("error_record", "bench_shared", "run_shared"), "")
         update["status"] = html.status(said, "note")
         if found.record is not None:
@@ -287,5 +287,5 @@ def with_typed(form: Form, typed: Any, scenario: Any) -> Form:
         for i, (agent, template) in enumerate(zip(agents, form.templates, strict=True))
     }
     values = {name: typed.get(f"value_{i}", said) for i, (name, said) in enumerate(form.values.items())}
-    body = configuration.to_body(form) | {"templates": templates, "values": values}
-    return configuration.read_body(body)[0]
+    body = configuration.form_to_json(form) | {"templates": templates, "values": values}
+    return configuration.form_from_json(body)[0]
