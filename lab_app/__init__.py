@@ -4,8 +4,5 @@ from __future__ import annotations
 
 import os
 
-from lab_app.server.fast_import import import_lightly
-
 # Read by the web framework when it is imported: nothing is reported to anyone.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-import_lightly()

@@ -53,7 +53,9 @@ LIMITS: dict[str, tuple[int, int]] = {
 }
 MOST_ORDERS = 24  # all permutations of four candidates
 NEAR_TIE = 10.0  # a top-2 gap below this many floors is a near tie, as in a run's verdict
-SAMPLING = Decoding(96, 1.0, 1.0, 0)
+ANSWER_TOKENS = 160  # of the judge's answer, as its presets have it
+CANDIDATE_TOKENS = 96
+SAMPLING = Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0)
 
 
 @dataclass(frozen=True)

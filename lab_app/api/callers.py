@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from backend.base.errors import OptionError
 from backend.base.text import show
 from backend.session.limits import Rate
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 
 ADDRESSES = 1024  # whose rates are remembered, the last ones seen
 SESSION = re.compile(r"[A-Za-z0-9_.-]{16,128}")
@@ -39,7 +39,7 @@ class Callers:
         clock: seconds.
     """
 
-    def __init__(self, lab: Lab, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, lab: VisitStore, clock: Callable[[], float] = time.monotonic) -> None:
         self.lab, self._clock = lab, clock
         self._rates: OrderedDict[str, Rate] = OrderedDict()
         self._guard = threading.Lock()

@@ -21,7 +21,7 @@ from lab_app.api.requests import sentence
 from lab_app.api.responses import Body
 from lab_app.api.tasks import ENDPOINTS
 from lab_app.ui import text
-from lab_app.visits.visits import Lab
+from lab_app.visits.visits import VisitStore
 
 LOG = logging.getLogger("lab_app")
 #: What the framework calls the session of a caller who gave none: the call's own number.
@@ -32,7 +32,9 @@ class CallError(Exception):
     """What went wrong with a call, in words for whoever made it."""
 
 
-def steps(lab: Lab, callers: Callers, name: str, given: Mapping[str, Any], caller: Caller) -> Iterator[Body]:
+def steps(
+    lab: VisitStore, callers: Callers, name: str, given: Mapping[str, Any], caller: Caller
+) -> Iterator[Body]:
     """An endpoint's answer, step by step.
 
     Raises:
@@ -48,7 +50,7 @@ def steps(lab: Lab, callers: Callers, name: str, given: Mapping[str, Any], calle
         raise CallError(text.CALL_UNEXPECTED.format(kind=type(error).__name__)) from None
 
 
-def build_endpoints(lab: Lab, callers: Callers) -> None:
+def build_endpoints(lab: VisitStore, callers: Callers) -> None:
     """Add the endpoints to the current ``gr.Blocks``."""
     for name in ENDPOINTS:
         work, kind = ENDPOINTS[name]
@@ -62,7 +64,9 @@ def build_endpoints(lab: Lab, callers: Callers) -> None:
         )
 
 
-def endpoint(lab: Lab, callers: Callers, name: str, fields: Mapping[str, FieldInfo]) -> Callable[..., Any]:
+def endpoint(
+    lab: VisitStore, callers: Callers, name: str, fields: Mapping[str, FieldInfo]
+) -> Callable[..., Any]:
     """The function that the framework calls, with a parameter for each field and the request behind them."""
 
     def call(*given: Any) -> Iterator[Body]:

@@ -26,7 +26,7 @@ from lab_app.api.gradio_endpoints import steps
 from lab_app.api.responses import Body
 from lab_app.api.tasks import ENDPOINTS
 from lab_app.ui import text
-from lab_app.visits.visits import Lab
+from lab_app.visits.visits import VisitStore
 
 PATH = "/mcp"
 
@@ -38,7 +38,7 @@ class Tools:
         OptionError: the package ``mcp`` is not installed.
     """
 
-    def __init__(self, lab: Lab, callers: Callers) -> None:
+    def __init__(self, lab: VisitStore, callers: Callers) -> None:
         try:
             from mcp.server.lowlevel import Server
             from mcp.server.streamable_http_manager import StreamableHTTPSessionManager

@@ -15,14 +15,15 @@ from backend.base.errors import LabError, OptionError, PromptError
 from backend.base.text import check_label, check_text, show
 from backend.prompts.pipeline import Agent, Pipeline
 from backend.prompts.presets import Example, Preset, preset_requests
-from backend.records.judge import JudgeProblem, JudgeRequest, read_orders
+from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, JudgeProblem, JudgeRequest, read_orders
 from backend.records.run import Decoding, MethodChoice, RunRequest
-from lab_app.pages.judge.form import LONGEST, WRITTEN
-from lab_app.pages.pipeline.form import WARM_LIMIT, Form, as_shipped, find_preset, read_decoding, read_number
+from lab_app.pages.pipeline.form import Form, as_shipped, read_decoding
 from lab_app.ui import text
+from lab_app.ui.scenarios import WARM_LIMIT, find_preset
+from lab_app.ui.validation import NumberField
 
 OWN = "own"  # the name of a pipeline that a caller stated
-LONGEST_METHOD = 500  # characters; an option's name and value are short
+MOST_METHOD_TEXT = 500  # characters; an option's name and value are short
 MOST_METHODS = 64
 METHODS_HELP = (
     "Methods beside dense, each written as NAME, NAME:OPTION=VALUE+OPTION=VALUE or with a label of its "
@@ -162,7 +163,7 @@ def read_run(given: Mapping[str, Any]) -> Asked:
         pipeline, pipeline.check_values(values), read_methods(call.methods),
         "free" if call.mode == "free" else "pinned", read_decoding(form), expected=known,
     )  # fmt: skip
-    warm = int(read_number(call.warm, "The number of requests to warm up with", 0, WARM_LIMIT, True, "warm"))
+    warm = NumberField("The number of requests to warm up with", 0, WARM_LIMIT).read(call.warm, "warm")
     shipped = preset is not None and as_shipped(preset, request, warm)
     return Asked(request, warm_set(preset, warm), shipped)
 
@@ -177,7 +178,7 @@ def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:
 
     found: list[MethodChoice] = []
     for item in written:
-        check_text(item, "A method", "methods", LONGEST_METHOD)
+        check_text(item, "A method", "methods", MOST_METHOD_TEXT)
         if "," in item:
             raise OptionError(
                 f"The method {show(item)} holds a comma. Give each method as an item of its own.",
@@ -286,15 +287,14 @@ def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
         raise PromptError("The question is empty. Write some text.", field="question")
     if call.expected is not None:
         check_text(call.expected, text.JUDGE_EXPECTED, "expected", 2000)
-    label, low, high, whole = text.JUDGE_NUMBERS["warm"]
     candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(call.candidates, 1))
     protocol: Any = call.protocol  # checked below
     problem = JudgeProblem(1, call.question, candidates, "typed", call.expected)
     request = JudgeRequest(
-        "typed", (problem,), 1, candidates=len(candidates), max_new_tokens=LONGEST,
-        sampling=Decoding(WRITTEN, 1.0, 1.0, 0), methods=read_methods(call.methods),
+        "typed", (problem,), 1, candidates=len(candidates), max_new_tokens=ANSWER_TOKENS,
+        sampling=Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0), methods=read_methods(call.methods),
         criterion=call.criterion, protocol=protocol, slots_only=call.slots_only,
-        warmup=int(read_number(call.warm, label, low, high, whole, "warm")),
+        warmup=text.JUDGE_NUMBERS["warm"].read(call.warm, "warm"),
     )  # fmt: skip
     request.check()
     return dataclasses.replace(request, orders=read_orders(call.orders, len(candidates)))
@@ -302,7 +302,7 @@ def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
 
 def sentence(error: LabError) -> str:
     """An error for a program's reader: the message, and the parameter it is about."""
-    from lab_app.pages.pipeline.form import Problems
+    from lab_app.ui.validation import Problems
 
     found = error.found if isinstance(error, Problems) else ()
     if found:

@@ -260,7 +260,7 @@ def judged_body(judged: Judged, token: str) -> Body:
             "table": encode(table(judged), {})["lines"],
             "wall_ms": row.wall_ms,
             "notes": list(row.notes),
-            "record": f"lab/judged/{token}",
+            "record": f"lab/measured/judged/{token}",
         }
     )
     return answer

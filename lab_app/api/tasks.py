@@ -19,8 +19,8 @@ from lab_app.api.callers import Caller, Callers
 from lab_app.api.requests import JudgeCall, Nothing, RunCall, read_call, read_judge, read_run
 from lab_app.api.responses import Body, judged_body, methods_body, model_body, presets_body, run_body
 from lab_app.ui import text
-from lab_app.visits.queue import waiting
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.queue import wait_for_turn
+from lab_app.visits.visits import Visit, VisitStore
 
 TOLD_SECONDS = 1.0
 DONE = {"status": "done"}
@@ -28,20 +28,20 @@ Given = Mapping[str, Any]
 Steps = Iterator[Body]
 
 
-def methods(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
+def methods(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Steps:
     """All methods with their options, their allowed values and their profiles."""
     read_call(Nothing, given)
     yield methods_body(lab.model.info)
 
 
-def presets(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
+def presets(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Steps:
     """All scenarios with their agents' templates, the values that they ask for and a request to begin
     with."""
     read_call(Nothing, given)
     yield presets_body()
 
 
-def model(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
+def model(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Steps:
     """The loaded model, the certificate that says whether its cache can be moved, and the limits of this
     lab."""
     from backend.base.machine import versions
@@ -50,7 +50,7 @@ def model(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
     yield model_body(lab.model.info, lab.limits, versions())
 
 
-def run(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
+def run(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Steps:
     """Send one request through a group of agents, dense and with each method of KV-cache reuse, and compare
     them: texts, tokens, whose answer flipped, times, reuse rates, nearness to dense, and a record to
     download."""
@@ -74,7 +74,7 @@ def run(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
         yield from in_line(lab, cancel, work, together=True)
 
 
-def judge(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
+def judge(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Steps:
     """Put typed candidates before a judge in several orders, dense and with each method of KV-cache reuse,
     and say whose verdict reuse keeps."""
     request = read_judge(given)
@@ -89,13 +89,13 @@ def judge(lab: Lab, callers: Callers, caller: Caller, given: Given) -> Steps:
                     yield event
             if judged is None:
                 raise LabError("The judgement ended without a result. Judge again.")
-            yield DONE | judged_body(judged, visit.keep_judged(judged))
+            yield DONE | judged_body(judged, visit.keep_result("judged", judged))
 
         yield from in_line(lab, cancel, work)
 
 
 #: Every endpoint by its name, with its parameters.
-ENDPOINTS: dict[str, tuple[Callable[[Lab, Callers, Caller, Given], Steps], type[Any]]] = {
+ENDPOINTS: dict[str, tuple[Callable[[VisitStore, Callers, Caller, Given], Steps], type[Any]]] = {
     "run": (run, RunCall),
     "judge": (judge, JudgeCall),
     "methods": (methods, Nothing),
@@ -121,10 +121,12 @@ def one_at_a_time(visit: Visit) -> Iterator[threading.Event]:
         visit.cancel = None
 
 
-def in_line(lab: Lab, cancel: threading.Event, work: Callable[[], Steps], together: bool = False) -> Steps:
+def in_line(
+    lab: VisitStore, cancel: threading.Event, work: Callable[[], Steps], together: bool = False
+) -> Steps:
     """Do ``work`` when it is its turn; say until then who is before."""
     with lab.in_line(together) as place:
-        for words in waiting(place, cancel):
+        for words in wait_for_turn(place, cancel):
             yield {"status": "waiting", "said": words}
         yield from work()
 

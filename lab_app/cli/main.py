@@ -16,9 +16,8 @@ from backend.base.errors import LabError, OptionError, RecordError
 from lab_app.cli.agent_loop import add_loop
 from lab_app.cli.bench import add_bench
 from lab_app.cli.break_even import add_break_even
-from lab_app.cli.common import parse_methods, path_of, print_table, read_gate
+from lab_app.cli.common import add_loading, loading, parse_methods, path_of, print_table, read_gate
 from lab_app.cli.judge import add_judge
-from lab_app.cli.loading import add_loading, loading
 from lab_app.cli.reproduce import add_reproduce
 from lab_app.cli.sweep import add_sweep
 from lab_app.cli.train import add_training
@@ -53,6 +52,9 @@ def serve(args: argparse.Namespace) -> int:
         from lab_app.server.offline import go_offline
 
         go_offline(args.host)  # before libraries that look for a network are imported
+    from lab_app.server.fast_import import import_lightly
+
+    import_lightly()  # before the large packages are imported
     from lab_app.server.monitoring import log_as_json
     from lab_app.server.serve import serve as run_server
 

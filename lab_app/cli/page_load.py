@@ -109,7 +109,8 @@ def bench_page(repeats: int = 3) -> dict[str, Any]:
     if chromium is None:
         raise LabError(f"No Chromium on the PATH (looked for {', '.join(CHROMIUM)}). Install one.")
     imports = import_seconds(repeats)
-    from lab_app.server.serve import FIRST_RUN, serve
+    from lab_app.app import FIRST_RUN
+    from lab_app.server.serve import serve
 
     figures = figure_bytes(RunRecord.load(FIRST_RUN))
     began = time.perf_counter()

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.errors import OptionError
-from lab_app.cli.common import path_of
-from lab_app.cli.loading import add_loading, add_workers, check_workers, loading
+from lab_app.cli.common import add_loading, add_workers, check_workers, loading, path_of
 from lab_app.cli.sweep import Told, show_end
 
 HUB = "hub"

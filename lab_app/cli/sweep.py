@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.base.errors import OptionError
-from lab_app.cli.loading import add_loading, add_workers, check_workers, loading
+from lab_app.cli.common import add_loading, add_workers, check_workers, loading
 
 if TYPE_CHECKING:
     from backend.base.statistics import Share

@@ -7,28 +7,29 @@ import gradio as gr
 from lab_app.pages.agent_loop import page as agent_loop
 from lab_app.pages.documents import page as documents
 from lab_app.pages.judge import page as judge
-from lab_app.pages.pipeline.events import Wiring
 from lab_app.pages.sweeps import page as sweep_page
 from lab_app.pages.tour import page as tour
 from lab_app.ui import text
-from lab_app.ui.page import Board, PageSpec
-from lab_app.visits.visits import Lab
+from lab_app.ui.page import PageBuilder, PageSpec
 from viz.base.format import escape
 
 PAGES: tuple[PageSpec, ...] = (tour.PAGE, documents.PAGE, agent_loop.PAGE, judge.PAGE, sweep_page.PAGE)
 FIRST = "pipeline"
 
 
-def build_pages(lab: Lab, main: Wiring) -> tuple[Board, ...]:
-    """Every page, inside the current ``gr.Blocks``; each is mounted when it is first opened."""
-    boards = []
+def build_pages(pipeline: PageBuilder) -> tuple[PageBuilder, ...]:
+    """Every page beside the pipeline's, inside the current ``gr.Blocks``; each is mounted when it is first
+    opened."""
+    pages = []
     for spec in PAGES:
-        board = Board(spec, lab, main)
-        with board.column:
-            spec.build(board)
-        board.connect()
-        boards.append(board)
-    return tuple(boards)
+        page = PageBuilder(
+            spec.key, pipeline.lab, pipeline.session, groups=pipeline.groups, pipeline=pipeline
+        )
+        with page.mount():
+            spec.build(page)
+        page.connect()
+        pages.append(page)
+    return tuple(pages)
 
 
 def navigation() -> gr.HTML:

@@ -1,4 +1,4 @@
-"""What the server answers besides the page: assets and record downloads."""
+"""What the server answers besides the page: assets, and downloads of runs and measurements."""
 
 from __future__ import annotations
 
@@ -12,20 +12,16 @@ from starlette.routing import Route
 
 import viz.base.theme
 from backend.base.errors import LabError
-from backend.records.anchor_cost import AnchorCost
-from backend.records.blend import BlendStudy
-from backend.records.documents import DocumentStudy
-from backend.records.judge import Judged
-from backend.records.offsets import OffsetStudy
 from backend.records.proximity import ProximityRecord
-from backend.records.replay import Replay
 from lab_app.pages import registry as pages
+from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.sweeps import page as sweep_page
-from lab_app.server.sharing_downloads import sharing_routes
-from lab_app.visits.visits import Lab
+from lab_app.reports import run_report
+from lab_app.visits.visits import VisitStore
 
 ASSETS = Path(__file__).parents[1] / "assets"
 STYLES = ("app.css", "tour.css", "early.css")
+GONE = "This run is no longer held by the server. Run it again."
 CACHE = {"Cache-Control": "no-cache"}
 HEAD = """
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -39,8 +35,9 @@ def plotly_file() -> Path:
     return Path(str(importlib.resources.files("plotly") / "package_data" / "plotly.min.js"))
 
 
-def routes(lab: Lab) -> list[Route]:
-    """Routes under ``/lab/``."""
+def routes(lab: VisitStore) -> list[Route]:
+    """Routes under ``/lab/``. They are plain functions, so each is answered in a thread of its own."""
+    sharing = Sharing(lab)
 
     def css(_: Request) -> Response:
         own = "".join((ASSETS / name).read_text(encoding="utf-8") for name in STYLES)
@@ -64,32 +61,41 @@ def routes(lab: Lab) -> list[Route]:
     def record(request: Request) -> Response:
         found = lab.record(request.path_params["token"])
         if found is None:
-            return PlainTextResponse(
-                "This record is no longer held by the server. Run it again.", status_code=404
-            )
-        name = f"run-{re.sub(r'[^A-Za-z0-9_-]', '', found.id)[:40] or 'record'}.kvrun"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
-        return Response(found.to_bytes(), media_type="application/octet-stream", headers=headers)
+            return PlainTextResponse(GONE, status_code=404)
+        return _file(found.to_bytes(), f"run-{_safe(found.id)}.kvrun")
+
+    def bundle(request: Request) -> Response:
+        token = request.path_params["token"]
+        visit = lab.holder(token)
+        if visit is None:
+            return PlainTextResponse(GONE, status_code=404)
+        tensors = request.query_params.get("tensors") == "1"
+        try:
+            content = sharing.bundle_of(visit, token, tensors)
+        except LabError as error:
+            return PlainTextResponse(str(error), status_code=409)
+        return _file(content, f"run-{_safe(visit.records[token].id)}.zip", "application/zip")
+
+    def report(request: Request) -> Response:
+        found = lab.record(request.path_params["token"])
+        if found is None:
+            return PlainTextResponse(GONE, status_code=404)
+        try:
+            content = run_report.report(found).encode()
+        except LabError as error:
+            return PlainTextResponse(str(error), status_code=409)
+        return _file(content, f"report-{_safe(found.id)}.html", "text/html; charset=utf-8")
 
     def measurement(request: Request) -> Response:
-        found = lab.measurement(request.path_params["token"])
-        return measured("proximity", found, f"-{found.request.seed}" if found else "")
-
-    def study(request: Request) -> Response:
-        return measured("offsets", lab.study(request.path_params["token"]))
-
-    def cost(request: Request) -> Response:
-        return measured("anchors", lab.cost(request.path_params["token"]))
-
-    def replay(request: Request) -> Response:
-        return measured("replay", lab.replay(request.path_params["token"]))
-
-    def kept(request: Request) -> Response:
         kind = request.path_params["kind"]
-        return measured(kind, lab.measured(kind, request.path_params["token"]))
-
-    def judged(request: Request) -> Response:
-        return measured("judged", lab.judged(request.path_params["token"]))
+        found = lab.result(kind, request.path_params["token"])
+        if found is None:
+            return PlainTextResponse(
+                "This measurement is no longer held by the server. Measure again.", status_code=404
+            )
+        weights = re.sub(r"[^A-Za-z0-9]", "", found.model.weights_hash)[:12]
+        seed = f"-{found.request.seed}" if isinstance(found, ProximityRecord) else ""
+        return _file(found.to_bytes(), f"{kind}-{weights}{seed}.kvmeasure")
 
     def swept(request: Request) -> Response:
         kind = request.path_params["kind"]
@@ -97,8 +103,7 @@ def routes(lab: Lab) -> list[Route]:
             found = sweep_page.saved(lab, request.path_params["token"], kind)
         except LabError as error:
             return PlainTextResponse(str(error), status_code=404)
-        headers = {"Content-Disposition": f'attachment; filename="sweep.{kind}"', "Cache-Control": "no-store"}
-        return Response(found, media_type="application/octet-stream", headers=headers)
+        return _file(found, f"sweep.{kind}")
 
     def room(request: Request) -> Response:
         found = lab.rooms.state(request.path_params["room"])
@@ -106,40 +111,24 @@ def routes(lab: Lab) -> list[Route]:
             return PlainTextResponse("This class room has ended.", status_code=404)
         return JSONResponse(found, headers={"Cache-Control": "no-store"})
 
-    def measured(
-        kind: str,
-        found: ProximityRecord
-        | OffsetStudy
-        | AnchorCost
-        | BlendStudy
-        | DocumentStudy
-        | Replay
-        | Judged
-        | None,
-        more: str = "",
-    ) -> Response:
-        if found is None:
-            return PlainTextResponse(
-                "This measurement is no longer held by the server. Measure again.", status_code=404
-            )
-        weights = re.sub(r"[^A-Za-z0-9]", "", found.model.weights_hash)[:12]
-        name = f"{kind}-{weights}{more}.kvmeasure"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
-        return Response(found.to_bytes(), media_type="application/octet-stream", headers=headers)
-
     return [
         Route("/lab/app.css", css),
         Route("/lab/app.js", script),
         Route("/lab/plotly.js", plotly),
         Route("/lab/icon.svg", icon),
         Route("/lab/record/{token}", record),
-        Route("/lab/proximity/{token}", measurement),
-        Route("/lab/offsets/{token}", study),
-        Route("/lab/anchors/{token}", cost),
-        Route("/lab/replay/{token}", replay),
-        Route("/lab/judged/{token}", judged),
-        Route("/lab/measured/{kind}/{token}", kept),
+        Route("/lab/measured/{kind}/{token}", measurement),
         Route("/lab/sweep/{token}/{kind}", swept),
-        *sharing_routes(lab),
+        Route("/lab/bundle/{token}", bundle),
+        Route("/lab/report/{token}", report),
         Route("/lab/room/{room}", room),
     ]
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "", name)[:40] or "record"
+
+
+def _file(content: bytes, name: str, kind: str = "application/octet-stream") -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    return Response(content, media_type=kind, headers=headers)

@@ -26,23 +26,11 @@ from uvicorn.config import LOGGING_CONFIG
 
 from backend import __version__
 from backend.base.errors import LabError, RunCancelled
-from backend.records.anchor_cost import AnchorCostRequest
-from backend.records.judge import JudgeRequest
-from backend.records.offsets import OffsetRequest
-from backend.records.proximity import ProximityRequest
-from lab_app.visits.visits import Engine, Lab, Model, Visit
+from lab_app.visits.engine import STUDY_NAMES, WORK, Engine, Model
+from lab_app.visits.visits import Visit, VisitStore
 
 LOG = logging.getLogger("lab_app")
 GRACE_SECONDS = 20.0  # for runs to end by themselves; a container engine waits 10 to 30 s before it kills
-STUDIES: dict[type, str] = {
-    ProximityRequest: "proximity",
-    AnchorCostRequest: "anchor_cost",
-    OffsetRequest: "offset_study",
-    JudgeRequest: "judge_problems",
-}
-WORK = (
-    "run", "warm_up", "machine_figures", "replay", "write_candidates", *STUDIES.values(),
-)  # fmt: skip
 SECONDS = (0.1, 0.3, 1, 3, 10, 30, 100, 300)
 STOPPING = "The lab is being restarted. Wait a minute, reload the page and run again."
 FRESH = {"Cache-Control": "no-store"}
@@ -68,10 +56,10 @@ class Operations(Collector):
         self.seconds = Histogram(
             "kvlab_work_seconds", "Seconds of engine calls", ["kind"], buckets=SECONDS, registry=self.registry
         )
-        self._lab: Lab | None = None
+        self._lab: VisitStore | None = None
         self._under_way, self._changed = 0, threading.Condition()
 
-    def watch(self, lab: Lab) -> None:
+    def watch(self, lab: VisitStore) -> None:
         """Tell of this lab."""
         self._lab = lab
         self.registry.register(self)
@@ -145,9 +133,7 @@ class Counted:
 
     def study(self, request: object, **named: Any) -> Iterator[Any]:
         """A study, counted under its own name where it has one."""
-        kind = STUDIES.get(type(request))
-        if kind is None:
-            return self._engine.study(request, **named)
+        kind = STUDY_NAMES.get(type(request), "study")
         return self._operations.count(kind, lambda: self._engine.study(request, **named))
 
     def __getattr__(self, name: str) -> Any:
@@ -162,7 +148,7 @@ def is_busy(visit: Visit) -> bool:
     return visit.cancel is not None or visit.measuring
 
 
-def routes(lab: Lab, operations: Operations) -> list[Route]:
+def routes(lab: VisitStore, operations: Operations) -> list[Route]:
     """``/healthz`` and ``/metrics``."""
 
     def health(_: Request) -> Response:
@@ -212,7 +198,10 @@ def log_as_json(stream: TextIO | None = None) -> logging.Handler:
 
 
 def stop(
-    lab: Lab, operations: Operations, grace: float = GRACE_SECONDS, again: threading.Event | None = None
+    lab: VisitStore,
+    operations: Operations,
+    grace: float = GRACE_SECONDS,
+    again: threading.Event | None = None,
 ) -> bool:
     """End the lab: no new work begins; what is under way may finish within ``grace`` seconds or until
     ``again`` is set, and is cancelled then; visits are closed, and what they hold is freed; the store of
@@ -237,7 +226,7 @@ def stop(
 
 
 def until_asked_to_stop(
-    lab: Lab, operations: Operations, close: Callable[[], None], grace: float = GRACE_SECONDS
+    lab: VisitStore, operations: Operations, close: Callable[[], None], grace: float = GRACE_SECONDS
 ) -> None:
     """Wait for SIGTERM or SIGINT, then end the lab and ``close`` its server. A second one cancels at once."""
     asked, again = threading.Event(), threading.Event()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab_app.pages.pipeline.layout import METHODS_AT_FIRST, Page
+from lab_app.pages.pipeline.layout import METHODS_AT_FIRST, PipelinePage
 from lab_app.ui import text
 from viz.base.format import escape
 
@@ -23,7 +23,7 @@ OWN_SCRIPT = (
 SHOWN = ("topbar", "status", "verdict", "comparison", "scenario", "graph", "known", "cost", "value_0")
 
 
-def early_page(page: Page, navigation: str) -> str:
+def early_page(page: PipelinePage, navigation: str) -> str:
     """The page's widgets as they stand when it is served, as HTML without the framework.
 
     Args:

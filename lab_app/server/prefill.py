@@ -14,15 +14,15 @@ import threading
 from backend.base.errors import LabError
 from backend.prompts.presets import preset_requests
 from backend.records.run import Decoding, MethodChoice, RunRequest
-from lab_app.pages.pipeline.form import USUAL_WARM, find_preset
-from lab_app.visits.queue import waiting
-from lab_app.visits.visits import Lab
+from lab_app.ui.scenarios import USUAL_WARM, find_preset
+from lab_app.visits.queue import wait_for_turn
+from lab_app.visits.visits import VisitStore
 
 LOG = logging.getLogger("lab_app")
 MOST_SECONDS = 30.0  # on slower machines and larger models nobody's turn shall wait for it
 
 
-def fill_first_pools(lab: Lab, preset: str) -> None:
+def fill_first_pools(lab: VisitStore, preset: str) -> None:
     """Fill the pools of a scenario as it ships, for all who will run it; quietly, whatever becomes of it."""
     try:
         found = find_preset(preset)
@@ -35,7 +35,7 @@ def fill_first_pools(lab: Lab, preset: str) -> None:
         if engine.estimate(request, USUAL_WARM).seconds > MOST_SECONDS:
             return
         with lab.in_line() as place:
-            for _ in waiting(place):
+            for _ in wait_for_turn(place):
                 pass
             for _ in engine.warm_up(request, examples, shared=True):
                 pass
@@ -46,7 +46,7 @@ def fill_first_pools(lab: Lab, preset: str) -> None:
         LOG.exception("the first pools stay empty")
 
 
-def fill_in_background(lab: Lab, preset: str) -> threading.Thread:
+def prefill_pools(lab: VisitStore, preset: str) -> threading.Thread:
     """The same in a thread that does not keep the server alive."""
     thread = threading.Thread(target=fill_first_pools, args=(lab, preset), name="first-pools", daemon=True)
     thread.start()

@@ -26,15 +26,15 @@ from backend.base.text import show
 LOG = logging.getLogger("lab_app")
 API = "/gradio_api/"
 #: The page itself and what it is made of; what its script sends and reads.
-OPEN = re.compile(
+ALLOWED_PATHS = re.compile(
     r"/(config/?|theme\.css|favicon\.ico|robots\.txt|manifest\.json"
     r"|(assets|static|svelte)/[^/].*"
     r"|gradio_api/(queue/join|queue/data|heartbeat/[^/]+|upload|upload_progress|cancel|reset/?|startup-events))?"
 )
 #: What programs call: these endpoints by name, an answer by the call's number, and what parameters they have.
-CALLS = re.compile(r"/gradio_api/(info|call/(v2/)?(run|judge|methods|presets|model)(/[0-9a-f]{32})?)")
+API_PATHS = re.compile(r"/gradio_api/(info|call/(v2/)?(run|judge|methods|presets|model)(/[0-9a-f]{32})?)")
 #: How the framework says that a call has a parameter too many or too few.
-UNREAD_CALL = re.compile(r"Parameter `([A-Za-z0-9_]{1,40})`|No value provided for .*: ([a-z_]{1,40})$")
+WRONG_PARAMETER = re.compile(r"Parameter `([A-Za-z0-9_]{1,40})`|No value provided for .*: ([a-z_]{1,40})$")
 HEARTBEAT = API + "heartbeat/"
 UPLOAD = API + "upload"
 MOST_BODY = 8 << 20  # bytes: every box of the page full, and its options
@@ -96,7 +96,7 @@ def check_frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(given)
 
 
-class Doors:
+class RequestGuard:
     """ASGI middleware: refuses what is closed, too large or from another page, and adds the headers.
 
     Args:
@@ -155,13 +155,17 @@ class Doors:
             if started or request.method != "POST":
                 raise
             LOG.warning("a request to %s was not read:\n%s", scope["path"], places(error))
-            await unread(error, scope["path"])(scope, receive, answer)
+            await bad_request(error, scope["path"])(scope, receive, answer)
 
     def refusal(self, request: Request) -> PlainTextResponse | None:
         """The answer to a request that is refused, or None."""
         path = unquote(unquote(request.url.path))
         plain = ".." not in path.split("/") and "\\" not in path and "\x00" not in path
-        known = OPEN.fullmatch(path) or CALLS.fullmatch(path) or any(own.match(path) for own in self._opened)
+        known = (
+            ALLOWED_PATHS.fullmatch(path)
+            or API_PATHS.fullmatch(path)
+            or any(own.match(path) for own in self._opened)
+        )
         if not plain or not known or "all_endpoints" in request.query_params:
             return PlainTextResponse("This door is closed.", status_code=403)
         if foreign(request.headers):
@@ -189,13 +193,13 @@ class Doors:
         return None
 
 
-def unread(error: Exception, path: str = "") -> PlainTextResponse:
+def bad_request(error: Exception, path: str = "") -> PlainTextResponse:
     """The answer to a request that the framework could not read."""
     if isinstance(error, OSError):  # a full disk, mostly
         told = f"The server cannot store this now ({error.strerror or 'its disk failed'}). Try later."
         return PlainTextResponse(told, status_code=507)
-    named = UNREAD_CALL.match(str(error)) if isinstance(error, TypeError) else None
-    if CALLS.fullmatch(path) and named:
+    named = WRONG_PARAMETER.match(str(error)) if isinstance(error, TypeError) else None
+    if API_PATHS.fullmatch(path) and named:
         wrong = f"There is no parameter {named[1]}" if named[1] else f"The parameter {named[2]} is missing"
         return PlainTextResponse(f"{wrong}. /gradio_api/info lists them.", status_code=400)
     return PlainTextResponse("This is no call of the page.", status_code=400)

@@ -1,4 +1,4 @@
-"""Builds the page, connects widgets to handlers, and serves it."""
+"""Serves the page: loads the model, and starts the server with its routes and limits."""
 
 from __future__ import annotations
 
@@ -14,103 +14,25 @@ from starlette.middleware import Middleware
 
 from backend.base.redaction import keep_log_discreet
 from backend.cache.process_memory import share_heaps
-from backend.records.sharing.store import SharedRuns
 from backend.session.limits import Limits
 from backend.studies.gallery import GALLERY
 from lab_app.api.callers import Callers
-from lab_app.api.gradio_endpoints import build_endpoints
-from lab_app.pages.pipeline.events import Wiring
-from lab_app.pages.pipeline.examples import read_gallery
-from lab_app.pages.pipeline.handlers import Handlers
-from lab_app.pages.pipeline.layout import build_page
-from lab_app.pages.registry import build_pages, navigation
+from lab_app.app import FIRST_PRESET, FIRST_RUN, build_app, engine_session
 from lab_app.server import downloads as web
-from lab_app.server.blocks import QuickBlocks
 from lab_app.server.client_config import ClientConfig
 from lab_app.server.index_cache import KeptIndex
 from lab_app.server.monitoring import Operations, until_asked_to_stop
 from lab_app.server.monitoring import routes as operation_routes
 from lab_app.server.offline import go_offline, is_local
 from lab_app.server.placeholder_page import early_page
-from lab_app.server.prefill import fill_in_background
-from lab_app.server.request_guard import Doors, check_frame_ancestors
-from lab_app.ui import text
+from lab_app.server.prefill import prefill_pools
+from lab_app.server.request_guard import RequestGuard, check_frame_ancestors
 from lab_app.ui.theme import theme
-from lab_app.visits.visits import Engine, Lab, Model, keep_swept
+from lab_app.visits.engine import Engine, Model
+from lab_app.visits.visits import keep_swept
 
 LOG = logging.getLogger("lab_app")
-FIRST_PRESET = "math-3"
-FIRST_RUN = Path(__file__).resolve().parents[2] / "presets" / "first_run.kvrun"
 MAX_UPLOAD = "32mb"
-QUEUE_LENGTH = 256
-
-
-def engine_session(model: Model) -> Engine:
-    """A fresh engine session, a trust domain of its own."""
-    import backend.lab
-    from backend.session.session import LabSession
-
-    return backend.lab.Lab(LabSession(model))  # type: ignore[arg-type]
-
-
-def build_app(
-    model_loader: Callable[[], Model],
-    *,
-    engine: Callable[[Model], Engine] = engine_session,
-    first_run: Path | None = FIRST_RUN,
-    gallery: Path = GALLERY,
-    preset: str = FIRST_PRESET,
-    weights: Sequence[str] = (),
-    operations: Operations | None = None,
-    limits: Limits | None = None,
-    data: Path | None = None,
-) -> tuple[QuickBlocks, Lab]:
-    """The page and the lab behind it.
-
-    Args:
-        model_loader: called once, at the first visit.
-        engine: makes the engine session of a visit.
-        first_run: a saved record for a visitor's first look.
-        gallery: the file of the checked examples; need not exist.
-        preset: the scenario on the bench at first.
-        weights: the names of other weights that the engine sessions have, for agents to run on.
-        operations: counts what the engine sessions do.
-        limits: of visits; the engine sessions have theirs from ``engine``.
-        data: the folder where shared runs are stored; without one they are not.
-    """
-    operations = operations or Operations()
-    shared = SharedRuns(data) if data is not None else None
-    lab = Lab(model_loader, operations.counted(engine), limits=limits, shared=shared)
-    operations.watch(lab)
-    handlers = Handlers(lab, first_run, read_gallery(gallery))
-    with QuickBlocks(
-        title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
-    ) as blocks:
-        links: list[gr.HTML] = []
-        page = build_page(preset, tuple(weights), lambda: links.append(navigation()))
-        main = Wiring(page, handlers)
-        main.connect(blocks, preset)
-        blocks.early = early_page(page, str(links[0].value))
-        build_pages(lab, main)
-        build_endpoints(lab, Callers(lab))
-
-        def left(request: gr.Request) -> None:
-            lab.leave(str(request.session_hash or ""))
-
-        blocks.unload(left)
-
-    def gone(browser: str) -> None:
-        # The framework would keep every widget's last value for each tab that ever came.
-        if (held := getattr(blocks, "state_holder", None)) is not None:  # it is there once the page is served
-            held.session_data.pop(browser, None)
-            held.time_last_used.pop(browser, None)
-
-    lab.gone = gone
-    # The browser tells every widget named here how each event stands: by default all outputs, hundreds.
-    for event in blocks.fns.values():
-        event.show_progress_on = [page["status"]]
-    blocks.queue(api_open=False, max_size=QUEUE_LENGTH, default_concurrency_limit=None)
-    return blocks, lab
 
 
 def free_port(host: str) -> int:
@@ -218,10 +140,12 @@ def launch(
         OptionError: ``mcp`` is asked for and its package is not installed.
     """
     operations = Operations()
-    blocks, lab = build_app(
-        model_loader, engine=engine, first_run=first_run, gallery=gallery, preset=preset, weights=weights,
-        operations=operations, limits=limits, data=data,
+    app = build_app(
+        model_loader, engine=operations.counted(engine), first_run=first_run, gallery=gallery, preset=preset,
+        weights=weights, limits=limits, data=data,
     )  # fmt: skip
+    blocks, lab = app.blocks, app.lab
+    operations.watch(lab)
     keep_swept(lab)
     keep_log_discreet("lab_app")
     routes = [*web.routes(lab), *operation_routes(lab, operations)]
@@ -255,13 +179,13 @@ def launch(
             "routes": routes,
             "middleware": [
                 Middleware(
-                    Doors,
+                    RequestGuard,
                     frame_ancestors=check_frame_ancestors(frame_ancestors),
                     opened=[route.path_regex for route in routes],
                     here=lab.back,
                 ),
                 Middleware(ClientConfig, config=lambda: blocks.config),
-                Middleware(KeptIndex, early=blocks.early),
+                Middleware(KeptIndex, early=early_page(app.page, app.navigation)),
             ],
             "docs_url": None,
             "redoc_url": None,
@@ -270,7 +194,7 @@ def launch(
         },
     )
     if fill_pools:
-        fill_in_background(lab, preset)
+        prefill_pools(lab, preset)
     if block:
         LOG.info("serving at %s", address)
         until_asked_to_stop(lab, operations, lambda: blocks.close(verbose=False))

@@ -18,22 +18,15 @@ from typing import Any
 import backend.base.errors
 from backend.base.errors import LabError, RunCancelled
 from backend.prompts.presets import Example
-from backend.records.anchor_cost import AnchorCostRequest
 from backend.records.events import Event, Progress, RunDone
-from backend.records.judge import JudgeRequest
-from backend.records.offsets import OffsetRequest
-from backend.records.proximity import ProximityRequest
 from backend.records.run import RunRecord, RunRequest
 from backend.session.limits import Limits
-from lab_app.visits.visits import Engine
+from lab_app.visits.engine import ALONE, Engine
 
 FRAMES = ("https://huggingface.co", "https://*.hf.space")
 SECONDS = 120  # of GPU for a call; ZeroGPU ends it then
 HELD = 200  # earlier requests of a visit; the latest are sent again
 TEMPLATES = 8  # whose requests are remembered
-# Work that follows from nothing before it.
-ALONE = ("machine_figures", "write_candidates")
-STUDIES = (ProximityRequest, AnchorCostRequest, OffsetRequest, JudgeRequest)
 
 
 @dataclass(frozen=True)
@@ -137,12 +130,6 @@ class ZeroSession:
     ) -> Iterator[Any]:
         """See :meth:`backend.lab.Lab.replay`."""
         yield from self._events("replay", request, last, before=self._before(request), cancel=cancel)
-
-    def study(self, request: object, *, cancel: threading.Event | None = None) -> Iterator[Any]:
-        """See :meth:`backend.lab.Lab.study`."""
-        if isinstance(request, STUDIES):
-            return self._events("study", request, cancel=cancel)
-        return self.local.study(request, cancel=cancel)
 
     def __getattr__(self, what: str) -> Any:
         if what in ALONE:

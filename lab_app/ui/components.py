@@ -1,18 +1,14 @@
-"""A figure view that keeps zoom, follows the page's theme, reports clicks and exports on the client.
-
-The value is ``{"views": [...]}``, one entry per card; the drawing is in ``assets/app.js``.
-"""
+"""The widgets that pages are made of: figures, pieces of HTML, titled parts, messages, hidden buttons."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import gradio as gr
 
 from viz.base.figure import FigureView, Panel
 from viz.base.theme import PLOTLY_DARK, PLOTLY_LIGHT
-
-if TYPE_CHECKING:
-    import gradio as gr
 
 #: app.js is deferred, so a component may come to life before it.
 MOUNT = """
@@ -24,8 +20,6 @@ start();
 
 def figure_view(name: str, first: dict[str, Any] | None = None) -> gr.HTML:
     """A view; give it :func:`payload`. Clicks arrive as its ``select`` event."""
-    import gradio as gr  # payloads are made where no framework is, as by `kvlab report`
-
     return gr.HTML(
         first or {"views": []},
         html_template='<div class="kv-figures"></div>',
@@ -59,3 +53,43 @@ def _figure(view: FigureView) -> dict[str, Any]:
         "figure": None if view.empty else view.json(),
         "csv": view.csv() if view.rows else "",
     }
+
+
+RAW = (
+    "const go = () => window.KVLab ? window.KVLab.raw(element, props, trigger, watch) : setTimeout(go, 30);"
+    "go();"
+)
+
+
+def raw_html(elem_id: str) -> gr.HTML:
+    """A piece of server-made HTML that reports choices in it; its value is ``{"html": ...}``."""
+    return gr.HTML(
+        {"html": ""},
+        html_template='<div class="kv-raw"></div>',
+        js_on_load=RAW,
+        elem_id=elem_id,
+        apply_default_css=False,
+    )
+
+
+def block(name: str, value: str = "", **extra: Any) -> gr.HTML:
+    """A piece of server-made HTML that is morphed into place."""
+    return gr.HTML(value, elem_id=f"kv-{name}", apply_default_css=False, **extra)
+
+
+def section(title: str, name: str, **extra: Any) -> gr.Column:
+    """A titled part of the bench."""
+    group = gr.Column(elem_id=f"kv-part-{name}", elem_classes="kv-part", min_width=0, **extra)
+    with group:
+        gr.HTML(f'<h2 class="kv-part-title">{title}</h2>', apply_default_css=False)
+    return group
+
+
+def error_slot(name: str) -> gr.HTML:
+    """An empty place for messages beside the input ``name``."""
+    return gr.HTML("", elem_id=f"kv-error-{name}", elem_classes="kv-error-slot", apply_default_css=False)
+
+
+def hidden_button(elem_id: str) -> gr.Button:
+    """A button that only scripts press."""
+    return gr.Button("", elem_id=elem_id, elem_classes="kv-unseen")

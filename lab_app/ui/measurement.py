@@ -1,94 +1,207 @@
-"""A study that stands under a page's results: run, told beside itself, and saved by a link."""
+"""The one way a measurement runs: a section of a page with boxes, a button, figures and a link to save."""
 
 from __future__ import annotations
 
+import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
 
 from backend.base.errors import LabError, RunCancelled
-from backend.records.blend import BlendStudy
-from backend.records.documents import DocumentStudy
 from backend.records.events import Progress
-from lab_app.pages.pipeline.form import Problem, read_number
 from lab_app.ui import html, text
-from lab_app.ui.components import payload
-from lab_app.ui.page import Given, Update, beside, running
-from lab_app.ui.streaming import REDRAW_SECONDS
-from lab_app.visits.visits import Lab, Visit
-from viz.base.figure import FigureView
-from viz.base.format import escape, milliseconds
+from lab_app.ui.components import figure_view, payload
+from lab_app.ui.page import PageBuilder, unexpected
+from lab_app.ui.streaming import Throttle
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import NumberField, Problem, Problems
+from lab_app.visits.queue import wait_for_turn
+from lab_app.visits.visits import Visit, VisitStore
+from viz.base.figure import Panel
 
-#: A finished record as what is said of it, behind which the time stands, and its figures.
-Shown = Callable[[BlendStudy | DocumentStudy], tuple[str, Sequence[FigureView]]]
-
-
-def read_numbers(
-    asked: Mapping[str, tuple[str, float, float, bool]], given: Given
-) -> tuple[dict[str, int], list[Problem]]:
-    """The whole numbers of a part, and what is wrong with others; ``asked``: label, least, most, whole."""
-    numbers, found = {}, []
-    for name, (label, low, high, whole) in asked.items():
-        try:
-            numbers[name] = int(read_number(given[name], label, low, high, whole, name))
-        except LabError as error:
-            found.append(Problem(name, str(error)))
-    return numbers, found
+LOG = logging.getLogger("lab_app")
 
 
-def measure(
-    lab: Lab,
-    visit: Visit,
-    part: str,
-    kind: str,
-    events: Callable[[], Iterator[Progress | BlendStudy | DocumentStudy]],
-    shown: Shown,
-) -> Iterator[Update]:
-    """Measure, with figures at the end; between two steps it can be stopped.
+@dataclass(frozen=True)
+class Section:
+    """A part of a page that measures.
 
-    Args:
-        lab, visit: whose.
-        part: of the page: the block ``<part>_status`` and the view ``view_<part>`` tell of it.
-        kind: of the record, in the link that saves it.
-        events: progress, the last one the record.
-        shown: what becomes of that.
+    Its widgets are ``<part>_<field>`` for each box, ``error_<part>_<field>`` for what is wrong with it,
+    ``<part>_measure`` for the button, ``<part>_status`` for what is said and ``view_<part>`` for the figures.
+
+    Attributes:
+        part: its name on the page.
+        fields: the boxes that have a place for messages.
+        other: the place of messages that are about no box.
+        page: the page's key; empty for the pipeline's.
+        as_run: it counts as the visit's one run, and the page's Cancel stops it. Other measurements go on
+            beside a run of the visit, one at a time.
+        busy: said when another run or measurement goes on.
+        stopped: said when it was stopped.
     """
 
-    def work(cancel: threading.Event) -> Iterator[Update]:
-        yield told(part, None) | {"status": ""}
-        began = time.monotonic()
-        said = began - REDRAW_SECONDS  # the first step is told at once
-        for event in events():
-            if cancel.is_set():
-                raise RunCancelled(text.CANCELLED)
-            now = time.monotonic()
-            if not isinstance(event, Progress):
-                facts, views = shown(event)
-                link = f"lab/measured/{kind}/{visit.keep_measured(kind, event)}"
-                yield {
-                    f"{part}_status": finished(
-                        f"{facts} in {milliseconds((now - began) * 1e3)}.", part, link
-                    ),
-                    f"view_{part}": payload(views),
-                }
-            elif now - said >= REDRAW_SECONDS:
-                said = now
-                yield {f"{part}_status": html.status(event.text, "measuring", event.done, event.total)}
+    part: str
+    fields: tuple[str, ...] = ()
+    other: str = "measure"
+    page: str = ""
+    as_run: bool = False
+    busy: str = text.MEASURES_ALREADY
+    stopped: str = text.CANCELLED
 
-    for update in running(lab, visit, work, lambda error: told(part, error)):
-        # what is said of it stands beside this part, not above the results of the page's run
-        yield {f"{part}_status" if key == "status" and value else key: value for key, value in update.items()}
+    @property
+    def status(self) -> str:
+        """The widget that says how it stands."""
+        return f"{self.part}_status"
+
+    @property
+    def view(self) -> str:
+        """The widget of its figures."""
+        return f"view_{self.part}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The boxes' names on the page."""
+        return tuple(f"{self.part}_{name}" for name in self.fields)
+
+    @property
+    def ids(self) -> str:
+        """How its elements' ids begin."""
+        return f"kv-{self.page}-{self.part}" if self.page else f"kv-{self.part}"
+
+    def asked(self, given: Given) -> dict[str, Any]:
+        """What stands in the boxes, by field."""
+        return {name: given[f"{self.part}_{name}"] for name in self.fields}
+
+    def errors(self, error: LabError | None) -> Update:
+        """Messages beside their boxes; boxes without one are cleared."""
+        slots = dict.fromkeys((f"error_{self.part}_{name}" for name in (*self.fields, self.other)), "")
+        found = error.found if isinstance(error, Problems) else () if error is None else (
+            Problem(error.field or "", str(error)),
+        )  # fmt: skip
+        for problem in found:
+            name = problem.field.rpartition(".")[2]
+            slots[f"error_{self.part}_{name if name in self.fields else self.other}"] += html.error(
+                problem.message
+            )
+        return dict(slots)
+
+    def saved(self, facts: str, kind: str, token: str) -> Update:
+        """What was measured, and the link that saves it."""
+        return {self.status: html.saved_measurement(facts, f"{self.ids}-save", kind, token)}
+
+    # -- running ---------------------------------------------------------------------------------------------
+
+    def measure(
+        self,
+        lab: VisitStore,
+        visit: Visit,
+        read: Callable[[], Any],
+        events: Callable[[Any, threading.Event], Iterator[Any]],
+        finished: Callable[[Any], Update],
+    ) -> Iterator[Update]:
+        """Measure in turn, and say how it goes; between two steps it can be stopped.
+
+        Args:
+            lab, visit: whose.
+            read: the checked request.
+            events: of the request: progress, the last one the record.
+            finished: the record as an update of the page.
+        """
+        if visit.cancel is not None if self.as_run else visit.measuring:
+            yield {self.status: html.status(self.busy, "busy")}
+            return
+        cancel = threading.Event()
+        if self.as_run:
+            visit.cancel = cancel
+        else:
+            visit.measuring = True
+        try:
+            request = read()
+            starting = html.status("Starting", "measuring", 0, 1)
+            yield self.errors(None) | self._going(True) | {self.status: starting}
+            with lab.in_line() as place:
+                for said in wait_for_turn(place, cancel):
+                    yield {self.status: html.status(said, "busy")}
+                soon = Throttle()
+                for event in events(request, cancel):
+                    if cancel.is_set():
+                        raise RunCancelled(self.stopped)
+                    if not isinstance(event, Progress):
+                        yield finished(event)
+                    elif soon():
+                        yield {self.status: html.status(event.text, "measuring", event.done, event.total)}
+        except RunCancelled:
+            yield {"status": "", self.status: html.status(self.stopped, "note")}
+        except LabError as error:
+            yield self.errors(error) | {self.status: ""}
+        except Exception as error:
+            LOG.exception("measuring %s failed", self.part)
+            yield {self.status: html.status(unexpected(error), "error")}
+        finally:
+            cancel.set()
+            if self.as_run:
+                visit.cancel = None
+            else:
+                visit.measuring = False
+        yield self._going(False)
+
+    def _going(self, going: bool) -> Update:
+        """The buttons while it measures and afterwards."""
+        if self.as_run:
+            said = {"status": ""} if going else {}  # what was said of another run
+            return said | {"run.visible": not going, "cancel.visible": going}
+        return {f"{self.part}_measure.interactive": not going}
+
+    # -- widgets ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def box(
+        self, title: str, help_: str, elem_id: str = "", classes: str = "kv-measure-box"
+    ) -> Iterator[None]:
+        """The titled frame around the boxes."""
+        with gr.Column(elem_id=elem_id or self.ids, elem_classes=classes, min_width=0):
+            if title:
+                gr.HTML(f'<h3 class="kv-card-title">{title}</h3>', apply_default_css=False)
+            gr.HTML(f'<p class="kv-help">{help_}</p>', elem_id=f"{self.ids}-help", apply_default_css=False)
+            yield
+
+    def number(self, page: PageBuilder, name: str, field: NumberField, value: Any, **extra: Any) -> None:
+        """The box of a number."""
+        look: dict[str, Any] = {"min_width": 90, "step": 1 if field.whole else 0.1} | extra
+        box = gr.Number(value, label=field.label, elem_id=f"{self.ids}-{name}", **look)
+        page.add(**{f"{self.part}_{name}": box})
+
+    def text_box(self, page: PageBuilder, name: str, label: str, value: str, **extra: Any) -> None:
+        """The box of a text."""
+        box = gr.Textbox(value, label=label, elem_id=f"{self.ids}-{name}", **extra)
+        page.add(**{f"{self.part}_{name}": box})
+
+    def button(self, page: PageBuilder, label: str = text.MEASURE, elem_id: str = "", **extra: Any) -> None:
+        """The button that measures."""
+        look: dict[str, Any] = {"variant": "primary", "size": "md", "scale": 0} | extra
+        button = gr.Button(label, elem_id=elem_id or f"{self.ids}-measure", **look)
+        page.add(**{f"{self.part}_measure": button})
+
+    def error(self, page: PageBuilder, *names: str) -> None:
+        """Places for messages."""
+        for name in names:
+            page.error(f"{self.part}_{name}", own=True)
+
+    def said(self, page: PageBuilder) -> None:
+        """The place that says how it stands."""
+        page.block(self.status)
+
+    def figures(self, page: PageBuilder, first: Mapping[str, Any] | None = None) -> None:
+        """The place of the figures."""
+        name = f"{self.page}-{self.part}" if self.page else self.part
+        page.add(**{self.view: figure_view(name, dict(first) if first else None)})
 
 
-def told(part: str, error: LabError | None) -> Update:
-    """Messages beside their places."""
-    return beside(error, lambda field: part)
-
-
-def finished(facts: str, part: str, link: str) -> str:
-    """What was measured, and the link that saves it."""
-    return (
-        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
-        f'<a class="kv-button" id="kv-documents-{part}-save" href="{escape(link)}" download>'
-        f"{text.MEASURE_SAVE}</a></div>"
-    )
+def plan(key: str, title: str, steps: Sequence[str]) -> dict[str, Any]:
+    """What a section shows before anything was measured: its steps."""
+    listed = "".join(f"<li>{step}</li>" for step in steps)
+    return payload([Panel(key, title, f'<ol class="kv-steps">{listed}</ol>')])

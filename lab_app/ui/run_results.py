@@ -6,23 +6,14 @@ from typing import Any
 
 from backend.prompts.template import QUESTION
 from backend.records.run import Prompt, RunRecord
-from lab_app.pages.pipeline.sharing import html as sharing_html
-from lab_app.ui import html, text
-from lab_app.ui.components import payload
-from lab_app.visits.umap_worker import MAPS
-from lab_app.visits.visits import Visit
+from lab_app.ui import text
+from lab_app.ui.types import Update
 from viz.base import format as words
-from viz.base.figure import Panel
 from viz.base.format import escape, plural
 from viz.base.glossary import term
-from viz.run.comparison import comparison_html
-from viz.run.diagnosis import repair, where
 from viz.run.facts import final_agent
-from viz.run.tabs import TABS, Selection
-from viz.run.token_strip import strip_html
-from viz.run.verdict import compare, verdict
-
-Update = dict[str, Any]
+from viz.run.tabs import Selection
+from viz.run.verdict import compare
 
 
 def default_selection(record: RunRecord) -> Selection:
@@ -98,50 +89,6 @@ def choices(record: RunRecord, agent: Any, method: Any, segment: Any) -> Update:
         "pick_method": ([(looks[label].name, label) for label in record.labels], selection.method),
         "pick_segment": (segments(record, selection), selection.span or ""),
     }
-
-
-def drawing(visit: Visit, picked: Update, strip: bool = True) -> Update:
-    """The strip and the open tab for a selection."""
-    record, selection = visit.record, picked["selection"]
-    if record is None:
-        return {}
-    tab = next((t for t in TABS if t.key == visit.tab), TABS[0])
-    views = MAPS.completed(tab.views(record, selection), record, selection)
-    # a view that waits for more asks for it by itself (see app.js and Handlers.complete_map)
-    waits = tab.key == "anchors" and MAPS.pending(record, selection)
-    update: Update = {f"view_{tab.key}": payload(views) | {"waits": waits}}
-    if strip:
-        # a mapping: the strip carries its data in inert script elements, which plain values may not
-        update["strip"] = {
-            "html": strip_html(record, selection.agent, marked(record, selection), selection.method)
-        }
-    return update
-
-
-def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
-    """Everything under the status line, for a record or for none."""
-    found = record or (visit.record if visit else None)
-    if visit is None or found is None:
-        nothing = payload([Panel("nothing", text.NOTHING_RUN, f"<p>{text.NOTHING_RUN_HELP}</p>")])
-        return {
-            "results": False,
-            "verdict": html.empty_card(),
-            "comparison": "",
-            "download": sharing_html.saving(None, 0),
-            "strip": {"html": ""},
-            **{f"view_{tab.key}": nothing for tab in TABS},
-        }
-    told = verdict(found)
-    picked = choices(found, None, None, None)
-    update: Update = {
-        "results": True,
-        "verdict": html.verdict_card(
-            told.sentence_html, told.tone, told.points, where(found), repair(found), factline(found)
-        ),
-        "comparison": comparison_html(found),
-        "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(found)),
-    }
-    return update | picked | (drawing(visit, picked) if visit.record is found else {})
 
 
 def factline(record: RunRecord) -> str:

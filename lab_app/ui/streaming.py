@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from backend.base.errors import LabError
 from backend.records.events import Event, Progress, RunDone, TextSoFar
 from backend.records.run import RunRecord, RunRequest
 from lab_app.ui import html
+from lab_app.ui.types import Update
 from viz.run.comparison import live_html
 
 REDRAW_SECONDS = 0.2
@@ -40,3 +41,33 @@ def live(request: RunRequest, events: Iterator[Event]) -> Generator[dict[str, An
                 "comparison": live_html(request.pipeline, labels, texts, said, done, total),
             }
     raise LabError("The run ended without a result. Run it again.")
+
+
+class Throttle:
+    """Says whether it is time to tell something again; the first time it is."""
+
+    def __init__(self, seconds: float = REDRAW_SECONDS) -> None:
+        self._seconds, self._last = seconds, -math.inf
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if now - self._last < self._seconds:
+            return False
+        self._last = now
+        return True
+
+
+AT_ONCE_SECONDS = 0.1  # answers nearer than this may arrive together
+
+
+def coalesced(steps: Iterable[Update]) -> Iterator[Update]:
+    """Each step, with what was told an instant before it.
+
+    The browser applies answers that arrive together to one object and draws that once, so what the last of
+    them leaves out would never be seen: a status line would say "Starting" for ever.
+    """
+    before, then = Update(), 0.0
+    for update in steps:
+        update = before | update if time.monotonic() - then < AT_ONCE_SECONDS else update
+        yield update
+        before, then = update, time.monotonic()

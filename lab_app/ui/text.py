@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lab_app.ui.validation import NumberField
+
 NAME = "KV Reuse Lab"
 TITLE = "KV Reuse Lab: what cache reuse does to a pipeline of agents"
 TAGLINE = "what cache reuse does to a pipeline of agents"
@@ -117,12 +119,6 @@ RECORD_HELP = (
     "versions, citations and the figures’ numbers; the report is a page that needs neither lab nor network."
 )
 NO_RECORD = "There is no run to save yet."
-WAITING = "Others have the model: {before} before you."
-WAITING_TIME = "Expected wait: {about}, as the last runs went."
-LAB_FULL = (
-    "All {visits} places of this lab are taken by people who are running something. Reload the page in a "
-    "minute."
-)
 PACED = "Requests came faster than this lab allows to one visitor. Going on in {seconds} s."
 LIMITS_TITLE = "Limits of this lab"
 OPENED_BUNDLE = "Opened a saved run, and put its bench back on the left."
@@ -193,7 +189,7 @@ RATIO_HELP = (
     "Measured here against choosing at random, by the question’s attention and by the true error, under the "
     "exact mask and under the one that is shipped with CacheBlend."
 )
-RATIO_NUMBERS = {"prompts": ("Prompts", 2, 40, True), "ratio_seed": ("Seed", 0, 2**31 - 1, True)}
+RATIO_NUMBERS = {"prompts": NumberField("Prompts", 2, 40), "seed": NumberField("Seed", 0, 2**31 - 1)}
 RATIO_SOURCE = "Prompts are"
 RATIO_SOURCES = {"drawn": "Drawn, of this kind", "page": "The one above"}
 RATIO_RUN = "Measure"
@@ -209,8 +205,8 @@ TRAINED_HELP = (
 )
 TRAINED_ENOUGH = 60  # questions, below which a place or a number of documents has but a handful
 TRAINED_NUMBERS = {
-    "trained_questions": ("Questions", 2, 100, True),
-    "trained_seed": ("Seed", 0, 2**31 - 1, True),
+    "questions": NumberField("Questions", 2, 100),
+    "seed": NumberField("Seed", 0, 2**31 - 1),
 }
 TRAINED_WEIGHTS = "Trained weights"
 TRAINED_RUN = "Ask"
@@ -267,11 +263,11 @@ JUDGE_CHANGED = (
 JUDGE_ORDERS = "Orders"
 JUDGE_ORDER_KINDS = {"identity": "As they stand", "shuffle": "And shuffled", "all": "Every order"}
 JUDGE_NUMBERS = {
-    "shuffles": ("Shuffles", 1, 5, True),
-    "seed": ("Seed", 0, 2**31 - 1, True),
-    "warm": ("Problems for the pools", 0, 40, True),
-    "budget": ("Tokens that repair may read again (%)", 0, 100, False),
-    "temperature": ("Temperature", 0.0, 5.0, False),
+    "shuffles": NumberField("Shuffles", 1, 5),
+    "seed": NumberField("Seed", 0, 2**31 - 1),
+    "warm": NumberField("Problems for the pools", 0, 40),
+    "budget": NumberField("Tokens that repair may read again (%)", 0, 100, whole=False),
+    "temperature": NumberField("Temperature", 0.0, 5.0, whole=False),
 }
 JUDGE_REPAIR = "Also repair"
 JUDGE_REPAIR_HELP = (
@@ -294,9 +290,9 @@ JUDGE_SET_HELP = (
     "better sent with kvlab judge, whose batches survive a restart."
 )
 JUDGE_SET_NUMBERS = {
-    "count": ("Problems", 1, 300, True),
-    "candidates": ("Candidates of each", 2, 6, True),
-    "set_seed": ("Seed", 0, 2**31 - 1, True),
+    "count": NumberField("Problems", 1, 300),
+    "candidates": NumberField("Candidates of each", 2, 6),
+    "set_seed": NumberField("Seed", 0, 2**31 - 1),
 }
 JUDGE_SET_SOURCE = "Candidates are"
 JUDGE_SET_SOURCES = {"typed": "Drawn", "progressive": "Written in turn", "parallel": "Written apart"}

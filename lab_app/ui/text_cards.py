@@ -14,7 +14,9 @@ from typing import Any
 import gradio as gr
 
 from lab_app.ui import text
-from lab_app.ui.page import Act, Board, Given, Update
+from lab_app.ui.method_choice import read_methods
+from lab_app.ui.page import Act, PageBuilder
+from lab_app.ui.types import Given, Update
 from viz.base.format import escape
 
 #: What a button does to the texts. The page shows an icon; a screen reader says the words.
@@ -23,7 +25,7 @@ MOVES = {"up": "Move up", "down": "Move down", "remove": "Remove"}
 
 @dataclass(frozen=True)
 class Cards:
-    """A row of cards on a board: ``noun`` names one, ``fewest`` to ``most`` of them."""
+    """A row of cards on a page: ``noun`` names one, ``fewest`` to ``most`` of them."""
 
     noun: str
     fewest: int
@@ -34,42 +36,42 @@ class Cards:
         """Names of the text boxes, for a handler that reads them."""
         return tuple(f"text_{slot}" for slot in range(self.most))
 
-    def build(self, board: Board, lines: int = 2) -> None:
+    def build(self, page: PageBuilder, lines: int = 2) -> None:
         """The widgets, inside the current column."""
-        key = board.spec.key
+        key = page.key
         for slot in range(self.most):
             with gr.Column(
                 visible=slot < self.fewest, elem_id=f"kv-{key}-card-{slot}", elem_classes="kv-text-card",
                 min_width=0,
             ) as card:  # fmt: skip
                 with gr.Row(elem_classes="kv-card-head"):
-                    board.block(f"head_{slot}", self.head(slot), elem_classes="kv-card-name")
+                    page.block(f"head_{slot}", self.head(slot), elem_classes="kv-card-name")
                     for what, words in MOVES.items():
                         button = gr.Button(
                             words, size="sm", scale=0, min_width=0, elem_id=f"kv-{key}-{what}-{slot}",
                             elem_classes=f"kv-card-button kv-card-{what}",
                         )  # fmt: skip
-                        board.add(**{f"{what}_{slot}": button})
+                        page.add(**{f"{what}_{slot}": button})
                 box = gr.Textbox(
                     label=f"{self.noun.capitalize()} {slot + 1}", show_label=False, container=False,
                     lines=lines, max_lines=12, elem_id=f"kv-{key}-text-{slot}", elem_classes="kv-card-text",
                 )  # fmt: skip
-                board.add(**{f"card_{slot}": card, f"text_{slot}": box})
-                board.error(f"text_{slot}")
+                page.add(**{f"card_{slot}": card, f"text_{slot}": box})
+                page.error(f"text_{slot}")
         with gr.Row(elem_classes="kv-line kv-card-tools"):
-            board.add(
+            page.add(
                 add=gr.Button(text.CARD_ADD.format(noun=self.noun), size="sm", elem_id=f"kv-{key}-add"),
                 shuffle=gr.Button(text.CARD_SHUFFLE, size="sm", elem_id=f"kv-{key}-shuffle"),
             )
-        board.error("cards")
+        page.error("cards")
 
-    def connect(self, board: Board, change: Callable[[str, int], Act], names: Sequence[str]) -> None:
+    def connect(self, page: PageBuilder, change: Callable[[str, int], Act], names: Sequence[str]) -> None:
         """Wire the buttons; ``change(what, slot)`` gives the handler of one."""
         for what in MOVES:
             for slot in range(self.most):
-                board.on(board[f"{what}_{slot}"].click, change(what, slot), *names, follow=True)
+                page.on(page[f"{what}_{slot}"].click, change(what, slot), *names, follow=True)
         for what in ("add", "shuffle"):
-            board.on(board[what].click, change(what, 0), *names, follow=True)
+            page.on(page[what].click, change(what, 0), *names, follow=True)
 
     def head(self, slot: int, note: str = "") -> str:
         """A card's name, and a word about it (HTML)."""
@@ -112,28 +114,28 @@ class Cards:
         return order
 
 
-def method_chips(board: Board, at_first: Sequence[str]) -> None:
+def method_chips(page: PageBuilder, at_first: Sequence[str]) -> None:
     """The methods as chips, dense left out: it always runs."""
     from backend.methods.registry import method_class, method_names
 
-    key = board.spec.key
+    key = page.key
     chips = [(method_class(name).title, name) for name in method_names() if name != "dense"]
     known = [name for name in at_first if name in method_names()]
-    board.add(
+    page.add(
         methods=gr.CheckboxGroup(
             chips, value=known, show_label=False, label=text.METHODS, container=False,
             elem_id=f"kv-{key}-methods", elem_classes="kv-chips",
         )
     )  # fmt: skip
-    board.block("method-help", f'<p class="kv-help">{text.METHODS_ELSEWHERE}</p>')
-    board.error("methods")
+    page.block("method-help", f'<p class="kv-help">{text.METHODS_ELSEWHERE}</p>')
+    page.error("methods")
 
 
-def usable_methods(board: Board) -> Update:
+def usable_methods(page: PageBuilder) -> Update:
     """The chips of the methods that run on the loaded model, and why others do not."""
     from backend.methods.registry import method_class, method_names
 
-    info = board.lab.model.info
+    info = page.lab.model.info
     refused = {name: method_class(name).supports(info) for name in method_names() if name != "dense"}
     update: Update = {
         "methods.choices": [(method_class(name).title, name) for name, why in refused.items() if not why]
@@ -153,7 +155,4 @@ def chosen_methods(given: Given, most: int) -> Any:
     Raises:
         LabError: a method or an option is wrong.
     """
-    from lab_app.pages.pipeline.form import Form, read_methods
-
-    chosen = tuple(given["methods"] or ())
-    return read_methods(Form("", {}, (), methods=chosen, options=given["options"]), most)
+    return read_methods(tuple(given["methods"] or ()), given["options"], most=most)

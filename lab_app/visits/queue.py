@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from backend.base.errors import RunCancelled
-from lab_app.ui import text
-from lab_app.ui.html import duration
-from viz.base.format import plural
+from lab_app.visits.messages import WAITING, WAITING_TIME
+from viz.base.format import duration, plural
 
 MEASURED = 16  # the last turns, from which a wait is expected
 TOLD_SECONDS = 3.0  # a browser that has gone is noticed when it is told something
@@ -25,7 +24,7 @@ class Ticket:
     together: bool = False
 
 
-class Turns:
+class ModelQueue:
     """First come, first served. A ticket, not a thread, holds the turn: handlers change threads.
 
     Args:
@@ -89,10 +88,10 @@ class Turns:
             return max(0.0, usual - (self._clock() - self._began)) + usual * (before - 1)
 
 
-class Place:
+class QueuePlace:
     """A place in the line; called with seconds, it waits up to as long and says how many are before."""
 
-    def __init__(self, turns: Turns, together: bool = False) -> None:
+    def __init__(self, turns: ModelQueue, together: bool = False) -> None:
         self.turns, self.ticket = turns, turns.join(together)
 
     def __call__(self, seconds: float) -> int:
@@ -105,12 +104,12 @@ class Place:
     def said(self, before: int) -> str:
         """Position and expected wait, for the person who waits."""
         expected = self.turns.expected(before, self.ticket.together)
-        told = text.WAITING.format(before=plural(before, "run"))
-        return told if expected is None else f"{told} {text.WAITING_TIME.format(about=duration(expected))}"
+        told = WAITING.format(before=plural(before, "run"))
+        return told if expected is None else f"{told} {WAITING_TIME.format(about=duration(expected))}"
 
 
-def waiting(
-    place: Place, cancel: threading.Event | None = None, clock: Callable[[], float] = time.monotonic
+def wait_for_turn(
+    place: QueuePlace, cancel: threading.Event | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str]:
     """Wait for the turn; says where one stands whenever that changes, and every few seconds.
 

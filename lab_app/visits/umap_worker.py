@@ -20,7 +20,7 @@ KEPT = 256  # layouts, each of a few kilobytes
 MAP = "anchor_map"
 
 
-class Maps:
+class LayoutWorker:
     """Layouts by the points that they lay out."""
 
     def __init__(self) -> None:
@@ -87,4 +87,4 @@ def _result(found: Future[Any]) -> Any:
     return f"UMAP could not be computed here ({type(error).__name__}); PCA needs no such library."
 
 
-MAPS = Maps()
+LAYOUTS = LayoutWorker()

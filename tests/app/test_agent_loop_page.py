@@ -15,13 +15,13 @@ from backend.prompts.template import QUESTION
 from backend.records.agent_loop import LoopRequest
 from lab_app.pages import registry as pages
 from lab_app.pages.agent_loop import page as agent_loop
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 
 METHODS = ["prefix", "naive"]
 
 
 def given(visit: Visit, **changes: Any) -> dict[str, Any]:
-    asked = agent_loop.desk(visit).example
+    asked = agent_loop.state(visit).example
     question = asked.values[QUESTION] if asked else "How much are pens?"
     return {"question": question, "methods": METHODS, "options": {}, "mode": "pinned", "turns": 3} | changes
 
@@ -33,12 +33,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def lab() -> Lab:
-    return Lab(tiny.model, tiny.lab)
+def lab() -> VisitStore:
+    return VisitStore(tiny.model, tiny.lab)
 
 
 @pytest.fixture
-def visit(lab: Lab) -> Visit:
+def visit(lab: VisitStore) -> Visit:
     found = lab.open()
     agent_loop.following(found, {})
     return found
@@ -57,7 +57,7 @@ def test_the_page_is_registered() -> None:
 
 
 def test_next_goes_through_the_set_with_known_answers(visit: Visit) -> None:
-    first = agent_loop.desk(visit).example
+    first = agent_loop.state(visit).example
     assert first is not None
     assert first.answer is not None
     assert agent_loop.read(visit, given(visit)).expected == first.answer
@@ -82,7 +82,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_told_beside_its_place(name: str) -> None:
-    lab = Lab(FakeModel, FakeSession)
+    lab = VisitStore(FakeModel, FakeSession)
     visit = lab.open()
     changes, slot, said = BAD[name]
     sent = given(visit, **changes)
@@ -93,7 +93,7 @@ def test_bad_input_is_told_beside_its_place(name: str) -> None:
     assert visit.cancel is None
 
 
-def test_turns_appear_one_by_one_and_stay(lab: Lab, visit: Visit) -> None:
+def test_turns_appear_one_by_one_and_stay(lab: VisitStore, visit: Visit) -> None:
     updates = list(agent_loop.run(lab, visit, given(visit)))
     seen = [u["turns_shown"].count("kv-loop-turn") for u in updates if "turns_shown" in u]
     assert seen == sorted(seen)
@@ -109,10 +109,10 @@ def test_turns_appear_one_by_one_and_stay(lab: Lab, visit: Visit) -> None:
     assert "Observation 1" in last["turns_shown"]
     assert agent_loop.refresh(visit, given(visit))["status"] == ""
     assert "Edited" in agent_loop.refresh(visit, given(visit, turns=4))["status"]
-    assert agent_loop.closer(visit, {})["results"] is True
+    assert agent_loop.open_in_pipeline(visit, {})["results.visible"] is True
 
 
-def test_a_turn_is_looked_at(lab: Lab, visit: Visit) -> None:
+def test_a_turn_is_looked_at(lab: VisitStore, visit: Visit) -> None:
     list(agent_loop.run(lab, visit, given(visit)))
     found = agent_loop.look(visit, {"turn": 2})
     keys = [view["key"] for view in found["turn-figures"]["views"]]
@@ -124,10 +124,10 @@ def test_a_turn_is_looked_at(lab: Lab, visit: Visit) -> None:
             agent_loop.look(visit, {"turn": wrong})
     visit.records.clear()
     assert "no longer" in agent_loop.look(visit, {"turn": 1})["status"]
-    assert "no longer" in agent_loop.closer(visit, {})["status"]
+    assert "no longer" in agent_loop.open_in_pipeline(visit, {})["status"]
 
 
-def test_episodes_add_up_until_the_methods_change(lab: Lab, visit: Visit) -> None:
+def test_episodes_add_up_until_the_methods_change(lab: VisitStore, visit: Visit) -> None:
     def so_far(**changes: Any) -> int:
         last = merged(agent_loop.run(lab, visit, given(visit, turns=2, **changes)))
         found = re.search(r">(\d+) episode", last["so-far"])
@@ -138,5 +138,7 @@ def test_episodes_add_up_until_the_methods_change(lab: Lab, visit: Visit) -> Non
     agent_loop.following(visit, {})
     assert so_far() == 2
     assert so_far(mode="free") == 3
-    assert agent_loop.closer(visit, {})["status"], "a free-running episode is not whole on the other page"
+    assert agent_loop.open_in_pipeline(visit, {})["status"], (
+        "a free-running episode is not whole on the other page"
+    )
     assert so_far(methods=["naive"]) == 1

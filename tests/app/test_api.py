@@ -25,7 +25,7 @@ from lab_app.api.tasks import ENDPOINTS
 from lab_app.server import request_guard as doors
 from lab_app.server.client_config import short
 from lab_app.server.serve import launch
-from lab_app.visits.visits import Lab
+from lab_app.visits.visits import VisitStore
 
 # Gradio's queue reads its own statistics in ways that pandas has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -47,11 +47,11 @@ class Fake(FakeSession):
 
 
 @pytest.fixture
-def lab() -> Lab:
-    return Lab(FakeModel, Fake, limits=Limits(requests_a_minute=3))
+def lab() -> VisitStore:
+    return VisitStore(FakeModel, Fake, limits=Limits(requests_a_minute=3))
 
 
-def called(lab: Lab, callers: Callers, caller: Caller = ONE, name: str = "run", **given: Any) -> Any:
+def called(lab: VisitStore, callers: Callers, caller: Caller = ONE, name: str = "run", **given: Any) -> Any:
     """Every step of a call."""
     return list(steps(lab, callers, name, given, caller))
 
@@ -59,7 +59,7 @@ def called(lab: Lab, callers: Callers, caller: Caller = ONE, name: str = "run", 
 # -- who calls ---------------------------------------------------
 
 
-def test_a_session_finds_its_visit_again_and_nobody_elses(lab: Lab) -> None:
+def test_a_session_finds_its_visit_again_and_nobody_elses(lab: VisitStore) -> None:
     callers = Callers(lab)
     for caller in (ONE, TWO, ONE):
         question = f"canary of {caller.session}"
@@ -69,7 +69,7 @@ def test_a_session_finds_its_visit_again_and_nobody_elses(lab: Lab) -> None:
     assert all(name in text for name, texts in asked.items() for text in texts)
 
 
-def test_a_tab_of_the_page_is_no_callers_session(lab: Lab) -> None:
+def test_a_tab_of_the_page_is_no_callers_session(lab: VisitStore) -> None:
     tab = lab.open(ONE.session)
     called(lab, Callers(lab))
     assert tab.engine.requests == []  # type: ignore[attr-defined]
@@ -77,7 +77,7 @@ def test_a_tab_of_the_page_is_no_callers_session(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("session", ["x", "short-session", "a" * 15, "with a space in it", "a" * 200])
-def test_a_session_that_could_be_guessed_is_refused(lab: Lab, session: str) -> None:
+def test_a_session_that_could_be_guessed_is_refused(lab: VisitStore, session: str) -> None:
     with pytest.raises(CallError, match="nobody guesses"):
         called(lab, Callers(lab), Caller(session))
     assert lab.visits == ()
@@ -85,7 +85,7 @@ def test_a_session_that_could_be_guessed_is_refused(lab: Lab, session: str) -> N
 
 def test_a_caller_without_a_session_leaves_nothing_and_is_counted_by_its_address() -> None:
     now = 1000.0
-    lab = Lab(FakeModel, Fake, limits=Limits(requests_a_minute=3), clock=lambda: now)
+    lab = VisitStore(FakeModel, Fake, limits=Limits(requests_a_minute=3), clock=lambda: now)
     callers = Callers(lab, clock=lambda: now)
     for _ in range(3):
         called(lab, callers, Caller(address="10.0.0.1"))
@@ -98,14 +98,14 @@ def test_a_caller_without_a_session_leaves_nothing_and_is_counted_by_its_address
     assert lab.visits == ()
 
 
-def test_addresses_are_not_remembered_without_end(lab: Lab) -> None:
+def test_addresses_are_not_remembered_without_end(lab: VisitStore) -> None:
     callers = Callers(lab)
     for number in range(ADDRESSES + 10):
         callers._rate(str(number))
     assert len(callers._rates) == ADDRESSES
 
 
-def test_pools_are_shared_for_a_scenario_as_it_stands_and_for_nothing_else(lab: Lab) -> None:
+def test_pools_are_shared_for_a_scenario_as_it_stands_and_for_nothing_else(lab: VisitStore) -> None:
     callers = Callers(lab)
     asked: dict[str, Any] = {"preset": "math-3", "methods": ["kvcomm"], "warm": 20}
     own = load_preset("math-3").pipeline.agents[0].template + " canary"
@@ -122,7 +122,7 @@ def test_pools_are_shared_for_a_scenario_as_it_stands_and_for_nothing_else(lab: 
     assert visit.engine.shared == [True, False, False, False, True]  # type: ignore[attr-defined]
 
 
-def test_a_session_has_one_call_at_a_time(lab: Lab) -> None:
+def test_a_session_has_one_call_at_a_time(lab: VisitStore) -> None:
     callers = Callers(lab)
     first = steps(lab, callers, "run", {}, ONE)
     assert next(first)["status"] == "running"
@@ -135,7 +135,7 @@ def test_a_session_has_one_call_at_a_time(lab: Lab) -> None:
 # -- the line, and who has gone ---------------------------------------------------
 
 
-def test_a_call_waits_in_the_same_line_as_those_who_press_run(lab: Lab) -> None:
+def test_a_call_waits_in_the_same_line_as_those_who_press_run(lab: VisitStore) -> None:
     callers = Callers(lab)
     with lab.in_line():
         waiting = steps(lab, callers, "run", {}, ONE)
@@ -146,7 +146,7 @@ def test_a_call_waits_in_the_same_line_as_those_who_press_run(lab: Lab) -> None:
     assert len(lab.turns) == 0
 
 
-def test_a_caller_who_goes_stops_the_run_and_gives_the_turn_away(lab: Lab) -> None:
+def test_a_caller_who_goes_stops_the_run_and_gives_the_turn_away(lab: VisitStore) -> None:
     working = steps(lab, Callers(lab), "run", {}, ONE)
     next(working)
     assert len(lab.turns) == 1
@@ -155,7 +155,7 @@ def test_a_caller_who_goes_stops_the_run_and_gives_the_turn_away(lab: Lab) -> No
     assert not lab.visits[0].busy
 
 
-def test_a_session_that_ends_stops_its_call(lab: Lab) -> None:
+def test_a_session_that_ends_stops_its_call(lab: VisitStore) -> None:
     working = steps(lab, Callers(lab), "run", {}, ONE)
     next(working)
     lab.leave(ONE.session)
@@ -237,7 +237,7 @@ def test_a_pipeline_of_ones_own_is_run_as_it_is_written() -> None:
 
 @pytest.mark.parametrize("error", [ValueError, RecursionError, MemoryError])
 def test_an_unexpected_error_is_told_without_texts(
-    lab: Lab, error: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    lab: VisitStore, error: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(Fake, "error", error)
     with pytest.raises(CallError) as caught:
@@ -247,13 +247,13 @@ def test_an_unexpected_error_is_told_without_texts(
     assert "the call run failed" in caplog.text
 
 
-def test_a_rate_that_is_over_is_told_as_it_is(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_that_is_over_is_told_as_it_is(lab: VisitStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fake, "error", lambda said: RateError("Wait 7 s and try again.", 7.0))
     with pytest.raises(CallError, match="Wait 7 s"):
         called(lab, Callers(lab))
 
 
-def test_answers_are_json_without_nan(lab: Lab) -> None:
+def test_answers_are_json_without_nan(lab: VisitStore) -> None:
     for name in ("run", "methods", "presets", "model"):
         answer = called(lab, Callers(lab), name=name)[-1]
         assert json.loads(json.dumps(answer, allow_nan=False)) == answer
@@ -364,9 +364,9 @@ def test_the_server_documents_these_endpoints_and_no_other(address: str) -> None
 
 
 def test_the_doors_know_every_endpoint() -> None:
-    assert all(doors.CALLS.fullmatch(f"/gradio_api/call/{name}") for name in ENDPOINTS)
-    assert all(doors.CALLS.fullmatch(f"/gradio_api/call/v2/{name}/{'0' * 32}") for name in ENDPOINTS)
-    assert not doors.CALLS.fullmatch("/gradio_api/call/arrive")
+    assert all(doors.API_PATHS.fullmatch(f"/gradio_api/call/{name}") for name in ENDPOINTS)
+    assert all(doors.API_PATHS.fullmatch(f"/gradio_api/call/v2/{name}/{'0' * 32}") for name in ENDPOINTS)
+    assert not doors.API_PATHS.fullmatch("/gradio_api/call/arrive")
 
 
 def test_a_session_of_the_client_is_not_taken_for_none() -> None:

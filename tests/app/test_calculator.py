@@ -13,9 +13,9 @@ from playwright.sync_api import expect, sync_playwright
 from backend.base.errors import BudgetError
 from backend.records.break_even import Case
 from backend.records.hardware import given_machine
-from lab_app.pages.pipeline.form import Problems
 from lab_app.pages.pipeline.sections.break_even import (
     HERE,
+    SECTION,
     SHEET,
     Asked,
     edited,
@@ -23,10 +23,10 @@ from lab_app.pages.pipeline.sections.break_even import (
     hardware,
     measure,
     read,
-    told,
 )
 from lab_app.server.serve import launch
-from lab_app.visits.visits import Lab
+from lab_app.ui.validation import Problems
+from lab_app.visits.visits import VisitStore
 
 PATIENCE = 30_000
 
@@ -38,7 +38,7 @@ def test_boxes_become_a_case_or_messages_beside_them() -> None:
     assert figures.machine == given_machine("smollm2-135m", 10, 100)
     assert read(Asked(hardware=HERE), None)[0] is None
     wrong = Asked(0, 101, None, 1.5, "x", 20, SHEET, "gpt", -1, float("nan"))
-    update = told(problems_of(wrong))
+    update = SECTION.errors(problems_of(wrong))
     said = {name: message for name, message in update.items() if message}
     assert set(said) == {
         f"error_pays_{n}"
@@ -46,9 +46,12 @@ def test_boxes_become_a_case_or_messages_beside_them() -> None:
     }
     assert "allowed: 0 to 100" in said["error_pays_shared"]
     assert "is empty" in said["error_pays_outside"]
-    few = told(problems_of(Asked(anchors=3, mixed=4)))
+    few = SECTION.errors(problems_of(Asked(anchors=3, mixed=4)))
     assert "more than the pool’s 3" in few["error_pays_mixed"]
-    assert "no hardware &#x27;../x&#x27;" in told(problems_of(Asked(hardware="../x")))["error_pays_hardware"]
+    assert (
+        "no hardware &#x27;../x&#x27;"
+        in SECTION.errors(problems_of(Asked(hardware="../x")))["error_pays_hardware"]
+    )
 
 
 def problems_of(asked: Asked) -> Problems:
@@ -58,17 +61,17 @@ def problems_of(asked: Asked) -> Problems:
 
 
 def test_the_calculator_answers_measures_and_stays_on_its_feet() -> None:
-    lab = Lab(FakeModel, FakeSession)
+    lab = VisitStore(FakeModel, FakeSession)
     visit = lab.open()
     shown = edited(visit, Asked())
     assert [v["key"] for v in shown["view_pays"]["views"]] == ["pays", "pays_length", "pays_part"]
-    assert (shown["pays_sheet"], shown["pays_here"]) == (True, False)
+    assert (shown["pays_sheet.visible"], shown["pays_measure.visible"]) == (True, False)
     wrong = edited(visit, Asked(prompt=None))
     assert "cannot be reckoned with" in wrong["view_pays"]["views"][0]["title"]
     assert "is empty" in wrong["error_pays_prompt"]
     asked = Asked(hardware=HERE)
     before = edited(visit, asked)
-    assert before["pays_here"] is True
+    assert before["pays_measure.visible"] is True
     assert "not been measured" in before["view_pays"]["views"][0]["title"]
     last: dict[str, Any] = {}
     for update in measure(lab, visit, asked):

@@ -18,11 +18,10 @@ from backend.records.run import RunRecord
 from lab_app.pages.documents import page as documents
 from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
-from lab_app.pages.documents.page import CARDS, Desk
-from lab_app.pages.pipeline.form import Problems
+from lab_app.pages.documents.page import CARDS, DocumentsState
 from lab_app.server.serve import launch
-from lab_app.ui.measurement import told
-from lab_app.visits.visits import Lab, Visit
+from lab_app.ui.validation import Problems
+from lab_app.visits.visits import Visit, VisitStore
 from viz.pages.documents import finding, treated
 
 TEXTS = ["Nina works for Hugo.", "Hugo lives in Rome.", "Omar eats rice."]
@@ -38,14 +37,14 @@ def made(texts: list[str], **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def lab() -> Lab:
-    return Lab(FakeModel, FakeSession)
+def lab() -> VisitStore:
+    return VisitStore(FakeModel, FakeSession)
 
 
 @pytest.fixture
-def visit(lab: Lab) -> Visit:
+def visit(lab: VisitStore) -> Visit:
     found = lab.open()
-    found.pages[documents.KEY] = Desk(count=3)
+    found.pages[documents.KEY] = DocumentsState(count=3)
     return found
 
 
@@ -108,7 +107,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", [name for name in BAD if BAD[name][1]])
-def test_bad_input_is_told_beside_its_card(name: str, lab: Lab, visit: Visit) -> None:
+def test_bad_input_is_told_beside_its_card(name: str, lab: VisitStore, visit: Visit) -> None:
     given, slot, said = BAD[name]
     for update in (documents.refresh(visit, given), merged(documents.run(lab, visit, given))):
         assert said.lower() in update["errors"][slot].lower()
@@ -117,7 +116,7 @@ def test_bad_input_is_told_beside_its_card(name: str, lab: Lab, visit: Visit) ->
     assert visit.cancel is None
 
 
-def test_a_run_streams_and_ends(lab: Lab, visit: Visit) -> None:
+def test_a_run_streams_and_ends(lab: VisitStore, visit: Visit) -> None:
     updates = list(documents.run(lab, visit, made(TEXTS)))
     assert any("kv-live" in update.get("comparison", "") for update in updates)
     last = merged(updates)
@@ -126,12 +125,12 @@ def test_a_run_streams_and_ends(lab: Lab, visit: Visit) -> None:
     assert "kv-band" in last["strip"]["html"]
     assert documents.refresh(visit, made(TEXTS))["status"] == ""
     assert "Edited" in documents.refresh(visit, made(TEXTS[::-1]))["status"]
-    closer = documents.closer(visit, {})
-    assert closer["results"] is True
+    open_in_pipeline = documents.open_in_pipeline(visit, {})
+    assert open_in_pipeline["results.visible"] is True
     assert visit.record is not None
 
 
-def test_one_run_at_a_time_and_cancel(lab: Lab, visit: Visit) -> None:
+def test_one_run_at_a_time_and_cancel(lab: VisitStore, visit: Visit) -> None:
     stream = documents.run(lab, visit, made(TEXTS))
     next(stream)
     [busy] = documents.run(lab, visit, made(TEXTS))
@@ -143,7 +142,7 @@ def test_one_run_at_a_time_and_cancel(lab: Lab, visit: Visit) -> None:
     assert visit.cancel is None
 
 
-def test_a_failure_shows_no_traceback(lab: Lab, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_shows_no_traceback(lab: VisitStore, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("secret detail")
 
@@ -158,21 +157,21 @@ def test_a_failure_shows_no_traceback(lab: Lab, visit: Visit, monkeypatch: pytes
 
 
 @pytest.fixture(scope="module")
-def real() -> Lab:
-    return Lab(model, tiny.lab)
+def real() -> VisitStore:
+    return VisitStore(model, tiny.lab)
 
 
-def record_of(lab: Lab, visit: Visit, given: dict[str, Any]) -> RunRecord:
+def record_of(lab: VisitStore, visit: Visit, given: dict[str, Any]) -> RunRecord:
     last = merged(documents.run(lab, visit, given))
     assert "kv-verdict-sentence" in last["verdict"], last
     return visit.records[visit.pages[documents.KEY].token]
 
 
-def test_documents_are_encoded_once(real: Lab) -> None:
+def test_documents_are_encoded_once(real: VisitStore) -> None:
     """Behind another question and in another order nothing is encoded again, and the result is the same as
     in a session that knows nothing."""
     visit = real.open()
-    visit.pages[documents.KEY] = Desk(count=3)
+    visit.pages[documents.KEY] = DocumentsState(count=3)
     first = record_of(real, visit, made(TEXTS))
     agent = first.agents[0]
     assert [t.known for t in treated(first, agent, "naive")][:3] == [False] * 3
@@ -185,7 +184,7 @@ def test_documents_are_encoded_once(real: Lab) -> None:
     assert known == {"document_1": True, "document_2": True, "document_3": True, QUESTION: False}
 
     fresh = real.open()
-    fresh.pages[documents.KEY] = Desk(count=3)
+    fresh.pages[documents.KEY] = DocumentsState(count=3)
     again = record_of(real, fresh, made(order, question=other))
     for label in ("dense", "naive"):
         a, b = second.outcome(agent, label), again.outcome(agent, label)
@@ -198,9 +197,9 @@ def test_documents_are_encoded_once(real: Lab) -> None:
     assert "were encoded in this run" in finding(record_of(real, visit, made(TEXTS)))
 
 
-def test_a_new_text_is_encoded_and_the_others_are_not(real: Lab) -> None:
+def test_a_new_text_is_encoded_and_the_others_are_not(real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[documents.KEY] = Desk(count=3)
+    visit.pages[documents.KEY] = DocumentsState(count=3)
     agent = record_of(real, visit, made(TEXTS)).agents[0]
     record = record_of(real, visit, made(["Nina eats soup.", *TEXTS[1:]]))
     known = {t.name: t.known for t in treated(record, agent, "naive")}
@@ -211,19 +210,21 @@ def test_a_new_text_is_encoded_and_the_others_are_not(real: Lab) -> None:
 
 
 def asked(**changes: Any) -> dict[str, Any]:
-    return {"prompts": 3, "ratio_seed": 1, "ratio_source": "drawn"} | changes
+    return {"ratio_prompts": 3, "ratio_seed": 1, "ratio_source": "drawn"} | changes
 
 
-def test_the_ratio_study_draws_prompts_of_the_kind_and_keeps_its_record(lab: Lab, visit: Visit) -> None:
+def test_the_ratio_study_draws_prompts_of_the_kind_and_keeps_its_record(
+    lab: VisitStore, visit: Visit
+) -> None:
     request = documents_ratio.read(asked(), "documents-5", None)
     assert (len(request.values), len(request.pipeline.declared)) == (3, 5)
-    found = merged(documents_ratio.run(lab, visit, request))
+    found = merged(documents_ratio.measure(lab, visit, lambda: request))
     assert len(found["view_ratio"]["views"]) == 5
-    token, record = visit.kept["blend"]
+    token, record = visit.results["blend"]
     assert token in found["ratio_status"]
-    assert lab.measured("blend", token) == record
-    assert lab.measured("blend", "another") is None
-    assert lab.measured("other", token) is None
+    assert lab.result("blend", token) == record
+    assert lab.result("blend", "another") is None
+    assert lab.result("other", token) is None
     assert found["status"] == "", "what is said of it stands beside it"
 
 
@@ -254,64 +255,63 @@ def test_without_such_weights_the_page_says_how_to_train_some(
     assert "kvlab train-links" in found["trained_none"]
 
 
-def test_questions_are_asked_under_trained_weights_too(lab: Lab, visit: Visit) -> None:
-    request = documents_trained.read(questions(trained_weights=["kvlink5", "block"]))
-    found = merged(documents_trained.run(lab, visit, request))
+def test_questions_are_asked_under_trained_weights_too(lab: VisitStore, visit: Visit) -> None:
+    asked = questions(trained_weights=["kvlink5", "block"])
+    found = merged(documents_trained.measure(lab, visit, asked))
     assert len(found["view_trained"]["views"]) == 1, "too few questions to tell places apart"
-    token, record = visit.kept["documents"]
+    token, record = visit.results["documents"]
     assert isinstance(record, DocumentStudy)
     assert record.labels == ("Dense", "PromptCache", "KVLink5", "Block-Attention")
     assert "6 questions in 4 ways" in found["trained_status"]
-    assert lab.measured("documents", token) is record
+    assert lab.result("documents", token) is record
     assert found["status"] == "", "what is said of it stands beside it"
 
 
-def test_many_questions_tell_places_apart(lab: Lab, visit: Visit) -> None:
-    request = documents_trained.read(questions(trained_questions=60))
-    assert len(merged(documents_trained.run(lab, visit, request))["view_trained"]["views"]) == 3
+def test_many_questions_tell_places_apart(lab: VisitStore, visit: Visit) -> None:
+    found = merged(documents_trained.measure(lab, visit, questions(trained_questions=60)))
+    assert len(found["view_trained"]["views"]) == 3
 
 
 def test_wrong_numbers_of_questions_are_told_beside_their_places() -> None:
     with pytest.raises(Problems) as caught:
         documents_trained.read(questions(trained_questions=101, trained_seed=None))
-    slots = told("trained", caught.value)["errors"]
-    assert "allowed: 2 to 100" in slots["trained_questions"]
-    assert "empty" in slots["trained_seed"]
+    slots = documents_trained.SECTION.errors(caught.value)
+    assert "allowed: 2 to 100" in slots["error_trained_questions"]
+    assert "empty" in slots["error_trained_seed"]
 
 
-def test_the_questions_stop_between_two(lab: Lab, visit: Visit) -> None:
-    for update in documents_trained.run(lab, visit, documents_trained.read(questions())):
+def test_the_questions_stop_between_two(lab: VisitStore, visit: Visit) -> None:
+    for update in documents_trained.measure(lab, visit, questions()):
         if "question 1" in update.get("trained_status", ""):
             assert visit.cancel is not None
             visit.cancel.set()
-    assert visit.kept == {}
+    assert visit.results == {}
 
 
-def test_weights_that_are_not_offered_are_refused(real: Lab) -> None:
+def test_weights_that_are_not_offered_are_refused(real: VisitStore) -> None:
     visit = real.open()
-    request = documents_trained.read(questions(trained_weights=["../kvlink5"]))
-    found = merged(documents_trained.run(real, visit, request))
+    found = merged(documents_trained.measure(real, visit, questions(trained_weights=["../kvlink5"])))
     assert "there are: none" in str(found)
-    assert visit.kept == {}
+    assert visit.results == {}
 
 
 def test_the_ratio_study_says_everything_that_is_wrong_beside_its_place() -> None:
-    given = asked(prompts=41, ratio_seed=None, ratio_source="page")
+    given = asked(ratio_prompts=41, ratio_seed=None, ratio_source="page")
     with pytest.raises(Problems) as caught:
         documents_ratio.read(given, "documents-5", None)
-    slots = told("ratio", caught.value)["errors"]
-    assert "allowed: 2 to 40" in slots["prompts"]
-    assert "empty" in slots["ratio_seed"]
-    assert "Mend what is marked" in slots["ratio"]
+    slots = documents_ratio.SECTION.errors(caught.value)
+    assert "allowed: 2 to 40" in slots["error_ratio_prompts"]
+    assert "empty" in slots["error_ratio_seed"]
+    assert "Mend what is marked" in slots["error_ratio_measure"]
 
 
-def test_the_ratio_study_stops_between_prompts(lab: Lab, visit: Visit) -> None:
-    updates = documents_ratio.run(lab, visit, documents_ratio.read(asked(), "documents-5", None))
+def test_the_ratio_study_stops_between_prompts(lab: VisitStore, visit: Visit) -> None:
+    updates = documents_ratio.measure(lab, visit, lambda: documents_ratio.read(asked(), "documents-5", None))
     for update in updates:
         if "Prompt 1" in update.get("ratio_status", ""):
             assert visit.cancel is not None
             visit.cancel.set()
-    assert visit.kept == {}
+    assert visit.results == {}
     assert visit.cancel is None
 
 
@@ -346,14 +346,14 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
         expect(first).to_have_value(before[1], timeout=PATIENCE)
         page.click("#kv-documents-add")
         expect(page.locator("#kv-documents-text-5 textarea")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-error-documents-text_5")).to_contain_text(
+        expect(page.locator("#kv-error-documents-text-5")).to_contain_text(
             "Document 6 is empty", timeout=PATIENCE
         )
         page.click("#kv-documents-run")
         expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
         expect(first).to_have_value(before[1])
         page.click("#kv-documents-remove-5")
-        expect(page.locator("#kv-error-documents-text_5 .kv-problem")).to_have_count(0, timeout=PATIENCE)
+        expect(page.locator("#kv-error-documents-text-5 .kv-problem")).to_have_count(0, timeout=PATIENCE)
         for said in ("encoded now", "already known"):
             expect(page.locator("#kv-documents-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
             page.click("#kv-documents-run")
@@ -362,11 +362,11 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
             )
             expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#kv-documents-strip .kv-band").first).to_be_visible()
-        page.fill("#kv-documents-prompts input", "2")
+        page.fill("#kv-documents-ratio-prompts input", "2")
         page.click("#kv-documents-ratio-run")
         expect(page.locator("#kv-view-documents-ratio .main-svg").first).to_be_visible(timeout=3 * PATIENCE)
         expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-documents-trained_none")).to_contain_text("kvlab train-links")
+        expect(page.locator("#kv-documents-trained-none")).to_contain_text("kvlab train-links")
         expect(page.locator("#kv-documents-trained-weights")).to_be_hidden()
         page.fill("#kv-documents-trained-questions input", "2")
         page.click("#kv-documents-trained-run")

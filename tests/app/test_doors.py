@@ -25,7 +25,7 @@ from backend.base.errors import OptionError
 from backend.base.redaction import HIDDEN, Discreet, places, redact
 from lab_app.server import request_guard as doors
 from lab_app.server.offline import GUARD, Guard, is_local
-from lab_app.server.request_guard import Doors, check_frame_ancestors, policy
+from lab_app.server.request_guard import RequestGuard, check_frame_ancestors, policy
 
 SEEN: list[str] = []
 
@@ -39,7 +39,7 @@ def app_of(**options: Any) -> TestClient:
 
     inner = Starlette(routes=[Route("/{path:path}", echo, methods=["GET", "POST", "PUT", "OPTIONS"])])
     own = Route("/lab/record/{token}", echo).path_regex
-    return TestClient(Doors(inner, opened=[own], **options), base_url="http://lab")
+    return TestClient(RequestGuard(inner, opened=[own], **options), base_url="http://lab")
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def test_a_full_disk_is_told() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     routes = [Route("/{path:path}", full, methods=["GET", "POST"])]
-    client = TestClient(Starlette(routes=routes, middleware=[Middleware(Doors)]))
+    client = TestClient(Starlette(routes=routes, middleware=[Middleware(RequestGuard)]))
     answer = client.post("/gradio_api/upload", content=b"x")
     assert (answer.status_code, "No space left" in answer.text) == (507, True)
 
@@ -240,7 +240,7 @@ def test_a_body_that_cannot_be_read_is_told() -> None:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
     routes = [Route("/{path:path}", broken, methods=["GET", "POST"])]
-    client = TestClient(Starlette(routes=routes, middleware=[Middleware(Doors)]))
+    client = TestClient(Starlette(routes=routes, middleware=[Middleware(RequestGuard)]))
     answer = client.post("/gradio_api/queue/join", content=b"\xff")
     assert (answer.status_code, answer.text) == (400, "This is no call of the page.")
 

@@ -12,32 +12,32 @@ import pytest
 from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
-from lab_app.server.blocks import QuickBlocks
+from lab_app.app import App, build_app
 from lab_app.server.index_cache import KeptIndex
-from lab_app.server.placeholder_page import with_early_page
-from lab_app.server.serve import build_app
+from lab_app.server.placeholder_page import early_page, with_early_page
 
 
 @pytest.fixture(scope="module")
-def blocks(tmp_path_factory: pytest.TempPathFactory) -> QuickBlocks:
+def app(tmp_path_factory: pytest.TempPathFactory) -> App:
     folder = tmp_path_factory.mktemp("early")
     first = make_record(layers=4).save(folder / "first.kvrun")
-    return build_app(FakeModel, engine=FakeSession, first_run=first, gallery=folder / "none.json")[0]
+    return build_app(FakeModel, engine=FakeSession, first_run=first, gallery=folder / "none.json")
 
 
-def test_the_first_run_is_in_the_document_itself(blocks: QuickBlocks) -> None:
-    early = blocks.early
+def test_the_first_run_is_in_the_document_itself(app: App) -> None:
+    early = early_page(app.page, app.navigation)
     for part in ("kv-topbar", "kv-nav", "What would repair it", "kv-cell", "tokens to read", "kv-early-run"):
         assert part in early, part
     assert 'href="lab/app.css"' in early.split("<div")[0], "the styles come first"
 
 
-def test_every_press_on_it_means_a_widget_of_the_page(blocks: QuickBlocks) -> None:
-    there = {c["props"].get("elem_id") for c in blocks.config["components"]}
-    meant = re.findall(r'data-stands="#([\w-]+)', blocks.early)
+def test_every_press_on_it_means_a_widget_of_the_page(app: App) -> None:
+    there = {c["props"].get("elem_id") for c in app.blocks.config["components"]}
+    early = early_page(app.page, app.navigation)
+    meant = re.findall(r'data-stands="#([\w-]+)', early)
     assert {"kv-run", "kv-preset", "kv-value-0", "kv-methods"} <= set(meant)
     assert set(meant) <= there
-    own = [name for name in re.findall(r' id="(kv-[\w-]+)"', blocks.early) if name in there]
+    own = [name for name in re.findall(r' id="(kv-[\w-]+)"', early) if name in there]
     assert own == [], "no name of a widget stands on the page twice"
 
 

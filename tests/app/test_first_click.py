@@ -10,18 +10,18 @@ import tiny
 
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.run import Decoding, MethodChoice, RunRequest
-from lab_app.pages.pipeline.form import USUAL_WARM
 from lab_app.server import prefill as first_click
-from lab_app.server.prefill import fill_first_pools, fill_in_background
-from lab_app.visits.visits import Lab
+from lab_app.server.prefill import fill_first_pools, prefill_pools
+from lab_app.ui.scenarios import USUAL_WARM
+from lab_app.visits.visits import VisitStore
 
 PRESET = "math-2"
 
 
 @pytest.fixture
-def lab() -> Lab:
+def lab() -> VisitStore:
     model = tiny.model()
-    return Lab(lambda: model, tiny.lab)  # type: ignore[arg-type]
+    return VisitStore(lambda: model, tiny.lab)  # type: ignore[arg-type]
 
 
 def asked() -> RunRequest:
@@ -32,23 +32,23 @@ def asked() -> RunRequest:
     return RunRequest(pipeline.unrolled, values, chosen, "pinned", Decoding(pipeline.longest_answer))
 
 
-def test_the_first_visitor_finds_full_pools(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_visitor_finds_full_pools(lab: VisitStore, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = preset_requests(load_preset(PRESET), USUAL_WARM, seed=1)
     assert not lab.engine().ready(asked(), examples)
     monkeypatch.setattr(first_click, "MOST_SECONDS", 1e9)
-    fill_in_background(lab, PRESET).join(60)
+    prefill_pools(lab, PRESET).join(60)
     assert lab.engine().ready(asked(), examples)
     assert lab.turns.wait(lab.turns.join(), 0) == 0, "nobody is left in line"
 
 
-def test_where_it_lasts_nobody_waits_for_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_lasts_nobody_waits_for_it(lab: VisitStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_click, "MOST_SECONDS", 0.0)
     fill_first_pools(lab, PRESET)
     assert not lab.engine().ready(asked(), preset_requests(load_preset(PRESET), USUAL_WARM, seed=1))
 
 
 @pytest.mark.parametrize("preset", ["no-such", "gsm8k-paper"])
-def test_what_cannot_be_filled_harms_nobody(preset: str, lab: Lab, caplog: Any) -> None:
+def test_what_cannot_be_filled_harms_nobody(preset: str, lab: VisitStore, caplog: Any) -> None:
     with caplog.at_level(logging.INFO):
         fill_first_pools(lab, preset)
     assert [r.levelname for r in caplog.records] == ["INFO"]

@@ -14,10 +14,10 @@ from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
 from backend.base.errors import ModelError
+from lab_app.app import build_app
 from lab_app.server.index_cache import KEPT, KeptIndex
-from lab_app.server.serve import build_app
 from lab_app.ui import initial_state as first_paint
-from lab_app.visits.visits import Lab
+from lab_app.visits.visits import VisitStore
 
 MOST_OUTPUTS_AT_LOAD = 3  # the visit's id and the link that saves its run, of some 250 widgets
 MOST_BYTES_AT_LOAD = 4096
@@ -25,12 +25,12 @@ MOST_BYTES_OF_A_FIGURE = 400_000
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[gr.Blocks, Lab]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[gr.Blocks, VisitStore]:
     folder = tmp_path_factory.mktemp("first")
     return build_app(
         FakeModel, engine=FakeSession, first_run=make_record(layers=4).save(folder / "first.kvrun"),
         gallery=folder / "none.json",
-    )  # fmt: skip
+    )[:2]  # fmt: skip
 
 
 def load_events(blocks: gr.Blocks) -> list[Any]:
@@ -52,7 +52,7 @@ def shown(blocks: gr.Blocks, elem_id: str) -> Any:
     return found["props"]["value"]
 
 
-def test_opening_the_page_costs_one_small_event(built: tuple[gr.Blocks, Lab]) -> None:
+def test_opening_the_page_costs_one_small_event(built: tuple[gr.Blocks, VisitStore]) -> None:
     blocks, lab = built
     answer = first_answer(blocks)
     assert len(answer) <= MOST_OUTPUTS_AT_LOAD
@@ -63,7 +63,7 @@ def test_opening_the_page_costs_one_small_event(built: tuple[gr.Blocks, Lab]) ->
     assert lab.visit(visit_id).shown in sent, "every visit saves its run by a link of its own"
 
 
-def test_the_page_is_served_with_a_finished_run_on_it(built: tuple[gr.Blocks, Lab]) -> None:
+def test_the_page_is_served_with_a_finished_run_on_it(built: tuple[gr.Blocks, VisitStore]) -> None:
     blocks, _ = built
     assert "What would repair it" in shown(blocks, "kv-verdict")
     assert "kv-cell" in shown(blocks, "kv-comparison")
@@ -73,7 +73,7 @@ def test_the_page_is_served_with_a_finished_run_on_it(built: tuple[gr.Blocks, La
     assert len(figure["figure"]) < MOST_BYTES_OF_A_FIGURE
 
 
-def test_no_two_visits_share_what_the_page_was_made_with(built: tuple[gr.Blocks, Lab]) -> None:
+def test_no_two_visits_share_what_the_page_was_made_with(built: tuple[gr.Blocks, VisitStore]) -> None:
     blocks, lab = built
     one, two = (next(v for w, v in first_answer(blocks).items() if isinstance(w, gr.State)) for _ in range(2))
     assert one != two
@@ -83,7 +83,7 @@ def test_no_two_visits_share_what_the_page_was_made_with(built: tuple[gr.Blocks,
     assert str(lab.visit(one).shown) not in page
 
 
-def test_events_report_their_progress_to_one_widget(built: tuple[gr.Blocks, Lab]) -> None:
+def test_events_report_their_progress_to_one_widget(built: tuple[gr.Blocks, VisitStore]) -> None:
     """The client updates every widget named here, several times an event, each by a walk over the page."""
     blocks, _ = built
     assert {len(d["show_progress_on"] or d["outputs"]) for d in blocks.config["dependencies"]} == {1}
@@ -104,7 +104,7 @@ def test_a_lab_without_a_model_still_serves_and_says_why(tmp_path: Path) -> None
     def refuse() -> FakeModel:
         raise ModelError("There is no model here. Name another.")
 
-    blocks, _ = build_app(refuse, engine=FakeSession, first_run=None, gallery=tmp_path / "none.json")
+    blocks, *_ = build_app(refuse, engine=FakeSession, first_run=None, gallery=tmp_path / "none.json")
     assert any("There is no model here" in str(v) for v in first_answer(blocks).values())
 
 

@@ -17,20 +17,23 @@ from backend.methods.registry import profile_options
 from backend.prompts.presets import load_preset, preset_names, preset_requests
 from backend.studies.gallery import GalleryEntry, save_gallery
 from lab_app.pages.pipeline import form as forms
+from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import read_gallery, scenarios
-from lab_app.pages.pipeline.form import Form
-from lab_app.pages.pipeline.handlers import AGENT_SLOTS, VALUE_SLOTS, Handlers, Update
+from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Form
+from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.sections import proximity
 from lab_app.pages.pipeline.sections.proximity import Asked
 from lab_app.pages.pipeline.sharing.actions import Sharing
-from lab_app.ui import html
-from lab_app.visits.queue import Turns
-from lab_app.visits.visits import Lab, Visit
+from lab_app.pages.pipeline.state import state
+from lab_app.ui.scenarios import USUAL_WARM
+from lab_app.ui.types import Update
+from lab_app.visits.queue import ModelQueue
+from lab_app.visits.visits import Visit, VisitStore
 
 
 @pytest.fixture
 def handlers() -> Handlers:
-    return Handlers(Lab(FakeModel, FakeSession))
+    return Handlers(VisitStore(FakeModel, FakeSession))
 
 
 @pytest.fixture
@@ -41,7 +44,9 @@ def visit(handlers: Handlers) -> Visit:
 
 def make_form(visit: Visit | None = None, **changes: Any) -> Form:
     pipeline = load_preset("math-3").pipeline
-    question = visit.example.values["user_question"] if visit and visit.example else "What is 1 + 1?"
+    question = (
+        state(visit).example.values["user_question"] if visit and state(visit).example else "What is 1 + 1?"
+    )
     made = Form(
         "math-3", {"user_question": question}, tuple(a.template for a in pipeline.agents),
         methods=("naive", "kvcomm"),
@@ -166,7 +171,7 @@ def test_every_scenario_is_shared_as_the_page_offers_it(handlers: Handlers, name
         name, dict(preset_requests(preset, 1)[0].values), tuple(a.template for a in preset.pipeline.agents),
         ", ".join(preset.pipeline.declared), ("kvcomm",), max_new_tokens=update["max_new_tokens"],
     )  # fmt: skip
-    assert forms.as_shipped(preset, forms.read_request(form), forms.USUAL_WARM)
+    assert forms.as_shipped(preset, forms.read_request(form), USUAL_WARM)
 
 
 def test_pools_that_come_filled_cost_nothing_before_a_run(
@@ -182,11 +187,11 @@ def test_pools_that_come_filled_cost_nothing_before_a_run(
 
 
 def test_several_requests_are_run_one_by_one_and_counted(handlers: Handlers, visit: Visit) -> None:
-    first = visit.next_example
+    first = state(visit).next_example
     updates = list(handlers.run_many(visit, make_form(visit, many_count=3)))
     tallies = [u["tally"] for u in updates if u.get("tally")]
     assert [f"{n} of 3 requests" in page for n, page in enumerate(tallies, 1)] == [True] * 3
-    assert visit.next_example == first + 3
+    assert state(visit).next_example == first + 3
     asked = {u["value_0"] for u in updates if "value_0" in u}
     assert len(asked) == 3
     assert visit.record is not None
@@ -293,7 +298,7 @@ def test_the_profile_follows_the_boxes(
     update = handlers.refresh(visit, make_form(visit, options={"kvcomm": given}))
     found = update["profiles"]["kvcomm"]
     assert (found.profile, len(found.differ), found.folded) == (profile, differ, folded)
-    note = html.profile_note(found)
+    note = pipeline_html.profile_note(found)
     assert ("Your own" in note) == (profile is None)
 
 
@@ -315,6 +320,9 @@ def test_an_empty_box_is_named(handlers: Handlers, visit: Visit) -> None:
 # -- the Proximity tab
 
 
+MEASURE = "proximity_measure.interactive"
+
+
 def asked(**changes: Any) -> Asked:
     return dataclasses.replace(proximity.first_asked(), vocabulary=100, pairs=12, **changes)
 
@@ -332,16 +340,16 @@ def test_a_measurement_needs_no_run(handlers: Handlers, visit: Visit) -> None:
     updates = list(proximity.measure(handlers.lab, visit, asked()))
     assert any("Behind prefix" in u.get("proximity_status", "") for u in updates)
     merged = last(updates)
-    assert [u["measuring"] for u in updates if "measuring" in u] == [True, False]
+    assert [u[MEASURE] for u in updates if MEASURE in u] == [False, True]
     keys = [view["key"] for view in merged["view_proximity"]["views"]]
     assert len(keys) == len(set(keys)) == 6
     assert all(view["csv"] for view in merged["view_proximity"]["views"][:5])
     assert not any(merged[f"error_proximity_{name}"] for name in (*proximity.FIELDS, "measure"))
-    assert visit.measured is not None
-    token, record = visit.measured
-    assert f"lab/proximity/{token}" in merged["proximity_status"]
-    assert handlers.lab.measurement(token) is record
-    assert handlers.lab.measurement("another") is None
+    assert "proximity" in visit.results
+    token, record = visit.results["proximity"]
+    assert f"lab/measured/proximity/{token}" in merged["proximity_status"]
+    assert handlers.lab.result("proximity", token) is record
+    assert handlers.lab.result("proximity", "another") is None
     assert "<script" not in str(merged)
     assert visit.record is None, "it is no run"
 
@@ -362,7 +370,7 @@ def test_a_refused_measurement_is_told_beside_its_box(
     assert told == slots
     assert "view_proximity" not in found
     assert not visit.measuring
-    assert found["measuring"] is False
+    assert found[MEASURE] is True
 
 
 def test_an_edit_after_a_measurement_is_announced(handlers: Handlers, visit: Visit) -> None:
@@ -429,11 +437,11 @@ def test_broken_record_is_refused(content: bytes, handlers: Handlers, visit: Vis
 
 def test_first_visit_shows_a_saved_run(tmp_path: Path) -> None:
     path = make_record(layers=3).save(tmp_path / "first.kvrun")
-    _, update = Handlers(Lab(FakeModel, FakeSession), path).arrive("math-3")
-    assert update["results"] is True
+    _, update = Handlers(VisitStore(FakeModel, FakeSession), path).arrive("math-3")
+    assert update["results.visible"] is True
     path.write_bytes(b"damaged")
-    _, update = Handlers(Lab(FakeModel, FakeSession), path).arrive("math-3")
-    assert update["results"] is False
+    _, update = Handlers(VisitStore(FakeModel, FakeSession), path).arrive("math-3")
+    assert update["results.visible"] is False
 
 
 def test_visits_do_not_see_each_other(handlers: Handlers) -> None:
@@ -455,7 +463,7 @@ def test_what_opens_a_visit_or_a_record_cannot_be_guessed(handlers: Handlers) ->
 
 
 def test_old_visits_end() -> None:
-    lab = Lab(FakeModel, FakeSession)
+    lab = VisitStore(FakeModel, FakeSession)
     first = lab.open().id
     for _ in range(lab.limits.visits):
         lab.open()
@@ -464,7 +472,7 @@ def test_old_visits_end() -> None:
 
 
 def test_turns_are_first_come_first_served() -> None:
-    turns = Turns()
+    turns = ModelQueue()
     one, two, three = turns.join(), turns.join(), turns.join()
     assert [turns.wait(t, 0) for t in (one, two, three)] == [0, 1, 2]
     threading.Timer(0.05, turns.leave, (one,)).start()
@@ -495,12 +503,12 @@ def gallery_file(folder: Path, weights: str = FakeModel.info.weights_hash) -> Pa
 
 @pytest.fixture
 def with_gallery(tmp_path: Path) -> Handlers:
-    return Handlers(Lab(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path)))
+    return Handlers(VisitStore(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path)))
 
 
 def as_sent(update: Update, visit: Visit, **changes: Any) -> Form:
     """The bench as the browser would send it back after an update."""
-    values = {name: update[f"value_{slot}"] for slot, name in enumerate(visit.value_names)}
+    values = {name: update[f"value_{slot}"] for slot, name in enumerate(state(visit).value_names)}
     templates = tuple(update[f"template_{slot}"] for slot in range(AGENT_SLOTS))
     made = Form(
         update["preset"], values, templates, update["declared"], tuple(update.get("methods", ("naive",))),
@@ -511,7 +519,7 @@ def as_sent(update: Update, visit: Visit, **changes: Any) -> Form:
 
 def test_gallery_is_offered_flips_first_and_by_family(with_gallery: Handlers) -> None:
     _, update = with_gallery.arrive("math-3")
-    assert update["gallery"] is True
+    assert update["gallery.visible"] is True
     assert update["pick_effect"] == (
         [("Reuse flips this · 2", "flip"), ("Reuse is harmless here · 1", "harmless")], "flip",
     )  # fmt: skip
@@ -540,7 +548,7 @@ def test_a_checked_example_fills_the_bench(with_gallery: Handlers) -> None:
     assert "position-only reuse" in update["gallery_note"]
     form = as_sent(update, visit)
     assert form.values == preset_requests(preset, 1)[0].values
-    request = forms.read_request(form, visit.example)
+    request = forms.read_request(form, state(visit).example)
     assert request.expected == "1 and 2 and 3 and 4"
     assert [m.name for m in request.methods] == ["dense", "naive", "kvcomm"]
     assert "position-only reuse" in with_gallery.refresh(visit, form)["gallery_note"]
@@ -567,8 +575,8 @@ def test_leaving_a_checked_example_clears_the_choice(leave: str, with_gallery: H
         "none": lambda: with_gallery.choose_example(visit, make_form(visit), ""),
         "effect": lambda: with_gallery.choose_effect(visit, "harmless"),
     }[leave]()
-    assert visit.checked is None
-    assert update.get("picked_example", update.get("pick_example", ((), ""))[1]) == ""
+    assert state(visit).checked is None
+    assert update.get("pick_example.value", update.get("pick_example", ((), ""))[1]) == ""
     assert with_gallery.refresh(visit, as_sent(filled | update, visit))["gallery_note"] == ""
 
 
@@ -580,15 +588,18 @@ def test_harmless_examples_say_so(with_gallery: Handlers) -> None:
     assert "both answer" in update["gallery_note"]
     assert update["value_0"].startswith("def f(n):\n    for "), "a program keeps its lines"
     assert (
-        forms.read_request(as_sent(update, visit), visit.example).values["user_question"] == update["value_0"]
+        forms.read_request(as_sent(update, visit), state(visit).example).values["user_question"]
+        == update["value_0"]
     )
 
 
 def test_other_weights_are_told(tmp_path: Path) -> None:
-    handlers = Handlers(Lab(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path, "other")))
+    handlers = Handlers(
+        VisitStore(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path, "other"))
+    )
     visit_id, update = handlers.arrive("math-3")
     visit = handlers.lab.visit(visit_id)
-    assert update["gallery"] is True
+    assert update["gallery.visible"] is True
     picked = handlers.choose_example(visit, make_form(visit), "judge")
     for said in (update, picked, handlers.refresh(visit, make_form(visit))):
         assert "other weights" in said["gallery_note"]
@@ -601,9 +612,9 @@ def test_no_gallery_no_control(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "gallery.json"
     if content is not None:
         path.write_text(content)
-    handlers = Handlers(Lab(FakeModel, FakeSession), gallery=read_gallery(path))
+    handlers = Handlers(VisitStore(FakeModel, FakeSession), gallery=read_gallery(path))
     visit_id, update = handlers.arrive("math-3")
-    assert update["gallery"] is False
+    assert update["gallery.visible"] is False
     assert "pick_example" not in update
     visit = handlers.lab.visit(visit_id)
     assert handlers.refresh(visit, make_form(visit))["gallery_note"] == ""
@@ -641,8 +652,8 @@ def test_every_scenario_fits_the_bench(handlers: Handlers, visit: Visit) -> None
         pipeline = load_preset(name).pipeline
         assert len(pipeline.agents) <= AGENT_SLOTS
         assert len(pipeline.inputs) <= VALUE_SLOTS
-        assert visit.value_names[0] == "user_question"
-        assert sorted(visit.value_names) == sorted(pipeline.inputs)
+        assert state(visit).value_names[0] == "user_question"
+        assert sorted(state(visit).value_names) == sorted(pipeline.inputs)
         form = as_sent(update, visit)
         assert handlers.refresh(visit, form)["errors"] == {}
-        assert forms.read_request(form, visit.example).expected == visit.example.answer  # type: ignore[union-attr]
+        assert forms.read_request(form, state(visit).example).expected == state(visit).example.answer  # type: ignore[union-attr]

@@ -29,9 +29,9 @@ from backend.records.run import MethodChoice
 from lab_app.pages.judge import page as judge
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge import risk_gate as judge_gate
-from lab_app.pages.judge.page import CARDS, Desk
+from lab_app.pages.judge.page import CARDS, JudgeState
 from lab_app.server.serve import launch
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Kept, Visit, VisitStore
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
 
 PATIENCE = 60_000  # ms; a slow machine is no failure
@@ -63,14 +63,14 @@ def merged(updates: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def lab() -> Lab:
-    return Lab(FakeModel, FakeSession)
+def lab() -> VisitStore:
+    return VisitStore(FakeModel, FakeSession)
 
 
 @pytest.fixture
-def visit(lab: Lab) -> Visit:
+def visit(lab: VisitStore) -> Visit:
     found = lab.open()
-    found.pages[judge.KEY] = Desk(count=3)
+    found.pages[judge.KEY] = JudgeState(count=3)
     return found
 
 
@@ -116,7 +116,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_told_beside_its_field(name: str, lab: Lab, visit: Visit) -> None:
+def test_bad_input_is_told_beside_its_field(name: str, lab: VisitStore, visit: Visit) -> None:
     changes, slot, said = BAD[name]
     given = made(TEXTS, **changes)
     for update in (judge.refresh(visit, given), merged(judge.run(lab, visit, given))):
@@ -139,7 +139,7 @@ def test_every_order_of_many_candidates_is_refused(visit: Visit) -> None:
      ({"criterion": ""}, "criterion"), ({"methods": ["magic"]}, "methods")],
 )  # fmt: skip
 def test_a_bad_set_is_told_beside_its_field(
-    changes: dict[str, Any], slot: str, lab: Lab, visit: Visit
+    changes: dict[str, Any], slot: str, lab: VisitStore, visit: Visit
 ) -> None:
     update = merged(judge_set.run(lab, visit, made(TEXTS, **changes)))
     assert list(update["errors"]) == [slot]
@@ -236,19 +236,19 @@ def test_selections_are_the_candidates_own_numbers() -> None:
 @pytest.fixture(autouse=True)
 def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random models write to the limit, and odd characters when they write long."""
-    monkeypatch.setattr(judge, "WRITTEN", 12)
+    monkeypatch.setattr(judge, "CANDIDATE_TOKENS", 12)
     for module in (judge, judge_set):
-        monkeypatch.setattr(module, "LONGEST", 16)
+        monkeypatch.setattr(module, "ANSWER_TOKENS", 16)
 
 
 @pytest.fixture(scope="module")
-def real() -> Lab:
-    return Lab(model, tiny.lab)
+def real() -> VisitStore:
+    return VisitStore(model, tiny.lab)
 
 
-def test_a_typed_example_is_judged(real: Lab) -> None:
+def test_a_typed_example_is_judged(real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[judge.KEY] = mine = Desk(count=3)
+    visit.pages[judge.KEY] = mine = JudgeState(count=3)
     updates = list(judge.run(real, visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1)))
     last = merged(updates)
     assert "verdict" in last, last
@@ -265,7 +265,7 @@ def test_a_typed_example_is_judged(real: Lab) -> None:
     assert texts == [TEXTS[n - 1] for n in row.outcomes[3].layout]
     assert last["pick_order"] == "identity"
     assert last["view_attention"]["views"]
-    assert real.judged(mine.token) is not None
+    assert real.result("judged", mine.token) is not None
     told_again = judge.refresh(visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1))
     assert told_again["status"] == ""
     assert re.search(r"<b>6 verdicts</b>, (under|about) [0-9.]+ s", told_again["cost"])
@@ -278,21 +278,21 @@ def test_a_typed_example_is_judged(real: Lab) -> None:
     assert [names for names in told if names] == [["verdict"], ["view_attention"]]
     assert "view_more" not in last | look
     coarse = {view["key"] for view in look["view_attention"]["views"]}
-    closer = {view["key"] for view in judge.unfold(visit, picked)["view_more"]["views"]}
+    open_in_pipeline = {view["key"] for view in judge.unfold(visit, picked)["view_more"]["views"]}
     assert coarse
-    assert len(closer) == 4 * len(coarse)  # by layer, by head, by token, and the difference
-    assert not coarse & closer
+    assert len(open_in_pipeline) == 4 * len(coarse)  # by layer, by head, by token, and the difference
+    assert not coarse & open_in_pipeline
     assert "view_more" in judge.look(visit, picked)
     judge.fold(visit, {})
     assert "view_more" not in judge.look(visit, picked)
-    assert judge.closer(visit, {"pick_order": "shuffle 0"})["results"] is True
+    assert judge.open_in_pipeline(visit, {"pick_order": "shuffle 0"})["results.visible"] is True
     assert visit.record is mine.records["shuffle 0"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_protocol_is_judged(protocol: str, real: Lab) -> None:
+def test_every_protocol_is_judged(protocol: str, real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[judge.KEY] = mine = Desk(count=3)
+    visit.pages[judge.KEY] = mine = JudgeState(count=3)
     last = merged(judge.run(real, visit, made(TEXTS, protocol=protocol, slots_only=True)))
     assert "verdict" in last, last
     assert mine.ran is not None
@@ -324,9 +324,9 @@ def test_a_judge_that_rewrites_is_compared_by_its_answer() -> None:
         assert said in sentence(row, replace(request, protocol="rewriting"))
 
 
-def test_candidates_are_written_and_judged_as_such(real: Lab) -> None:
+def test_candidates_are_written_and_judged_as_such(real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[judge.KEY] = mine = Desk(count=2)
+    visit.pages[judge.KEY] = mine = JudgeState(count=2)
     given = made(["", ""], source="progressive", order="identity", temperature=0)
     shown = merged(judge.write(real, visit, given))
     texts = [shown["text_0"], shown["text_1"]]
@@ -347,16 +347,16 @@ def test_candidates_are_written_and_judged_as_such(real: Lab) -> None:
     assert any("own context" in span.source for span in naive.spans), "the writers' caches are what is reused"
 
 
-def test_a_set_is_judged_and_kept(real: Lab) -> None:
+def test_a_set_is_judged_and_kept(real: VisitStore) -> None:
     visit = real.open()
     updates = list(judge_set.run(real, visit, made(TEXTS, methods=["naive"], order="identity")))
     last = merged(updates)
     assert "2 problems" in last["set_status"]
     keys = [view["key"] for view in last["view_set"]["views"]]
     assert len(keys) == len(set(keys)) > 3
-    assert visit.judged is not None
-    token, found = visit.judged
-    assert f"lab/judged/{token}" in last["set_status"]
+    assert "judged" in visit.results
+    token, found = visit.results["judged"]
+    assert f"lab/measured/judged/{token}" in last["set_status"]
     assert [row.problem.number for row in found.rows] == [1, 2]
     assert Judged.from_bytes(found.to_bytes()).rows == found.rows
 
@@ -376,7 +376,7 @@ def judged_set(problems: int, parted: set[int]) -> Judged:
 
 def test_a_gate_is_trained_on_the_judged_set(visit: Visit) -> None:
     assert "Judge a set first" in judge_gate.train(visit, {})["gate_status"]
-    visit.judged = ("token", judged_set(40, set(range(1, 40, 3))))
+    visit.results["judged"] = Kept("token", judged_set(40, set(range(1, 40, 3))))
     shown = judge_gate.train(visit, {})
     assert shown["gate_set.visible"] is True
     assert shown["gate_target"] == "every method"
@@ -400,13 +400,13 @@ def test_a_gate_is_trained_on_the_judged_set(visit: Visit) -> None:
 
 
 def test_a_set_without_flips_has_nothing_to_learn(visit: Visit) -> None:
-    visit.judged = ("token", judged_set(12, set()))
+    visit.results["judged"] = Kept("token", judged_set(12, set()))
     shown = judge_gate.train(visit, {})
     assert shown["gate_set.visible"] is False
     assert any("No gate could be trained" in str(v.values()) for v in shown["view_gate"]["views"])
 
 
-def test_a_cancelled_set_keeps_what_was_finished(real: Lab) -> None:
+def test_a_cancelled_set_keeps_what_was_finished(real: VisitStore) -> None:
     visit = real.open()
     stream = judge_set.run(real, visit, made(TEXTS, count=50, methods=["naive"], order="identity"))
     for update in stream:
@@ -417,8 +417,8 @@ def test_a_cancelled_set_keeps_what_was_finished(real: Lab) -> None:
             break
     last = merged(stream)
     assert "Stopped" in last["set_status"]
-    assert visit.judged is not None
-    assert 1 <= len(visit.judged[1].rows) < 50
+    assert "judged" in visit.results
+    assert 1 <= len(visit.result("judged").rows) < 50
 
 
 # -- in a browser
@@ -499,6 +499,6 @@ def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
         )
         page.fill("#kv-judge-count input", "2")
         page.click("#kv-judge-set-run")
-        expect(page.locator("#kv-judge-set_status")).to_contain_text("2 problems", timeout=6 * PATIENCE)
+        expect(page.locator("#kv-judge-set-status")).to_contain_text("2 problems", timeout=6 * PATIENCE)
         assert complaints == []
         browser.close()

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from backend.base.errors import LabError, RateError, RunCancelled
 from backend.session.limits import Limits
 from lab_app.pages.pipeline.handlers import Handlers, paced
-from lab_app.visits.queue import Place, Turns, waiting
-from lab_app.visits.visits import KEPT_RECORDS, LEFT_SECONDS, Lab, Visit
+from lab_app.visits.queue import ModelQueue, QueuePlace, wait_for_turn
+from lab_app.visits.visits import KEPT_RECORDS, LEFT_SECONDS, Visit, VisitStore
 
 
 class Clock:
@@ -30,8 +30,10 @@ class Clock:
         return self.now
 
 
-def lab_of(clock: Clock | None = None, **limits: int) -> Lab:
-    return Lab(FakeModel, FakeSession, limits=dataclasses.replace(Limits(), **limits), clock=clock or Clock())
+def lab_of(clock: Clock | None = None, **limits: int) -> VisitStore:
+    return VisitStore(
+        FakeModel, FakeSession, limits=dataclasses.replace(Limits(), **limits), clock=clock or Clock()
+    )
 
 
 # -- the line ----------------------------------------------------------------------------------------------
@@ -39,13 +41,13 @@ def lab_of(clock: Clock | None = None, **limits: int) -> Lab:
 
 def test_a_wait_is_expected_from_the_turns_before() -> None:
     clock = Clock()
-    turns = Turns(clock)
-    first, second, third = Place(turns), Place(turns), Place(turns)
+    turns = ModelQueue(clock)
+    first, second, third = QueuePlace(turns), QueuePlace(turns), QueuePlace(turns)
     assert turns.expected(1) is None, "nothing was measured yet"
     assert third.said(2) == "Others have the model: 2 runs before you."
     clock.now = 10.0
     first.leave()
-    fourth = Place(turns)
+    fourth = QueuePlace(turns)
     assert turns.expected(0) is None
     assert turns.expected(1) == 10.0
     clock.now = 14.0
@@ -62,20 +64,20 @@ def test_a_wait_is_expected_from_the_turns_before() -> None:
 
 def test_a_place_given_up_while_waiting_is_no_measured_turn() -> None:
     clock = Clock()
-    turns = Turns(clock)
-    first, second = Place(turns), Place(turns)
+    turns = ModelQueue(clock)
+    first, second = QueuePlace(turns), QueuePlace(turns)
     clock.now = 5.0
     second.leave()
     assert turns.expected(1) is None
     first.leave()
-    third, fourth = Place(turns), Place(turns)
+    third, fourth = QueuePlace(turns), QueuePlace(turns)
     assert turns.expected(1) == 5.0
     assert (third(0), fourth(0)) == (0, 1)
 
 
 @given(st.lists(st.integers(0, 5), max_size=30))
 def test_whoever_leaves_the_order_stays(leaves: list[int]) -> None:
-    turns = Turns(Clock())
+    turns = ModelQueue(Clock())
     line = [turns.join() for _ in range(8)]
     for index in leaves:
         if index < len(line):
@@ -87,7 +89,7 @@ def test_whoever_leaves_the_order_stays(leaves: list[int]) -> None:
 def test_runs_go_together_up_to_the_width_and_nothing_overtakes(
     kinds: list[bool], width: int, data: st.DataObject
 ) -> None:
-    turns = Turns(Clock(), width)
+    turns = ModelQueue(Clock(), width)
     line = [turns.join(kind) for kind in kinds]
     while line:
         waits = [turns.wait(ticket, 0) for ticket in line]
@@ -99,18 +101,18 @@ def test_runs_go_together_up_to_the_width_and_nothing_overtakes(
 
 def test_a_wait_behind_runs_that_go_together_is_expected_from_how_soon_they_end() -> None:
     clock = Clock()
-    turns = Turns(clock, 2)
-    one, two, three = (Place(turns, together=True) for _ in range(3))
+    turns = ModelQueue(clock, 2)
+    one, two, three = (QueuePlace(turns, together=True) for _ in range(3))
     clock.now = 10.0
     two.leave()
     assert three(0) == 0
     clock.now = 12.0
     one.leave()
-    last = Place(turns)
+    last = QueuePlace(turns)
     assert last(0) == 1, "what measures has the model alone"
     assert turns.expected(1) == (10 + 2) / 2
     last.leave()
-    more = [Place(turns, together=True) for _ in range(2)]
+    more = [QueuePlace(turns, together=True) for _ in range(2)]
     assert more[1](0) == 2
     assert turns.expected(2, together=True) == 6, "one end is enough: two have their turn at once"
     assert turns.expected(2) == 12
@@ -118,10 +120,10 @@ def test_a_wait_behind_runs_that_go_together_is_expected_from_how_soon_they_end(
 
 def test_waiting_says_only_what_is_new_and_can_be_cancelled() -> None:
     clock = Clock()
-    turns = Turns(clock)
-    first, second, third = Place(turns), Place(turns), Place(turns)
+    turns = ModelQueue(clock)
+    first, second, third = QueuePlace(turns), QueuePlace(turns), QueuePlace(turns)
     cancel = threading.Event()
-    said = waiting(third, cancel, clock)
+    said = wait_for_turn(third, cancel, clock)
     assert "2 runs" in next(said)
     threading.Timer(0.01, second.leave).start()
     assert "1 run " in next(said)
@@ -135,7 +137,7 @@ def test_waiting_says_only_what_is_new_and_can_be_cancelled() -> None:
 def test_a_cancelled_run_gives_its_place_away_at_once() -> None:
     handlers = Handlers(lab_of())
     visit = handlers.lab.visit(handlers.arrive("math-3")[0])
-    holder = Place(handlers.lab.turns)
+    holder = QueuePlace(handlers.lab.turns)
     from test_handlers import make_form
 
     run = handlers.run(visit, make_form(visit, warm=False))
@@ -190,11 +192,11 @@ def test_several_runs_let_others_in_between() -> None:
     visit = handlers.lab.visit(handlers.arrive("math-3")[0])
     from test_handlers import make_form
 
-    other: Place | None = None
+    other: QueuePlace | None = None
     waited, told = [], []
     for update in handlers.run_many(visit, make_form(visit, many_count=3, warm=False)):
         if other is None and handlers.lab.turns:
-            other = Place(handlers.lab.turns)
+            other = QueuePlace(handlers.lab.turns)
         said = str(update.get("status"))
         if "before you" in said and other is not None and other(0) == 0:
             waited.append(len(visit.engine.requests))  # type: ignore[attr-defined]
@@ -226,7 +228,7 @@ def test_a_batch_waits_where_the_rate_is_over() -> None:
 # -- visits ------------------------------------------------------------------------------------------------
 
 
-def held(lab: Lab, visit: Visit) -> bool:
+def held(lab: VisitStore, visit: Visit) -> bool:
     """Whether the lab still knows a visit, without touching it."""
     return visit.id in lab._visits
 

@@ -16,9 +16,10 @@ from backend.base.errors import OptionError
 from lab_app.api.callers import Callers
 from lab_app.api.mcp import PATH, Tools
 from lab_app.api.tasks import ENDPOINTS
+from lab_app.app import build_app
 from lab_app.cli.main import parser
-from lab_app.server.serve import build_app, launch
-from lab_app.visits.visits import Lab
+from lab_app.server.serve import launch
+from lab_app.visits.visits import VisitStore
 
 # Gradio's queue reads its own statistics in ways that pandas has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -27,15 +28,15 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Lab, str]]:
+def served() -> Iterator[tuple[VisitStore, str]]:
     """A lab that answers MCP clients."""
     pytest.importorskip("mcp", reason="the package mcp, which --mcp needs, is not installed")
-    found: list[Lab] = []
+    found: list[VisitStore] = []
 
     def build(*given: Any, **more: Any) -> Any:
-        blocks, lab = build_app(*given, **more)
-        found.append(lab)
-        return blocks, lab
+        app = build_app(*given, **more)
+        found.append(app.lab)
+        return app
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lab_app.server.serve.build_app", build)
@@ -64,7 +65,7 @@ def with_client(address: str, ask: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_the_tools_are_the_endpoints(served: tuple[Lab, str]) -> None:
+def test_the_tools_are_the_endpoints(served: tuple[VisitStore, str]) -> None:
     async def ask(session: Any) -> Any:
         return (await session.list_tools()).tools, await session.call_tool("presets", {})
 
@@ -78,7 +79,7 @@ def test_the_tools_are_the_endpoints(served: tuple[Lab, str]) -> None:
 
 
 @pytest.mark.slow
-def test_a_tool_works_with_progress_and_every_call_for_itself(served: tuple[Lab, str]) -> None:
+def test_a_tool_works_with_progress_and_every_call_for_itself(served: tuple[VisitStore, str]) -> None:
     lab, address = served
     said: list[str] = []
 
@@ -100,7 +101,7 @@ def test_a_tool_works_with_progress_and_every_call_for_itself(served: tuple[Lab,
 
 
 @pytest.mark.slow
-def test_a_wrong_call_of_a_tool_is_told(served: tuple[Lab, str]) -> None:
+def test_a_wrong_call_of_a_tool_is_told(served: tuple[VisitStore, str]) -> None:
     async def ask(session: Any) -> Any:
         calls = (("run", {"preset": "x"}), ("run", {"prset": "x"}), ("no-tool", {}), ("judge", {}))
         return [await session.call_tool(name, given) for name, given in calls]
@@ -116,7 +117,7 @@ def test_a_wrong_call_of_a_tool_is_told(served: tuple[Lab, str]) -> None:
 
 
 @pytest.mark.slow
-def test_only_calls_of_this_page_or_of_programs_are_taken(served: tuple[Lab, str]) -> None:
+def test_only_calls_of_this_page_or_of_programs_are_taken(served: tuple[VisitStore, str]) -> None:
     with httpx.Client(base_url=served[1], timeout=60) as http:
         assert http.get(PATH).status_code == 405
         assert (
@@ -150,6 +151,6 @@ def test_without_its_package_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None
         return known(name, *given, **more)
 
     monkeypatch.setattr(builtins, "__import__", absent)
-    lab = Lab(FakeModel, FakeSession)
+    lab = VisitStore(FakeModel, FakeSession)
     with pytest.raises(OptionError, match="needs the package mcp"):
         Tools(lab, Callers(lab))

@@ -26,7 +26,7 @@ from backend.base.errors import LabError, OptionError, RunCancelled
 from backend.records.events import Progress
 from backend.records.sharing.store import SharedRuns
 from lab_app.server.monitoring import STOPPING, JsonLines, Operations, routes, stop
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 
 CANARY = "the visitor's own words"
 REQUEST = make_record(layers=2).request
@@ -53,9 +53,9 @@ def operations() -> Operations:
 
 
 @pytest.fixture
-def lab(operations: Operations) -> Lab:
+def lab(operations: Operations) -> VisitStore:
     Waiting.go = threading.Event()
-    made = Lab(FakeModel, operations.counted(Waiting))
+    made = VisitStore(FakeModel, operations.counted(Waiting))
     operations.watch(made)
     return made
 
@@ -65,7 +65,7 @@ def metrics(operations: Operations) -> dict[str, float]:
     return {k: float(v) for k, _, v in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
 
 
-def running(lab: Lab) -> tuple[Visit, threading.Thread, list[BaseException]]:
+def running(lab: VisitStore) -> tuple[Visit, threading.Thread, list[BaseException]]:
     """A visit whose run is under way in a thread of its own, and what ended it."""
     visit, ends = lab.open(), list[BaseException]()
     visit.cancel = threading.Event()
@@ -85,7 +85,7 @@ def running(lab: Lab) -> tuple[Visit, threading.Thread, list[BaseException]]:
 
 
 def test_health_says_ok_without_loading_the_model_and_503_while_stopping(
-    lab: Lab, operations: Operations
+    lab: VisitStore, operations: Operations
 ) -> None:
     with TestClient(Starlette(routes=routes(lab, operations))) as client:
         answer = client.get("/healthz")
@@ -103,7 +103,7 @@ def test_health_says_ok_without_loading_the_model_and_503_while_stopping(
         assert "kvlab_cached_bytes 5.24288e+06" in told
 
 
-def test_work_is_counted_by_how_it_ended(lab: Lab, operations: Operations) -> None:
+def test_work_is_counted_by_how_it_ended(lab: VisitStore, operations: Operations) -> None:
     visit = lab.open()
     Waiting.go.set()
     list(visit.engine.run(REQUEST))
@@ -124,7 +124,7 @@ def test_work_is_counted_by_how_it_ended(lab: Lab, operations: Operations) -> No
     assert CANARY not in generate_latest(operations.registry).decode()
 
 
-def test_stopping_lets_a_run_finish(lab: Lab, operations: Operations) -> None:
+def test_stopping_lets_a_run_finish(lab: VisitStore, operations: Operations) -> None:
     visit, thread, ends = running(lab)
     assert metrics(operations)["kvlab_under_way"] == 1
     assert metrics(operations)["kvlab_visits_busy"] == 1
@@ -145,7 +145,7 @@ def test_stopping_lets_a_run_finish(lab: Lab, operations: Operations) -> None:
 
 def test_stopping_closes_the_store_after_the_last_run(operations: Operations, tmp_path: Path) -> None:
     store = SharedRuns(tmp_path)
-    lab = Lab(FakeModel, operations.counted(Waiting), shared=store)
+    lab = VisitStore(FakeModel, operations.counted(Waiting), shared=store)
     kept = store.put(b"a run")
     assert stop(lab, operations, grace=0.1) is True
     with pytest.raises(LabError, match="being restarted"):
@@ -153,7 +153,7 @@ def test_stopping_closes_the_store_after_the_last_run(operations: Operations, tm
     assert store.get(kept) == b"a run"
 
 
-def test_stopping_cancels_what_does_not_finish(lab: Lab, operations: Operations) -> None:
+def test_stopping_cancels_what_does_not_finish(lab: VisitStore, operations: Operations) -> None:
     visit, thread, ends = running(lab)
     assert stop(lab, operations, grace=0.1) is False
     thread.join(30)
@@ -162,7 +162,7 @@ def test_stopping_cancels_what_does_not_finish(lab: Lab, operations: Operations)
         lab.visit(visit.id)
 
 
-def test_a_second_signal_does_not_wait(lab: Lab, operations: Operations) -> None:
+def test_a_second_signal_does_not_wait(lab: VisitStore, operations: Operations) -> None:
     _, thread, ends = running(lab)
     again = threading.Event()
     again.set()

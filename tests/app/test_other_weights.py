@@ -22,16 +22,20 @@ from backend.records.run import RunRecord
 from backend.studies.gallery import GalleryEntry
 from lab_app.cli.main import main
 from lab_app.pages.pipeline import form as forms
-from lab_app.pages.pipeline.events import bench_inputs, read_form
+from lab_app.pages.pipeline import form_json
+from lab_app.pages.pipeline import handlers as handlers_module
 from lab_app.pages.pipeline.examples import as_checked
-from lab_app.pages.pipeline.form import Form, Problems
-from lab_app.pages.pipeline.handlers import AGENT_SLOTS, Handlers, Update, statement
-from lab_app.pages.pipeline.layout import Page, build_page
+from lab_app.pages.pipeline.form import AGENT_SLOTS, Form
+from lab_app.pages.pipeline.form_group import form_boxes, read_form
+from lab_app.pages.pipeline.handlers import Handlers, statement
+from lab_app.pages.pipeline.layout import PipelinePage, build_page
 from lab_app.pages.pipeline.sections import offset_study
+from lab_app.pages.pipeline.sharing import actions as sharing_module
 from lab_app.pages.pipeline.sharing.actions import Sharing
-from lab_app.pages.pipeline.updates import applied
 from lab_app.ui import text
-from lab_app.visits.visits import Lab, Visit
+from lab_app.ui.types import Update
+from lab_app.ui.validation import Problems
+from lab_app.visits.visits import Visit, VisitStore
 from viz.run.agent_graph import graph_svg
 from viz.run.comparison import comparison_html
 from viz.run.summary import record_html
@@ -53,7 +57,8 @@ def shipped(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the bench's one scenario be the tiny one, on these weights."""
 
     def put(*models: str) -> None:
-        monkeypatch.setattr(forms, "find_preset", lambda name: scenario(*models))
+        for module in (forms, handlers_module, sharing_module, offset_study, form_json):
+            monkeypatch.setattr(module, "find_preset", lambda name: scenario(*models), raising=False)
 
     put()
     return put
@@ -66,7 +71,7 @@ def other() -> LoadedModel:
 
 def served(loaded: LoadedModel, *others: tuple[str, LoadedModel]) -> Handlers:
     """A lab on the tiny model, served with these others."""
-    lab = Lab(lambda: loaded, lambda m: tiny.lab(m, others=dict(others)))  # type: ignore[arg-type, return-value]
+    lab = VisitStore(lambda: loaded, lambda m: tiny.lab(m, others=dict(others)))  # type: ignore[arg-type, return-value]
     return Handlers(lab)
 
 
@@ -95,13 +100,13 @@ def last(updates: Any) -> Update:
 
 
 @cache
-def page_with(*names: str) -> Page:
+def page_with(*names: str) -> PipelinePage:
     with gr.Blocks():
-        return build_page("math-3", names)
+        return build_page(VisitStore(tiny.model, tiny.lab), "math-3", names)
 
 
-def boxes_of(page: Page, update: Update) -> list[dict[str, Any]]:
-    changes = applied(page, {"weights": update["weights"]})
+def boxes_of(page: PipelinePage, update: Update) -> list[dict[str, Any]]:
+    changes = page.applied({"weights": update["weights"]})
     return [changes[page[f"weights_{slot}"]] for slot in range(AGENT_SLOTS)]
 
 
@@ -127,7 +132,7 @@ def test_the_form_states_each_agents_weights(shipped: Callable[..., None]) -> No
 def test_the_page_reads_its_boxes(shipped: Callable[..., None], tiny_model: LoadedModel) -> None:
     visit, _ = arrived(served(tiny_model))
     page = page_with("tuned")
-    inputs = bench_inputs(page)
+    inputs = form_boxes(page)
     values = ["tuned" if w is page["weights_1"] else getattr(w, "value", None) for w in inputs]
     found = read_form(page, visit, tuple(values))
     assert found.weights == ("", "tuned", *("",) * (AGENT_SLOTS - 2))

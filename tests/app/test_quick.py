@@ -10,7 +10,7 @@ import gradio as gr
 import pytest
 from gradio.state_holder import SessionState
 
-from lab_app.server.blocks import QuickBlocks
+from lab_app.ui.blocks import LabBlocks
 
 
 def page(kind: type[gr.Blocks]) -> tuple[gr.Blocks, list[Any], Any]:
@@ -32,7 +32,7 @@ def page(kind: type[gr.Blocks]) -> tuple[gr.Blocks, list[Any], Any]:
 )
 def test_the_answer_is_the_frameworks_own(named: dict[int, Any]) -> None:
     answers = []
-    for kind in (gr.Blocks, QuickBlocks):
+    for kind in (gr.Blocks, LabBlocks):
         blocks, boxes, event = page(kind)
         given = {boxes[n]: value for n, value in named.items()} or gr.skip()
         given = copy.deepcopy(given) if given == gr.skip() else {w: copy.copy(v) for w, v in given.items()}
@@ -45,7 +45,7 @@ def test_the_answer_is_the_frameworks_own(named: dict[int, Any]) -> None:
 
 
 def test_what_is_not_named_is_not_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks, boxes, event = page(QuickBlocks)
+    blocks, boxes, event = page(LabBlocks)
     state = SessionState(blocks)
     made: list[str] = []
     monkeypatch.setattr(gr.Textbox, "postprocess", lambda self, value: made.append(self.label) or value)
@@ -59,7 +59,7 @@ def test_what_is_not_named_is_not_made_anew(monkeypatch: pytest.MonkeyPatch) -> 
     "path", ["http://example.com/x", " HTTPS://10.0.0.1/", "ftp://x", "//example.com/x", "data:,x"]
 )
 def test_an_address_is_no_file(path: str) -> None:
-    blocks, _, event = page(QuickBlocks)
+    blocks, _, event = page(LabBlocks)
     event.inputs = event.outputs[:2]
     for given in ({"path": path, "meta": {"_type": "gradio.FileData"}}, {"value": [{"path": path}]}):
         with pytest.raises(gr.Error, match="does not fetch addresses"):

@@ -16,9 +16,10 @@ from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
 from backend.records.run import RunRequest
+from lab_app.app import build_app
 from lab_app.server.offline import GUARD, go_offline
-from lab_app.server.serve import build_app, launch
-from lab_app.visits.visits import LEFT_SECONDS, Lab
+from lab_app.server.serve import launch
+from lab_app.visits.visits import LEFT_SECONDS, VisitStore
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -51,18 +52,18 @@ class Breakable(FakeSession):
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[tuple[Lab, str]]:
+def lab() -> Iterator[tuple[VisitStore, str]]:
     """A server in offline mode, and the lab behind it."""
     global RECORDING
-    found: list[Lab] = []
+    found: list[VisitStore] = []
     sys.addaudithook(observe)
     go_offline("127.0.0.1")
     before, RECORDING = GUARD.refused, True
 
     def build(*given: Any, **more: Any) -> Any:
-        blocks, lab = build_app(*given, **more)
-        found.append(lab)
-        return blocks, lab
+        app = build_app(*given, **more)
+        found.append(app.lab)
+        return app
 
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -81,13 +82,13 @@ def lab() -> Iterator[tuple[Lab, str]]:
 
 
 @pytest.fixture
-def client(lab: tuple[Lab, str]) -> Iterator[httpx.Client]:
+def client(lab: tuple[VisitStore, str]) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=lab[1].rstrip("/"), timeout=60) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def page(lab: tuple[Lab, str]) -> Page:
+def page(lab: tuple[VisitStore, str]) -> Page:
     with httpx.Client(base_url=lab[1].rstrip("/"), timeout=60) as client:
         return Page(client)
 
@@ -123,7 +124,7 @@ def test_the_page_is_there_with_its_headers(client: httpx.Client) -> None:
 
 
 def test_the_framework_forgets_who_left(
-    page: Page, client: httpx.Client, lab: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch
+    page: Page, client: httpx.Client, lab: tuple[VisitStore, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would keep the last value of every widget for each tab that ever came."""
     found = Visitor(page, client)
@@ -143,7 +144,7 @@ def test_the_framework_forgets_who_left(
 
 
 def test_visitors_share_nothing(
-    page: Page, client: httpx.Client, lab: tuple[Lab, str], caplog: pytest.LogCaptureFixture
+    page: Page, client: httpx.Client, lab: tuple[VisitStore, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two = Visitor(page, client), Visitor(page, client)
     for visitor in (one, two):
@@ -162,7 +163,7 @@ def test_visitors_share_nothing(
 
 
 def test_a_visitor_who_closes_the_tab_in_a_run_leaves_nothing(
-    page: Page, client: httpx.Client, lab: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch
+    page: Page, client: httpx.Client, lab: tuple[VisitStore, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = set(lab[0]._visits)
     visitor = Visitor(page, client)
@@ -179,7 +180,7 @@ def test_a_visitor_who_closes_the_tab_in_a_run_leaves_nothing(
     assert until(lambda: lab[0].sweep() >= 0 and mine not in lab[0]._visits)
 
 
-def test_cancel_stops_a_run_at_once(page: Page, client: httpx.Client, lab: tuple[Lab, str]) -> None:
+def test_cancel_stops_a_run_at_once(page: Page, client: httpx.Client, lab: tuple[VisitStore, str]) -> None:
     known = set(lab[0]._visits)
     visitor = Visitor(page, client)
     visitor.arrive()
@@ -242,7 +243,7 @@ def test_a_file_of_the_server_is_no_upload(visitor: Visitor) -> None:
         assert not any(shown in answer.text for shown in SHOWN)
 
 
-def test_a_hundred_malformed_calls(lab: tuple[Lab, str]) -> None:
+def test_a_hundred_malformed_calls(lab: tuple[VisitStore, str]) -> None:
     fuzzer = Fuzzer(lab[1], seed=1)
     fuzzer.run(100)
     assert fuzzer.failed == []

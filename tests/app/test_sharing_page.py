@@ -29,12 +29,13 @@ from backend.records.sharing.store import SharedRuns
 from lab_app.cli.main import main
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline.form import Form
-from lab_app.pages.pipeline.form_json import from_record, ordered, read_body, to_body
+from lab_app.pages.pipeline.form_json import form_from_json, form_to_json, from_record, ordered
 from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.sharing.actions import STORED_OF_A_VISIT, Sharing, restored
-from lab_app.pages.pipeline.undo import History, Step
+from lab_app.pages.pipeline.state import state
+from lab_app.pages.pipeline.undo import Step, UndoStack
 from lab_app.reports.run_report import read_run, report
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 
 ROOT = Path(__file__).parents[2]
 TITLE = load_preset("math-3").pipeline.title
@@ -42,17 +43,17 @@ OWN = ("",) * len(templates())  # every agent on the lab's own weights
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(FakeModel, FakeSession, shared=SharedRuns(tmp_path / "data"))
+def lab(tmp_path: Path) -> VisitStore:
+    return VisitStore(FakeModel, FakeSession, shared=SharedRuns(tmp_path / "data"))
 
 
 @pytest.fixture
-def sharing(lab: Lab) -> Sharing:
+def sharing(lab: VisitStore) -> Sharing:
     return Sharing(lab)
 
 
 @pytest.fixture
-def visit(lab: Lab) -> Visit:
+def visit(lab: VisitStore) -> Visit:
     found, _ = Handlers(lab).arrive("math-3")
     return lab.visit(found)
 
@@ -95,7 +96,7 @@ def test_every_scenario_survives_a_link(name: str) -> None:
             )
         )
     )  # fmt: skip
-    back, _ = read_body(to_body(form))
+    back, _ = form_from_json(form_to_json(form))
     for field in dataclasses.fields(Form):
         if field.name != "options":
             assert getattr(back, field.name) == getattr(form, field.name), field.name
@@ -127,7 +128,7 @@ def test_any_edit_survives_a_link(edits: dict[str, Any], gamma: float | None, te
     form = whole(make_form(max_new_tokens=96, turns=1, weights=OWN, **edits))
     options = {**form.options, "kvcomm": {**form.options["kvcomm"], "gamma": gamma}}
     form = dataclasses.replace(form, options=options, templates=templates(t1=template))
-    back, _ = read_body(to_body(form))
+    back, _ = form_from_json(form_to_json(form))
     assert {**dataclasses.asdict(back), "options": 0} == {**dataclasses.asdict(form), "options": 0}
     assert back.options["kvcomm"] == options["kvcomm"]
 
@@ -157,18 +158,20 @@ BAD: list[Any] = [
 @pytest.mark.parametrize("body", BAD, ids=range(len(BAD)))
 def test_a_bench_of_another_kind_is_refused(body: Any, sharing: Sharing, visit: Visit) -> None:
     with pytest.raises(RecordError):
-        read_body(body)
-    before = visit.value_names
+        form_from_json(body)
+    before = state(visit).value_names
     told = sharing.arrived(visit, carried("c=" + to_link(body)) if body != BAD[14] else "{")
     assert "kv-status-error" in told["status"]
     assert "<b>" not in told["status"]
-    assert visit.value_names == before, "nothing on the bench was changed"
+    assert state(visit).value_names == before, "nothing on the bench was changed"
 
 
 # -- links
 
 
-def test_a_link_brings_the_bench_and_its_known_answer(sharing: Sharing, visit: Visit, lab: Lab) -> None:
+def test_a_link_brings_the_bench_and_its_known_answer(
+    sharing: Sharing, visit: Visit, lab: VisitStore
+) -> None:
     edited = templates(t1="Odd <script> {user_question} {agent_1_current} 🙂")
     form = whole(make_form(visit, methods=("kvcomm",), seed=7, templates=edited, turns=1, weights=OWN))
     link = fragment(sharing.link(visit, form))
@@ -179,10 +182,10 @@ def test_a_link_brings_the_bench_and_its_known_answer(sharing: Sharing, visit: V
     assert (update["preset"], update["seed"], update["methods"]) == ("math-3", 7, ["kvcomm"])
     assert update["template_1"] == edited[1]
     assert update["value_0"] == "" or update["values"][0].text == form.values["user_question"]
-    assert other.example is not None
-    assert visit.example is not None
-    assert other.example.answer == visit.example.answer
-    assert other.value_names == ("user_question",)
+    assert state(other).example is not None
+    assert state(visit).example is not None
+    assert state(other).example.answer == state(visit).example.answer
+    assert state(other).value_names == ("user_question",)
     assert other.record is None
 
 
@@ -192,14 +195,14 @@ def test_a_long_bench_is_stored_where_there_is_a_place(sharing: Sharing, visit: 
     link = fragment(sharing.link(visit, form))
     assert link.startswith("r=")
     assert sharing.arrived(sharing.lab.open(), carried(link))["values"][0].text == long
-    without = Sharing(Lab(FakeModel, FakeSession))
+    without = Sharing(VisitStore(FakeModel, FakeSession))
     told = without.link(without.lab.open(), form)["share_link"]
     assert "a link carries up to 6,000" in told
     assert "--data" in told
 
 
 def test_a_stored_run_shows_the_same_figures_to_another_visitor(
-    sharing: Sharing, visit: Visit, lab: Lab
+    sharing: Sharing, visit: Visit, lab: VisitStore
 ) -> None:
     handlers = Handlers(lab)
     mine = last(handlers.run(visit, whole(make_form(visit, turns=1, weights=OWN))))
@@ -220,12 +223,12 @@ def test_links_of_nothing_are_told(sharing: Sharing, visit: Visit) -> None:
     for address in ("r=" + "x" * 24, "c=1AAAA", "c=", "r=../x", "q=1"):
         update = sharing.arrived(visit, carried(address))
         assert "kv-status-error" in update["status"], address
-    without = Sharing(Lab(FakeModel, FakeSession))
+    without = Sharing(VisitStore(FakeModel, FakeSession))
     assert "keeps none" in without.arrived(without.lab.open(), carried("r=" + "x" * 24))["status"]
 
 
 def test_a_lab_without_a_folder_says_what_to_do_instead(visit: Visit) -> None:
-    without = Sharing(Lab(FakeModel, FakeSession))
+    without = Sharing(VisitStore(FakeModel, FakeSession))
     found, _ = Handlers(without.lab).arrive("math-3")
     own = without.lab.visit(found)
     assert "no run to save" in without.share(own)["share_link"]
@@ -243,7 +246,7 @@ def test_a_visit_stores_so_many_and_no_more(sharing: Sharing, visit: Visit) -> N
 # -- files
 
 
-def test_a_bundle_opens_with_its_bench(sharing: Sharing, visit: Visit, lab: Lab) -> None:
+def test_a_bundle_opens_with_its_bench(sharing: Sharing, visit: Visit, lab: VisitStore) -> None:
     last(Handlers(lab).run(visit, whole(make_form(visit, seed=5, turns=1, weights=OWN))))
     assert visit.shown is not None
     content = sharing.bundle_of(visit, visit.shown)
@@ -281,7 +284,7 @@ def test_the_first_run_is_stated_by_a_bench() -> None:
     record = RunRecord.load(ROOT / "presets" / "first_run.kvrun")
     body = from_record(record)
     assert body is not None
-    form, example = read_body(body)
+    form, example = form_from_json(body)
     assert forms.read_request(form, example).values == record.request.values
     assert from_record(make_record(layers=3)) is None, "a made-up pipeline is no scenario"
 
@@ -290,7 +293,7 @@ def test_the_first_run_is_stated_by_a_bench() -> None:
 
 
 def test_edits_are_undone_one_by_one_and_done_again() -> None:
-    history, now = History(lambda: clock[0]), make_form()
+    history, now = UndoStack(lambda: clock[0]), make_form()
     clock = [0.0]
     forms_ = [now]
     history.note(now)
@@ -304,7 +307,7 @@ def test_edits_are_undone_one_by_one_and_done_again() -> None:
         assert step.form == form
         history.note(step.form)  # the page tells how it stands after each step: no edit
     assert history.undo() is None
-    assert history.buttons() == {"undo": False, "redo": True}
+    assert history.buttons() == {"undo.interactive": False, "redo.interactive": True}
     for form in forms_[1:]:
         step = history.redo()
         assert step is not None
@@ -316,7 +319,7 @@ def test_edits_are_undone_one_by_one_and_done_again() -> None:
 
 def test_typing_is_one_edit_until_one_stops() -> None:
     clock = [0.0]
-    history = History(lambda: clock[0])
+    history = UndoStack(lambda: clock[0])
     for text, pause in (("", 0.0), ("a", 9.0), ("ab", 0.4), ("abc", 0.4), ("abcd", 9.0)):
         clock[0] += pause
         history.note(make_form(values={"user_question": text}))
@@ -324,20 +327,20 @@ def test_typing_is_one_edit_until_one_stops() -> None:
     assert found == ["abc", ""]
 
 
-def test_undo_puts_every_box_back(sharing: Sharing, visit: Visit, lab: Lab) -> None:
+def test_undo_puts_every_box_back(sharing: Sharing, visit: Visit, lab: VisitStore) -> None:
     handlers = Handlers(lab)
     first = whole(make_form(visit, turns=1, weights=OWN))
     handlers.refresh(visit, first)
     update = handlers.refresh(
         visit, dataclasses.replace(first, templates=templates(t0="gone {user_question}"))
     )
-    assert update["undo"] is True
-    known = visit.example
-    visit.example = None
+    assert update["undo.interactive"] is True
+    known = state(visit).example
+    state(visit).example = None
     back = sharing.undo(visit, dataclasses.replace(first, templates=templates(t0="gone {user_question}")))
     assert back["template_0"] == first.templates[0]
-    assert (back["undo"], back["redo"]) == (False, True)
-    assert visit.example == known, "the known answer comes back with its request"
+    assert (back["undo.interactive"], back["redo.interactive"]) == (False, True)
+    assert state(visit).example == known, "the known answer comes back with its request"
     assert sharing.redo(visit, first)["template_0"] == "gone {user_question}"
 
 
@@ -352,10 +355,10 @@ def test_a_wrong_template_is_restored_as_it_was_typed(visit: Visit) -> None:
 
 def draft(form: Form, **more: Any) -> dict[str, Any]:
     """What the tab remembers of a form."""
-    return {"address": "", "bench": to_body(form), "typed": {}, "scenario": TITLE, "run": "", **more}
+    return {"address": "", "bench": form_to_json(form), "typed": {}, "scenario": TITLE, "run": "", **more}
 
 
-def test_a_reload_loses_neither_edits_nor_the_run(sharing: Sharing, visit: Visit, lab: Lab) -> None:
+def test_a_reload_loses_neither_edits_nor_the_run(sharing: Sharing, visit: Visit, lab: VisitStore) -> None:
     form = whole(make_form(visit, seed=3, templates=templates(t0="Mine: {user_question}"), turns=1))
     last(Handlers(lab).run(visit, form))
     kept = draft(form, run=visit.shown, typed={"value_0": "Typed while the server was away"})
@@ -396,7 +399,7 @@ CARRIED = st.fixed_dictionaries({}, optional={"address": JUNK, "draft": DRAFT | 
 @given(st.text(max_size=20) | CARRIED)
 @settings(max_examples=40)
 def test_whatever_a_browser_carries_is_answered(text: str) -> None:
-    sharing = Sharing(Lab(FakeModel, FakeSession))
+    sharing = Sharing(VisitStore(FakeModel, FakeSession))
     update = sharing.arrived(sharing.lab.open(), text)
     assert set(update) <= {"status"} or "preset" in update
 

@@ -31,8 +31,8 @@ from lab_app.pages import registry as pages
 from lab_app.pages.sweeps import page as sweep_page
 from lab_app.server.downloads import routes
 from lab_app.server.serve import launch
-from lab_app.visits.queue import waiting as waits
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.queue import wait_for_turn as waits
+from lab_app.visits.visits import Visit, VisitStore
 from viz.studies.sweep import MOST_CELLS, views
 
 TEXT = """
@@ -56,12 +56,12 @@ TRACE = "\n".join(
 
 
 @pytest.fixture(scope="module")
-def lab() -> Lab:
-    return Lab(tiny.model, tiny.lab)
+def lab() -> VisitStore:
+    return VisitStore(tiny.model, tiny.lab)
 
 
 @pytest.fixture
-def visit(lab: Lab) -> Visit:
+def visit(lab: VisitStore) -> Visit:
     return lab.open()
 
 
@@ -77,7 +77,7 @@ def merged(updates: Any) -> dict[str, Any]:
 
 
 def swept(visit: Visit, text: str = TEXT, lines: str = "") -> Swept:
-    *_, last = visit.engine.sweep(sweep_page.desk(visit).rows, text, lines)
+    *_, last = visit.engine.sweep(sweep_page.state(visit).rows, text, lines)
     assert isinstance(last, Swept)
     return last
 
@@ -95,7 +95,7 @@ def test_every_example_can_be_run_here(title: str, visit: Visit) -> None:
     assert "rows</b> in" in update["cost"]
 
 
-def test_a_sweep_runs_shows_and_goes_on(lab: Lab, visit: Visit) -> None:
+def test_a_sweep_runs_shows_and_goes_on(lab: VisitStore, visit: Visit) -> None:
     before = sweep_page.refresh(visit, given())["cost"]
     assert "<b>18 rows</b> in 2 cells; " in before
     updates = list(sweep_page.run(lab, visit, given()))
@@ -113,30 +113,30 @@ def test_a_sweep_runs_shows_and_goes_on(lab: Lab, visit: Visit) -> None:
     longer = given(TEXT.replace("problems: 3", "problems: 4").replace(", ascending", ""))
     assert "12 rows</b> in 1 cell, 9 of them" in sweep_page.refresh(visit, longer)["cost"]
     assert "earlier text" in sweep_page.refresh(visit, longer)["status"]
-    events = list(visit.engine.sweep(sweep_page.desk(visit).rows, *longer.values()))
+    events = list(visit.engine.sweep(sweep_page.state(visit).rows, *longer.values()))
     counts = [event.done for event in events if isinstance(event, Count)]
     assert (counts[0], counts[-1]) == (9, 12), "it goes on"
 
 
-def test_another_visit_has_rows_of_its_own(lab: Lab, visit: Visit) -> None:
+def test_another_visit_has_rows_of_its_own(lab: VisitStore, visit: Visit) -> None:
     swept(visit)
     assert "computed already" not in sweep_page.refresh(lab.open(), given())["cost"]
 
 
-def test_a_stopped_sweep_keeps_its_rows(lab: Lab, visit: Visit) -> None:
+def test_a_stopped_sweep_keeps_its_rows(lab: VisitStore, visit: Visit) -> None:
     steps = sweep_page.run(lab, visit, given())
     for update in steps:
         if "3 of 18 rows" in update.get("status", ""):
             assert visit.cancel is not None
             visit.cancel.set()
     assert "Stopped" in update.get("status", "") or visit.cancel is None
-    there = sweep_page.desk(visit).rows.plan(*given().values()).there
+    there = sweep_page.state(visit).rows.plan(*given().values()).there
     assert 3 <= there < 18
 
 
-def test_between_two_problems_others_have_the_model(lab: Lab, visit: Visit) -> None:
+def test_between_two_problems_others_have_the_model(lab: VisitStore, visit: Visit) -> None:
     got = threading.Event()
-    waiting: list[threading.Thread] = []
+    wait_for_turn: list[threading.Thread] = []
 
     def other() -> None:
         with lab.in_line() as place:
@@ -145,18 +145,18 @@ def test_between_two_problems_others_have_the_model(lab: Lab, visit: Visit) -> N
             got.set()
 
     for update in sweep_page.run(lab, visit, given()):
-        if "0 of 18 rows" in update.get("status", "") and not waiting:
-            waiting.append(threading.Thread(target=other, daemon=True))
-            waiting[0].start()
+        if "0 of 18 rows" in update.get("status", "") and not wait_for_turn:
+            wait_for_turn.append(threading.Thread(target=other, daemon=True))
+            wait_for_turn[0].start()
         if "6 of 18 rows" in update.get("status", ""):
-            waiting[0].join(20)
+            wait_for_turn[0].join(20)
             assert got.is_set(), "it had its turn before the sweep was over"
             break
     else:
         raise AssertionError("the sweep was over")
 
 
-def test_a_browser_that_goes_stops_it(lab: Lab, visit: Visit) -> None:
+def test_a_browser_that_goes_stops_it(lab: VisitStore, visit: Visit) -> None:
     steps = sweep_page.run(lab, visit, given())
     for update in steps:
         if "3 of 18 rows" in update.get("status", ""):
@@ -197,7 +197,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_page_does_not_take_is_told_before_anything_is_opened(
-    name: str, lab: Lab, visit: Visit, monkeypatch: pytest.MonkeyPatch
+    name: str, lab: VisitStore, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text, slot, said = REFUSED[name]
     opened: list[Path] = []
@@ -221,7 +221,7 @@ def test_lines_are_problems_or_a_trace(visit: Visit) -> None:
     with pytest.raises(LabError, match=LINES):
         swept(visit, text, "")
     with pytest.raises(OptionError, match="up to 16"):
-        sweep_page.desk(visit).rows.plan(text, "x" * (17 << 20))
+        sweep_page.state(visit).rows.plan(text, "x" * (17 << 20))
 
 
 PROBLEMS = [{"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"} for n in range(4)]
@@ -234,7 +234,7 @@ def uploaded(visit: Visit, content: Any) -> str:
     return str(found.get("uploaded", ""))
 
 
-def test_an_earlier_text_is_said_once_and_taken_back(lab: Lab, visit: Visit) -> None:
+def test_an_earlier_text_is_said_once_and_taken_back(lab: VisitStore, visit: Visit) -> None:
     """What else the status says, such as that a run was stopped, a look at the page does not wipe away."""
     merged(sweep_page.run(lab, visit, given(TEXT)))
     assert "status" not in sweep_page.refresh(visit, given(TEXT))
@@ -264,7 +264,7 @@ def test_a_file_of_problems_is_kept_under_a_name_of_ours(
     assert swept(visit, text).rows == 18
 
 
-def test_another_upload_takes_the_place_of_the_first(lab: Lab, visit: Visit) -> None:
+def test_another_upload_takes_the_place_of_the_first(lab: VisitStore, visit: Visit) -> None:
     text = TEXT.replace("[math-2]", "[{pipeline: math-2, data: upload.jsonl, format: gsm8k}]")
     uploaded(visit, JSONL.encode())
     merged(sweep_page.run(lab, visit, given(text)))
@@ -274,7 +274,7 @@ def test_another_upload_takes_the_place_of_the_first(lab: Lab, visit: Visit) -> 
     assert "earlier text" in after["status"]
     assert "computed already" not in after["cost"]
     uploaded(visit, CSV.encode())
-    folder = sweep_page.desk(visit).rows.folder
+    folder = sweep_page.state(visit).rows.folder
     assert [path.name for path in folder.glob("upload.*")] == ["upload.csv"]
     told = sweep_page.refresh(visit, given(text))["errors"]["text"]
     assert "reads lines.jsonl and upload.csv alone" in told
@@ -297,7 +297,7 @@ def test_a_file_that_cannot_be_taken_is_told_beside_the_button(
 ) -> None:
     uploaded(visit, CSV.encode())
     assert said in uploaded(visit, content)
-    assert [p.name for p in sweep_page.desk(visit).rows.folder.glob("upload.*")] == ["upload.csv"]
+    assert [p.name for p in sweep_page.state(visit).rows.folder.glob("upload.*")] == ["upload.csv"]
     for nothing in (None, "/etc/passwd", ["x"]):
         assert sweep_page.upload(visit, {"upload": nothing}) == {}
 
@@ -319,7 +319,7 @@ def test_what_is_wrong_in_a_file_stands_beside_it(visit: Visit, content: bytes, 
     assert said in sweep_page.refresh(visit, given(text))["errors"]["lines"]
 
 
-def test_the_last_run_becomes_a_sweep(lab: Lab, visit: Visit) -> None:
+def test_the_last_run_becomes_a_sweep(lab: VisitStore, visit: Visit) -> None:
     assert "no run" in sweep_page.take(visit, {})["status"]
     pipeline = load_preset("math-2").pipeline
     values = dict(preset_requests(load_preset("math-2"), 1)[0].values)
@@ -338,15 +338,17 @@ def test_the_last_run_becomes_a_sweep(lab: Lab, visit: Visit) -> None:
     visit.keep(done.record)  # type: ignore[union-attr]
     text = sweep_page.take(visit, {})["text"]
     assert "bench.yaml" in text
-    kept = load_preset(sweep_page.desk(visit).rows.folder / "bench.yaml")
+    kept = load_preset(sweep_page.state(visit).rows.folder / "bench.yaml")
     assert kept.pipeline.agents == agents
     short = text.replace("problems: 20", "problems: 1").replace("warmup: 10", "max_new_tokens: 3")
     assert swept(visit, short).rows == 2
 
 
-def test_rows_are_saved_as_files_by_whoever_has_the_token(lab: Lab, visit: Visit, tmp_path: Path) -> None:
+def test_rows_are_saved_as_files_by_whoever_has_the_token(
+    lab: VisitStore, visit: Visit, tmp_path: Path
+) -> None:
     client = TestClient(Starlette(routes=routes(lab)))
-    mine = sweep_page.desk(visit)
+    mine = sweep_page.state(visit)
     assert client.get(f"/lab/sweep/{mine.token}/csv").status_code == 404, "nothing has been run"
     merged(sweep_page.run(lab, visit, given()))
     found = client.get(f"/lab/sweep/{mine.token}/csv")
@@ -368,17 +370,17 @@ def test_pools_hold_no_more_than_the_visitor_may(visit: Visit, monkeypatch: pyte
     monkeypatch.setattr(
         "backend.sweeps.page_sweep.run_sweep", lambda sweep, *a, **k: iter([budgets.append(sweep.budget_mb)])
     )
-    desk = SweepDesk(tiny.model(), visit.engine.estimate, visit.engine.estimate_judging, 64 << 20)
+    state = SweepDesk(tiny.model(), visit.engine.estimate, visit.engine.estimate_judging, 64 << 20)
     for asked in ("", "budget_mb: 100000\n", "budget_mb: 7\n"):
-        list(desk.run(TEXT + asked, ""))
+        list(state.run(TEXT + asked, ""))
     assert budgets == [64, 64, 7]
 
 
 def test_a_desk_leaves_nothing_behind(visit: Visit) -> None:
-    desk = SweepDesk(tiny.model(), visit.engine.estimate, visit.engine.estimate_judging, 1 << 20)
-    folder = desk.folder
+    state = SweepDesk(tiny.model(), visit.engine.estimate, visit.engine.estimate_judging, 1 << 20)
+    folder = state.folder
     assert folder.exists()
-    del desk
+    del state
     assert not folder.exists()
 
 
@@ -494,7 +496,7 @@ def test_hostile_names_are_shown_as_text(visit: Visit) -> None:
 
 
 def test_a_session_that_fails_is_told() -> None:
-    lab = Lab(FakeModel, FakeSession)
+    lab = VisitStore(FakeModel, FakeSession)
     other = lab.open()
     last = merged(sweep_page.run(lab, other, given("broken")))
     assert "ValueError" in last["status"]

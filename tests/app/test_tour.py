@@ -19,7 +19,7 @@ from lab_app.pages.tour.steps import recorded, steps
 from lab_app.server.serve import launch
 from lab_app.visits import classroom
 from lab_app.visits.classroom import MOST_MEMBERS, MOST_ROOMS, Rooms
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 
 FIRST = steps()[0]
 CHOICES = list(FIRST.choices)
@@ -27,12 +27,12 @@ PATIENCE = 180_000  # ms; a slow machine is no failure
 
 
 @pytest.fixture
-def lab() -> Lab:
-    return Lab(FakeModel, FakeSession)
+def lab() -> VisitStore:
+    return VisitStore(FakeModel, FakeSession)
 
 
 @pytest.fixture
-def visit(lab: Lab) -> Visit:
+def visit(lab: VisitStore) -> Visit:
     return lab.open()
 
 
@@ -60,7 +60,7 @@ class Noted(FakeSession):
 # -- alone
 
 
-def test_no_run_before_a_prediction(lab: Lab, visit: Visit) -> None:
+def test_no_run_before_a_prediction(lab: VisitStore, visit: Visit) -> None:
     for act in (
         lambda given: merged(tour.run(lab, visit, given)),
         lambda given: tour.replay(lab, visit, given),
@@ -68,15 +68,15 @@ def test_no_run_before_a_prediction(lab: Lab, visit: Visit) -> None:
         for guess, said in ((None, "No prediction"), ("<b>", "no answer '&lt;b&gt;'".replace("'", "&#x27;"))):
             update = act({"guess": guess})
             assert said in update["errors"]["guess"]
-            assert not tour.desk(visit).chosen
+            assert not tour.state(visit).chosen
             assert "reveal" not in update
 
 
-def test_a_prediction_stands_and_is_compared(lab: Lab, visit: Visit) -> None:
+def test_a_prediction_stands_and_is_compared(lab: VisitStore, visit: Visit) -> None:
     """Both outcomes of a prediction, told from the same run."""
     runs = [merged(tour.run(lab, visit, {"guess": CHOICES[0]}))]
     again = merged(tour.run(lab, visit, {"guess": CHOICES[1]}))
-    assert tour.desk(visit).chosen == {FIRST.key: CHOICES[0]}, "the first prediction stands"
+    assert tour.state(visit).chosen == {FIRST.key: CHOICES[0]}, "the first prediction stands"
     assert again["guess"] == CHOICES[0]
     other = lab.open()
     runs += [merged(tour.run(lab, other, {"guess": choice})) for choice in CHOICES[1:2]]
@@ -87,7 +87,7 @@ def test_a_prediction_stands_and_is_compared(lab: Lab, visit: Visit) -> None:
     assert all(run["guess.interactive"] is False for run in runs)
 
 
-def test_a_run_finds_an_engine_that_knows_nothing(lab: Lab, visit: Visit) -> None:
+def test_a_run_finds_an_engine_that_knows_nothing(lab: VisitStore, visit: Visit) -> None:
     made: list[Noted] = []
 
     def engine(model: Any) -> Noted:
@@ -105,7 +105,7 @@ def test_a_run_finds_an_engine_that_knows_nothing(lab: Lab, visit: Visit) -> Non
     assert visit.records, "the record belongs to the visit"
 
 
-def test_while_the_model_is_busy_the_recorded_run_is_shown(lab: Lab, visit: Visit) -> None:
+def test_while_the_model_is_busy_the_recorded_run_is_shown(lab: VisitStore, visit: Visit) -> None:
     with lab.in_line() as wait:  # somebody else has the model
         assert wait(0) == 0
         update = merged(tour.run(lab, visit, {"guess": CHOICES[0]}, patience=0.0))
@@ -117,18 +117,18 @@ def test_while_the_model_is_busy_the_recorded_run_is_shown(lab: Lab, visit: Visi
     assert words.LIVE in merged(tour.run(lab, visit, {"guess": None}))["reveal"], "then it runs"
 
 
-def test_a_recorded_run_says_so_and_whose_weights(lab: Lab, visit: Visit) -> None:
+def test_a_recorded_run_says_so_and_whose_weights(lab: VisitStore, visit: Visit) -> None:
     update = tour.replay(lab, visit, {"guess": CHOICES[0]})
     assert words.RECORDED in update["reveal"]
     assert words.OTHER_WEIGHTS.capitalize() in update["status"], "the fake model is not the recorded one"
     record = recorded(FIRST.key)
     assert record is not None
-    update = tour.closer(lab, visit, {})
+    update = tour.open_in_pipeline(lab, visit, {})
     assert update["verdict"]
     assert visit.record is record
 
 
-def test_steps_are_gone_through(lab: Lab, visit: Visit) -> None:
+def test_steps_are_gone_through(lab: VisitStore, visit: Visit) -> None:
     back, forward = tour.moving(lab, -1), tour.moving(lab, 1)
     assert tour.arrive(lab, visit)["back.visible"] is False
     assert back(visit, {})["lesson"] == tour.arrive(lab, visit)["lesson"]
@@ -141,10 +141,10 @@ def test_steps_are_gone_through(lab: Lab, visit: Visit) -> None:
     "news", ["", "x" * 500, "[1]", "{", "null", '{"what":"go","step":99}', '{"what":"go","step":true}',
              '{"what":"enter","room":["a"]}', '{"what":"enter","room":{"a":1},"key":5}', "3"],
 )  # fmt: skip
-def test_odd_news_do_no_harm(news: str, lab: Lab, visit: Visit) -> None:
+def test_odd_news_do_no_harm(news: str, lab: VisitStore, visit: Visit) -> None:
     update = tour.news(lab, visit, {"news": news})
     assert "lesson" in update
-    assert tour.desk(visit).room == ""
+    assert tour.state(visit).room == ""
 
 
 # -- a class
@@ -154,13 +154,13 @@ def member(number: int) -> str:
     return f"{number:032x}"
 
 
-def test_its_own_run_holds_the_step_and_another_pages_does_not(lab: Lab, visit: Visit) -> None:
+def test_its_own_run_holds_the_step_and_another_pages_does_not(lab: VisitStore, visit: Visit) -> None:
     forward = tour.moving(lab, 1)
     visit.cancel = threading.Event()  # another page's run goes on
     refused = merged(tour.run(lab, visit, {"guess": CHOICES[0]}))
     assert "still going on" in refused["status"]
     forward(visit, {})
-    assert tour.desk(visit).step == 1
+    assert tour.state(visit).step == 1
     tour.go(lab, visit, 0)
     visit.cancel = None
     own = tour.run(lab, visit, {"guess": CHOICES[0]})
@@ -168,13 +168,13 @@ def test_its_own_run_holds_the_step_and_another_pages_does_not(lab: Lab, visit: 
     assert "still going on" in forward(visit, {})["status"]
     merged(tour.run(lab, visit, {"guess": CHOICES[0]}))  # a second press changes nothing
     assert "still going on" in forward(visit, {})["status"]
-    assert tour.desk(visit).step == 0
+    assert tour.state(visit).step == 0
     list(own)
     forward(visit, {})
-    assert tour.desk(visit).step == 1
+    assert tour.state(visit).step == 1
 
 
-def test_a_class_predicts_and_the_teacher_reveals(lab: Lab, visit: Visit) -> None:
+def test_a_class_predicts_and_the_teacher_reveals(lab: VisitStore, visit: Visit) -> None:
     tour.open_room(lab, visit)
     room = tour.room_of(lab, visit)
     assert room is not None
@@ -213,14 +213,14 @@ def test_a_class_predicts_and_the_teacher_reveals(lab: Lab, visit: Visit) -> Non
     assert update["vote.visible"] is True
 
 
-def test_students_do_not_lead(lab: Lab, visit: Visit) -> None:
+def test_students_do_not_lead(lab: VisitStore, visit: Visit) -> None:
     tour.open_room(lab, visit)
     room = tour.room_of(lab, visit)
     assert room is not None
     student = lab.open()
     for key in ("", "guess", room.id, None, 3):
         tour.news(lab, student, told_news(what="enter", room=room.id, key=key, member=member(1)))
-        assert tour.desk(student).leads is False
+        assert tour.state(student).leads is False
         tour.go(lab, student, 3)
         tour.replay(lab, student, {"guess": CHOICES[0]})
         merged(tour.run(lab, student, {"guess": CHOICES[0]}))
@@ -229,7 +229,7 @@ def test_students_do_not_lead(lab: Lab, visit: Visit) -> None:
         assert (room.step, room.reveal) == (0, None)
     again = lab.open()
     tour.news(lab, again, told_news(what="enter", room=room.id, key=room.key))
-    assert tour.desk(again).leads is True, "after a reload the teacher still leads"
+    assert tour.state(again).leads is True, "after a reload the teacher still leads"
     update = tour.close_room(lab, again)
     assert lab.rooms.find(room.id) is None
     assert words.ROOM_CLOSED in update["status"]
@@ -237,7 +237,7 @@ def test_students_do_not_lead(lab: Lab, visit: Visit) -> None:
     assert words.ROOM_GONE in tour.news(lab, student, told_news(what="enter", room=room.id))["status"]
 
 
-def test_a_reload_neither_loses_nor_doubles_a_prediction(lab: Lab, visit: Visit) -> None:
+def test_a_reload_neither_loses_nor_doubles_a_prediction(lab: VisitStore, visit: Visit) -> None:
     tour.open_room(lab, visit)
     room = tour.room_of(lab, visit)
     assert room is not None
@@ -274,7 +274,7 @@ def test_rooms_are_bounded_and_end() -> None:
     assert rooms.find(made[0].id) is None, "a room does not live for ever"
 
 
-def test_news_of_a_room_tell_no_prediction(lab: Lab) -> None:
+def test_news_of_a_room_tell_no_prediction(lab: VisitStore) -> None:
     room = lab.rooms.open()
     lab.rooms.join(room, member(1))
     lab.rooms.vote(room, member(1), CHOICES[0])

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab_app.pages.pipeline.handlers import Update
-from lab_app.pages.pipeline.updates import whole
+from lab_app.ui.streaming import coalesced
+from lab_app.ui.types import Update
 
 
 def test_what_came_an_instant_before_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +28,7 @@ def test_what_came_an_instant_before_is_told_again(monkeypatch: pytest.MonkeyPat
             now[0] += later
             yield update
 
-    assert list(whole(steps())) == [
+    assert list(coalesced(steps())) == [
         {"status": "Starting"},
         {"status": "", "error": "No."},
         {"status": "", "error": "No.", "run": True},

@@ -23,9 +23,9 @@ from backend.records.anchor_cost import AnchorCost, AnchorCostRequest
 from backend.records.run import GateDecision, MethodChoice, RunRecord
 from backend.session.pool_views import principal_coordinates
 from backend.session.session import LabSession
-from lab_app.pages.pipeline.form import Problems
-from lab_app.pages.pipeline.sections.anchor_cost import first_asked, read, told
-from lab_app.visits.umap_worker import Maps
+from lab_app.pages.pipeline.sections.anchor_cost import SECTION, first_asked, read
+from lab_app.ui.validation import Problems
+from lab_app.visits.umap_worker import LayoutWorker
 from viz.anchors import pool_map as maps
 from viz.anchors.activations import activation_histograms, activations_by_length, rank_correlation, whole_bins
 from viz.anchors.cost import views as cost_views
@@ -372,7 +372,7 @@ def test_the_page_shows_pca_at_once_and_umap_when_ready(
         return np.zeros((len(points), 2), dtype=np.float32)
 
     monkeypatch.setattr("lab_app.visits.umap_worker.umap_layout", slow)
-    background, chosen = Maps(), Selection(reusing(record), "plain")
+    background, chosen = LayoutWorker(), Selection(reusing(record), "plain")
     views = tab("anchors").views(record, chosen)
 
     def how(found: Any) -> str:
@@ -393,7 +393,7 @@ def test_a_failed_umap_leaves_pca_and_says_so(record: RunRecord, monkeypatch: py
 
     monkeypatch.setattr("lab_app.visits.umap_worker.umap_layout", broken)
     chosen = Selection(reusing(record), "plain")
-    views = Maps().completed(tab("anchors").views(record, chosen), record, chosen, 20)
+    views = LayoutWorker().completed(tab("anchors").views(record, chosen), record, chosen, 20)
     [found] = [v for v in views if isinstance(v, FigureView) and v.key == "anchor_map"]
     assert "could not be computed here (RuntimeError)" in found.how_to_read
     assert not found.empty
@@ -488,6 +488,6 @@ def test_boxes_that_cannot_be_read_are_told_beside_them(bad: Any) -> None:
     assert read(usual) == AnchorCostRequest()
     with pytest.raises(Problems) as error:
         read(replace(usual, anchors=bad))
-    assert [p.field for p in error.value.found] == ["cost.anchors"]
-    assert "1 to 64" in told(error.value)["error_cost_anchors"]
-    assert not told(error.value)["error_cost_lengths"]
+    assert [p.field for p in error.value.found] == ["anchors"]
+    assert "1 to 64" in SECTION.errors(error.value)["error_cost_anchors"]
+    assert not SECTION.errors(error.value)["error_cost_lengths"]

@@ -11,11 +11,13 @@ import pytest
 
 from lab_app.server import fast_import as importing
 
+LIGHTLY = "from lab_app.server.fast_import import import_lightly\nimport_lightly()\n"
+
 
 def test_the_framework_renders_no_typing_stubs() -> None:
     """A third of what importing the page took; its components are whole."""
     code = (
-        "import lab_app, inspect, gradio.component_meta as meta, gradio as gr\n"
+        f"{LIGHTLY}import inspect, gradio.component_meta as meta, gradio as gr\n"
         "assert meta.create_or_modify_pyi(1, 2, 3) is None\n"
         "assert callable(gr.Button.click) and callable(gr.Textbox.submit)\n"
         "assert inspect.getsource(gr.Button)\n"
@@ -25,7 +27,7 @@ def test_the_framework_renders_no_typing_stubs() -> None:
 
 def test_what_is_imported_is_left_out_of_collections() -> None:
     code = (
-        "import gc, lab_app, gradio\n"
+        f"{LIGHTLY}import gc, gradio\n"
         "assert gc.isenabled()\n"
         "kept, walked = gc.get_freeze_count(), len(gc.get_objects())\n"
         "assert kept > 10 * walked, (kept, walked)\n"
@@ -58,7 +60,14 @@ def test_the_collector_rests_meanwhile_and_goes_on_as_before(fails: bool, enable
         (gc.enable if was else gc.disable)()
 
 
-def test_it_is_installed_once() -> None:
+def test_it_is_installed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    importing.import_lightly()
     before = list(sys.meta_path)
     importing.import_lightly()
     assert sys.meta_path == before
+
+
+def test_importing_the_package_changes_nothing() -> None:
+    code = "import sys\nbefore = list(sys.meta_path)\nimport lab_app\nassert sys.meta_path == before\n"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -30,9 +30,11 @@ from backend.studies.offsets import (
     offset_study,
     sample_offsets,
 )
-from lab_app.pages.pipeline.form import Form, Problems
+from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.sections import offset_study as tab
-from lab_app.visits.visits import Lab, Visit
+from lab_app.pages.pipeline.state import state
+from lab_app.ui.validation import Problems
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, card_html
 from viz.base.theme import PLOTLY_DARK
 from viz.studies.offset_study import (
@@ -449,13 +451,13 @@ def test_a_scenario_that_cannot_be_sent_is_told_beside_its_number(bad: Form, sai
 
 
 def test_a_measurement_is_shown_and_a_token_moves_every_figure(visit: Visit, tiny_model: LoadedModel) -> None:
-    lab = Lab(lambda: tiny_model, lambda _: visit.engine)
+    lab = VisitStore(lambda: tiny_model, lambda _: visit.engine)
     found = last(tab.measure(lab, visit, form(), boxes()))
     assert not any(found[f"error_study_{name}"] for name in (*tab.FIELDS, "measure"))
-    assert visit.studied is not None
-    token = visit.studied[0]
-    assert lab.study(token) is None, "the visit is not the lab's"
-    assert f"lab/offsets/{token}" in found["study_status"]
+    assert "offsets" in visit.results
+    token = visit.results["offsets"].token
+    assert lab.result("offsets", token) is None, "the visit is not the lab's"
+    assert f"lab/measured/offsets/{token}" in found["study_status"]
     assert len(found["view_study"]["views"]) == 8
     assert len(found["pick_study_prefix"][0]) == 3
     assert "Edited" in tab.edited(visit, boxes(text="other"))["study_status"]
@@ -464,15 +466,15 @@ def test_a_measurement_is_shown_and_a_token_moves_every_figure(visit: Visit, tin
 
 def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: OffsetStudy) -> None:
     assert tab.pick(visit, 1, "", ":0") == tab.look(visit, "", ":0") == {}
-    visit.study(record)
-    found = tab.shown(visit)
+    visit.keep_result("offsets", record)
+    found = tab.render_result(visit)
     assert len(found["pick_study_place"][0]) == 2 * (1 + 3)
     before = {view["key"]: view["figure"] for view in found["view_study"]["views"]}
     moved = tab.pick(visit, (usual_token(record) + 1) % len(record.tokens), "", ":0")
     after = {view["key"]: view["figure"] for view in moved["view_study"]["views"]}
     changed = {key for key in before if before[key] != after[key]}
     assert changed == {"study_by_layer", "study_similar", "study_tokens", "study_heads"}
-    pressed = f'data-pick="{visit.study_token}" aria-pressed="true"'
+    pressed = f'data-pick="{state(visit).study_token}" aria-pressed="true"'
     assert pressed in moved["study_tokens"]["html"]
     assert pressed in tab.look(visit, "1", "2:1")["study_tokens"]["html"]
     for odd in (-1, 10**6, None, "x", True, float("nan"), float("inf")):
@@ -480,11 +482,11 @@ def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: O
 
 
 def test_errors_of_the_engine_stand_beside_their_boxes(visit: Visit, tiny_model: LoadedModel) -> None:
-    lab = Lab(lambda: tiny_model, lambda _: visit.engine)
+    lab = VisitStore(lambda: tiny_model, lambda _: visit.engine)
     for changes, slot in (({"prefixes": "alone"}, "prefixes"), ({"text": "word " * 600}, "text")):
         found = last(tab.measure(lab, visit, form(), boxes(**changes)))
         assert "are allowed" in found[f"error_study_{slot}"]
-        assert found["studying"] is False
+        assert found["study_measure.interactive"] is True
         assert not visit.measuring
     visit.engine = None  # type: ignore[assignment]
     assert "did not expect" in last(tab.measure(lab, visit, form(), boxes()))["study_status"]

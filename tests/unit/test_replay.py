@@ -31,7 +31,8 @@ from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.sections import replay as what_if
 from lab_app.ui import html, text
-from lab_app.visits.visits import Lab, Visit
+from lab_app.ui.method_choice import MOST_COLUMNS
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, card_html
 from viz.base.theme import OUTLINE_COLOUR
 from viz.studies.replay import FATES, counts, fates, tallies, texts, trade_off, valid_request, views
@@ -398,8 +399,8 @@ def test_a_request_that_is_not_there_falls_back(record: Replay) -> None:
 
 
 @pytest.fixture
-def visit(ran: tuple[LabSession, list[RunRecord]]) -> tuple[Lab, Visit]:
-    lab = Lab(lambda: ran[0].model, lambda _: backend.lab.Lab(ran[0]))  # type: ignore[arg-type, return-value]
+def visit(ran: tuple[LabSession, list[RunRecord]]) -> tuple[VisitStore, Visit]:
+    lab = VisitStore(lambda: ran[0].model, lambda _: backend.lab.Lab(ran[0]))  # type: ignore[arg-type, return-value]
     return lab, lab.open()
 
 
@@ -422,37 +423,37 @@ def last_of(steps: Iterator[dict[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def test_the_bench_is_the_editor(visit: tuple[Lab, Visit], bench: None) -> None:
+def test_the_bench_is_the_editor(visit: tuple[VisitStore, Visit], bench: None) -> None:
     lab, who = visit
     options = {"kvcomm": {"gamma": 0.9, "capacity": 3}}
     said = last_of(what_if.measure(lab, who, form(options=options, ablate=("kvcomm",)), 3))
-    assert who.replayed is not None
-    token, found = who.replayed
-    assert lab.replay(token) is found
+    assert "replay" in who.results
+    token, found = who.results["replay"]
+    assert lab.result("replay", token) is found
     chosen = {m.label: m.options for m in found.request.methods if m.name == "kvcomm"}
     assert list(chosen) == ["kvcomm", *(f"kvcomm without {step}" for step in what_if.STEPS)]
     assert {(o["gamma"], o["capacity"]) for o in chosen.values()} == {(0.9, 3)}
     assert [asked.number for asked in found.requests] == [6, 7, 8]
-    assert f"lab/replay/{token}" in said["replay_status"]
+    assert f"lab/measured/replay/{token}" in said["replay_status"]
     assert "3 requests of 8 in memory" in said["replay_status"]
     assert len(said["view_replay"]["views"]) == 4
-    assert (said["running"], who.cancel) == (False, None)
+    assert (said["run.visible"], who.cancel) == (True, None)
     assert what_if.pick(who, "6")["pick_replay"][1] == "6"
     assert what_if.pick(who, 7.0)["pick_replay"][1] == "7"
     for odd in ("x", None, True, 6.5, [1], "-1"):
         assert what_if.pick(who, odd)["pick_replay"][1] == said["pick_replay"][1]
 
 
-def test_table_5_is_one_click(visit: tuple[Lab, Visit], bench: None) -> None:
+def test_table_5_is_one_click(visit: tuple[VisitStore, Visit], bench: None) -> None:
     """Every choice of steps but none, whatever methods stand on the bench."""
     lab, who = visit
     last_of(what_if.measure(lab, who, form(methods=(), options={"kvcomm": {"gamma": 1}}), 2, True))
-    assert who.replayed is not None
-    _, *rows = who.replayed[1].request.methods
+    assert "replay" in who.results
+    _, *rows = who.result("replay").request.methods
     switched = {tuple(row.options[step] for step in what_if.STEPS) for row in rows}
     assert switched == set(itertools.product((True, False), repeat=3)) - {(False,) * 3}
     assert {row.options["gamma"] for row in rows} == {1.0}
-    assert len(who.replayed[1].labels) == 8 == forms.MOST_COLUMNS
+    assert len(who.result("replay").labels) == 8 == MOST_COLUMNS
 
 
 @pytest.mark.parametrize(
@@ -469,20 +470,20 @@ def test_table_5_is_one_click(visit: tuple[Lab, Visit], bench: None) -> None:
     ],
 )
 def test_bad_input_is_told_beside_its_box(
-    visit: tuple[Lab, Visit], bench: None, changes: dict[str, Any], last: Any, slot: str, said: str
+    visit: tuple[VisitStore, Visit], bench: None, changes: dict[str, Any], last: Any, slot: str, said: str
 ) -> None:
     lab, who = visit
     found = last_of(what_if.measure(lab, who, form(**changes), last))
     assert said in found[f"error_replay_{slot}"]
     assert "<script" not in found[f"error_replay_{slot}"]
-    assert who.replayed is None
-    assert (found["running"], who.cancel, found["replay_status"]) == (False, None, "")
+    assert "replay" not in who.results
+    assert (found["run.visible"], who.cancel, found["replay_status"]) == (True, None, "")
 
 
-def test_cancel_keeps_the_replay_before(visit: tuple[Lab, Visit], bench: None) -> None:
+def test_cancel_keeps_the_replay_before(visit: tuple[VisitStore, Visit], bench: None) -> None:
     lab, who = visit
     last_of(what_if.measure(lab, who, form(), 2))
-    kept = who.replayed
+    kept = who.results["replay"]
     steps = what_if.measure(lab, who, form(), 8)
     next(steps)
     assert who.cancel is not None
@@ -492,4 +493,4 @@ def test_cancel_keeps_the_replay_before(visit: tuple[Lab, Visit], bench: None) -
     who.cancel.set()
     found = last_of(steps)
     assert text.REPLAY_STOPPED in found["replay_status"]
-    assert (who.replayed, who.cancel, found["running"]) == (kept, None, False)
+    assert (who.results["replay"], who.cancel, found["run.visible"]) == (kept, None, True)

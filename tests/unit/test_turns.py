@@ -25,9 +25,10 @@ from backend.records.run import MethodChoice, Outcome, RunRecord, RunRequest
 from backend.session.session import LabSession
 from lab_app.cli.main import main
 from lab_app.pages.pipeline import form as forms
-from lab_app.pages.pipeline.form import Form, Problems
+from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.handlers import slot_of
-from lab_app.ui.html import bench
+from lab_app.pages.pipeline.html import bench
+from lab_app.ui.validation import Problems
 from viz.run.agent_graph import graph_svg
 from viz.run.comparison import comparison_html
 from viz.run.tabs import TABS, Selection

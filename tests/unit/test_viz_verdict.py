@@ -161,7 +161,7 @@ def test_answers_are_escaped():
 def test_drawing_loads_neither_torch_nor_the_page():
     code = (
         "import sys, viz.run.tabs, viz.run.comparison, viz.run.token_strip, viz.run.verdict; "
-        "import viz.run.agent_graph, viz.run.placeholder_pills; "
+        "import viz.run.agent_graph, viz.base.placeholder_pills; "
         "bad = {'torch', 'gradio', 'transformers'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -14,12 +14,12 @@ from viz.anchors.pool import gate_view, pool_table, weights_view
 from viz.base.figure import FigureView, Panel, card_html, pool_columns
 from viz.base.format import number, visible
 from viz.base.glossary import GLOSSARY, term
+from viz.base.placeholder_pills import template_html
 from viz.base.textdiff import diff_html
 from viz.base.theme import PLOTLY_DARK, PLOTLY_LIGHT, css_variables, method_styles, script, stylesheet
 from viz.run.agent_graph import graph_svg
 from viz.run.cache_error import error_by_layer, error_map, kl_along_answer, offset_by_layer
 from viz.run.comparison import comparison_html, live_html
-from viz.run.placeholder_pills import template_html
 from viz.run.summary import memory_view, record_html
 from viz.run.tabs import TABS, Selection, default_selection, valid_selection
 from viz.run.timing import ttft_view

@@ -9,7 +9,7 @@ from viz.base import format as words
 from viz.base.figure import Panel
 from viz.base.format import escape, plural
 from viz.base.glossary import term
-from viz.run.placeholder_pills import pill
+from viz.base.placeholder_pills import pill
 
 
 def told_apart(a: float, b: float) -> tuple[str, str]:

@@ -9,8 +9,8 @@ from viz.base import format as words
 from viz.base.figure import FigureView, empty_view, figure, hatch
 from viz.base.format import escape, number, plot_text
 from viz.base.glossary import term
+from viz.base.placeholder_pills import pill
 from viz.base.theme import ACTION_COLOURS, SLOT_COLOURS
-from viz.run.placeholder_pills import pill
 
 MAX_BARS = 24
 

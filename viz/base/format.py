@@ -195,3 +195,10 @@ def embedded_json(value: object) -> str:
 def quoted(text: str) -> str:
     """A token in quotation marks, as HTML."""
     return f'<q class="kv-token">{escape(token_name(text))}</q>'
+
+
+def duration(seconds: float) -> str:
+    """About how long."""
+    if seconds < 1:
+        return "under 1 s"
+    return f"{number(seconds, 2)} s" if seconds < 90 else f"{number(seconds / 60, 2)} min"

@@ -9,9 +9,9 @@ from backend.records.run import Fidelity, GateDecision, Outcome, RunRecord
 from viz.base import format as words
 from viz.base.format import escape, number
 from viz.base.glossary import term
+from viz.base.placeholder_pills import pill, weights_label
 from viz.base.textdiff import diff_html, plain_html
 from viz.base.theme import MethodStyle, method_styles
-from viz.run.placeholder_pills import pill, weights_label
 from viz.run.verdict import is_near_tie
 
 STATE_WORDS = {

@@ -16,6 +16,7 @@ from backend.records.replay import PastRequest, Replay, Replayed
 from viz.base.figure import FigureView, Panel, figure
 from viz.base.format import GAP, agent_name, clip, escape, listing, percent, plot_text, plural
 from viz.base.glossary import term
+from viz.base.placeholder_pills import pill
 from viz.base.subplots import two_panels
 from viz.base.textdiff import diff_html, plain_html
 from viz.base.theme import (
@@ -27,7 +28,6 @@ from viz.base.theme import (
     method_styles,
 )
 from viz.run.comparison import STATE_TERMS, STATE_WORDS, grid, head
-from viz.run.placeholder_pills import pill
 
 #: What became of a final answer: (words, mark, colour). The first two are dense's answers.
 FATES = (

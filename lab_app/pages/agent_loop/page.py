@@ -26,14 +26,15 @@ from backend.records.agent_loop import (
 )
 from backend.records.events import AgentDone, Progress, RunDone, TextSoFar
 from backend.records.run import Mode, Outcome, RunRecord, RunRequest
-from lab_app.pages.pipeline.form import MOST_COLUMNS, Problem, Problems, read_number
-from lab_app.pages.pipeline.layout import RAW, section
+from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import OPTIONS, Board, Given, PageSpec, Update, beside, cancelled, running
-from lab_app.ui.run_results import results
+from lab_app.ui.components import figure_view, payload, raw_html, section
+from lab_app.ui.method_choice import MOST_COLUMNS
+from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
 from lab_app.ui.text_cards import chosen_methods, method_chips, usable_methods
-from lab_app.visits.visits import Lab, Visit
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import NumberField, Problem, Problems
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, Panel
 from viz.base.format import plural
 from viz.pages.agent_loop import views
@@ -51,7 +52,7 @@ READS = ("question", "methods", OPTIONS, "mode", "turns")
 
 
 @dataclass
-class Desk:
+class AgentLoopState:
     """What a visit's page remembers; ``ran`` is what was last run, ``token`` its record's, ``rows`` the
     episodes so far under its methods."""
 
@@ -62,9 +63,9 @@ class Desk:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
-def desk(visit: Visit) -> Desk:
+def state(visit: Visit) -> AgentLoopState:
     """The visit's page."""
-    found: Desk = visit.pages.setdefault(KEY, Desk())
+    found: AgentLoopState = visit.pages.setdefault(KEY, AgentLoopState())
     return found
 
 
@@ -78,7 +79,7 @@ def read(visit: Visit, given: Given) -> RunRequest:
     values, methods, turns = {QUESTION: str(given["question"] or "")}, (), LIMITS["turns"][0]
     mode: Mode = "free" if given["mode"] == "free" else "pinned"
     try:
-        turns = int(read_number(given["turns"], text.LOOP_TURNS, *LIMITS["turns"], True, "turns"))
+        turns = NumberField(text.LOOP_TURNS, *LIMITS["turns"]).read(given["turns"], "turns")
     except LabError as error:
         found.append(Problem("turns", str(error)))
     pipeline = loop_pipeline(turns)
@@ -94,7 +95,7 @@ def read(visit: Visit, given: Given) -> RunRequest:
         found.append(Problem("methods", str(error)))
     if found:
         raise Problems(found)
-    asked = desk(visit).example
+    asked = state(visit).example
     known = asked.answer if asked is not None and dict(asked.values) == values else None
     request = LoopRequest(methods, turns=turns, modes=(mode,)).episode(Example(values, known), mode)
     return dataclasses.replace(request, probe_offsets=True)
@@ -102,20 +103,20 @@ def read(visit: Visit, given: Given) -> RunRequest:
 
 def told(error: LabError | None) -> Update:
     """Messages beside their places."""
-    return beside(error, lambda field: "question" if "question" in (field or "") else "run")
+    return field_errors(error, lambda field: "question" if "question" in (field or "") else "run")
 
 
 # -- the bench
 
 
-def arrive(board: Board, visit: Visit) -> Update:
+def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The first question, and the methods that run here."""
-    return following(visit, {}) | usable_methods(board)
+    return following(visit, {}) | usable_methods(page)
 
 
 def following(visit: Visit, given: Given) -> Update:
     """The next question of the set."""
-    mine = desk(visit)
+    mine = state(visit)
     mine.example = loop_questions(SET)[mine.next_example % SET]
     mine.next_example += 1
     return {"question": mine.example.values[QUESTION]}
@@ -123,7 +124,7 @@ def following(visit: Visit, given: Given) -> Update:
 
 def refresh(visit: Visit, given: Given) -> Update:
     """What follows from what stands on the page: messages, the cost, and whether the turns are old."""
-    mine, request = desk(visit), None
+    mine, request = state(visit), None
     try:
         request = read(visit, given)
         update = told(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
@@ -139,13 +140,13 @@ def refresh(visit: Visit, given: Given) -> Update:
 # -- running
 
 
-def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """One episode, shown turn by turn."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request = read(visit, given)
         yield told(None)
-        mine = desk(visit)
+        mine = state(visit)
         record: RunRecord | None = None
         outcomes: list[Outcome] = []
         writing: dict[str, str] = {}
@@ -175,7 +176,7 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
         mine.ran, mine.token = request, visit.keep(record, show=False)
         yield shown(visit, record)
 
-    yield from running(lab, visit, work, told)
+    yield from one_run_in_turn(lab, visit, work, told)
 
 
 def row_of(record: RunRecord, index: int) -> dict[str, Any]:
@@ -186,7 +187,7 @@ def row_of(record: RunRecord, index: int) -> dict[str, Any]:
 
 def shown(visit: Visit, record: RunRecord) -> Update:
     """A finished episode, and all so far."""
-    mine, names = desk(visit), {m.label: m.name for m in record.request.methods}
+    mine, names = state(visit), {m.label: m.name for m in record.request.methods}
     modes: Any = tuple(dict.fromkeys(row["mode"] for row in mine.rows))
     asked = LoopRequest(record.request.methods, len(mine.rows), modes=modes)
     so_far = gathered(asked, record.model, mine.rows)
@@ -217,7 +218,7 @@ def turn_shown(record: RunRecord, turn: int) -> Update:
 
 def look(visit: Visit, given: Given) -> Update:
     """Another turn."""
-    record = visit.records.get(desk(visit).token)
+    record = visit.records.get(state(visit).token)
     if record is None:
         return {"status": html.status(text.GONE, "note")}
     if given["turn"] not in record.agents:
@@ -227,89 +228,85 @@ def look(visit: Visit, given: Given) -> Update:
     return turn_shown(record, int(given["turn"]))
 
 
-def closer(visit: Visit, given: Given) -> Update:
+def open_in_pipeline(visit: Visit, given: Given) -> Update:
     """The episode on the pipeline's page, with all its figures."""
-    record = visit.records.get(desk(visit).token)
+    record = visit.records.get(state(visit).token)
     if record is None or record.request.mode != "pinned":
         return {"status": html.status(text.GONE, "note")}
-    visit.shown, visit.ran = desk(visit).token, None
-    return results(visit) | {"status": html.status(text.OPENED, "note")}
+    return open_run(visit, state(visit).token)
 
 
 # -- the widgets
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The page."""
-    board.frame(build_bench, build_stage)
-    connect(board)
+    page.frame(build_inputs, build_results)
+    connect(page)
 
 
-def build_bench(board: Board) -> None:
+def build_inputs(page: PageBuilder) -> None:
     """The left column: question, methods, mode."""
     with section(text.LOOP_TITLE, f"{KEY}-question"):
-        board.block("help", f'<p class="kv-help">{text.LOOP_HELP}</p>')
-        board.add(
+        page.block("help", f'<p class="kv-help">{text.LOOP_HELP}</p>')
+        page.add(
             question=gr.Textbox(label="Question", lines=3, max_lines=6, elem_id=f"kv-{KEY}-question"),
             next=gr.Button(text.LOOP_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
         )
-        board.error("question")
-        board.block("expected", elem_classes="kv-may-be-empty")
+        page.error("question")
+        page.block("expected", elem_classes="kv-may-be-empty")
     with section(text.METHODS, f"{KEY}-methods"):
-        method_chips(board, METHODS_AT_FIRST)
+        method_chips(page, METHODS_AT_FIRST)
     with section(text.MORE, f"{KEY}-mode"):
-        board.add(
+        page.add(
             mode=gr.Radio(
                 [(label, name) for name, label in text.MODES.items()], value="pinned", show_label=False,
                 label="Mode", container=False, elem_id=f"kv-{KEY}-mode",
             ),
             turns=gr.Number(8, label=text.LOOP_TURNS, step=1, elem_id=f"kv-{KEY}-turns"),
         )  # fmt: skip
-        board.error("turns")
+        page.error("turns")
 
 
-def build_stage(board: Board) -> None:
+def build_results(page: PageBuilder) -> None:
     """The turns, one turn's figures, and the figures over the episodes."""
-    board.block("status")
-    board.block("turns_shown", html.empty_card(text.LOOP_EMPTY, text.LOOP_EMPTY_HELP))
+    page.block("status")
+    page.block("turns_shown", html.empty_card(text.LOOP_EMPTY, text.LOOP_EMPTY_HELP))
     with gr.Column(visible=False, min_width=0, elem_id=f"kv-{KEY}-turn-row") as row:
         gr.HTML(html.heading(text.LOOP_TURN), apply_default_css=False)
-        board.add(
+        page.add(
             turn=gr.Radio(
                 [], show_label=False, label=text.LOOP_TURN, container=False, elem_id=f"kv-{KEY}-turn"
             )
         )
-        board.add(
-            strip=gr.HTML(
-                {"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW,
-                elem_id=f"kv-{KEY}-strip", apply_default_css=False,
-            )
+        page.add(
+            strip=raw_html(f"kv-{KEY}-strip")
         )  # fmt: skip
-        board.add(**{"turn-figures": figure_view(f"{KEY}-turn")})
+        page.add(**{"turn-figures": figure_view(f"{KEY}-turn")})
         gr.HTML(html.heading(text.LOOP_SO_FAR), apply_default_css=False)
-        board.block("so-far")
-        board.add(figures=figure_view(KEY))
-    board.add(**{"turn-row": row})
+        page.block("so-far")
+        page.add(figures=figure_view(KEY))
+    page.add(**{"turn-row": row})
     with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as closer_row:
-        board.block("closer-help", f'<p class="kv-help">{text.LOOP_CLOSER_HELP}</p>')
-        board.add(
+        page.block("closer-help", f'<p class="kv-help">{text.LOOP_CLOSER_HELP}</p>')
+        page.add(
             closer=gr.Button(
                 text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
             )
         )
-    board.add(**{"closer-row": closer_row})
+    page.add(**{"closer-row": closer_row})
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    board.arrives(lambda visit, given: arrive(board, visit))
-    changes = [board[name].change for name in ("question", "turns")]
-    board.follows(refresh, *READS, when=[*changes, board["methods"].input, board["mode"].input])
-    board.on(board["next"].click, following, follow=True)
-    board.on(board["turn"].input, look, "turn")
-    board.stream(board["run"].click, lambda visit, given: run(board.lab, visit, given), *READS)
-    board.on(board["cancel"].click, cancelled)
-    board.to_pipeline(board["closer"].click, closer)
+    page.arrives(lambda visit, given: arrive(page, visit))
+    changes = [page[name].change for name in ("question", "turns")]
+    page.follows(refresh, *READS, when=[*changes, page["methods"].input, page["mode"].input])
+    page.on(page["next"].click, following, follow=True)
+    page.on(page["turn"].input, look, "turn")
+    page.stream(page["run"].click, lambda visit, given: run(page.lab, visit, given), *READS)
+    page.on(page["cancel"].click, cancelled)
+    page.to_pipeline(page["closer"].click, open_in_pipeline)
 
 
 PAGE = PageSpec(KEY, text.LOOP, build)

@@ -17,14 +17,17 @@ from backend.prompts.template import QUESTION
 from backend.records.run import Decoding, RunRecord, RunRequest
 from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
-from lab_app.pages.pipeline.form import MOST_COLUMNS, Problem, Problems
-from lab_app.pages.pipeline.layout import RAW, section
+from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import html, text
-from lab_app.ui.page import OPTIONS, Act, Board, Given, PageSpec, Update, beside, cancelled, running
-from lab_app.ui.run_results import factline, results
+from lab_app.ui.components import raw_html, section
+from lab_app.ui.method_choice import MOST_COLUMNS
+from lab_app.ui.page import OPTIONS, Act, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
+from lab_app.ui.run_results import factline
 from lab_app.ui.streaming import live
 from lab_app.ui.text_cards import Cards, chosen_methods, method_chips, usable_methods
-from lab_app.visits.visits import Lab, Visit
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import Problem, Problems
+from lab_app.visits.visits import Visit, VisitStore
 from viz.pages.documents import documents_html
 from viz.run.comparison import comparison_html
 from viz.run.diagnosis import repair, where
@@ -40,7 +43,7 @@ READS = (*CARDS.boxes, "question", "methods", OPTIONS)
 
 
 @dataclass
-class Desk:
+class DocumentsState:
     """What a visit's Documents page remembers; ``ran`` is what was last run, ``token`` its record's."""
 
     count: int = 0
@@ -52,9 +55,9 @@ class Desk:
     token: str = ""
 
 
-def desk(visit: Visit) -> Desk:
+def state(visit: Visit) -> DocumentsState:
     """The visit's page."""
-    found: Desk = visit.pages.setdefault(KEY, Desk())
+    found: DocumentsState = visit.pages.setdefault(KEY, DocumentsState())
     return found
 
 
@@ -83,7 +86,7 @@ def read(visit: Visit, given: Given) -> RunRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    mine, found = desk(visit), []
+    mine, found = state(visit), []
     texts = CARDS.read(given, mine.count)
     question = str(given["question"] or "")
     for slot, said in enumerate(texts):
@@ -123,21 +126,21 @@ def slot_of(field: str | None) -> str:
 
 def told(error: LabError | None) -> Update:
     """Messages beside their places."""
-    return beside(error, slot_of)
+    return field_errors(error, slot_of)
 
 
 # -- the bench
 
 
-def arrive(board: Board, visit: Visit) -> Update:
+def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The first example, and the methods that run here."""
-    found = choose(visit, {"preset": desk(visit).preset}) | usable_methods(board)
+    found = choose(visit, {"preset": state(visit).preset}) | usable_methods(page)
     return found | documents_trained.arrive(visit)
 
 
 def choose(visit: Visit, given: Given) -> Update:
     """The first example of a kind."""
-    mine = desk(visit)
+    mine = state(visit)
     if given["preset"] not in EXAMPLES:
         raise PromptError(f"There are no examples {str(given['preset'])[:40]!r}. Choose one of the list.")
     mine.preset, mine.next_example = given["preset"], 0
@@ -146,7 +149,7 @@ def choose(visit: Visit, given: Given) -> Update:
 
 def following(visit: Visit, given: Given) -> Update:
     """The next example of the kind."""
-    mine = desk(visit)
+    mine = state(visit)
     mine.example = found = preset_requests(load_preset(mine.preset), mine.next_example + 1)[-1]
     mine.next_example += 1
     texts = [value for name, value in found.values.items() if name != QUESTION]
@@ -158,7 +161,7 @@ def changing(what: str, slot: int) -> Act:
     """The handler of a card's button."""
 
     def act(visit: Visit, given: Given) -> Update:
-        mine = desk(visit)
+        mine = state(visit)
         texts = CARDS.read(given, mine.count)
         mine.shuffles += what == "shuffle"
         order = CARDS.changed(texts, what, slot, mine.shuffles)
@@ -171,7 +174,7 @@ def changing(what: str, slot: int) -> Act:
 
 def refresh(visit: Visit, given: Given) -> Update:
     """What follows from what stands on the page: messages, the cost, and whether the results are old."""
-    mine, request = desk(visit), None
+    mine, request = state(visit), None
     try:
         request = read(visit, given)
         update = told(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
@@ -193,26 +196,26 @@ def same_request(a: RunRequest, b: RunRequest) -> bool:
 def above(visit: Visit, given: Given) -> tuple[str, RunRequest | None]:
     """The chosen kind of example, and what stands on the page; None where it is wrong."""
     try:
-        return desk(visit).preset, read(visit, given)
+        return state(visit).preset, read(visit, given)
     except LabError:
-        return desk(visit).preset, None
+        return state(visit).preset, None
 
 
 # -- running
 
 
-def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """Read the documents under every method and show the record."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request = read(visit, given)
         yield told(None)
         record = yield from live(request, visit.engine.run(request, cancel=cancel))
-        mine = desk(visit)
+        mine = state(visit)
         mine.ran, mine.token = request, visit.keep(record, show=False)
         yield shown(visit, record)
 
-    yield from running(lab, visit, work, told)
+    yield from one_run_in_turn(lab, visit, work, told)
 
 
 def shown(visit: Visit, record: RunRecord) -> Update:
@@ -230,30 +233,26 @@ def shown(visit: Visit, record: RunRecord) -> Update:
     }
 
 
-def closer(visit: Visit, given: Given) -> Update:
+def open_in_pipeline(visit: Visit, given: Given) -> Update:
     """The run on the pipeline's page, with all its figures."""
-    record = visit.records.get(desk(visit).token)
-    if record is None:
-        return {"status": html.status(text.GONE, "note")}
-    visit.shown, visit.ran = desk(visit).token, None
-    return results(visit) | {"status": html.status(text.OPENED, "note")}
+    return open_run(visit, state(visit).token)
 
 
 # -- the widgets
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The page."""
-    board.frame(build_bench, build_stage)
-    connect(board)
+    page.frame(build_inputs, build_results)
+    connect(page)
 
 
-def build_bench(board: Board) -> None:
+def build_inputs(page: PageBuilder) -> None:
     """The left column: example, question, documents, methods."""
     with section(text.DOCUMENTS_TITLE, f"{KEY}-question"):
-        board.block("help", f'<p class="kv-help">{text.DOCUMENTS_HELP}</p>')
+        page.block("help", f'<p class="kv-help">{text.DOCUMENTS_HELP}</p>')
         with gr.Row(elem_classes="kv-line"):
-            board.add(
+            page.add(
                 preset=gr.Dropdown(
                     [(load_preset(name).pipeline.title, name) for name in EXAMPLES], value=EXAMPLES[0],
                     show_label=False, label=text.EXAMPLE, container=False, filterable=False,
@@ -261,52 +260,49 @@ def build_bench(board: Board) -> None:
                 ),
                 next=gr.Button(text.EXAMPLE_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
             )  # fmt: skip
-        board.add(question=gr.Textbox(label="Question", lines=2, max_lines=6, elem_id=f"kv-{KEY}-question"))
-        board.error("question")
-        board.block("expected", elem_classes="kv-may-be-empty")
+        page.add(question=gr.Textbox(label="Question", lines=2, max_lines=6, elem_id=f"kv-{KEY}-question"))
+        page.error("question")
+        page.block("expected", elem_classes="kv-may-be-empty")
     with section(text.DOCUMENTS, f"{KEY}-cards"):
-        CARDS.build(board)
+        CARDS.build(page)
     with section(text.METHODS, f"{KEY}-methods"):
-        method_chips(board, METHODS_AT_FIRST)
+        method_chips(page, METHODS_AT_FIRST)
 
 
-def build_stage(board: Board) -> None:
+def build_results(page: PageBuilder) -> None:
     """The results."""
-    board.block("status")
-    board.block("verdict", html.empty_card(text.DOCUMENTS_EMPTY, text.DOCUMENTS_EMPTY_HELP))
-    board.block("table")
-    board.block("comparison")
-    board.add(
-        strip=gr.HTML(
-            {"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW,
-            elem_id=f"kv-{KEY}-strip", apply_default_css=False,
-        )
+    page.block("status")
+    page.block("verdict", html.empty_card(text.DOCUMENTS_EMPTY, text.DOCUMENTS_EMPTY_HELP))
+    page.block("table")
+    page.block("comparison")
+    page.add(
+        strip=raw_html(f"kv-{KEY}-strip")
     )  # fmt: skip
     with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
-        board.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
-        board.add(
+        page.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
+        page.add(
             closer=gr.Button(
                 text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
             )
         )
-    board.add(**{"closer-row": row})
-    documents_ratio.build(board)
-    documents_trained.build(board)
+    page.add(**{"closer-row": row})
+    documents_ratio.build(page)
+    documents_trained.build(page)
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    board.arrives(lambda visit, given: arrive(board, visit))
-    changes = [board[name].change for name in (*CARDS.boxes, "question")]
-    board.follows(refresh, *READS, when=[*changes, board["methods"].input])
-    board.on(board["preset"].input, choose, "preset", follow=True)
-    board.on(board["next"].click, following, follow=True)
-    CARDS.connect(board, changing, READS)
-    board.stream(board["run"].click, partial(run, board.lab), *READS)
-    board.on(board["cancel"].click, cancelled)
-    board.to_pipeline(board["closer"].click, closer)
-    documents_ratio.connect(board, READS, above)
-    documents_trained.connect(board)
+    page.arrives(lambda visit, given: arrive(page, visit))
+    changes = [page[name].change for name in (*CARDS.boxes, "question")]
+    page.follows(refresh, *READS, when=[*changes, page["methods"].input])
+    page.on(page["preset"].input, choose, "preset", follow=True)
+    page.on(page["next"].click, following, follow=True)
+    CARDS.connect(page, changing, READS)
+    page.stream(page["run"].click, partial(run, page.lab), *READS)
+    page.on(page["cancel"].click, cancelled)
+    page.to_pipeline(page["closer"].click, open_in_pipeline)
+    documents_ratio.connect(page, READS, above)
+    documents_trained.connect(page)
 
 
 PAGE = PageSpec(KEY, text.DOCUMENTS, build)

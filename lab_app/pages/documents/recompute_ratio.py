@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
 
 import gradio as gr
 
-from backend.base.errors import LabError
 from backend.prompts.presets import load_preset, preset_requests
-from backend.records.blend import BlendRequest
+from backend.records.blend import BlendRequest, BlendStudy
 from backend.records.run import RunRequest
-from lab_app.pages.pipeline.form import Problem, Problems
 from lab_app.ui import text
-from lab_app.ui.components import figure_view
-from lab_app.ui.measurement import measure, read_numbers, told
-from lab_app.ui.page import Board, Given, Update
-from lab_app.visits.visits import Lab, Visit
-from viz.base.figure import FigureView
-from viz.base.format import clip, plural
+from lab_app.ui.components import payload
+from lab_app.ui.measurement import Section
+from lab_app.ui.page import PageBuilder
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import FormReader, Problem
+from lab_app.visits.visits import Visit, VisitStore
+from viz.base.format import clip, milliseconds, plural
 from viz.studies.recompute_ratio import views
 
-KEY = "documents"
+KIND = "blend"
 RATIOS = (0.0, 0.1, 0.2, 0.5, 0.9, 1.0)
-USUAL = {"prompts": 8, "ratio_seed": 7}
+USUAL = {"prompts": 8, "seed": 7}
+SECTION = Section("ratio", tuple(USUAL), page="documents", as_run=True, busy=text.RUN_ELSEWHERE)
 #: The chosen kind of example, and what stands on the page as a request; None where it is wrong.
 Above = Callable[[Visit, Given], tuple[str, RunRequest | None]]
 
@@ -34,69 +34,64 @@ def read(given: Given, preset: str, page: RunRequest | None) -> BlendRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    numbers, found = read_numbers(text.RATIO_NUMBERS, given)
+    reader = FormReader(SECTION.asked(given))
+    numbers = {name: reader.number(name, field) for name, field in text.RATIO_NUMBERS.items()}
     own = given["ratio_source"] != "drawn"
     if own and page is None:
-        found.append(Problem("ratio", text.RATIO_PAGE_WRONG))
-    if found:
-        raise Problems(found)
+        reader.found.append(Problem("measure", text.RATIO_PAGE_WRONG))
+    reader.done()
     if own and page is not None:
         return BlendRequest(page.pipeline, (dict(page.values),), ratios=RATIOS)
     kind = load_preset(preset)
-    drawn = preset_requests(kind, numbers["prompts"], numbers["ratio_seed"])
+    drawn = preset_requests(kind, numbers["prompts"], numbers["seed"])
     return BlendRequest(kind.pipeline, tuple(dict(example.values) for example in drawn), ratios=RATIOS)
 
 
-def run(lab: Lab, visit: Visit, request: BlendRequest) -> Iterator[Update]:
-    """Measure it; see :func:`lab_app.ui.measurement.measure`."""
-    yield from measure(lab, visit, "ratio", "blend", lambda: visit.engine.study(request), shown)
+def measure(lab: VisitStore, visit: Visit, read_request: Callable[[], BlendRequest]) -> Iterator[Update]:
+    """Measure it, and show what was measured with its figures."""
+    began = time.monotonic()
+
+    def finished(study: BlendStudy) -> Update:
+        tokens = round(float(study.prompt_tokens.mean()))
+        facts = (
+            f"{plural(len(study.prompt_tokens), 'prompt')} of {tokens} tokens on "
+            f"{clip(study.model.name, 40)} in {milliseconds((time.monotonic() - began) * 1e3)}."
+        )
+        saved = SECTION.saved(facts, KIND, visit.keep_result(KIND, study))
+        return saved | {SECTION.view: payload(views(study))}
+
+    yield from SECTION.measure(
+        lab, visit, read_request, lambda request, _: visit.engine.study(request), finished
+    )
 
 
-def shown(study: Any) -> tuple[str, Sequence[FigureView]]:
-    """What was measured, and its figures."""
-    tokens = round(float(study.prompt_tokens.mean()))
-    counted = plural(len(study.prompt_tokens), "prompt")
-    return f"{counted} of {tokens} tokens on {clip(study.model.name, 40)}", views(study)
-
-
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The widgets."""
-    with gr.Column(elem_id=f"kv-{KEY}-ratio-box", elem_classes="kv-measure-box kv-set-box", min_width=0):
-        gr.HTML(f'<h3 class="kv-card-title">{text.RATIO}</h3>', apply_default_css=False)
-        board.block("ratio_help", f'<p class="kv-help">{text.RATIO_HELP}</p>')
+    with SECTION.box(text.RATIO, text.RATIO_HELP, f"{SECTION.ids}-box", "kv-measure-box kv-set-box"):
         with gr.Row(elem_classes="kv-measure"):
             for name, value in USUAL.items():
-                box = gr.Number(
-                    value, label=text.RATIO_NUMBERS[name][0], step=1, min_width=80,
-                    elem_id=f"kv-{KEY}-{name}", elem_classes="kv-small",
-                )  # fmt: skip
-                board.add(**{name: box})
-            board.add(
+                field = text.RATIO_NUMBERS[name]
+                SECTION.number(page, name, field, value, min_width=80, elem_classes="kv-small")
+            page.add(
                 ratio_source=gr.Dropdown(
                     [(label, name) for name, label in text.RATIO_SOURCES.items()], value="drawn",
                     label=text.RATIO_SOURCE, filterable=False, min_width=150,
-                    elem_id=f"kv-{KEY}-ratio-source",
-                ),
-                ratio_run=gr.Button(
-                    text.RATIO_RUN, variant="primary", size="md", scale=0, elem_id=f"kv-{KEY}-ratio-run",
-                    elem_classes="kv-measure-button",
-                ),
+                    elem_id="kv-documents-ratio-source",
+                )
             )  # fmt: skip
-        for name in (*USUAL, "ratio"):
-            board.error(name)
-    board.block("ratio_status")
-    board.add(view_ratio=figure_view(f"{KEY}-ratio"))
+            SECTION.button(page, text.RATIO_RUN, f"{SECTION.ids}-run", elem_classes="kv-measure-button")
+        SECTION.error(page, *USUAL, "measure")
+    SECTION.said(page)
+    SECTION.figures(page)
 
 
-def connect(board: Board, reads: tuple[str, ...], above: Above) -> None:
+def connect(page: PageBuilder, reads: tuple[str, ...], above: Above) -> None:
     """What the widgets do; ``reads`` names what stands on the page above, which ``above`` reads."""
-
-    def pressed(visit: Visit, given: Given) -> Iterator[Update]:
-        try:
-            request = read(given, *above(visit, given))
-        except LabError as error:
-            yield told("ratio", error)
-            return
-        yield from run(board.lab, visit, request)
-
-    board.stream(board["ratio_run"].click, pressed, *reads, *USUAL, "ratio_source")
+    page.stream(
+        page["ratio_measure"].click,
+        lambda visit, given: measure(page.lab, visit, lambda: read(given, *above(visit, given))),
+        *reads,
+        *SECTION.names,
+        "ratio_source",
+        outputs=page.part(SECTION.part),
+    )

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Iterator
 
 import gradio as gr
 
-from backend.base.errors import LabError
-from backend.records.documents import DocumentRequest
-from lab_app.pages.pipeline.form import Problems
+from backend.records.documents import DocumentRequest, DocumentStudy
 from lab_app.ui import text
-from lab_app.ui.components import figure_view
-from lab_app.ui.measurement import measure, read_numbers, told
-from lab_app.ui.page import Board, Given, Update
-from lab_app.visits.visits import Lab, Visit
-from viz.base.figure import FigureView
-from viz.base.format import clip, plural
+from lab_app.ui.components import payload
+from lab_app.ui.measurement import Section
+from lab_app.ui.page import PageBuilder
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import FormReader
+from lab_app.visits.visits import Visit, VisitStore
+from viz.base.format import clip, milliseconds, plural
 from viz.studies.document_study import accuracy, by_documents, by_position
 
-KEY = "documents"
-USUAL = {"trained_questions": 24, "trained_seed": 0}
+KIND = "documents"
+USUAL = {"questions": 24, "seed": 0}
+SECTION = Section("trained", tuple(USUAL), page="documents", as_run=True, busy=text.RUN_ELSEWHERE)
 
 
 def read(given: Given) -> DocumentRequest:
@@ -29,25 +29,30 @@ def read(given: Given) -> DocumentRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    numbers, found = read_numbers(text.TRAINED_NUMBERS, given)
-    if found:
-        raise Problems(found)
+    reader = FormReader(SECTION.asked(given))
+    numbers = {name: reader.number(name, field) for name, field in text.TRAINED_NUMBERS.items()}
+    reader.done()
     weights = tuple(str(name) for name in given["trained_weights"] or ())
-    return DocumentRequest(weights, numbers["trained_questions"], numbers["trained_seed"])
+    return DocumentRequest(weights, numbers["questions"], numbers["seed"])
 
 
-def run(lab: Lab, visit: Visit, request: DocumentRequest) -> Iterator[Update]:
-    """Ask it; see :func:`lab_app.ui.measurement.measure`."""
-    yield from measure(lab, visit, "trained", "documents", lambda: visit.engine.study(request), shown)
+def measure(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
+    """Ask the questions, and show how many were answered rightly."""
+    began = time.monotonic()
 
+    def finished(study: DocumentStudy) -> Update:
+        facts = (
+            f"{plural(len(study.documents), 'question')} in {plural(len(study.arms), 'way')} on "
+            f"{clip(study.model.name, 40)} in {milliseconds((time.monotonic() - began) * 1e3)}."
+        )
+        few = len(study.documents) < text.TRAINED_ENOUGH
+        figures = (accuracy(study),) if few else (accuracy(study), by_position(study), by_documents(study))
+        saved = SECTION.saved(facts, KIND, visit.keep_result(KIND, study))
+        return saved | {SECTION.view: payload(figures)}
 
-def shown(study: Any) -> tuple[str, Sequence[FigureView]]:
-    """What was asked, and its figures."""
-    counted, arms = plural(len(study.documents), "question"), plural(len(study.arms), "way")
-    facts = f"{counted} in {arms} on {clip(study.model.name, 40)}"
-    if len(study.documents) < text.TRAINED_ENOUGH:
-        return facts, (accuracy(study),)
-    return facts, (accuracy(study), by_position(study), by_documents(study))
+    yield from SECTION.measure(
+        lab, visit, lambda: read(given), lambda request, _: visit.engine.study(request), finished
+    )
 
 
 def arrive(visit: Visit) -> Update:
@@ -61,46 +66,32 @@ def arrive(visit: Visit) -> Update:
     }
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The widgets."""
-    with gr.Column(elem_id=f"kv-{KEY}-trained-box", elem_classes="kv-measure-box kv-set-box", min_width=0):
-        gr.HTML(f'<h3 class="kv-card-title">{text.TRAINED}</h3>', apply_default_css=False)
-        board.block("trained_help", f'<p class="kv-help">{text.TRAINED_HELP}</p>')
-        board.add(
+    with SECTION.box(text.TRAINED, text.TRAINED_HELP, f"{SECTION.ids}-box", "kv-measure-box kv-set-box"):
+        page.add(
             trained_weights=gr.CheckboxGroup(
                 [], show_label=False, label=text.TRAINED_WEIGHTS, container=False,
-                elem_id=f"kv-{KEY}-trained-weights", elem_classes="kv-chips",
+                elem_id=f"{SECTION.ids}-weights", elem_classes="kv-chips",
             )
         )  # fmt: skip
         with gr.Row(elem_classes="kv-measure"):
             for name, value in USUAL.items():
-                box = gr.Number(
-                    value, label=text.TRAINED_NUMBERS[name][0], step=1, min_width=80,
-                    elem_id=f"kv-{KEY}-{name.replace('_', '-')}", elem_classes="kv-small",
-                )  # fmt: skip
-                board.add(**{name: box})
-            board.add(
-                trained_run=gr.Button(
-                    text.TRAINED_RUN, variant="primary", size="md", scale=0,
-                    elem_id=f"kv-{KEY}-trained-run", elem_classes="kv-measure-button",
-                ),
-            )  # fmt: skip
-        board.block("trained_none", elem_classes="kv-may-be-empty")
-        for name in (*USUAL, "trained"):
-            board.error(name)
-    board.block("trained_status")
-    board.add(view_trained=figure_view(f"{KEY}-trained"))
+                field = text.TRAINED_NUMBERS[name]
+                SECTION.number(page, name, field, value, min_width=80, elem_classes="kv-small")
+            SECTION.button(page, text.TRAINED_RUN, f"{SECTION.ids}-run", elem_classes="kv-measure-button")
+        page.block("trained_none", elem_classes="kv-may-be-empty")
+        SECTION.error(page, *USUAL, "measure")
+    SECTION.said(page)
+    SECTION.figures(page)
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-
-    def pressed(visit: Visit, given: Given) -> Iterator[Update]:
-        try:
-            request = read(given)
-        except LabError as error:
-            yield told("trained", error)
-            return
-        yield from run(board.lab, visit, request)
-
-    board.stream(board["trained_run"].click, pressed, *USUAL, "trained_weights")
+    page.stream(
+        page["trained_measure"].click,
+        lambda visit, given: measure(page.lab, visit, given),
+        *SECTION.names,
+        "trained_weights",
+        outputs=page.part(SECTION.part),
+    )

@@ -2,79 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
 
-from backend.base.errors import LabError
-from backend.base.text import check_text
 from backend.records.judge import CRITERIA, PROTOCOLS, REGIMES, Order, Regime, read_orders
 from backend.records.run import MethodChoice
-from lab_app.pages.pipeline.form import Problem, Problems, read_number
 from lab_app.ui import text
-from lab_app.ui.page import OPTIONS, Board, Given
+from lab_app.ui.page import OPTIONS, PageBuilder
 from lab_app.ui.text_cards import chosen_methods
+from lab_app.ui.validation import FormReader, NumberField, Problem
 
 KEY = "judge"
 MOST_METHODS = 20  # every method at once
 REPAIR = "repair"  # has a switch of its own
-LONGEST = 160  # tokens of the judge's answer, as its presets have it
-WRITTEN = 96  # tokens of a candidate
 SETTINGS = (
     "criterion", "protocol", "slots_only", "order", "shuffles", "seed", "methods", "repair", "budget", "warm",
     OPTIONS,
 )  # fmt: skip
-Limits = Mapping[str, tuple[str, float, float, bool]]
 
 
-class Reader:
-    """Collects what is wrong, each with its place."""
-
-    def __init__(self, given: Given) -> None:
-        self.given, self.found = given, list[Problem]()
-
-    def number(self, name: str, table: Limits) -> Any:
-        """A number of a table of limits; its lowest where it is wrong."""
-        label, low, high, whole = table[name]
-        try:
-            return read_number(self.given[name], label, low, high, whole, name)
-        except LabError as error:
-            self.found.append(Problem(name, str(error)))
-            return low
-
-    def text(self, name: str, what: str) -> str:
-        """A text that a tokenizer can take."""
-        try:
-            return check_text(str(self.given[name] or ""), what, name)
-        except LabError as error:
-            self.found.append(Problem(name, str(error)))
-            return ""
-
-    def attempt(self, place: str, read: Callable[[], Any]) -> Any:
-        """What ``read`` gives, or None and a message at ``place``."""
-        try:
-            return read()
-        except Problems as error:
-            self.found += [Problem(place, problem.message) for problem in error.found]
-        except LabError as error:
-            self.found.append(Problem(place, str(error)))
-        return None
-
-    def done(self) -> None:
-        """Refuse it if anything was wrong."""
-        if self.found:
-            raise Problems(self.found)
-
-
-def read_settings(reader: Reader, candidates: int) -> dict[str, Any]:
+def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
     """Criterion, protocol, orders, methods and pools: what a single problem and a set share."""
     given = reader.given
     if given["criterion"] not in CRITERIA:
         reader.found.append(Problem("criterion", f"There is no criterion {str(given['criterion'])[:30]!r}."))
     if given["protocol"] not in PROTOCOLS:
         reader.found.append(Problem("criterion", f"There is no protocol {str(given['protocol'])[:30]!r}."))
-    shuffles, seed = (reader.number(name, text.JUDGE_NUMBERS) for name in ("shuffles", "seed"))
+    shuffles, seed = (reader.number(name, text.JUDGE_NUMBERS[name]) for name in ("shuffles", "seed"))
     kinds = {
         "identity": "identity",
         "shuffle": ",".join(["identity", *(f"shuffle:{seed + n}" for n in range(shuffles))]),
@@ -85,7 +41,7 @@ def read_settings(reader: Reader, candidates: int) -> dict[str, Any]:
     orders = reader.attempt("order", lambda: read_orders(kinds.get(given["order"], "identity"), candidates))
     most = MOST_METHODS - bool(given["repair"])
     methods = reader.attempt("methods", lambda: chosen_methods(given, most)) or ()
-    budget = reader.number("budget", text.JUDGE_NUMBERS)
+    budget = reader.number("budget", text.JUDGE_NUMBERS["budget"])
     if given["repair"]:
         usual = dict(given[OPTIONS].get(REPAIR, {})) | {"budget": budget / 100}
         methods = (*(m for m in methods if m.name != REPAIR), MethodChoice(REPAIR, usual))
@@ -95,16 +51,23 @@ def read_settings(reader: Reader, candidates: int) -> dict[str, Any]:
         "slots_only": bool(given["slots_only"]),
         "orders": orders or (Order(),),
         "methods": tuple(methods),
-        "warmup": reader.number("warm", text.JUDGE_NUMBERS),
+        "warmup": reader.number("warm", text.JUDGE_NUMBERS["warm"]),
     }
 
 
-def number(board: Board, name: str, value: float, table: Limits = text.JUDGE_NUMBERS) -> gr.Number:
+def number(
+    page: PageBuilder, name: str, value: float, table: Mapping[str, NumberField] = text.JUDGE_NUMBERS
+) -> gr.Number:
     """A number with its limits' label."""
     found = gr.Number(
-        value, label=table[name][0], step=1, min_width=80, elem_id=f"kv-{KEY}-{name}", elem_classes="kv-small"
+        value,
+        label=table[name].label,
+        step=1,
+        min_width=80,
+        elem_id=f"kv-{KEY}-{name}",
+        elem_classes="kv-small",
     )
-    board.add(**{name: found})
+    page.add(**{name: found})
     return found
 
 

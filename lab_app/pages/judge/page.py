@@ -16,6 +16,8 @@ from backend.prompts.presets import load_preset, preset_requests
 from backend.prompts.template import QUESTION
 from backend.records.events import Progress
 from backend.records.judge import (
+    ANSWER_TOKENS,
+    CANDIDATE_TOKENS,
     CRITERIA,
     LIMITS,
     Candidate,
@@ -28,23 +30,20 @@ from backend.records.run import Decoding, RunRecord
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge.form import (
     KEY,
-    LONGEST,
     REPAIR,
     SETTINGS,
-    WRITTEN,
-    Reader,
     number,
     read_regime,
     read_settings,
 )
-from lab_app.pages.pipeline.form import Problem
-from lab_app.pages.pipeline.layout import RAW, section
+from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import OPTIONS, Act, Board, Given, PageSpec, Update, beside, cancelled, running
-from lab_app.ui.run_results import results
+from lab_app.ui.components import figure_view, payload, raw_html, section
+from lab_app.ui.page import OPTIONS, Act, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
 from lab_app.ui.text_cards import Cards, method_chips, usable_methods
-from lab_app.visits.visits import Lab, Visit
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import FormReader, Problem
+from lab_app.visits.visits import Visit, VisitStore
 from viz.attention.views import closer_views, slot_views
 from viz.base.format import clip, escape, milliseconds, plural
 from viz.judge.verdict_grid import (
@@ -67,7 +66,7 @@ READS = (*CARDS.boxes, "question", "expected", "source", "temperature", *SETTING
 
 
 @dataclass
-class Desk:
+class JudgeState:
     """What a visit's Judge page remembers: ``written`` by the model, ``ran`` and its ``records`` by order;
     whether the closer figures are ``unfolded``."""
 
@@ -83,9 +82,9 @@ class Desk:
     unfolded: bool = False
 
 
-def desk(visit: Visit) -> Desk:
+def state(visit: Visit) -> JudgeState:
     """The visit's page."""
-    found: Desk = visit.pages.setdefault(KEY, Desk())
+    found: JudgeState = visit.pages.setdefault(KEY, JudgeState())
     return found
 
 
@@ -98,7 +97,7 @@ def read(visit: Visit, given: Given) -> JudgeRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    mine, reader = desk(visit), Reader(given)
+    mine, reader = state(visit), FormReader(given)
     texts = CARDS.read(given, mine.count)
     for slot, said in enumerate(texts):
         if not said.strip():
@@ -117,13 +116,13 @@ def read(visit: Visit, given: Given) -> JudgeRequest:
         candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(texts, 1))
         problem = JudgeProblem(1, question, candidates, "typed", expected)
     return JudgeRequest(
-        problem.regime, (problem,), 1, candidates=mine.count, max_new_tokens=LONGEST,
-        sampling=Decoding(WRITTEN, 1.0, 1.0, 0), **settings,
+        problem.regime, (problem,), 1, candidates=mine.count, max_new_tokens=ANSWER_TOKENS,
+        sampling=Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0), **settings,
     )  # fmt: skip
 
 
 def as_written(
-    mine: Desk, question: str, texts: list[str], source: Any, expected: str | None
+    mine: JudgeState, question: str, texts: list[str], source: Any, expected: str | None
 ) -> JudgeProblem | None:
     """The model's own candidates, if these are what stands on the cards."""
     found = mine.written
@@ -145,16 +144,16 @@ def slot_of(name: str | None) -> str:
 # -- the bench
 
 
-def arrive(board: Board, visit: Visit) -> Update:
+def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The first example, and the methods that run here."""
-    update = following(visit, {"criterion": CRITERIA[0]}) | usable_methods(board)
+    update = following(visit, {"criterion": CRITERIA[0]}) | usable_methods(page)
     chips = [(title, name) for title, name in update["methods.choices"] if name != REPAIR]
     return update | {"methods.choices": chips}
 
 
 def following(visit: Visit, given: Given) -> Update:
     """The next example of the criterion."""
-    mine = desk(visit)
+    mine = state(visit)
     if given["criterion"] not in CRITERIA:
         raise PromptError(f"There is no criterion {str(given['criterion'])[:30]!r}. Choose one of the list.")
     preset = load_preset(f"judge-{given['criterion']}")
@@ -172,7 +171,7 @@ def changing(what: str, slot: int) -> Act:
     """The handler of a card's button."""
 
     def act(visit: Visit, given: Given) -> Update:
-        mine = desk(visit)
+        mine = state(visit)
         texts = CARDS.read(given, mine.count)
         mine.shuffles += what == "shuffle"
         order = CARDS.changed(texts, what, slot, mine.shuffles)
@@ -185,7 +184,7 @@ def changing(what: str, slot: int) -> Act:
 
 def refresh(visit: Visit, given: Given) -> Update:
     """What follows from what stands on the page."""
-    mine, request = desk(visit), None
+    mine, request = state(visit), None
     source = given["source"] if given["source"] in text.JUDGE_SOURCES else "typed"
     update: Update = {"write-row.visible": source != "typed"}
     try:
@@ -193,9 +192,9 @@ def refresh(visit: Visit, given: Given) -> Update:
         verdicts = len(request.orders) * max(1, len(request.methods))
         lasts = html.lasting(visit.engine.estimate_judging(request, taken_in=request.warmup))
         said = f"<b>{plural(verdicts, 'verdict')}</b>, {lasts}"
-        update |= beside(None, slot_of) | {"cost": f'<p class="kv-cost">{said}</p>'}
+        update |= field_errors(None, slot_of) | {"cost": f'<p class="kv-cost">{said}</p>'}
     except LabError as error:
-        update |= beside(error, slot_of) | {"cost": ""}
+        update |= field_errors(error, slot_of) | {"cost": ""}
     said = text.JUDGE_SOURCE_HELP[source]
     if source != "typed":
         texts = CARDS.read(given, mine.count)
@@ -212,24 +211,24 @@ def refresh(visit: Visit, given: Given) -> Update:
 # -- running
 
 
-def write(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def write(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """Let the model write the candidates, and put them on the cards."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        mine, reader = desk(visit), Reader(given)
+        mine, reader = state(visit), FormReader(given)
         question = reader.text("question", "The question")
         if not question.strip():
             reader.found.append(Problem("question", "The question is empty. Write some text."))
         expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
-        temperature = reader.number("temperature", text.JUDGE_NUMBERS)
+        temperature = reader.number("temperature", text.JUDGE_NUMBERS["temperature"])
         regime = read_regime(given["source"], "parallel")
         reader.done()
         mine.writes += 1
         request = JudgeRequest(
             regime, (JudgeProblem(1, question, (), regime, expected),), 1, candidates=mine.count,
-            sampling=Decoding(WRITTEN, temperature, 1.0, mine.writes),
+            sampling=Decoding(CANDIDATE_TOKENS, temperature, 1.0, mine.writes),
         )  # fmt: skip
-        yield beside(None, slot_of)
+        yield field_errors(None, slot_of)
         for event in visit.engine.write_candidates(request, cancel=cancel):
             if isinstance(event, JudgeProblem):
                 mine.written = event
@@ -237,15 +236,15 @@ def write(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
             else:
                 yield {"status": html.status(event.text, "running", event.done, event.total)}
 
-    yield from running(lab, visit, work, lambda error: beside(error, slot_of))
+    yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
 
-def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """Judge the candidates in every order, and show each order as it is done."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        request, mine = read(visit, given), desk(visit)
-        yield beside(None, slot_of)
+        request, mine = read(visit, given), state(visit)
+        yield field_errors(None, slot_of)
         records: dict[str, RunRecord] = {}
         for event in visit.engine.study(request, cancel=cancel):
             if isinstance(event, Progress):
@@ -256,17 +255,17 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
                 last = event
             elif isinstance(event, Judged):
                 mine.ran, mine.judged, mine.records = request, last, records
-                mine.token = visit.keep_judged(event)
+                mine.token = visit.keep_result("judged", event)
                 update = shown(visit)
                 yield update
                 yield look(visit, update)  # drawing takes longer than it should take to read the verdict
 
-    yield from running(lab, visit, work, lambda error: beside(error, slot_of))
+    yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
 
 def shown(visit: Visit) -> Update:
     """A finished judgement, without its figures."""
-    mine = desk(visit)
+    mine = state(visit)
     assert mine.judged is not None
     assert mine.ran is not None
     row, request = mine.judged.row, mine.ran
@@ -306,10 +305,11 @@ def factline(request: JudgeRequest) -> str:
     return f"{asked}<span>{escape(how)} · greedy judge</span>"
 
 
-def saved(mine: Desk) -> str:
+def saved(mine: JudgeState) -> str:
     """The link that saves what was judged."""
     return (
-        f'<a class="kv-button" id="kv-{KEY}-save-link" href="lab/judged/{escape(mine.token)}" download>'
+        f'<a class="kv-button" id="kv-{KEY}-save-link" '
+        f'href="lab/measured/judged/{escape(mine.token)}" download>'
         f"{text.MEASURE_SAVE}</a>"
     )
 
@@ -325,14 +325,14 @@ def look(visit: Visit, given: Given) -> Update:
         "strip": {"html": strip_html(record, agent, method=method)},
         "view_attention": payload(slot_views(record, agent)),
     }
-    if desk(visit).unfolded:
+    if state(visit).unfolded:
         update["view_more"] = payload(closer_views(record, agent, method))
     return update
 
 
 def looked_at(visit: Visit, given: Given) -> tuple[RunRecord, int, str] | None:
     """The chosen order's record, its judge, and the chosen method; None before anything was judged."""
-    records = desk(visit).records
+    records = state(visit).records
     record = records.get(str(given["pick_order"])) or next(iter(records.values()), None)
     if record is None:
         return None
@@ -342,43 +342,41 @@ def looked_at(visit: Visit, given: Given) -> tuple[RunRecord, int, str] | None:
 
 def unfold(visit: Visit, given: Given) -> Update:
     """The closer figures, which are drawn only for those who open them: they are many."""
-    desk(visit).unfolded = True
+    state(visit).unfolded = True
     picked = looked_at(visit, given)
     return {} if picked is None else {"view_more": payload(closer_views(*picked))}
 
 
 def fold(visit: Visit, given: Given) -> Update:
     """Nobody looks at them any more."""
-    desk(visit).unfolded = False
+    state(visit).unfolded = False
     return {}
 
 
-def closer(visit: Visit, given: Given) -> Update:
+def open_in_pipeline(visit: Visit, given: Given) -> Update:
     """One order's run on the pipeline's page, with all its figures."""
-    record = desk(visit).records.get(str(given.get("pick_order")))
-    record = record or next(iter(desk(visit).records.values()), None)
+    record = state(visit).records.get(str(given.get("pick_order")))
+    record = record or next(iter(state(visit).records.values()), None)
     if record is None:
         return {"status": html.status(text.GONE, "note")}
-    visit.keep(record)
-    visit.ran = None
-    return results(visit) | {"status": html.status(text.OPENED, "note")}
+    return open_run(visit, visit.keep(record))
 
 
 # -- the widgets
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The page."""
-    board.frame(build_bench, build_stage)
-    connect(board)
+    page.frame(build_inputs, build_results)
+    connect(page)
 
 
-def build_bench(board: Board) -> None:
+def build_inputs(page: PageBuilder) -> None:
     """The left column: problem, orders, methods, candidates."""
     with section(text.JUDGE_TITLE, f"{KEY}-problem"):
-        board.block("help", f'<p class="kv-help">{text.JUDGE_HELP}</p>')
+        page.block("help", f'<p class="kv-help">{text.JUDGE_HELP}</p>')
         with gr.Row(elem_classes="kv-line"):
-            board.add(
+            page.add(
                 criterion=gr.Dropdown(
                     [(label, name) for name, label in text.JUDGE_CRITERIA.items()], value=CRITERIA[0],
                     label=text.JUDGE_CRITERION, show_label=False, container=False, filterable=False,
@@ -386,40 +384,40 @@ def build_bench(board: Board) -> None:
                 ),
                 next=gr.Button(text.EXAMPLE_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
             )  # fmt: skip
-        board.error("criterion")
-        board.add(
+        page.error("criterion")
+        page.add(
             protocol=gr.Dropdown(
                 [(label, name) for name, label in text.JUDGE_PROTOCOLS.items()], value="joint",
                 label=text.JUDGE_PROTOCOL, filterable=False, elem_id=f"kv-{KEY}-protocol",
                 elem_classes="kv-value-more",
             )
         )  # fmt: skip
-        board.add(question=gr.Textbox(label="Question", lines=2, max_lines=8, elem_id=f"kv-{KEY}-question"))
-        board.error("question")
-        board.add(
+        page.add(question=gr.Textbox(label="Question", lines=2, max_lines=8, elem_id=f"kv-{KEY}-question"))
+        page.error("question")
+        page.add(
             expected=gr.Textbox(
                 label=text.JUDGE_EXPECTED, placeholder=text.MAY_BE_EMPTY, max_lines=1,
                 elem_id=f"kv-{KEY}-expected", elem_classes="kv-value-more",
             )
         )  # fmt: skip
-        board.error("expected")
+        page.error("expected")
     with section(text.JUDGE_CANDIDATES, f"{KEY}-cards"):
-        board.add(
+        page.add(
             source=gr.Radio(
                 [(label, name) for name, label in text.JUDGE_SOURCES.items()], value="typed",
                 label=text.JUDGE_CANDIDATES, show_label=False, container=False, elem_id=f"kv-{KEY}-source",
                 elem_classes="kv-kind-choice kv-wide-choice",
             )
         )  # fmt: skip
-        board.block("source-help")
+        page.block("source-help")
         with gr.Row(visible=False, elem_classes="kv-measure", elem_id=f"kv-{KEY}-write-row") as row:
-            number(board, "temperature", 1)
-            board.add(write=gr.Button(text.JUDGE_WRITE, size="sm", elem_id=f"kv-{KEY}-write", scale=0))
-        board.add(**{"write-row": row})
-        board.error("temperature")
-        CARDS.build(board)
+            number(page, "temperature", 1)
+            page.add(write=gr.Button(text.JUDGE_WRITE, size="sm", elem_id=f"kv-{KEY}-write", scale=0))
+        page.add(**{"write-row": row})
+        page.error("temperature")
+        CARDS.build(page)
     with section(text.JUDGE_ORDERS, f"{KEY}-orders"):
-        board.add(
+        page.add(
             order=gr.Radio(
                 [(label, name) for name, label in text.JUDGE_ORDER_KINDS.items()], value="shuffle",
                 label=text.JUDGE_ORDERS, show_label=False, container=False, elem_id=f"kv-{KEY}-order",
@@ -427,41 +425,41 @@ def build_bench(board: Board) -> None:
             )
         )  # fmt: skip
         with gr.Row(elem_classes="kv-numbers"):
-            number(board, "shuffles", 1)
-            number(board, "seed", 0)
+            number(page, "shuffles", 1)
+            number(page, "seed", 0)
         for name in ("order", "shuffles", "seed"):
-            board.error(name)
+            page.error(name)
     with section(text.METHODS, f"{KEY}-methods"):
-        method_chips(board, METHODS_AT_FIRST)
+        method_chips(page, METHODS_AT_FIRST)
         with gr.Column(elem_classes="kv-method-panel", min_width=0):
-            board.add(
+            page.add(
                 repair=gr.Checkbox(
                     False, label=text.JUDGE_REPAIR, info=text.JUDGE_REPAIR_HELP, elem_id=f"kv-{KEY}-repair",
                     elem_classes="kv-option kv-kind-bool",
                 )
             )  # fmt: skip
-            board.add(
+            page.add(
                 slots_only=gr.Checkbox(
                     False, label=text.JUDGE_SLOTS_ONLY, info=text.JUDGE_SLOTS_ONLY_HELP,
                     elem_id=f"kv-{KEY}-slots-only", elem_classes="kv-option kv-kind-bool",
                 )
             )  # fmt: skip
             with gr.Row(elem_classes="kv-numbers"):
-                number(board, "budget", 25)
-                number(board, "warm", 4)
+                number(page, "budget", 25)
+                number(page, "warm", 4)
             for name in ("budget", "warm"):
-                board.error(name)
+                page.error(name)
 
 
-def build_stage(board: Board) -> None:
+def build_results(page: PageBuilder) -> None:
     """The results, and the set below them."""
-    board.block("status")
-    board.block("verdict", html.empty_card(text.JUDGE_EMPTY, text.JUDGE_EMPTY_HELP))
-    board.block("grid")
-    board.block("picks")
+    page.block("status")
+    page.block("verdict", html.empty_card(text.JUDGE_EMPTY, text.JUDGE_EMPTY_HELP))
+    page.block("grid")
+    page.block("picks")
     with gr.Row(visible=False, elem_classes="kv-looks", elem_id=f"kv-{KEY}-looks") as looks:
         gr.HTML(html.heading(text.JUDGE_QUESTION_2), apply_default_css=False)
-        board.add(
+        page.add(
             pick_order=gr.Dropdown(
                 [], label=text.JUDGE_PICK_ORDER, filterable=False, min_width=120,
                 elem_id=f"kv-{KEY}-pick-order",
@@ -471,50 +469,47 @@ def build_stage(board: Board) -> None:
                 elem_id=f"kv-{KEY}-pick-method",
             ),
         )  # fmt: skip
-    board.add(looks=looks)
-    board.block("table")
-    board.block("comparison")
-    board.add(
-        strip=gr.HTML(
-            {"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW,
-            elem_id=f"kv-{KEY}-strip", apply_default_css=False,
-        ),
+    page.add(looks=looks)
+    page.block("table")
+    page.block("comparison")
+    page.add(
+        strip=raw_html(f"kv-{KEY}-strip"),
         view_attention=figure_view(f"{KEY}-attention"),
     )  # fmt: skip
     with gr.Accordion(
         text.JUDGE_MORE, open=False, visible=False, elem_id=f"kv-{KEY}-more", elem_classes="kv-more"
     ) as more:
-        board.add(more=more, view_more=figure_view(f"{KEY}-more-figures"))
+        page.add(more=more, view_more=figure_view(f"{KEY}-more-figures"))
     with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
-        board.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
-        board.block("save")
-        board.add(
+        page.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
+        page.block("save")
+        page.add(
             closer=gr.Button(
                 text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
             )
         )
-    board.add(**{"closer-row": row})
-    judge_set.build(board)
+    page.add(**{"closer-row": row})
+    judge_set.build(page)
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    board.arrives(lambda visit, given: arrive(board, visit))
-    boxes = [board[name] for name in READS if name not in (OPTIONS, "criterion")]
+    page.arrives(lambda visit, given: arrive(page, visit))
+    boxes = [page[name] for name in READS if name not in (OPTIONS, "criterion")]
     changes = [box.change if isinstance(box, gr.Textbox) else box.input for box in boxes]
-    board.follows(refresh, *READS, when=changes)
-    board.on(board["criterion"].input, following, "criterion", follow=True)
-    board.on(board["next"].click, following, "criterion", follow=True)
-    CARDS.connect(board, changing, READS)
+    page.follows(refresh, *READS, when=changes)
+    page.on(page["criterion"].input, following, "criterion", follow=True)
+    page.on(page["next"].click, following, "criterion", follow=True)
+    CARDS.connect(page, changing, READS)
     for name, act in (("run", run), ("write", write)):
-        board.stream(board[name].click, partial(act, board.lab), *READS, follow=True)
-    board.on(board["cancel"].click, cancelled)
+        page.stream(page[name].click, partial(act, page.lab), *READS, follow=True)
+    page.on(page["cancel"].click, cancelled)
     looks = ("pick_order", "pick_method")
-    board.on([board[name].input for name in looks], look, *looks, latest=True)
-    board.on(board["more"].expand, unfold, "pick_order", "pick_method")
-    board.on(board["more"].collapse, fold)
-    board.to_pipeline(board["closer"].click, closer)
-    judge_set.connect(board)
+    page.on([page[name].input for name in looks], look, *looks, latest=True)
+    page.on(page["more"].expand, unfold, "pick_order", "pick_method")
+    page.on(page["more"].collapse, fold)
+    page.to_pipeline(page["closer"].click, open_in_pipeline)
+    judge_set.connect(page)
 
 
 PAGE = PageSpec(KEY, text.JUDGE, build)

@@ -10,25 +10,24 @@ from functools import partial
 import gradio as gr
 
 from backend.records.events import Progress
-from backend.records.judge import Judged, JudgedProblem, JudgeRequest
+from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, Judged, JudgedProblem, JudgeRequest
 from backend.records.judge_summary import counted, table
 from backend.records.run import Decoding
 from lab_app.pages.judge import risk_gate as judge_gate
 from lab_app.pages.judge.form import (
     KEY,
-    LONGEST,
     SETTINGS,
-    WRITTEN,
-    Reader,
     number,
     read_regime,
     read_settings,
 )
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import Board, Given, Update, beside, running
+from lab_app.ui.page import PageBuilder, field_errors, one_run_in_turn
 from lab_app.ui.streaming import REDRAW_SECONDS
-from lab_app.visits.visits import Lab, Visit
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import FormReader
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import clip, escape, milliseconds, plural
 from viz.judge.metrics import views
 
@@ -43,25 +42,25 @@ def read(given: Given) -> JudgeRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    reader = Reader(given)
-    found = {name: reader.number(name, text.JUDGE_SET_NUMBERS) for name in USUAL}
+    reader = FormReader(given)
+    found = {name: reader.number(name, text.JUDGE_SET_NUMBERS[name]) for name in USUAL}
     shared = read_settings(reader, found["candidates"])
     reader.done()
     regime = read_regime(given["set_source"])
-    sampling = Decoding(WRITTEN, 1.0, 1.0, found["set_seed"])
+    sampling = Decoding(CANDIDATE_TOKENS, 1.0, 1.0, found["set_seed"])
     return JudgeRequest(
         regime, (), found["count"], found["set_seed"], candidates=found["candidates"], sampling=sampling,
-        max_new_tokens=LONGEST,
+        max_new_tokens=ANSWER_TOKENS,
         **shared,
     )  # fmt: skip
 
 
-def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """Judge the set, with figures as it goes; cancelled, what was finished stays."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request = read(given)
-        yield beside(None, slot_of) | {"status": ""}
+        yield field_errors(None, slot_of) | {"status": ""}
         rows: list[JudgedProblem] = []
         began = drawn = said = time.monotonic()
         for event in visit.engine.study(request, cancel=cancel):
@@ -75,11 +74,11 @@ def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
                 said = now
                 yield {"set_status": html.status(event.text, "measuring", event.done, event.total)}
             elif isinstance(event, Judged):
-                token, spent = visit.keep_judged(event), (time.monotonic() - began) * 1e3
+                token, spent = visit.keep_result("judged", event), (time.monotonic() - began) * 1e3
                 yield {"set_status": finished(event, token, spent), "view_set": figures(event)}
                 yield judge_gate.untrained(visit)
 
-    for update in running(lab, visit, work, lambda error: beside(error, slot_of)):
+    for update in one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of)):
         # what is said of a run stands beside this part, not above the single problem's results
         yield {"set_status" if key == "status" and value else key: value for key, value in update.items()}
 
@@ -103,22 +102,18 @@ def finished(judged: Judged, token: str, spent_ms: float) -> str:
     if done < asked:
         facts = f"{text.JUDGE_SET_STOPPED} {facts}"
     notes = "".join(f'<p class="kv-help">{escape(note)}</p>' for note in judged.notes)
-    return (
-        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
-        f'<a class="kv-button" id="kv-{KEY}-set-save" href="lab/judged/{escape(token)}" download>'
-        f"{text.MEASURE_SAVE}</a></div>{notes}"
-    )
+    return html.saved_measurement(facts, f"kv-{KEY}-set-save", "judged", token, notes)
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The widgets."""
     with gr.Column(elem_id=f"kv-{KEY}-set", elem_classes="kv-measure-box kv-set-box", min_width=0):
         gr.HTML(f'<h3 class="kv-card-title">{text.JUDGE_SET}</h3>', apply_default_css=False)
-        board.block("set_help", f'<p class="kv-help">{text.JUDGE_SET_HELP}</p>')
+        page.block("set_help", f'<p class="kv-help">{text.JUDGE_SET_HELP}</p>')
         with gr.Row(elem_classes="kv-measure"):
             for name, value in USUAL.items():
-                number(board, name, value, text.JUDGE_SET_NUMBERS)
-            board.add(
+                number(page, name, value, text.JUDGE_SET_NUMBERS)
+            page.add(
                 set_source=gr.Dropdown(
                     [(label, name) for name, label in text.JUDGE_SET_SOURCES.items()], value="typed",
                     label=text.JUDGE_SET_SOURCE, filterable=False, min_width=150,
@@ -130,13 +125,13 @@ def build(board: Board) -> None:
                 ),
             )  # fmt: skip
         for name in (*USUAL, "set"):
-            board.error(name)
-    board.block("set_status")
-    board.add(view_set=figure_view(f"{KEY}-set"))
-    judge_gate.build(board)
+            page.error(name)
+    page.block("set_status")
+    page.add(view_set=figure_view(f"{KEY}-set"))
+    judge_gate.build(page)
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    board.stream(board["set_run"].click, partial(run, board.lab), *READS)
-    judge_gate.connect(board)
+    page.stream(page["set_run"].click, partial(run, page.lab), *READS)
+    judge_gate.connect(page)

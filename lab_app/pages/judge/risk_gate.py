@@ -14,7 +14,8 @@ from backend.records.risk_gate import EVERY
 from lab_app.pages.judge.form import KEY
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import Board, Given, Update
+from lab_app.ui.page import PageBuilder
+from lab_app.ui.types import Given, Update
 from lab_app.visits.visits import Visit
 from viz.base.format import escape
 from viz.judge.risk_gate import trade_view, views
@@ -38,9 +39,9 @@ def train(visit: Visit, given: Given) -> Update:
     """Train and test on the judged set, and show all figures."""
     from backend.judge.gate_training import risk_study
 
-    if visit.judged is None:
+    if "judged" not in visit.results:
         return told(text.GATE_NO_SET)
-    _, judged = visit.judged
+    _, judged = visit.results["judged"]
     try:
         record = risk_study(sets_of(judged), RiskRequest(), judged.model)
     except LabError as error:
@@ -100,7 +101,7 @@ def read_threshold(value: object) -> float:
     )
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The widgets; hidden until a set was judged."""
     with gr.Column(
         visible=False, elem_id=f"kv-{TRAINED}", elem_classes="kv-measure-box kv-set-box", min_width=0
@@ -108,15 +109,15 @@ def build(board: Board) -> None:
         gr.HTML(f'<h3 class="kv-card-title">{text.GATE}</h3>', apply_default_css=False)
         gr.HTML(f'<p class="kv-help">{escape(text.GATE_HELP)}</p>', apply_default_css=False)
         with gr.Row(elem_classes="kv-measure"):
-            board.add(
+            page.add(
                 gate_train=gr.Button(
                     text.GATE_TRAIN, variant="primary", size="md", scale=0, elem_id=f"kv-{TRAINED}-train",
                     elem_classes="kv-measure-button",
                 )
             )  # fmt: skip
-        board.block("gate_status")
+        page.block("gate_status")
         with gr.Row(visible=False, elem_classes="kv-measure") as row:
-            board.add(
+            page.add(
                 gate_target=gr.Dropdown(
                     [], label=text.GATE_TARGET, filterable=False, min_width=180,
                     elem_id=f"kv-{TRAINED}-target",
@@ -126,11 +127,11 @@ def build(board: Board) -> None:
                     elem_id=f"kv-{TRAINED}-threshold",
                 ),
             )  # fmt: skip
-        board.add(gate=column, gate_set=row, view_gate=figure_view(TRAINED))
+        page.add(gate=column, gate_set=row, view_gate=figure_view(TRAINED))
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    board.on(board["gate_train"].click, train)
-    board.on(board["gate_target"].input, chosen, *READS, latest=True)
-    board.on(board["gate_threshold"].release, moved, *READS, latest=True)
+    page.on(page["gate_train"].click, train)
+    page.on(page["gate_target"].input, chosen, *READS, latest=True)
+    page.on(page["gate_threshold"].release, moved, *READS, latest=True)

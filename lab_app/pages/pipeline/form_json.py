@@ -12,7 +12,8 @@ from backend.base.errors import LabError, RecordError
 from backend.base.text import check_text, show
 from backend.prompts.presets import Example, Preset
 from backend.records.run import RunRecord
-from lab_app.pages.pipeline.form import Form, find_preset, read_pipeline, read_request, value_boxes
+from lab_app.pages.pipeline.form import Form, read_pipeline, read_request, value_boxes
+from lab_app.ui.scenarios import find_preset
 
 FORMAT = 1
 USUAL = Form("", {}, ())
@@ -24,7 +25,7 @@ MOST_TEXT = 400_000  # characters of all texts
 Body = dict[str, Any]
 
 
-def to_body(form: Form, example: Example | None = None) -> Body:
+def form_to_json(form: Form, example: Example | None = None) -> Body:
     """The bench as it stands; with the known answer while it asks an unedited request of the set."""
     preset = find_preset(form.preset)
     agents = preset.pipeline.agents
@@ -48,8 +49,8 @@ def to_body(form: Form, example: Example | None = None) -> Body:
     return {key: value for key, value in body.items() if value != {}}
 
 
-def read_body(body: Any) -> tuple[Form, Example | None]:
-    """The inverse of :func:`to_body`: a form that can be put on the bench, and its known answer.
+def form_from_json(body: Any) -> tuple[Form, Example | None]:
+    """The inverse of :func:`form_to_json`: a form that can be put on the bench, and its known answer.
 
     Values may still be such that they cannot be run; the bench says so beside their boxes.
 
@@ -79,7 +80,7 @@ def from_record(record: RunRecord) -> Body | None:
     example = Example(dict(request.values), request.expected)
     try:
         stated = read_request(form, example)
-        return to_body(form, example) if _asks(stated) == _asks(request) else None
+        return form_to_json(form, example) if _asks(stated) == _asks(request) else None
     except LabError:
         return None
 

@@ -15,7 +15,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,29 +25,36 @@ from backend.prompts.template import agent_and_turn
 from backend.records.events import Event, Progress
 from backend.records.run import RunRecord, RunRequest
 from lab_app.pages.pipeline import form as forms
+from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import Gallery, as_checked, checked_settings
-from lab_app.pages.pipeline.form import Form, Problem, Problems
-from lab_app.pages.pipeline.form_json import to_body
+from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Box, Form
+from lab_app.pages.pipeline.form_json import form_to_json
+from lab_app.pages.pipeline.results import drawing, results
 from lab_app.pages.pipeline.sharing import html as sharing_html
+from lab_app.pages.pipeline.state import keep_form, state
 from lab_app.ui import html, text
-from lab_app.ui.run_results import choices, drawing, results
+from lab_app.ui.method_choice import keeps_pools, standing
+from lab_app.ui.run_results import choices
+from lab_app.ui.scenarios import USUAL_WARM, find_preset
 from lab_app.ui.streaming import REDRAW_SECONDS, live
-from lab_app.visits.queue import TOLD_SECONDS, waiting
-from lab_app.visits.umap_worker import MAPS
-from lab_app.visits.visits import Lab, Visit
+from lab_app.ui.types import Update
+from lab_app.ui.validation import Problem, Problems
+from lab_app.visits.queue import TOLD_SECONDS, wait_for_turn
+from lab_app.visits.umap_worker import LAYOUTS
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import plural
 from viz.run.tally import Count, count, tally_html
 
 LOG = logging.getLogger("lab_app")
-VALUE_SLOTS, AGENT_SLOTS = 12, 8
 MAP_SECONDS = 90.0  # a first UMAP takes up to a minute on a slow machine
-Update = dict[str, Any]
 
 
 class Handlers:
-    """The page's behaviour on one :class:`Lab`."""
+    """The page's behaviour on one :class:`VisitStore`."""
 
-    def __init__(self, lab: Lab, first_run: Path | None = None, gallery: Gallery | None = None) -> None:
+    def __init__(
+        self, lab: VisitStore, first_run: Path | None = None, gallery: Gallery | None = None
+    ) -> None:
         self.lab = lab
         self._first_run = first_run
         self._gallery = gallery or Gallery()
@@ -58,17 +64,17 @@ class Handlers:
     def arrive(self, preset: str, browser: str = "") -> tuple[str, Update]:
         """A new visit: its id, and a page with an instructive run already on it."""
         visit = self.lab.open(browser)
-        update: Update = {"topbar": html.topbar(self.lab.model.info, self.lab.limits.sentences)}
+        update: Update = {"topbar": pipeline_html.topbar(self.lab.model.info, self.lab.limits.sentences)}
         update |= self.choose(visit, preset) | self._offer()
         record = self._first_record
         if record is None:
             return visit.id, update | results(None) | {"status": ""}
         visit.keep(record)
-        if record.request.pipeline == forms.find_preset(preset).pipeline.unrolled:
+        if record.request.pipeline == find_preset(preset).pipeline.unrolled:
             # The bench asks what the shown run was asked, so that Run repeats it.
             asked = Example(record.request.values, record.request.expected)
-            update |= self._set_up(visit, forms.find_preset(preset), asked)
-            visit.next_example = 0
+            update |= self._set_up(visit, find_preset(preset), asked)
+            state(visit).next_example = 0
         return visit.id, update | results(visit) | {"status": html.status(text.FIRST_RUN, "note")}
 
     @functools.cached_property
@@ -85,9 +91,9 @@ class Handlers:
 
     def choose(self, visit: Visit, name: str) -> Update:
         """Put a scenario and its first request on the bench."""
-        preset = forms.find_preset(name)
+        preset = find_preset(name)
         found = example(preset, 0)
-        visit.next_example = 1
+        state(visit).next_example = 1
         return self._set_up(visit, preset, found)
 
     def choose_effect(self, visit: Visit, effect: Any) -> Update:
@@ -95,28 +101,28 @@ class Handlers:
         effects = [name for _, name in self._gallery.effects]
         if effect not in effects:
             raise PromptError(f"There are no examples of the kind {str(effect)[:40]!r}. Choose another.")
-        visit.checked = None
+        state(visit).checked = None
         return {
             "pick_example": (self._gallery.choices(effect), ""),
-            "gallery_note": html.gallery_note(None, True, self._same_weights()),
+            "gallery_note": pipeline_html.gallery_note(None, True, self._same_weights()),
         }
 
     def choose_example(self, visit: Visit, form: Form, name: Any) -> Update:
         """Put a checked example on the bench: its scenario as it ships, its request, and the settings that it
         was checked with. Methods chosen before stay chosen."""
         if not name:
-            visit.checked = None
+            state(visit).checked = None
             return {}
         entry = self._gallery.find(name)
         if entry is None:
             raise PromptError(f"There is no example {str(name)[:60]!r}. Choose one of the list.")
-        preset = forms.find_preset(entry.preset)
-        visit.next_example = 0
+        preset = find_preset(entry.preset)
+        state(visit).next_example = 0
         update = self._set_up(visit, preset, entry.example) | checked_settings()
-        visit.checked = entry
+        state(visit).checked = entry
         return update | {
-            "picked_example": entry.name,
-            "gallery_note": html.gallery_note(entry, True, self._same_weights()),
+            "pick_example.value": entry.name,
+            "gallery_note": pipeline_html.gallery_note(entry, True, self._same_weights()),
             "methods": list(dict.fromkeys(("naive", *form.methods))),
         }
 
@@ -124,10 +130,10 @@ class Handlers:
         """The gallery, if there is one."""
         effects = self._gallery.effects
         if not effects:
-            return {"gallery": False}
+            return {"gallery.visible": False}
         first = effects[0][1]
         return {
-            "gallery": True,
+            "gallery.visible": True,
             "pick_effect": (effects, first),
             "pick_example": (self._gallery.choices(first), ""),
         }
@@ -140,7 +146,7 @@ class Handlers:
         pipeline = preset.pipeline
         update: Update = {
             "preset": pipeline.name,
-            "scenario": html.scenario(preset),
+            "scenario": pipeline_html.scenario(preset),
             "declared": ", ".join(pipeline.declared),
         }
         for slot in range(AGENT_SLOTS):
@@ -149,68 +155,68 @@ class Handlers:
         update["max_new_tokens"] = pipeline.longest_answer
         update["turns"] = pipeline.turns
         update["weights"] = tuple(agent.model for agent in pipeline.agents)
-        update |= self._fill(visit, preset, found) | html.bench(pipeline, {})
+        update |= self._fill(visit, preset, found) | pipeline_html.bench(pipeline, {})
         update["values"] = boxes(pipeline, found.values if found else {}, filled=True)
-        return update | {"next": example(preset, 0) is not None}
+        return update | {"next.interactive": example(preset, 0) is not None}
 
     def next_example(self, visit: Visit, name: str) -> Update:
         """Put the next request of the scenario's set on the bench."""
-        preset = forms.find_preset(name)
-        found = example(preset, visit.next_example)
-        visit.next_example += 1
-        return self._fill(visit, preset, found) | {"next": found is not None}
+        preset = find_preset(name)
+        found = example(preset, state(visit).next_example)
+        state(visit).next_example += 1
+        return self._fill(visit, preset, found) | {"next.interactive": found is not None}
 
     def _fill(self, visit: Visit, preset: Preset, found: Example | None) -> Update:
         """Put one request of a scenario on the bench."""
-        visit.example, visit.checked = found, None
-        visit.value_names = forms.value_boxes(preset.pipeline)
+        state(visit).example, state(visit).checked = found, None
+        state(visit).value_names = forms.value_boxes(preset.pipeline)
         values = found.values if found else {}
         update: Update = {
             "known": html.known(found, values),
-            "picked_example": "",
-            "gallery_note": html.gallery_note(None, True, self._same_weights()),
+            "pick_example.value": "",
+            "gallery_note": pipeline_html.gallery_note(None, True, self._same_weights()),
         }
         for slot in range(VALUE_SLOTS):
-            there = slot < len(visit.value_names)
-            update[f"value_{slot}"] = values.get(visit.value_names[slot], "") if there else ""
+            there = slot < len(state(visit).value_names)
+            update[f"value_{slot}"] = values.get(state(visit).value_names[slot], "") if there else ""
         return update
 
     def refresh(self, visit: Visit, form: Form) -> Update:
         """Everything on the bench that follows from what was typed; clears mended errors."""
-        visit.history.note(form, visit.example)
-        update: Update = visit.history.buttons() | {
+        state(visit).history.note(form, state(visit).example)
+        update: Update = state(visit).history.buttons() | {
             "shown_methods": form.methods,
-            "profiles": {name: forms.standing(name, given) for name, given in form.options.items()},
+            "profiles": {name: standing(name, given) for name, given in form.options.items()},
         }
         with contextlib.suppress(LabError):  # told by read_request, with everything else
             update |= self._derived(visit, form)
         try:
-            request = forms.read_request(form, visit.example)
+            request = forms.read_request(form, state(visit).example)
             update |= problems(None) | self._cost(visit, form, request)
         except LabError as error:
             update |= problems(error, visit, form) | {"cost": ""}
-        update["known"] = html.known(visit.example, form.values)
+        update["known"] = html.known(state(visit).example, form.values)
         with contextlib.suppress(LabError):
-            update["bench_kept"] = sharing_html.kept(to_body(form, visit.example))
-        checked = visit.checked
+            update["bench_kept"] = sharing_html.kept(form_to_json(form, state(visit).example))
+        checked = state(visit).checked
         unchanged = checked is not None and as_checked(form, checked)
-        update["gallery_note"] = html.gallery_note(checked, unchanged, self._same_weights())
-        stale = visit.ran is not None and visit.ran != statement(form)
+        update["gallery_note"] = pipeline_html.gallery_note(checked, unchanged, self._same_weights())
+        stale = state(visit).ran is not None and state(visit).ran != statement(form)
         if visit.cancel is None and visit.record is not None:
             if stale:
                 update["status"] = html.status(text.EDITED, "edited", again=True)
-            elif visit.ran is not None:
+            elif state(visit).ran is not None:
                 update["status"] = ""
         return update
 
     def _derived(self, visit: Visit, form: Form) -> Update:
         """Graph, cards, boxes and hints that follow from the templates."""
         pipeline = forms.read_pipeline(form)
-        before, visit.value_names = visit.value_names, forms.value_boxes(pipeline)
-        update: Update = html.bench(pipeline, self._count(pipeline, form))
-        moved = visit.value_names != before
+        before, state(visit).value_names = state(visit).value_names, forms.value_boxes(pipeline)
+        update: Update = pipeline_html.bench(pipeline, self._count(pipeline, form))
+        moved = state(visit).value_names != before
         update["values"] = boxes(pipeline, form.values, filled=moved)
-        return update | {"notices": html.notices(notices(pipeline))}
+        return update | {"notices": pipeline_html.notices(notices(pipeline))}
 
     def _count(self, pipeline: Any, form: Form) -> dict[int, int]:
         counts: dict[int, int] = {}
@@ -225,29 +231,27 @@ class Handlers:
         warm = self._warm_count(visit, form, request)
         once = visit.engine.estimate(request)
         before = visit.engine.estimate(request, warm).seconds if warm else 0.0
-        preset = forms.find_preset(form.preset)
+        preset = find_preset(form.preset)
         ready = warm and forms.as_shipped(preset, request, warm)
         ready = ready and visit.engine.ready(request, warm_set(form, warm))
         return {
             "cost": html.cost(once, warm, 0.0 if ready else before),
-            "pools": html.pools(visit.engine.pools(request), forms.keeps_pools(request.methods)),
+            "pools": pipeline_html.pools(visit.engine.pools(request), keeps_pools(request.methods)),
         }
 
     def _warm_count(self, visit: Visit, form: Form, request: RunRequest) -> int:
         """How many requests to send first: none when the pools hold something already."""
-        if not form.warm or not forms.keeps_pools(request.methods):
+        if not form.warm or not keeps_pools(request.methods):
             return 0
         if (
             any(pool.anchors for pool in visit.engine.pools(request))
-            or example(forms.find_preset(form.preset), 0) is None
+            or example(find_preset(form.preset), 0) is None
         ):
             return 0
         return self._asked(form)
 
     def _asked(self, form: Form) -> int:
-        return int(
-            forms.read_number(form.warm_count, "The number of requests", 1, forms.WARM_LIMIT, True, "warm")
-        )
+        return int(forms.WARM_COUNT.read(form.warm_count, "warm"))
 
     # -- running ----------------------------------------------------------------------------------
 
@@ -255,7 +259,7 @@ class Handlers:
         """Warm up if asked, run, and show each step."""
 
         def work(cancel: threading.Event) -> Iterator[Update]:
-            request = forms.read_request(form, visit.example)
+            request = forms.read_request(form, state(visit).example)
             yield problems(None)
             warm = self._warm_count(visit, form, request)
 
@@ -264,8 +268,8 @@ class Handlers:
                 yield from self._stream(visit, request, visit.engine.run(request, cancel=cancel))
 
             yield from in_line(self.lab, cancel, turn)
-            visit.ran = statement(form)
-            visit.keep_bench(to_body(form, visit.example))
+            state(visit).ran = statement(form)
+            keep_form(visit, form_to_json(form, state(visit).example))
             yield results(visit) | {"status": "", "tally": ""}
 
         yield from self._guarded(visit, form, work)
@@ -274,11 +278,10 @@ class Handlers:
         """Send the next requests of the set one after the other, and count."""
 
         def work(cancel: threading.Event) -> Iterator[Update]:
-            label, most = "The number of requests", forms.MANY_LIMIT
-            wanted = int(forms.read_number(form.many_count, label, 1, most, True, "many"))
-            if example(forms.find_preset(form.preset), 0) is None:
+            wanted = forms.MANY_COUNT.read(form.many_count, "many")
+            if example(find_preset(form.preset), 0) is None:
                 raise Problems([Problem("many", text.NO_SET)])
-            request = forms.read_request(form, visit.example)
+            request = forms.read_request(form, state(visit).example)
             yield problems(None) | {"tally": ""}
             warm = self._warm_count(visit, form, request)
             rows: list[tuple[Count, ...]] = []
@@ -286,9 +289,9 @@ class Handlers:
                 yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, warm, cancel))
             for _ in range(wanted):  # each takes a turn of its own, so that others need not wait for all
                 yield self.next_example(visit, form.preset)
-                asked = visit.example.values if visit.example else {}
-                now = dataclasses.replace(form, values=dict(asked))
-                one = forms.read_request(now, visit.example)
+                asked = state(visit).example
+                now = dataclasses.replace(form, values=dict(asked.values) if asked else {})
+                one = forms.read_request(now, state(visit).example)
 
                 def turn(one: RunRequest = one) -> Iterator[Update]:
                     yield from self._stream(visit, one, visit.engine.run(one, cancel=cancel))
@@ -296,8 +299,8 @@ class Handlers:
                 yield from paced(lambda turn=turn: in_line(self.lab, cancel, turn), cancel)  # type: ignore[misc]
                 assert visit.record is not None
                 rows.append(count(visit.record))
-                visit.ran = statement(now)
-                visit.keep_bench(to_body(now, visit.example))
+                state(visit).ran = statement(now)
+                keep_form(visit, form_to_json(now, state(visit).example))
                 yield results(visit) | {"tally": tally_html(rows, wanted)}
             yield {"status": ""}
 
@@ -307,10 +310,10 @@ class Handlers:
         """Send requests of the set to the pools, and nothing else."""
 
         def work(cancel: threading.Event) -> Iterator[Update]:
-            request = forms.read_request(form, visit.example)
+            request = forms.read_request(form, state(visit).example)
             count = self._asked(form)
             yield problems(None)
-            if not forms.keeps_pools(request.methods):
+            if not keeps_pools(request.methods):
                 raise Problems(
                     [Problem("warm", "None of the chosen methods keeps anchor pools. Choose KVCOMM.")]
                 )
@@ -324,7 +327,7 @@ class Handlers:
     ) -> Iterator[Update]:
         """Send ``count`` requests of the set to the pools."""
         if count:
-            shared = forms.as_shipped(forms.find_preset(form.preset), request, count)
+            shared = forms.as_shipped(find_preset(form.preset), request, count)
             events = visit.engine.warm_up(request, warm_set(form, count), cancel=cancel, shared=shared)
             yield from progress(events, f"Filling the anchor pools with {plural(count, 'request')}")
 
@@ -350,7 +353,7 @@ class Handlers:
             cancel.set()
             visit.cancel = None
         try:
-            request = forms.read_request(form, visit.example)
+            request = forms.read_request(form, state(visit).example)
             yield {"running": False} | self._cost(visit, form, request)
         except LabError:
             yield {"running": False}
@@ -379,7 +382,7 @@ class Handlers:
     ) -> Update:
         """Redraw the strip and the open tab for a selection."""
         if tab is not None:
-            visit.tab = tab
+            state(visit).tab = tab
         if visit.record is None:
             return {}
         picked = choices(visit.record, agent, method, segment)
@@ -389,36 +392,31 @@ class Handlers:
         """The Anchors tab again, once the slow half of its map is there; nothing if it is there already, or
         if something else was chosen in the meantime."""
         record = visit.record
-        if record is None or visit.tab != "anchors":
+        if record is None or state(visit).tab != "anchors":
             return {}
         picked = choices(record, agent, method, segment)
         chosen, deadline = picked["selection"], time.monotonic() + MAP_SECONDS
-        if not MAPS.pending(record, chosen):
+        if not LAYOUTS.pending(record, chosen):
             return {}
-        visit.maps_asked += 1
-        mine = visit.maps_asked
-        while MAPS.pending(record, chosen) and time.monotonic() < deadline:
+        state(visit).maps_asked += 1
+        mine = state(visit).maps_asked
+        while LAYOUTS.pending(record, chosen) and time.monotonic() < deadline:
             time.sleep(REDRAW_SECONDS)
-            if visit.record is not record or (visit.tab, visit.maps_asked) != ("anchors", mine):
+            if visit.record is not record or (state(visit).tab, state(visit).maps_asked) != ("anchors", mine):
                 return {}
         return {"view_anchors": drawing(visit, picked, strip=False)["view_anchors"]}
-
-
-@dataclass(frozen=True)
-class Box:
-    """A value box. ``text``: None leaves what stands there; ``lined``: it holds several lines."""
-
-    label: str
-    text: str | None
-    lined: bool
-    required: bool
 
 
 def boxes(pipeline: Pipeline, values: Mapping[str, str], filled: bool) -> tuple[Box, ...]:
     """The value boxes of a pipeline, with the values written into them if ``filled``."""
     texts = {name: values.get(name, "") for name in forms.value_boxes(pipeline)}
     return tuple(
-        Box(html.label(name), said if filled else None, "\n" in said.strip(), name in pipeline.required)
+        Box(
+            pipeline_html.label(name),
+            said if filled else None,
+            "\n" in said.strip(),
+            name in pipeline.required,
+        )
         for name, said in texts.items()
     )
 
@@ -436,7 +434,7 @@ def warm_set(form: Form, count: int) -> list[Example]:
     Raises:
         Problems: the scenario has no set of its own.
     """
-    preset = forms.find_preset(form.preset)
+    preset = find_preset(form.preset)
     if example(preset, 0) is None:
         raise Problems([Problem("warm", text.NO_SET)])
     return preset_requests(preset, count, seed=1)
@@ -446,15 +444,17 @@ def statement(form: Form) -> Form:
     """The part of the bench that decides a run's result."""
     shown = {name: form.options.get(name, {}) for name in form.methods}
     return dataclasses.replace(
-        form, warm=True, warm_count=forms.USUAL_WARM, many_count=10, options=shown,
+        form, warm=True, warm_count=USUAL_WARM, many_count=10, options=shown,
         methods=tuple(sorted(form.methods)),
     )  # fmt: skip
 
 
-def in_line(lab: Lab, cancel: threading.Event, work: Callable[[], Iterator[Update]]) -> Iterator[Update]:
+def in_line(
+    lab: VisitStore, cancel: threading.Event, work: Callable[[], Iterator[Update]]
+) -> Iterator[Update]:
     """Do ``work``, runs, when it is its turn; say until then who is before."""
     with lab.in_line(together=True) as place:
-        for said in waiting(place, cancel):
+        for said in wait_for_turn(place, cancel):
             yield {"status": html.status(said, "busy")}
         yield from work()
 
@@ -508,9 +508,11 @@ def slot_of(field: str, visit: Visit | None, form: Form | None) -> str:
     head, _, rest = field.partition(".")
     name = rest.partition(".")[0]
     if head == "agents" and form is not None and name:
-        ids = [str(agent.id) for agent in forms.find_preset(form.preset).pipeline.agents]
+        ids = [str(agent.id) for agent in find_preset(form.preset).pipeline.agents]
         name = str(agent_and_turn(int(name))[0]) if name.isdecimal() else name  # every turn of it
         return f"agent_{ids.index(name)}" if name in ids else "agents"
     if head == "values" and visit is not None:
-        return f"value_{visit.value_names.index(name)}" if name in visit.value_names else "value_0"
+        return (
+            f"value_{state(visit).value_names.index(name)}" if name in state(visit).value_names else "value_0"
+        )
     return head or "run"

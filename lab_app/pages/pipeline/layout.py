@@ -1,104 +1,106 @@
-"""The page's widgets, by name. What they do is in ``lab_app.server.serve``; how they look in
+"""The page's widgets, by name. What they do is in ``lab_app.pages.pipeline.events``; how they look in
 ``assets/app.css``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import gradio as gr
 
 from backend.methods.registry import method_class, method_names, option_fields
+from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import scenarios
-from lab_app.pages.pipeline.form import USUAL_WARM
-from lab_app.pages.pipeline.handlers import AGENT_SLOTS, VALUE_SLOTS
-from lab_app.pages.pipeline.method_options import MethodPanel, error_slot, method_panel, unseen
-from lab_app.pages.pipeline.sections import break_even as calculator
-from lab_app.pages.pipeline.sections.anchor_cost import first_asked as first_cost
-from lab_app.pages.pipeline.sections.offset_study import before as before_study
-from lab_app.pages.pipeline.sections.offset_study import first_asked as first_study
-from lab_app.pages.pipeline.sections.proximity import before, first_asked
-from lab_app.pages.pipeline.sections.replay import USUAL
-from lab_app.pages.pipeline.sections.replay import before as before_replay
+from lab_app.pages.pipeline.form import AGENT_SLOTS, FORM, VALUE_SLOTS
+from lab_app.pages.pipeline.form_group import form_group, options_group
+from lab_app.pages.pipeline.method_options import MethodPanel, method_panel
+from lab_app.pages.pipeline.rules import rules, value_classes, weights_choices
+from lab_app.pages.pipeline.sections import anchor_cost, break_even, offset_study, proximity, replay
 from lab_app.pages.pipeline.sharing.widgets import build_edits, build_files
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view
-from viz.base.format import clip
+from lab_app.ui.components import block, error_slot, figure_view, hidden_button, raw_html, section
+from lab_app.ui.page import OPTIONS, PageBuilder
+from lab_app.ui.scenarios import USUAL_WARM
+from lab_app.visits.visits import VisitStore
 from viz.run.tabs import TABS
 
-RAW = (
-    "const go = () => window.KVLab ? window.KVLab.raw(element, props, trigger, watch) : setTimeout(go, 30);"
-    "go();"
-)
 METHODS_AT_FIRST = ("naive", "kvcomm")
 BEFORE_PROXIMITY = "anchors"  # the tab that it follows
 
 
-@dataclass
-class Page:
-    """Every widget under its name, and the panels of the methods' options. ``weights``: the names of the
-    other weights that agents can run on."""
+class PipelinePage(PageBuilder):
+    """The pipeline's page.
 
-    widgets: dict[str, Any] = field(default_factory=dict)
-    panels: dict[str, MethodPanel] = field(default_factory=dict)
-    tabs: dict[str, Any] = field(default_factory=dict)
-    weights: tuple[str, ...] = ()
+    Attributes:
+        panels: the boxes of the methods' options, by method.
+        tabs: the tabs of figures, by their keys.
+        weights: the names of the other weights that agents can run on.
+    """
 
-    def __getitem__(self, name: str) -> Any:
-        return self.widgets[name]
+    def __init__(self, lab: VisitStore, weights: tuple[str, ...] = ()) -> None:
+        super().__init__("pipeline", lab, gr.State(""), ids="kv")
+        self.panels: dict[str, MethodPanel] = {}
+        self.tabs: dict[str, gr.Tab] = {}
+        self.weights = weights
 
-    def add(self, **widgets: Any) -> None:
-        """Give widgets their names."""
-        self.widgets.update(widgets)
+    @property
+    def outputs(self) -> list[Any]:
+        """The widgets that a handler may change; of the options' boxes, those that checked examples set."""
+        parts = [
+            part
+            for panel in self.panels.values()
+            for part in (panel.group, panel.error, panel.profile, panel.note, panel.more)
+            if part is not None
+        ]
+        return [*super().outputs, *parts, *self.panels["naive"].options.values()]
 
+    @property
+    def everything(self) -> list[Any]:
+        """With all boxes of the options, and the switches that add columns."""
+        known = {id(widget) for widget in self.outputs}
+        return self.outputs + [box for box in self.option_boxes if id(box) not in known]
 
-def block(name: str, value: str = "", **extra: Any) -> gr.HTML:
-    """A piece of server-made HTML that is morphed into place."""
-    return gr.HTML(value, elem_id=f"kv-{name}", apply_default_css=False, **extra)
+    @property
+    def option_boxes(self) -> list[Any]:
+        """The boxes of all methods' options, and the switches that add columns."""
+        out: list[Any] = []
+        for panel in self.panels.values():
+            out += panel.options.values()
+            out += [box for box in (panel.ablate, panel.every_profile) if box is not None]
+        return out
 
-
-def value_classes(slot: int) -> list[str]:
-    """The question stands under its label, the other values beside theirs."""
-    return ["kv-value"] if slot == 0 else ["kv-value", "kv-value-more"]
-
-
-def weights_choices(names: tuple[str, ...], chosen: str = "") -> list[tuple[str, str]]:
-    """The lab's own weights and the others by name; ``chosen`` too where this lab does not have it."""
-    missing = [(text.WEIGHTS_MISSING.format(name=clip(chosen, 40)), chosen)]
-    known = [(text.OWN_WEIGHTS, ""), *((name, name) for name in names)]
-    return known + (missing if chosen and chosen not in names else [])
-
-
-def section(title: str, name: str, **extra: Any) -> gr.Column:
-    """A titled part of the bench."""
-    group = gr.Column(elem_id=f"kv-part-{name}", elem_classes="kv-part", min_width=0, **extra)
-    with group:
-        gr.HTML(f'<h2 class="kv-part-title">{title}</h2>', apply_default_css=False)
-    return group
+    def error_slots(self) -> dict[str, Any]:
+        """Where messages about the form can stand."""
+        panels = {f"error_{name}": panel.error for name, panel in self.panels.items()}
+        return super().error_slots() | panels
 
 
 def build_page(
-    preset: str, weights: tuple[str, ...] = (), navigation: Callable[[], Any] = lambda: None
-) -> Page:
+    lab: VisitStore, preset: str, weights: tuple[str, ...] = (), navigation: Callable[[], Any] = lambda: None
+) -> PipelinePage:
     """All widgets, inside the current ``gr.Blocks``; ``navigation`` makes the links to the other pages."""
-    page = Page(weights=weights)
-    page.add(session=gr.State(""), topbar=block("topbar", html.topbar(None)), follower=unseen("kv-follow"))
+    page = PipelinePage(lab, weights)
+    page.block("topbar", pipeline_html.topbar(None))
+    page.follower = hidden_button("kv-follow")
     navigation()
     with gr.Row(elem_id="kv-frame"):
         with gr.Column(elem_id="kv-bench", scale=0, min_width=0):
             with gr.Column(elem_id="kv-bench-scroll"):
-                build_bench(page, preset)
+                build_inputs(page, preset)
             with gr.Column(elem_id="kv-go"):
-                page.add(error_run=error_slot("run"), cost=block("cost"))
+                page.error("run")
+                page.block("cost")
                 page.add(run=gr.Button(text.RUN, variant="primary", elem_id="kv-run"))
                 page.add(cancel=gr.Button(text.RUNNING, variant="stop", elem_id="kv-cancel", visible=False))
         with gr.Column(elem_id="kv-stage", scale=1, min_width=0):
-            build_stage(page)
+            build_results(page)
+    page.groups[OPTIONS] = options_group(page)
+    page.groups[FORM] = form_group(page)
+    page.rules.update(rules(page))
     return page
 
 
-def build_bench(page: Page, preset: str) -> None:
+def build_inputs(page: PipelinePage, preset: str) -> None:
     """The left column."""
     build_edits(page)
     with section(text.SCENARIO, "scenario"):
@@ -232,7 +234,7 @@ def build_bench(page: Page, preset: str) -> None:
         page.add(error_decoding=error_slot("decoding"))
 
 
-def build_gallery(page: Page) -> None:
+def build_gallery(page: PipelinePage) -> None:
     """The checked examples; hidden until a visit finds some."""
     with gr.Column(visible=False, min_width=0, elem_id="kv-gallery") as group:
         page.add(
@@ -248,7 +250,7 @@ def build_gallery(page: Page) -> None:
         )  # fmt: skip
 
 
-def build_stage(page: Page) -> None:
+def build_results(page: PipelinePage) -> None:
     """The centre: status, verdict, comparison, strip, microscope."""
     page.add(
         status=block("status"),
@@ -271,172 +273,20 @@ def build_stage(page: Page) -> None:
                     [], label="Segment or token", elem_id="kv-pick-segment", min_width=150, filterable=False
                 ),
             )
-        page.add(
-            strip=gr.HTML(
-                {"html": ""},
-                html_template='<div class="kv-raw"></div>',
-                js_on_load=RAW,
-                elem_id="kv-strip",
-                apply_default_css=False,
-            )
-        )
+        page.add(strip=raw_html("kv-strip"))
         with gr.Tabs(elem_id="kv-tabs"):
             for tab in TABS:
                 with gr.Tab(tab.label, id=tab.key, elem_id=f"kv-tab-{tab.key}") as widget:
                     block(f"tab-question-{tab.key}", f'<p class="kv-tab-question">{tab.question}</p>')
                     page.add(**{f"view_{tab.key}": figure_view(tab.key)})
                     if tab.key == "offsets":
-                        build_study(page)
+                        offset_study.build(page)
                     if tab.key == "anchors":
-                        build_cost(page)
+                        anchor_cost.build(page)
                     if tab.key == "timing":
-                        page.add(**calculator.build())
+                        break_even.build(page)
                 page.tabs[tab.key] = widget
                 if tab.key == BEFORE_PROXIMITY:
-                    build_what_if(page)
-                    build_proximity(page)
+                    replay.build(page)
+                    proximity.build(page)
     build_files(page)
-
-
-def build_study(page: Page) -> None:
-    """The part of the Offsets tab that measures one text behind several prefixes; it belongs to no run."""
-    usual = first_study()
-    with gr.Column(elem_id="kv-study", elem_classes="kv-measure-box", min_width=0):
-        gr.HTML(f'<h3 class="kv-card-title">{text.STUDY}</h3>', apply_default_css=False)
-        block("study-help", f'<p class="kv-help">{text.STUDY_HELP}</p>')
-        with gr.Row(elem_classes="kv-prefixes"):
-            for name, label, value in (
-                ("text", text.STUDY_TEXT, usual.text),
-                ("prefixes", text.STUDY_PREFIXES, usual.prefixes),
-            ):
-                with gr.Column(min_width=0):
-                    box = gr.Textbox(value, label=label, lines=4, max_lines=8, elem_id=f"kv-study-{name}")
-                    page.add(**{f"study_{name}": box, f"error_study_{name}": error_slot(f"study-{name}")})
-        with gr.Row(elem_classes="kv-measure"):
-            page.add(
-                study_samples=gr.Number(
-                    usual.samples, label=text.STUDY_SAMPLES, step=1, min_width=90, elem_id="kv-study-samples"
-                ),
-                study_take=gr.Button(text.STUDY_TAKE, size="sm", elem_id="kv-study-take", scale=0),
-                study_measure=gr.Button(
-                    text.MEASURE, variant="primary", size="md", elem_id="kv-study-measure", scale=0
-                ),
-            )
-        for name in ("samples", "measure"):
-            page.add(**{f"error_study_{name}": error_slot(f"study-{name}")})
-    page.add(study_status=block("study-status"))
-    with gr.Row(visible=False, elem_id="kv-study-looks", elem_classes="kv-measure") as looks:
-        page.add(
-            study_looks=looks,
-            pick_study_prefix=gr.Dropdown(
-                [], label=text.STUDY_PREFIX, min_width=160, filterable=False, elem_id="kv-study-prefix"
-            ),
-            pick_study_place=gr.Dropdown(
-                [], label=text.STUDY_PLACE, min_width=160, filterable=False, elem_id="kv-study-place"
-            ),
-        )
-    page.add(
-        study_tokens=gr.HTML(
-            {"html": ""},
-            html_template='<div class="kv-raw"></div>',
-            js_on_load=RAW,
-            elem_id="kv-study-tokens",
-            apply_default_css=False,
-        ),
-        view_study=figure_view("study", before_study()),
-    )
-
-
-def build_cost(page: Page) -> None:
-    """The part of the Anchors tab that measures pools by their size; it belongs to no run."""
-    usual = first_cost()
-    with gr.Column(elem_id="kv-pool-cost", elem_classes="kv-measure-box", min_width=0):
-        gr.HTML(f'<h3 class="kv-card-title">{text.COST}</h3>', apply_default_css=False)
-        block("cost-help", f'<p class="kv-help">{text.COST_HELP}</p>')
-        with gr.Row(elem_classes="kv-measure"):
-            for name, label in text.COST_BOXES.items():
-                box = gr.Textbox(
-                    getattr(usual, name), label=label, max_lines=1, min_width=110, elem_id=f"kv-cost-{name}"
-                )
-                page.add(**{f"cost_{name}": box})
-            page.add(
-                cost_measure=gr.Button(
-                    text.MEASURE, variant="primary", size="md", elem_id="kv-cost-measure", scale=0
-                )
-            )
-        for name in (*text.COST_BOXES, "measure"):
-            page.add(**{f"error_cost_{name}": error_slot(f"cost-{name}")})
-    page.add(cost_status=block("cost-status"), view_cost=figure_view("cost"))
-
-
-def build_what_if(page: Page) -> None:
-    """The tab that replays past requests under the methods on the bench; it belongs to no run."""
-    with gr.Tab(text.REPLAY, id="what-if", elem_id="kv-tab-what-if"):
-        block("tab-question-what-if", f'<p class="kv-tab-question">{text.REPLAY_QUESTION}</p>')
-        with gr.Column(elem_id="kv-replay", elem_classes="kv-measure-box", min_width=0):
-            block("replay-help", f'<p class="kv-help">{text.REPLAY_HELP}</p>')
-            with gr.Row(elem_classes="kv-measure"):
-                page.add(
-                    replay_last=gr.Number(
-                        USUAL, label=text.REPLAY_LAST, step=1, min_width=90, elem_id="kv-replay-last"
-                    ),
-                    replay_run=gr.Button(
-                        text.REPLAY_RUN, variant="primary", size="md", elem_id="kv-replay-run", scale=0
-                    ),
-                    replay_ablation=gr.Button(
-                        text.REPLAY_ABLATION, size="md", elem_id="kv-replay-ablation", scale=0
-                    ),
-                )
-            for name in ("last", "run"):
-                page.add(**{f"error_replay_{name}": error_slot(f"replay-{name}")})
-        page.add(replay_status=block("replay-status"))
-        with gr.Row(visible=False, elem_id="kv-replay-looks", elem_classes="kv-measure") as looks:
-            page.add(
-                replay_looks=looks,
-                pick_replay=gr.Dropdown(
-                    [],
-                    label=text.REPLAY_REQUEST,
-                    min_width=220,
-                    filterable=False,
-                    elem_id="kv-replay-request",
-                ),
-            )
-        page.add(view_replay=figure_view("replay", before_replay()))
-
-
-def build_proximity(page: Page) -> None:
-    """The tab that measures the model itself; it belongs to no run."""
-    usual = first_asked()
-    with gr.Tab(text.PROXIMITY, id="proximity", elem_id="kv-tab-proximity"):
-        block("tab-question-proximity", f'<p class="kv-tab-question">{text.PROXIMITY_QUESTION}</p>')
-        with gr.Column(elem_id="kv-proximity", min_width=0):
-            block("proximity-help", f'<p class="kv-help">{text.PROXIMITY_HELP}</p>')
-            with gr.Row(elem_classes="kv-prefixes"):
-                for name, label in (("prefix_a", text.PREFIX_A), ("prefix_b", text.PREFIX_B)):
-                    with gr.Column(min_width=0):
-                        box = gr.Textbox(
-                            getattr(usual, name), label=label, lines=3, max_lines=8,
-                            elem_id=f"kv-proximity-{name}",
-                        )  # fmt: skip
-                        slot = error_slot(f"proximity-{name}")
-                    page.add(**{f"proximity_{name}": box, f"error_proximity_{name}": slot})
-            with gr.Row(elem_classes="kv-measure"):
-                for name, label in text.PROXIMITY_NUMBERS.items():
-                    count = gr.Number(
-                        getattr(usual, name),
-                        label=label,
-                        step=1,
-                        min_width=90,
-                        elem_id=f"kv-proximity-{name}",
-                    )
-                    page.add(**{f"proximity_{name}": count})
-                page.add(
-                    measure=gr.Button(
-                        text.MEASURE, variant="primary", size="md", elem_id="kv-measure", scale=0
-                    )
-                )
-            for name in (*text.PROXIMITY_NUMBERS, "measure"):
-                page.add(**{f"error_proximity_{name}": error_slot(f"proximity-{name}")})
-        page.add(
-            proximity_status=block("proximity-status"), view_proximity=figure_view("proximity", before())
-        )

@@ -7,8 +7,10 @@ from typing import Any
 
 import gradio as gr
 
-from lab_app.pages.pipeline.form import standing
-from lab_app.ui import html, text
+from lab_app.pages.pipeline import html as pipeline_html
+from lab_app.ui import text
+from lab_app.ui.components import error_slot
+from lab_app.ui.method_choice import standing
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,6 @@ class MethodPanel:
     every_profile: gr.Checkbox | None
     ablate: gr.Checkbox | None
     error: gr.HTML
-
-
-def error_slot(name: str) -> gr.HTML:
-    """An empty place for messages beside the input ``name``."""
-    return gr.HTML("", elem_id=f"kv-error-{name}", elem_classes="kv-error-slot", apply_default_css=False)
-
-
-def unseen(elem_id: str) -> gr.Button:
-    """A button that only scripts press."""
-    return gr.Button("", elem_id=elem_id, elem_classes="kv-unseen")
 
 
 def option_widget(method: str, option: Any) -> Any:
@@ -76,7 +68,7 @@ def method_panel(cls: Any, fields: tuple[Any, ...], shown: bool) -> MethodPanel:
                 elem_classes="kv-option kv-kind-choice kv-profile",
             )
             note = gr.HTML(
-                html.profile_note(standing(cls.name, {})), elem_id=f"kv-profile-note-{cls.name}",
+                pipeline_html.profile_note(standing(cls.name, {})), elem_id=f"kv-profile-note-{cls.name}",
                 elem_classes="kv-profile-note", apply_default_css=False,
             )  # fmt: skip
         for field in switches:

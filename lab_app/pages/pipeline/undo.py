@@ -22,7 +22,7 @@ class Step:
     example: Example | None = None
 
 
-class History:
+class UndoStack:
     """Steps, oldest first, and where the bench stands among them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,7 +62,7 @@ class History:
 
     def buttons(self) -> dict[str, bool]:
         """Which of the two buttons can be pressed, as an update of the page."""
-        return {"undo": self.can_undo, "redo": self.can_redo}
+        return {"undo.interactive": self.can_undo, "redo.interactive": self.can_redo}
 
     def undo(self) -> Step | None:
         """The bench before the last edit; None at the beginning."""

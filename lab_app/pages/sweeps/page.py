@@ -17,12 +17,12 @@ from backend.methods.registry import method_class
 from backend.prompts.presets import PRESET_FOLDER
 from backend.records.run import RunRequest
 from backend.records.sweep import Count, Swept
-from lab_app.pages.pipeline.layout import section
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import Board, Given, PageSpec, Update, beside, cancelled, doing
-from lab_app.visits.queue import waiting
-from lab_app.visits.visits import Lab, Visit
+from lab_app.ui.components import figure_view, payload, section
+from lab_app.ui.page import PageBuilder, PageSpec, cancelled, field_errors, one_run
+from lab_app.ui.types import Given, Update
+from lab_app.visits.queue import wait_for_turn
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import escape, plural, size
 from viz.studies.sweep import views
 
@@ -41,7 +41,7 @@ FILES = {"csv": "CSV", "parquet": "Parquet", "sqlite": "SQLite", "yaml": "YAML"}
 
 
 @dataclass
-class Desk:
+class SweepState:
     """What a visit's page remembers: its sweeps' rows, and what was last run."""
 
     rows: Any  # the session's desk
@@ -51,11 +51,11 @@ class Desk:
     edited: bool = False  # whether the page says that its figures are of an earlier text
 
 
-def desk(visit: Visit) -> Desk:
+def state(visit: Visit) -> SweepState:
     """The visit's page."""
     if KEY not in visit.pages:
-        visit.pages[KEY] = Desk(visit.engine.sweep_desk())
-    found: Desk = visit.pages[KEY]
+        visit.pages[KEY] = SweepState(visit.engine.sweep_desk())
+    found: SweepState = visit.pages[KEY]
     return found
 
 
@@ -76,7 +76,7 @@ def asked(given: Given) -> tuple[str, str]:
 
 def told(error: LabError | None) -> Update:
     """Messages beside their places: what is wrong in the lines or the file stands beside those."""
-    return beside(error, lambda field: "lines" if field in ("lines", "data", "trace") else "text")
+    return field_errors(error, lambda field: "lines" if field in ("lines", "data", "trace") else "text")
 
 
 # -- the bench
@@ -93,7 +93,7 @@ def take(visit: Visit, given: Given) -> Update:
     if visit.record is None:
         return {"status": html.status(text.SWEEP_NO_RUN, "note")}
     request = visit.record.request
-    named = desk(visit).rows.edited(request.pipeline)
+    named = state(visit).rows.edited(request.pipeline)
     return {"text": as_text(request, named), "status": html.status(text.SWEEP_TAKEN, "note")}
 
 
@@ -114,7 +114,7 @@ def as_text(request: RunRequest, pipeline: str) -> str:
 
 def upload(visit: Visit, given: Given) -> Update:
     """Keep a file beside the text. What is wrong with it stands beside the button; the one before stays."""
-    content, mine = given["upload"], desk(visit)
+    content, mine = given["upload"], state(visit)
     if not isinstance(content, bytes):
         return {}
     try:
@@ -128,7 +128,7 @@ def upload(visit: Visit, given: Given) -> Update:
 
 def refresh(visit: Visit, given: Given) -> Update:
     """What follows from what stands on the page: messages, the size, and whether the figures are old."""
-    mine = desk(visit)
+    mine = state(visit)
     try:
         plan = mine.rows.plan(*asked(given))
     except LabError as error:
@@ -154,25 +154,25 @@ def refresh(visit: Visit, given: Given) -> Update:
 # -- running
 
 
-def run(lab: Lab, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """The sweep, one problem after the other; between two of them others may have the model."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        mine = desk(visit)
+        mine = state(visit)
         mine.ran, mine.changed, mine.edited = asked(given), False, False
         yield told(None)
         finished = False
         with closing(visit.engine.sweep(mine.rows, *mine.ran, cancel=cancel)) as events:
             while not finished:
                 with lab.in_line() as place:
-                    for said in waiting(place, cancel):
+                    for said in wait_for_turn(place, cancel):
                         yield {"status": html.status(said, "busy")}
                     finished = yield from _problem(mine, events)
 
-    yield from doing(visit, work, told, text.SWEEP_STOPPED)
+    yield from one_run(visit, work, told, text.SWEEP_STOPPED)
 
 
-def _problem(mine: Desk, events: Iterator[Count | Swept]) -> Generator[Update, None, bool]:
+def _problem(mine: SweepState, events: Iterator[Count | Swept]) -> Generator[Update, None, bool]:
     """Show what a sweep says until a problem is done; True when it has ended."""
     done = None
     for event in events:
@@ -186,7 +186,7 @@ def _problem(mine: Desk, events: Iterator[Count | Swept]) -> Generator[Update, N
     return True
 
 
-def shown(mine: Desk, swept: Swept) -> Update:
+def shown(mine: SweepState, swept: Swept) -> Update:
     """The figures so far, and the files."""
     update: Update = {"figures": payload(views(swept)), "empty": "", "files": files(mine.token)}
     return update | ({"status": ""} if swept.complete else {})
@@ -203,7 +203,7 @@ def files(token: str) -> str:
     return f'<div class="kv-saving"><b>{text.SWEEP_FILES}</b> {links}{help_text}</div>'
 
 
-def saved(lab: Lab, token: str, kind: str) -> bytes:
+def saved(lab: VisitStore, token: str, kind: str) -> bytes:
     """A visit's rows as a file.
 
     Raises:
@@ -221,18 +221,18 @@ def saved(lab: Lab, token: str, kind: str) -> bytes:
 # -- the widgets
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The page."""
-    board.frame(build_bench, build_stage)
-    connect(board)
+    page.frame(build_inputs, build_results)
+    connect(page)
 
 
-def build_bench(board: Board) -> None:
+def build_inputs(page: PageBuilder) -> None:
     """The left column: the text, and a file beside it."""
     found = examples()
     with section(text.SWEEP_TITLE, f"{KEY}-text"):
-        board.block("help", f'<p class="kv-help">{text.SWEEP_HELP}</p>')
-        board.add(
+        page.block("help", f'<p class="kv-help">{text.SWEEP_HELP}</p>')
+        page.add(
             start=gr.Dropdown(
                 list(found), value=next(iter(found)), label=text.SWEEP_START, filterable=False,
                 elem_id=f"kv-{KEY}-start",
@@ -243,10 +243,10 @@ def build_bench(board: Board) -> None:
                 elem_classes="kv-mono-box",
             ),
         )  # fmt: skip
-        board.error("text")
+        page.error("text")
     with section(text.SWEEP_LINES_TITLE, f"{KEY}-lines"):
-        board.block("lines-help", f'<p class="kv-help">{text.SWEEP_LINES_HELP}</p>')
-        board.add(
+        page.block("lines-help", f'<p class="kv-help">{text.SWEEP_LINES_HELP}</p>')
+        page.add(
             lines=gr.Textbox(
                 "", label=text.SWEEP_LINES, lines=3, max_lines=8, elem_id=f"kv-{KEY}-jsonl",
                 elem_classes="kv-mono-box",
@@ -255,26 +255,26 @@ def build_bench(board: Board) -> None:
                 text.SWEEP_UPLOAD, file_count="single", type="binary", size="sm", elem_id=f"kv-{KEY}-upload"
             ),
         )  # fmt: skip
-        board.block("uploaded", elem_classes="kv-may-be-empty")
-        board.error("lines")
+        page.block("uploaded", elem_classes="kv-may-be-empty")
+        page.error("lines")
 
 
-def build_stage(board: Board) -> None:
+def build_results(page: PageBuilder) -> None:
     """How far it is, the figures, and the files."""
-    board.block("status")
-    board.block("empty", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
-    board.add(figures=figure_view(KEY))
-    board.block("files", elem_classes="kv-may-be-empty")
+    page.block("status")
+    page.block("empty", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
+    page.add(figures=figure_view(KEY))
+    page.block("files", elem_classes="kv-may-be-empty")
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    board.follows(refresh, *READS, when=[board["text"].change, board["lines"].change])
-    board.on(board["start"].input, start, "start", follow=True)
-    board.on(board["take"].click, take, follow=True)
-    board.on(board["upload"].upload, upload, "upload", follow=True)
-    board.stream(board["run"].click, lambda visit, given: run(board.lab, visit, given), *READS, follow=True)
-    board.on(board["cancel"].click, cancelled)
+    page.follows(refresh, *READS, when=[page["text"].change, page["lines"].change])
+    page.on(page["start"].input, start, "start", follow=True)
+    page.on(page["take"].click, take, follow=True)
+    page.on(page["upload"].upload, upload, "upload", follow=True)
+    page.stream(page["run"].click, lambda visit, given: run(page.lab, visit, given), *READS, follow=True)
+    page.on(page["cancel"].click, cancelled)
 
 
 PAGE = PageSpec(KEY, text.SWEEP, build)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from backend.prompts.template import QUESTION
 from backend.records.run import RunRecord, RunRequest
+from lab_app.pages.pipeline.html import label
 from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import Step
-from lab_app.ui.html import label
 from lab_app.visits.classroom import Room
 from viz.base.format import clip, escape, percent, plural
 from viz.base.glossary import GLOSSARY, term

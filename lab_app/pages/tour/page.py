@@ -15,19 +15,18 @@ import gradio as gr
 from backend.base.errors import LabError
 from backend.records.run import RunRecord
 from lab_app.pages.pipeline.handlers import progress
-from lab_app.pages.pipeline.layout import RAW
-from lab_app.pages.pipeline.method_options import unseen
+from lab_app.pages.pipeline.results import open_run
 from lab_app.pages.tour import html as tour_html
 from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import Step, prepare, recorded, steps
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import Act, Board, Given, PageSpec, Update, cancelled, running
-from lab_app.ui.run_results import results
+from lab_app.ui.components import figure_view, hidden_button, payload, raw_html
+from lab_app.ui.page import Act, PageBuilder, PageSpec, cancelled, one_run_in_turn
 from lab_app.ui.streaming import live
+from lab_app.ui.types import Given, Update
 from lab_app.visits import classroom
 from lab_app.visits.classroom import Room
-from lab_app.visits.visits import Lab, Visit
+from lab_app.visits.visits import Visit, VisitStore
 from viz.pages.tour import told
 from viz.run.comparison import comparison_html
 from viz.run.token_strip import strip_html
@@ -35,12 +34,12 @@ from viz.run.token_strip import strip_html
 KEY = "tour"
 PATIENCE_SECONDS = 6.0  # in line before the recorded run is shown in the live one's place
 MOST_NEWS = 400  # characters of what the browser tells about its address
-#: The browser's side of a press of the unseen button: what is wished, see ``assets/lesson.js``.
+#: The browser's side of a press of the hidden_button button: what is wished, see ``assets/lesson.js``.
 NEWS_JS = "(session, news) => [session, window.KVTour ? window.KVTour.news() : news]"
 
 
 @dataclass
-class Desk:
+class TourState:
     """What a visit's tour remembers. ``shown``: by step, the token of the run and whether it was live."""
 
     step: int = 0
@@ -52,24 +51,24 @@ class Desk:
     running: bool = False  # a step, now or when its turn comes
 
 
-def desk(visit: Visit) -> Desk:
+def state(visit: Visit) -> TourState:
     """The visit's tour."""
-    found: Desk = visit.pages.setdefault(KEY, Desk())
+    found: TourState = visit.pages.setdefault(KEY, TourState())
     return found
 
 
-def room_of(lab: Lab, visit: Visit) -> Room | None:
+def room_of(lab: VisitStore, visit: Visit) -> Room | None:
     """The class room that the visit is in, while it is open."""
-    mine = desk(visit)
+    mine = state(visit)
     return lab.rooms.find(mine.room) if mine.room else None
 
 
 # -- what a step looks like
 
 
-def shown(lab: Lab, visit: Visit, note: str = "") -> Update:
+def shown(lab: VisitStore, visit: Visit, note: str = "") -> Update:
     """The whole page for the visit's step, prediction and run."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     if mine.room and room is None:
         mine.room, mine.leads, note = "", False, words.ROOM_GONE
     led = room is not None and not mine.leads
@@ -125,19 +124,19 @@ def _found(visit: Visit, room: Room | None, step: Step) -> tuple[RunRecord, bool
     """The run on the screen, and whether it was live."""
     if room is not None:
         return (room.reveal.record, room.reveal.live) if room.reveal is not None else None
-    token, was_live = desk(visit).shown.get(step.key, ("", False))
+    token, was_live = state(visit).shown.get(step.key, ("", False))
     record = visit.records.get(token) if was_live else recorded(step.key) if token else None
     return (record, was_live) if record is not None else None
 
 
-def _tally(room: Room | None, step: Step, mine: Desk, found: tuple[RunRecord, bool] | None) -> str:
+def _tally(room: Room | None, step: Step, mine: TourState, found: tuple[RunRecord, bool] | None) -> str:
     if room is None or (found is None and not mine.leads):
         return tour_html.waiting(room) if room is not None else ""
     right = told(step.key, found[0]).choice if found is not None else None
     return tour_html.tally(step, room.tally(), len(room.members), right)
 
 
-def _room_card(room: Room | None, mine: Desk) -> Update:
+def _room_card(room: Room | None, mine: TourState) -> Update:
     return {
         "room": tour_html.room_card(room, mine.leads) if room is not None else "",
         "open-room.visible": room is None,
@@ -159,7 +158,7 @@ def _results(
     update: Update = {
         "reveal": tour_html.reveal(step, said, chosen, record, was_live, notes(step, record, was_live)),
         "takeaway": tour_html.takeaway(step),
-        "closer-row.visible": room is None or desk(visit).leads,
+        "closer-row.visible": room is None or state(visit).leads,
     }
     if room is not None and room.reveal is not None and room.reveal.drawn is not None:
         return update | dict(room.reveal.drawn)
@@ -187,7 +186,7 @@ def notes(step: Step, record: RunRecord, was_live: bool) -> list[str]:
 # -- going through the steps
 
 
-def arrive(lab: Lab, visit: Visit) -> Update:
+def arrive(lab: VisitStore, visit: Visit) -> Update:
     """The first step, or the one that the visit was at."""
     return shown(lab, visit)
 
@@ -203,9 +202,9 @@ def read_news(given: object) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def news(lab: Lab, visit: Visit, given: Given) -> Update:
+def news(lab: VisitStore, visit: Visit, given: Given) -> Update:
     """The page was opened by a link, a step was pressed, or the class room has something new."""
-    mine, heard = desk(visit), read_news(given["news"])
+    mine, heard = state(visit), read_news(given["news"])
     what, step = heard.get("what"), heard.get("step")
     if what == "enter" and heard.get("room"):
         return enter(lab, visit, heard)
@@ -216,9 +215,9 @@ def news(lab: Lab, visit: Visit, given: Given) -> Update:
     return shown(lab, visit)
 
 
-def enter(lab: Lab, visit: Visit, heard: dict[str, Any]) -> Update:
+def enter(lab: VisitStore, visit: Visit, heard: dict[str, Any]) -> Update:
     """By a link into a class room; with the key, as its teacher."""
-    mine, room = desk(visit), lab.rooms.find(heard["room"])
+    mine, room = state(visit), lab.rooms.find(heard["room"])
     if room is None:
         mine.room = ""
         return shown(lab, visit, words.ROOM_GONE)
@@ -230,19 +229,19 @@ def enter(lab: Lab, visit: Visit, heard: dict[str, Any]) -> Update:
     return shown(lab, visit)
 
 
-def look(lab: Lab, visit: Visit) -> Update:
+def look(lab: VisitStore, visit: Visit) -> Update:
     """What changed in the class room. While nothing but the count grew, the rest stays as it is, with what a
     student is about to choose."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     if room is None or room.step != mine.step or room.reveal is not None:
         return shown(lab, visit)
     found = _found(visit, room, steps()[mine.step])
     return {"tally": _tally(room, steps()[mine.step], mine, found)} | _room_card(room, mine)
 
 
-def go(lab: Lab, visit: Visit, step: int) -> Update:
+def go(lab: VisitStore, visit: Visit, step: int) -> Update:
     """Another step; in a class room the teacher alone leads."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     if mine.running:
         return {"status": html.status(text.RUN_ELSEWHERE, "busy")}
     if room is not None and not mine.leads:
@@ -253,9 +252,9 @@ def go(lab: Lab, visit: Visit, step: int) -> Update:
     return shown(lab, visit)
 
 
-def moving(lab: Lab, by: int) -> Act:
+def moving(lab: VisitStore, by: int) -> Act:
     """The handler of Back and Next."""
-    return lambda visit, given: go(lab, visit, min(max(desk(visit).step + by, 0), len(steps()) - 1))
+    return lambda visit, given: go(lab, visit, min(max(state(visit).step + by, 0), len(steps()) - 1))
 
 
 # -- predicting and running
@@ -267,7 +266,7 @@ def commit(visit: Visit, step: Step, given: Given) -> str:
     Raises:
         LabError: none was chosen, or one that is no answer.
     """
-    mine = desk(visit)
+    mine = state(visit)
     chosen = mine.chosen.get(step.key) or given["guess"]
     if not chosen:
         raise LabError(words.CHOOSE_FIRST, field="guess")
@@ -282,9 +281,9 @@ def told_error(error: LabError) -> Update:
     return {"errors": {"guess" if error.field == "guess" else "run": html.error(str(error))}}
 
 
-def vote(lab: Lab, visit: Visit, given: Given) -> Update:
+def vote(lab: VisitStore, visit: Visit, given: Given) -> Update:
     """A student's prediction."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     if room is None:
         return shown(lab, visit)
     step = steps()[room.step]
@@ -297,9 +296,9 @@ def vote(lab: Lab, visit: Visit, given: Given) -> Update:
     return shown(lab, visit, "" if counted or room.vote_of(mine.member) else words.TOO_LATE)
 
 
-def replay(lab: Lab, visit: Visit, given: Given) -> Update:
+def replay(lab: VisitStore, visit: Visit, given: Given) -> Update:
     """The recorded run of the step."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     step = steps()[mine.step]
     if room is not None and not mine.leads:
         return shown(lab, visit, words.LED)
@@ -314,9 +313,11 @@ def replay(lab: Lab, visit: Visit, given: Given) -> Update:
     return keep(lab, visit, step, record, was_live=False)
 
 
-def keep(lab: Lab, visit: Visit, step: Step, record: RunRecord, was_live: bool, note: str = "") -> Update:
+def keep(
+    lab: VisitStore, visit: Visit, step: Step, record: RunRecord, was_live: bool, note: str = ""
+) -> Update:
     """A run is there: remember and show it; in a class room, to everyone."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     mine.shown[step.key] = (visit.keep(record, show=False), was_live)
     if room is not None and mine.leads:
         lab.rooms.show(room, steps().index(step), record, was_live)
@@ -325,9 +326,9 @@ def keep(lab: Lab, visit: Visit, step: Step, record: RunRecord, was_live: bool, 
     return shown(lab, visit, note)
 
 
-def run(lab: Lab, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS) -> Iterator[Update]:
     """The step's run on the model; the recorded one where the line is too long."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     step, begun = steps()[mine.step], False
     if room is not None and not mine.leads:
         yield shown(lab, visit, words.LED)
@@ -354,7 +355,7 @@ def run(lab: Lab, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS
         yield keep(lab, visit, step, record, was_live=True)
 
     began, kept = time.monotonic(), recorded(step.key)
-    events = running(lab, visit, work, told_error)
+    events = one_run_in_turn(lab, visit, work, told_error)
     ours = visit.cancel is None  # else the run is refused, as another of the visit goes on
     mine.running = mine.running or ours
     try:
@@ -381,9 +382,9 @@ def run(lab: Lab, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS
 # -- the class room
 
 
-def open_room(lab: Lab, visit: Visit) -> Update:
+def open_room(lab: VisitStore, visit: Visit) -> Update:
     """A class room that this visit leads."""
-    mine = desk(visit)
+    mine = state(visit)
     try:
         room = lab.rooms.open(mine.step)
     except LabError as error:
@@ -392,61 +393,60 @@ def open_room(lab: Lab, visit: Visit) -> Update:
     return shown(lab, visit)
 
 
-def close_room(lab: Lab, visit: Visit) -> Update:
+def close_room(lab: VisitStore, visit: Visit) -> Update:
     """End it."""
-    mine, room = desk(visit), room_of(lab, visit)
+    mine, room = state(visit), room_of(lab, visit)
     if room is not None and mine.leads:
         lab.rooms.close(room)
     mine.room, mine.leads = "", False
     return shown(lab, visit, words.ROOM_CLOSED)
 
 
-def closer(lab: Lab, visit: Visit, given: Given) -> Update:
+def open_in_pipeline(lab: VisitStore, visit: Visit, given: Given) -> Update:
     """The run on the pipeline's page, with all its figures."""
-    mine = desk(visit)
+    mine = state(visit)
     token = mine.shown.get(steps()[mine.step].key, ("", False))[0]
     if token not in visit.records:
         return {"status": html.status(words.FORGOTTEN, "note")}
-    visit.shown, visit.ran = token, None
-    return results(visit) | {"status": html.status(text.OPENED, "note")}
+    return open_run(visit, token)
 
 
 # -- the widgets
 
 
-def build(board: Board) -> None:
+def build(page: PageBuilder) -> None:
     """The page."""
     with gr.Column(elem_classes="kv-stage kv-tour", min_width=0):
-        board.block("steps")
-        board.block("room", elem_classes="kv-may-be-empty")
-        board.block("lesson")
-        build_prediction(board)
-        board.block("status")
-        board.block("tally")
-        board.block("reveal")
-        build_run(board)
-        board.block("takeaway")
+        page.block("steps")
+        page.block("room", elem_classes="kv-may-be-empty")
+        page.block("lesson")
+        build_prediction(page)
+        page.block("status")
+        page.block("tally")
+        page.block("reveal")
+        build_run(page)
+        page.block("takeaway")
         with gr.Row(elem_classes="kv-tour-move"):
-            board.add(
+            page.add(
                 back=gr.Button(words.BACK, size="md", elem_id=f"kv-{KEY}-back", scale=0),
                 next=gr.Button(words.NEXT, size="md", elem_id=f"kv-{KEY}-next", scale=0),
             )
-        build_teacher(board)
-        board.add(
+        build_teacher(page)
+        page.add(
             news=gr.Textbox("", visible=False, label="news"),
-            tell=unseen(f"kv-{KEY}-tell"),
+            tell=hidden_button(f"kv-{KEY}-tell"),
         )
-    connect(board)
+    connect(page)
 
 
-def build_prediction(board: Board) -> None:
+def build_prediction(page: PageBuilder) -> None:
     """The question and what can be done with an answer."""
     with gr.Column(elem_classes="kv-tour-predict", min_width=0):
         gr.HTML(f'<p class="kv-eyebrow">{words.PREDICT}</p>', apply_default_css=False)
-        board.add(guess=gr.Radio([], label=words.PREDICT, elem_id=f"kv-{KEY}-guess", container=True))
-        board.error("guess")
+        page.add(guess=gr.Radio([], label=words.PREDICT, elem_id=f"kv-{KEY}-guess", container=True))
+        page.error("guess")
         with gr.Row(elem_classes="kv-tour-go"):
-            board.add(
+            page.add(
                 run=gr.Button(words.RUN, variant="primary", elem_id=f"kv-{KEY}-run", scale=0),
                 cancel=gr.Button(
                     text.RUNNING, variant="stop", visible=False, elem_id=f"kv-{KEY}-cancel", scale=0
@@ -456,60 +456,57 @@ def build_prediction(board: Board) -> None:
                     words.VOTE, variant="primary", visible=False, elem_id=f"kv-{KEY}-vote", scale=0
                 ),
             )
-        board.error("run")
+        page.error("run")
 
 
-def build_run(board: Board) -> None:
+def build_run(page: PageBuilder) -> None:
     """Texts, strip and figures of the run."""
-    board.block("comparison")
-    board.add(
-        strip=gr.HTML(
-            {"html": ""}, html_template='<div class="kv-raw"></div>', js_on_load=RAW,
-            elem_id=f"kv-{KEY}-strip", apply_default_css=False,
-        ),
+    page.block("comparison")
+    page.add(
+        strip=raw_html(f"kv-{KEY}-strip"),
         figures=figure_view(KEY),
     )  # fmt: skip
     with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
-        board.block("closer-help", f'<p class="kv-help">{words.CLOSER_HELP}</p>')
-        board.add(
+        page.block("closer-help", f'<p class="kv-help">{words.CLOSER_HELP}</p>')
+        page.add(
             closer=gr.Button(
                 text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
             )
         )
-    board.add(**{"closer-row": row})
+    page.add(**{"closer-row": row})
 
 
-def build_teacher(board: Board) -> None:
+def build_teacher(page: PageBuilder) -> None:
     """The teacher's page, and the class room's door."""
     with gr.Accordion(
         words.FOR_TEACHERS, open=False, elem_id=f"kv-{KEY}-teacher", elem_classes="kv-part kv-fold"
     ):
-        board.block("room-help", f'<p class="kv-help">{words.ROOM_HELP}</p>')
+        page.block("room-help", f'<p class="kv-help">{words.ROOM_HELP}</p>')
         with gr.Row(elem_classes="kv-tour-go"):
-            board.add(**{
+            page.add(**{
                 "open-room": gr.Button(words.ROOM_BUTTON, size="sm", elem_id=f"kv-{KEY}-open-room", scale=0),
                 "close-room": gr.Button(
                     words.ROOM_CLOSE, size="sm", visible=False, elem_id=f"kv-{KEY}-close-room", scale=0
                 ),
             })  # fmt: skip
-        board.error("room")
-        board.block("lectures", tour_html.lectures(steps()))
+        page.error("room")
+        page.block("lectures", tour_html.lectures(steps()))
 
 
-def connect(board: Board) -> None:
+def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    lab = board.lab
-    board.arrives(lambda visit, given: arrive(lab, visit))
-    board.on(partial(board["tell"].click, js=NEWS_JS), partial(news, lab), "news")
-    board.on(board["back"].click, moving(lab, -1))
-    board.on(board["next"].click, moving(lab, 1))
-    board.on(board["vote"].click, partial(vote, lab), "guess")
-    board.on(board["replay"].click, partial(replay, lab), "guess")
-    board.stream(board["run"].click, partial(run, lab), "guess")
-    board.on(board["cancel"].click, cancelled)
-    board.on(board["open-room"].click, lambda visit, given: open_room(lab, visit))
-    board.on(board["close-room"].click, lambda visit, given: close_room(lab, visit))
-    board.to_pipeline(board["closer"].click, partial(closer, lab))
+    lab = page.lab
+    page.arrives(lambda visit, given: arrive(lab, visit))
+    page.on(partial(page["tell"].click, js=NEWS_JS), partial(news, lab), "news")
+    page.on(page["back"].click, moving(lab, -1))
+    page.on(page["next"].click, moving(lab, 1))
+    page.on(page["vote"].click, partial(vote, lab), "guess")
+    page.on(page["replay"].click, partial(replay, lab), "guess")
+    page.stream(page["run"].click, partial(run, lab), "guess")
+    page.on(page["cancel"].click, cancelled)
+    page.on(page["open-room"].click, lambda visit, given: open_room(lab, visit))
+    page.on(page["close-room"].click, lambda visit, given: close_room(lab, visit))
+    page.to_pipeline(page["closer"].click, partial(open_in_pipeline, lab))
 
 
 PAGE = PageSpec(KEY, words.TOUR, build)

@@ -17,7 +17,7 @@ from backend.base.errors import LabError
 from backend.prompts.presets import Example, Preset, load_preset, preset_requests
 from backend.records.events import Event
 from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
-from lab_app.visits.visits import Engine
+from lab_app.visits.engine import Engine
 from viz.pages import tour
 
 LOG = logging.getLogger("lab_app")

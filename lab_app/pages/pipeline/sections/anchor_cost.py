@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from backend.base.errors import LabError, OptionError
-from backend.records.anchor_cost import COST_LIMITS, AnchorCost, AnchorCostRequest
-from backend.records.events import Progress
-from lab_app.pages.pipeline.form import Problem, Problems
-from lab_app.ui import html, text
-from lab_app.ui.components import payload
-from lab_app.visits.queue import waiting
-from lab_app.visits.visits import Lab, Visit
-from viz.anchors.cost import views
+import gradio as gr
 
-LOG = logging.getLogger("lab_app")
-REDRAW_SECONDS = 0.2
+from backend.base.errors import OptionError
+from backend.records.anchor_cost import COST_LIMITS, AnchorCost, AnchorCostRequest
+from lab_app.ui import text
+from lab_app.ui.components import payload
+from lab_app.ui.measurement import Section
+from lab_app.ui.page import PageBuilder
+from lab_app.ui.types import Update
+from lab_app.ui.validation import FormReader
+from lab_app.visits.visits import Visit, VisitStore
+from viz.anchors.cost import views
+from viz.base.format import clip, milliseconds, plural
+
+KIND = "anchors"
 MOST_NUMBERS = 8
-Update = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Asked:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Asked))
+SECTION = Section("cost", FIELDS)
 
 
 def first_asked() -> Asked:
@@ -50,22 +52,16 @@ def read(asked: Asked) -> AnchorCostRequest:
     Raises:
         Problems: every box that cannot be read.
     """
-    found: dict[str, tuple[int, ...]] = {}
-    problems = []
-    for name in FIELDS:
-        most = 1 if name == "agents" else MOST_NUMBERS
-        try:
-            found[name] = _numbers(str(getattr(asked, name) or ""), name, most)
-        except LabError as error:
-            problems.append(Problem(f"cost.{name}", str(error)))
-    if problems:
-        raise Problems(problems)
+    reader = FormReader(vars(asked))
+    found = {name: reader.attempt(name, partial(_numbers, getattr(asked, name), name)) for name in FIELDS}
+    reader.done()
     return AnchorCostRequest(found["anchors"], found["lengths"], found["agents"][0])
 
 
-def _numbers(written: str, name: str, most: int) -> tuple[int, ...]:
+def _numbers(box: Any, name: str) -> tuple[int, ...]:
     """Whole numbers, each once, smallest first."""
-    low, high = COST_LIMITS[name]
+    written, (low, high) = str(box or ""), COST_LIMITS[name]
+    most = 1 if name == "agents" else MOST_NUMBERS
     parts = [part.strip() for part in written.replace(";", ",").split(",") if part.strip()]
     good = [p for p in parts if p.isascii() and p.isdigit() and len(p) < 9 and low <= int(p) <= high]
     if not parts or len(good) < len(parts) or len(parts) > most:
@@ -73,51 +69,46 @@ def _numbers(written: str, name: str, most: int) -> tuple[int, ...]:
         count = "one whole number" if most == 1 else f"up to {most} whole numbers with commas between"
         raise OptionError(
             f"{text.COST_BOXES[name]} is {bad[:40]!r}; allowed: {count}, {low} to {high:,}. Change it.",
-            field=f"cost.{name}",
+            field=name,
         )
     return tuple(sorted({int(p) for p in good}))
 
 
-def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, asked: Asked) -> Iterator[Update]:
     """Measure, one at a time per visit, and show the record."""
-    if visit.measuring:
-        yield {"cost_status": html.status(text.MEASURES_ALREADY, "busy")}
-        return
-    visit.measuring = True
-    try:
-        request = read(asked)
-        yield told(None) | {"cost_status": html.status("Starting", "measuring", 0, 1)}
-        with lab.in_line() as place:
-            for said in waiting(place):
-                yield {"cost_status": html.status(said, "busy")}
-            yield from _stream(visit, request)
-    except LabError as error:
-        yield told(error) | {"cost_status": ""}
-    except Exception as error:
-        LOG.exception("a measurement of anchors failed")
-        yield {"cost_status": html.status(text.UNEXPECTED.format(kind=type(error).__name__), "error")}
-    finally:
-        visit.measuring = False
+
+    def finished(record: AnchorCost) -> Update:
+        facts = (
+            f"Pools of up to {plural(record.request.anchors[-1], 'anchor')} of up to "
+            f"{plural(record.request.lengths[-1], 'token')} on {clip(record.model.name, 40)}, "
+            f"{record.model.device}, in {milliseconds(record.wall_ms)}."
+        )
+        saved = SECTION.saved(facts, KIND, visit.keep_result(KIND, record))
+        return saved | {SECTION.view: payload(views(record))}
+
+    yield from SECTION.measure(
+        lab, visit, lambda: read(asked), lambda request, _: visit.engine.study(request), finished
+    )
 
 
-def _stream(visit: Visit, request: AnchorCostRequest) -> Iterator[Update]:
-    drawn = 0.0
-    for event in visit.engine.study(request):
-        if isinstance(event, AnchorCost):
-            token = visit.price(event)
-            yield {"cost_status": html.priced(event, token), "view_cost": payload(views(event))}
-        elif isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
-            drawn = time.monotonic()
-            yield {"cost_status": html.status(event.text, "measuring", event.done, event.total)}
+def build(page: PageBuilder) -> None:
+    """The widgets, inside the Anchors tab."""
+    usual = first_asked()
+    with SECTION.box(text.COST, text.COST_HELP, elem_id="kv-pool-cost"):
+        with gr.Row(elem_classes="kv-measure"):
+            for name, label in text.COST_BOXES.items():
+                SECTION.text_box(page, name, label, getattr(usual, name), max_lines=1, min_width=110)
+            SECTION.button(page)
+        SECTION.error(page, *FIELDS, "measure")
+    SECTION.said(page)
+    SECTION.figures(page)
 
 
-def told(error: LabError | None) -> Update:
-    """Messages beside their boxes; boxes without one are cleared."""
-    slots = dict.fromkeys((f"error_cost_{name}" for name in (*FIELDS, "measure")), "")
-    if error is None:
-        return dict(slots)
-    found = error.found if isinstance(error, Problems) else (Problem(error.field or "", str(error)),)
-    for problem in found:
-        name = problem.field.removeprefix("cost.")
-        slots[f"error_cost_{name if name in FIELDS else 'measure'}"] += html.error(problem.message)
-    return dict(slots)
+def connect(page: PageBuilder) -> None:
+    """What the widgets do."""
+    page.stream(
+        page["cost_measure"].click,
+        lambda visit, given: measure(page.lab, visit, Asked(**SECTION.asked(given))),
+        *SECTION.names,
+        outputs=page.part(SECTION.part),
+    )

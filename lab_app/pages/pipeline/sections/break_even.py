@@ -5,8 +5,6 @@ out at once (docs/break-even.md). It belongs to no run; only *this machine* has 
 from __future__ import annotations
 
 import dataclasses
-import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -14,33 +12,30 @@ from typing import Any
 
 import gradio as gr
 
-from backend.base.errors import LabError, OptionError
+from backend.base.errors import LabError
 from backend.records.break_even import MOST, Case
 from backend.records.hardware import OF_SHEET, SHAPES, Figures, given_machine, shipped_figures
-from lab_app.pages.pipeline.form import Problem, Problems, read_number
-from lab_app.pages.pipeline.method_options import error_slot
-from lab_app.pages.pipeline.sections.proximity import REDRAW_SECONDS, working
-from lab_app.ui import html, text
-from lab_app.ui.components import figure_view, payload
-from lab_app.visits.queue import waiting
-from lab_app.visits.visits import Lab, Visit
+from lab_app.ui import text
+from lab_app.ui.components import payload
+from lab_app.ui.measurement import Section
+from lab_app.ui.page import PageBuilder
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import FormReader, NumberField, Problem
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, Panel
 from viz.studies.break_even_calculator import views
 
-LOG = logging.getLogger("lab_app")
-KEY = "calculator"
+KEY = "break_even"
 HERE, SHEET = "here", "sheet"
-#: Of each number: the least and the most, and whether it is a whole one.
-RANGES: dict[str, tuple[float, float, bool]] = {
-    "prompt": (1, MOST["prompt"], True),
-    "shared": (0, 100, False),
-    "outside": (0, 100, False),
-    "readers": (1, MOST["readers"], True),
-    "anchors": (0, MOST["anchors"], True),
-    "mixed": (0, MOST["mixed"], True),
-    **{name: (*limits, False) for name, limits in OF_SHEET.items()},
+NUMBERS = {
+    "prompt": NumberField(text.PAYS_BOXES["prompt"], 1, MOST["prompt"]),
+    "shared": NumberField(text.PAYS_BOXES["shared"], 0, 100, whole=False),
+    "outside": NumberField(text.PAYS_BOXES["outside"], 0, 100, whole=False),
+    "readers": NumberField(text.PAYS_BOXES["readers"], 1, MOST["readers"]),
+    "anchors": NumberField(text.PAYS_BOXES["anchors"], 0, MOST["anchors"]),
+    "mixed": NumberField(text.PAYS_BOXES["mixed"], 0, MOST["mixed"]),
+    **{name: NumberField(text.PAYS_BOXES[name], *limits, whole=False) for name, limits in OF_SHEET.items()},
 }
-Update = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,7 @@ class Asked:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Asked))
-SLOTS = (*FIELDS, "measure")
+SECTION = Section("pays", FIELDS)
 
 
 @cache
@@ -92,28 +87,22 @@ def read(asked: Asked, here: Figures | None) -> tuple[Figures | None, Case]:
     Raises:
         Problems: everything that is wrong.
     """
-    problems: list[Problem] = []
-    numbers: dict[str, float] = {}
-    sheet = asked.hardware == SHEET
-    for name, (low, high, whole) in RANGES.items():
-        if name in OF_SHEET and not sheet:
-            continue
-        try:
-            numbers[name] = read_number(getattr(asked, name), text.PAYS_BOXES[name], low, high, whole, name)
-        except LabError as error:
-            problems.append(Problem(name, str(error)))
+    sheet, reader = asked.hardware == SHEET, FormReader(vars(asked))
+    numbers = {
+        name: reader.number(name, field) for name, field in NUMBERS.items() if sheet or name not in OF_SHEET
+    }
+    wrong = {problem.field for problem in reader.found}
     if sheet and asked.shape not in SHAPES:
-        problems.append(_unknown("shape", asked.shape))
+        reader.found.append(_unknown("shape", asked.shape))
     if not sheet and asked.hardware != HERE and asked.hardware not in shipped():
-        problems.append(_unknown("hardware", asked.hardware))
-    if {"anchors", "mixed"} <= numbers.keys() and numbers["mixed"] > numbers["anchors"]:
-        problems.append(Problem("mixed", text.PAYS_MIXED.format(**{k: int(v) for k, v in numbers.items()})))
-    if problems:
-        raise Problems(problems)
-    prompt = int(numbers["prompt"])
-    shared = round(prompt * numbers["shared"] / 100)
-    counts = {name: int(numbers[name]) for name in ("readers", "anchors", "mixed")}
-    case = Case(prompt, shared, round(shared * numbers["outside"] / 100), **counts)
+        reader.found.append(_unknown("hardware", asked.hardware))
+    if not wrong & {"anchors", "mixed"} and numbers["mixed"] > numbers["anchors"]:
+        message = text.PAYS_MIXED.format(mixed=numbers["mixed"], anchors=numbers["anchors"])
+        reader.found.append(Problem("mixed", message))
+    reader.done()
+    shared = round(numbers["prompt"] * numbers["shared"] / 100)
+    counts = {name: numbers[name] for name in ("readers", "anchors", "mixed")}
+    case = Case(numbers["prompt"], shared, round(shared * numbers["outside"] / 100), **counts)
     if sheet:
         machine = given_machine(str(asked.shape), numbers["tflops"], numbers["gb_s"])
         return Figures(machine, text.PAYS_BY_SHEET), case
@@ -124,7 +113,7 @@ def _unknown(name: str, value: Any) -> Problem:
     return Problem(name, f"There is no {name} {str(value)[:40]!r}. Choose one of the list.")
 
 
-def drawn(asked: Asked, here: Figures | None) -> dict[str, Any]:
+def render_figures(asked: Asked, here: Figures | None) -> dict[str, Any]:
     """The answer's figures.
 
     Raises:
@@ -141,113 +130,98 @@ def drawn(asked: Asked, here: Figures | None) -> dict[str, Any]:
 
 def edited(visit: Visit, asked: Asked) -> Update:
     """The answer to what was just typed, or what is wrong with it."""
-    shown: Update = {
-        "pays_sheet": asked.hardware == SHEET,
-        "pays_here": asked.hardware == HERE,
+    boxes: Update = {
+        "pays_sheet.visible": asked.hardware == SHEET,
+        "pays_measure.visible": asked.hardware == HERE,
     }
     try:
-        return told(None) | shown | {"view_pays": drawn(asked, visit.pages.get(KEY))}
+        return SECTION.errors(None) | boxes | {"view_pays": render_figures(asked, visit.pages.get(KEY))}
     except LabError as error:
         unread = Panel("pays", text.PAYS_UNREAD, f'<p class="kv-how">{text.PAYS_UNREAD_HELP}</p>')
-        return told(error) | shown | {"view_pays": payload((unread,))}
+        return SECTION.errors(error) | boxes | {"view_pays": payload((unread,))}
 
 
-def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, asked: Asked) -> Iterator[Update]:
     """Measure this machine, one at a time per visit, and answer by it."""
-    if visit.measuring:
-        yield {"pays_status": html.status(text.MEASURES_ALREADY, "busy")}
-        return
-    visit.measuring = True
-    try:
-        yield told(None) | {"pays_status": working("Starting", 0, 1)}
-        with lab.in_line() as place:
-            for said in waiting(place):
-                yield {"pays_status": html.status(said, "busy")}
-            last = 0.0
-            for event in visit.engine.machine_figures():
-                if isinstance(event, Figures):
-                    visit.pages[KEY] = event
-                elif time.monotonic() - last >= REDRAW_SECONDS:
-                    last = time.monotonic()
-                    yield {"pays_status": working(event.text, event.done, event.total)}
-        yield edited(visit, asked) | {"pays_status": ""}
-    except LabError as error:
-        yield told(OptionError(str(error), field="measure")) | {"pays_status": ""}
-    except Exception as error:
-        LOG.exception("measuring this machine failed")
-        yield {"pays_status": html.status(text.UNEXPECTED.format(kind=type(error).__name__), "error")}
-    finally:
-        visit.measuring = False
 
+    def finished(figures: Figures) -> Update:
+        visit.pages[KEY] = figures
+        return edited(visit, asked) | {SECTION.status: ""}
 
-def told(error: LabError | None) -> Update:
-    """Messages beside their boxes; boxes without one are cleared."""
-    slots = dict.fromkeys((f"error_pays_{name}" for name in SLOTS), "")
-    found = error.found if isinstance(error, Problems) else () if error is None else (
-        Problem(error.field or "", str(error)),
-    )  # fmt: skip
-    for problem in found:
-        name = problem.field if problem.field in SLOTS else "hardware"
-        slots[f"error_pays_{name}"] += html.error(problem.message)
-    return dict(slots)
+    yield from SECTION.measure(
+        lab, visit, lambda: None, lambda request, _: visit.engine.machine_figures(), finished
+    )
 
 
 # -- the widgets ---------------------------------------------------------------------------------------------
 
 
-def build() -> dict[str, Any]:
-    """The widgets by name, inside the current column."""
+def build(page: PageBuilder) -> None:
+    """The widgets, inside the Timing tab."""
     usual = first_asked()
-    page: dict[str, Any] = {}
 
     def numbers(*names: str) -> None:
         for name in names:
             with gr.Column(min_width=0):
-                page[f"pays_{name}"] = gr.Number(
-                    getattr(usual, name), label=text.PAYS_BOXES[name], step=1 if RANGES[name][2] else 0.1,
-                    min_width=90, elem_id=f"kv-pays-{name}",
-                )  # fmt: skip
-                page[f"error_pays_{name}"] = error_slot(f"pays-{name}")
+                SECTION.number(page, name, NUMBERS[name], getattr(usual, name))
+                SECTION.error(page, name)
 
-    # Its boxes take the browser half a second, and the tab's figures come first: see :func:`revealed`.
-    with gr.Column(visible=False, min_width=0) as page["pays"]:
-        with gr.Column(elem_id="kv-pays", elem_classes="kv-measure-box", min_width=0):
-            gr.HTML(f'<h3 class="kv-card-title">{text.PAYS}</h3>', apply_default_css=False)
-            gr.HTML(f'<p class="kv-help">{text.PAYS_HELP}</p>', apply_default_css=False)
+    # Its boxes take the browser half a second, and the tab's figures come first: see :func:`connect`.
+    with gr.Column(visible=False, min_width=0) as column:
+        page.add(pays=column)
+        with SECTION.box(text.PAYS, text.PAYS_HELP):
             with gr.Row(elem_classes="kv-pays-row"):
                 numbers("prompt", "shared", "outside", "readers", "anchors", "mixed")
             with gr.Row(elem_classes="kv-pays-row"):
                 with gr.Column(min_width=0, elem_classes="kv-pays-wide"):
-                    page["pays_hardware"] = gr.Dropdown(
-                        hardware(), value=usual.hardware, label=text.PAYS_HARDWARE, filterable=False,
-                        elem_id="kv-pays-hardware",
+                    page.add(
+                        pays_hardware=gr.Dropdown(
+                            hardware(), value=usual.hardware, label=text.PAYS_HARDWARE, filterable=False,
+                            elem_id="kv-pays-hardware",
+                        )
                     )  # fmt: skip
-                    page["error_pays_hardware"] = error_slot("pays-hardware")
-                page["pays_measure"] = gr.Button(
-                    text.PAYS_MEASURE,
-                    variant="primary",
-                    size="md",
-                    visible=False,
-                    scale=0,
-                    elem_id="kv-pays-measure",
-                )
+                    SECTION.error(page, "hardware")
+                SECTION.button(page, text.PAYS_MEASURE, visible=False)
             with gr.Row(
                 elem_classes="kv-pays-row", elem_id="kv-pays-sheet", visible=usual.hardware == SHEET
             ) as sheet:
-                page["pays_sheet"] = sheet
+                page.add(pays_sheet=sheet)
                 with gr.Column(min_width=0, elem_classes="kv-pays-wide"):
-                    page["pays_shape"] = gr.Dropdown(
-                        [(text.PAYS_SHAPES.get(name, name), name) for name in SHAPES], value=usual.shape,
-                        label=text.PAYS_SHAPE, filterable=False, elem_id="kv-pays-shape",
+                    page.add(
+                        pays_shape=gr.Dropdown(
+                            [(text.PAYS_SHAPES.get(name, name), name) for name in SHAPES], value=usual.shape,
+                            label=text.PAYS_SHAPE, filterable=False, elem_id="kv-pays-shape",
+                        )
                     )  # fmt: skip
-                    page["error_pays_shape"] = error_slot("pays-shape")
+                    SECTION.error(page, "shape")
                 numbers(*OF_SHEET)
-            page["error_pays_measure"] = error_slot("pays-measure")
-        page["pays_status"] = gr.HTML("", elem_id="kv-pays-status", apply_default_css=False)
-        page["view_pays"] = figure_view("pays", drawn(usual, None))
-    return page
+            SECTION.error(page, "measure")
+        SECTION.said(page)
+        SECTION.figures(page, render_figures(usual, None))
 
 
-def revealed() -> Any:
+def connect(page: PageBuilder) -> None:
+    """What the widgets do. They are put on the page once the tab is open and its own figures are there."""
+
+    def asked(given: Given) -> Asked:
+        return Asked(**SECTION.asked(given))
+
+    outputs = page.part(SECTION.part)
+    page.on(
+        [page[name].input for name in SECTION.names],
+        lambda visit, given: edited(visit, asked(given)),
+        *SECTION.names,
+        latest=True,
+        outputs=outputs,
+    )
+    page.stream(
+        page["pays_measure"].click,
+        lambda visit, given: measure(page.lab, visit, asked(given)),
+        *SECTION.names,
+        outputs=outputs,
+    )
+
+
+def reveal() -> Any:
     """Put it on the page, once the tab's own figures are there."""
     return gr.update(visible=True)

@@ -1,37 +1,41 @@
-"""The study in the Offsets tab: what is typed, one measurement at a time, and what is shown of it.
+"""The study in the Offsets tab: one text behind several prefixes. It needs no run.
 
-Needs no run. Its figures share one chosen token, which a click on the text or on the map of tokens moves.
+Its figures share one chosen token, which a click on the text or on the map of tokens moves.
 """
 
 from __future__ import annotations
 
-import logging
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import gradio as gr
 
 from backend.base.errors import LabError, OptionError, PromptError
 from backend.base.text import check_text
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import load_preset, preset_requests
 from backend.prompts.template import QUESTION, called
-from backend.records.events import Progress
 from backend.records.offsets import MOST_SAMPLES, PARTS, OffsetRequest, OffsetStudy
 from lab_app.pages.pipeline import form as forms
-from lab_app.pages.pipeline.form import Form, Problem, Problems, read_number
-from lab_app.pages.pipeline.sections.proximity import REDRAW_SECONDS, working
+from lab_app.pages.pipeline.form import FORM, PICKERS, Form
+from lab_app.pages.pipeline.state import state
 from lab_app.ui import html, text
-from lab_app.ui.components import payload
+from lab_app.ui.components import payload, raw_html
+from lab_app.ui.measurement import Section, plan
+from lab_app.ui.page import PageBuilder, any_edit
 from lab_app.ui.run_results import marked, read_selection
-from lab_app.visits.queue import waiting
-from lab_app.visits.visits import Lab, Visit
-from viz.base.figure import Panel
-from viz.base.format import agent_name, clip, prompt_of
+from lab_app.ui.scenarios import find_preset
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import NumberField, Problem, Problems
+from lab_app.visits.visits import Visit, VisitStore
+from viz.base.format import agent_name, clip, milliseconds, plural, prompt_of
 from viz.studies.offset_study import PART_WORDS, Focus, tokens_html, valid_focus, views
 
-LOG = logging.getLogger("lab_app")
+KIND = "offsets"
+PICKS = ("pick_study_prefix", "pick_study_place")
+SAMPLES = NumberField(text.STUDY_SAMPLES, 0, MOST_SAMPLES)
 #: Whose openings stand in the box at first: (preset, agent).
 ROLES = (
     ("math-2", 1), ("math-2", 2), ("math-3", 3), ("math-4", 4), ("math-5", 5), ("judge-majority", 1),
@@ -39,7 +43,6 @@ ROLES = (
 )  # fmt: skip
 FIRST_PRESET = "math-3"
 DIVIDER = re.compile(r"(?:^|\n)-{3,}[ \t]*(?:\n|$)")
-Update = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Asked:
 
 
 FIELDS = ("text", "prefixes", "samples")
+SECTION = Section("study", FIELDS)
 
 
 def first_asked() -> Asked:
@@ -90,14 +94,14 @@ def read(asked: Asked, form: Form) -> OffsetRequest:
     except LabError as error:
         problems.append(Problem("study.prefixes", str(error)))
     try:
-        samples = int(read_number(asked.samples, text.STUDY_SAMPLES, 0, MOST_SAMPLES, True, "study.samples"))
+        samples = SAMPLES.read(asked.samples, "study.samples")
         if samples == 1:
             raise OptionError(text.STUDY_ONE, field="study.samples")
     except LabError as error:
         problems.append(Problem("study.samples", str(error)))
     if samples and not problems:
         try:
-            preset = forms.find_preset(form.preset)
+            preset = find_preset(form.preset)
             pipeline = found = forms.read_pipeline(form).unrolled
             for agent in found.agents:
                 if agent.model:  # what a study measures is one model's
@@ -122,54 +126,45 @@ def take(visit: Visit, agent: Any, method: Any, segment: Any) -> Update:
     chosen = read_selection(record, agent, method, segment) if record is not None else None
     place = marked(record, chosen) if record is not None and chosen is not None else None
     if record is None or chosen is None or place is None:
-        return told(OptionError(text.STUDY_NO_SEGMENT, field="study.text"))
+        return SECTION.errors(OptionError(text.STUDY_NO_SEGMENT, field="study.text"))
     texts = prompt_of(record, record.outcome(chosen.agent, chosen.method)).texts
-    return told(None) | {"study_text": "".join(texts[place[0] : place[1]])}
+    return SECTION.errors(None) | {"study_text": "".join(texts[place[0] : place[1]])}
 
 
-def measure(lab: Lab, visit: Visit, form: Form, asked: Asked) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, form: Form, asked: Asked) -> Iterator[Update]:
     """Measure, one at a time per visit, and show the record."""
-    if visit.measuring:
-        yield {"study_status": html.status(text.MEASURES_ALREADY, "busy")}
-        return
-    visit.measuring = True
-    try:
-        request = read(asked, form)
-        yield told(None) | {"studying": True, "study_status": working("Starting", 0, 1)}
-        with lab.in_line() as place:
-            for said in waiting(place):
-                yield {"study_status": html.status(said, "busy")}
-            yield from _stream(visit, request)
-    except LabError as error:
-        yield told(error) | {"study_status": ""}
-    except Exception as error:
-        LOG.exception("a study of offsets failed")
-        yield {"study_status": html.status(text.UNEXPECTED.format(kind=type(error).__name__), "error")}
-    finally:
-        visit.measuring = False
-    yield {"studying": False}
 
+    def finished(record: OffsetStudy) -> Update:
+        visit.keep_result(KIND, record)
+        state(visit).study_token = -1
+        return render_result(visit)
 
-def _stream(visit: Visit, request: OffsetRequest) -> Iterator[Update]:
-    drawn = 0.0
-    for event in visit.engine.study(request):
-        if isinstance(event, OffsetStudy):
-            visit.study(event)
-            yield shown(visit)
-        elif isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
-            drawn = time.monotonic()
-            yield {"study_status": working(event.text, event.done, event.total)}
+    yield from SECTION.measure(
+        lab, visit, lambda: read(asked, form), lambda request, _: visit.engine.study(request), finished
+    )
 
 
 def edited(visit: Visit, asked: Asked) -> Update:
     """Whether the figures still belong to what stands in the boxes."""
-    if visit.measuring or visit.studied is None:
+    if visit.measuring or KIND not in visit.results:
         return {}
-    token, record = visit.studied
+    record = visit.result(KIND)
     now = (str(asked.text or ""), divided(asked.prefixes), asked.samples)
     if now == (record.request.text, record.request.prefixes, len(record.request.values)):
-        return told(None) | {"study_status": html.studied(record, token)}
-    return told(None) | {"study_status": html.status(text.MEASURE_EDITED, "note")}
+        return SECTION.errors(None) | saved(visit)
+    return SECTION.errors(None) | {SECTION.status: html.status(text.MEASURE_EDITED, "note")}
+
+
+def saved(visit: Visit) -> Update:
+    """What was studied, and the link that saves it."""
+    token, record = visit.results[KIND]
+    sent = f", and {plural(len(record.request.values), 'request')}" if record.request.values else ""
+    prefixes = plural(len(record.prefix_tokens), "prefix", "prefixes")
+    facts = (
+        f"{plural(len(record.tokens), 'token')} behind {prefixes}{sent} on "
+        f"{clip(record.model.name, 40)}, in {milliseconds(record.wall_ms)}."
+    )
+    return SECTION.saved(facts, KIND, token)
 
 
 def read_focus(visit: Visit, prefix: Any, place: Any) -> Focus:
@@ -179,36 +174,34 @@ def read_focus(visit: Visit, prefix: Any, place: Any) -> Focus:
         return int(value) if str(value).isdecimal() else None
 
     agent, _, part = str(place).partition(":")
-    wish = Focus(visit.study_token, index(prefix), index(agent), index(part) or 0)
-    assert visit.studied is not None
-    return valid_focus(visit.studied[1], wish)
+    wish = Focus(state(visit).study_token, index(prefix), index(agent), index(part) or 0)
+    return valid_focus(visit.result(KIND), wish)
 
 
 def pick(visit: Visit, token: Any, prefix: Any, place: Any) -> Update:
     """Another token: every figure moves to it."""
-    if visit.studied is None:
+    if KIND not in visit.results:
         return {}
-    known = range(len(visit.studied[1].tokens))
+    known = range(len(visit.result(KIND).tokens))
     if isinstance(token, int | float) and not isinstance(token, bool) and token in known:
-        visit.study_token = int(token)
+        state(visit).study_token = int(token)
     return look(visit, prefix, place)
 
 
 def look(visit: Visit, prefix: Any, place: Any) -> Update:
     """The figures and the text for what the boxes say."""
-    if visit.studied is None:
+    if KIND not in visit.results:
         return {}
-    record, focus = visit.studied[1], read_focus(visit, prefix, place)
+    record, focus = visit.result(KIND), read_focus(visit, prefix, place)
     return {
         "study_tokens": {"html": tokens_html(record, focus)},
         "view_study": payload(views(record, focus)),
     }
 
 
-def shown(visit: Visit) -> Update:
+def render_result(visit: Visit) -> Update:
     """A finished study: what it was, its boxes, its text and its figures."""
-    assert visit.studied is not None
-    token, record = visit.studied
+    record = visit.result(KIND)
     prefixes = [("mean of all", "")] + [
         (f"{number}: {clip(prefix, 48) or '(nothing)'}", str(number - 1))
         for number, prefix in enumerate(record.request.prefixes, 1)
@@ -224,27 +217,83 @@ def shown(visit: Visit) -> Update:
         for agent in (None, *agents)
     ]
     return {
-        "study_status": html.studied(record, token),
-        "study_looks": True,
+        **saved(visit),
+        "study_looks.visible": True,
         "pick_study_prefix": (prefixes, ""),
         "pick_study_place": (places, ":0"),
         **look(visit, "", ":0"),
     }
 
 
-def before() -> dict[str, Any]:
-    """What the section shows when nothing was measured yet."""
-    steps = "".join(f"<li>{step}</li>" for step in text.STUDY_STEPS)
-    return payload([Panel("study_plan", text.PROXIMITY_PLAN, f'<ol class="kv-steps">{steps}</ol>')])
+# -- the widgets ---------------------------------------------------------------------------------------------
 
 
-def told(error: LabError | None) -> Update:
-    """Messages beside their boxes; boxes without one are cleared."""
-    slots = dict.fromkeys((f"error_study_{name}" for name in (*FIELDS, "measure")), "")
-    if error is None:
-        return dict(slots)
-    found = error.found if isinstance(error, Problems) else (Problem(error.field or "", str(error)),)
-    for problem in found:
-        name = problem.field.removeprefix("study.")
-        slots[f"error_study_{name if name in FIELDS else 'measure'}"] += html.error(problem.message)
-    return dict(slots)
+def build(page: PageBuilder) -> None:
+    """The widgets, inside the Offsets tab."""
+    usual = first_asked()
+    with SECTION.box(text.STUDY, text.STUDY_HELP):
+        with gr.Row(elem_classes="kv-prefixes"):
+            for name, label, value in (
+                ("text", text.STUDY_TEXT, usual.text),
+                ("prefixes", text.STUDY_PREFIXES, usual.prefixes),
+            ):
+                with gr.Column(min_width=0):
+                    SECTION.text_box(page, name, label, value, lines=4, max_lines=8)
+                    SECTION.error(page, name)
+        with gr.Row(elem_classes="kv-measure"):
+            SECTION.number(page, "samples", SAMPLES, usual.samples)
+            page.add(study_take=gr.Button(text.STUDY_TAKE, size="sm", elem_id="kv-study-take", scale=0))
+            SECTION.button(page)
+        SECTION.error(page, "samples", "measure")
+    SECTION.said(page)
+    with gr.Row(visible=False, elem_id="kv-study-looks", elem_classes="kv-measure") as looks:
+        page.add(
+            study_looks=looks,
+            pick_study_prefix=gr.Dropdown(
+                [], label=text.STUDY_PREFIX, min_width=160, filterable=False, elem_id="kv-study-prefix"
+            ),
+            pick_study_place=gr.Dropdown(
+                [], label=text.STUDY_PLACE, min_width=160, filterable=False, elem_id="kv-study-place"
+            ),
+        )
+    page.add(study_tokens=raw_html("kv-study-tokens"))
+    SECTION.figures(page, plan("study_plan", text.PROXIMITY_PLAN, text.STUDY_STEPS))
+
+
+def connect(page: PageBuilder) -> None:
+    """What the widgets do."""
+
+    def asked(given: Given) -> Asked:
+        return Asked(**SECTION.asked(given))
+
+    def chosen(visit: Visit, given: Given, event: Any) -> Update:
+        from_map = getattr(event, "x", None) if getattr(event, "view", "") == "study_tokens" else None
+        return pick(visit, getattr(event, "token", from_map), *map(given.get, PICKS))
+
+    outputs = page.part(SECTION.part)
+    page.stream(
+        page["study_measure"].click,
+        lambda visit, given: measure(page.lab, visit, given[FORM], asked(given)),
+        *SECTION.names,
+        FORM,
+        outputs=outputs,
+    )
+    for name in SECTION.names:
+        page.on(
+            any_edit(page[name]), lambda visit, given: edited(visit, asked(given)), *SECTION.names,
+            latest=True, outputs=outputs,
+        )  # fmt: skip
+    page.on(
+        page["study_take"].click, lambda visit, given: take(visit, *map(given.get, PICKERS)), *PICKERS,
+        outputs=outputs,
+    )  # fmt: skip
+    figures = [page["study_tokens"], page["view_study"], page["status"]]
+    page.on(
+        [page[name].input for name in PICKS],
+        lambda visit, given: look(visit, *map(given.get, PICKS)),
+        *PICKS,
+        latest=True,
+        outputs=figures,
+    )
+    for view in figures[:2]:
+        page.select(view.select, chosen, *PICKS, outputs=figures)

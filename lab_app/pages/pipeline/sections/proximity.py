@@ -1,31 +1,31 @@
-"""The Proximity tab: what is typed, one measurement at a time, and what is shown of it. Needs no run."""
+"""The Proximity tab: how near tokens' embeddings are, and how near their keys and values. It needs no run."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import gradio as gr
+
 from backend.base.errors import LabError
 from backend.prompts.presets import load_preset
-from backend.records.events import Progress
 from backend.records.proximity import LIMITS, ProximityRecord, ProximityRequest
-from lab_app.pages.pipeline.form import Problem, Problems, read_number
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
-from lab_app.visits.queue import waiting
-from lab_app.visits.visits import Lab, Visit
-from viz.base.figure import Panel
+from lab_app.ui.measurement import Section, plan
+from lab_app.ui.page import PageBuilder, any_edit
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import FormReader, NumberField
+from lab_app.visits.visits import Visit, VisitStore
+from viz.base.format import clip, milliseconds, plural
 from viz.studies.proximity import examples, views
 
-LOG = logging.getLogger("lab_app")
-REDRAW_SECONDS = 0.2
+KIND = "proximity"
 #: Whose role texts stand in the boxes at first: (preset, agent).
 ROLES = (("math-3", 1), ("judge-majority", 1))
-Update = dict[str, Any]
+NUMBERS = {name: NumberField(text.PROXIMITY_NUMBERS[name], *limits) for name, limits in LIMITS.items()}
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Asked:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Asked))
+SECTION = Section("proximity", FIELDS)
 
 
 def first_asked() -> Asked:
@@ -55,51 +56,22 @@ def read(asked: Asked) -> ProximityRequest:
     Raises:
         Problems: every number that is out of its range.
     """
-    found: dict[str, Any] = {}
-    problems = []
-    for name, (low, high) in LIMITS.items():
-        label, where = text.PROXIMITY_NUMBERS[name], f"proximity.{name}"
-        try:
-            found[name] = read_number(getattr(asked, name), label, low, high, True, where)
-        except LabError as error:
-            problems.append(Problem(where, str(error)))
-    if problems:
-        raise Problems(problems)
-    return ProximityRequest(str(asked.prefix_a or ""), str(asked.prefix_b or ""), **found)
+    reader = FormReader(vars(asked))
+    numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
+    reader.done()
+    return ProximityRequest(str(asked.prefix_a or ""), str(asked.prefix_b or ""), **numbers)
 
 
-def measure(lab: Lab, visit: Visit, asked: Asked) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, asked: Asked) -> Iterator[Update]:
     """Measure, one at a time per visit, and show the record."""
-    if visit.measuring:
-        yield {"proximity_status": html.status(text.MEASURES_ALREADY, "busy")}
-        return
-    visit.measuring = True
-    try:
-        request = read(asked)
-        yield told(None) | {"measuring": True, "proximity_status": working("Starting", 0, 1)}
-        with lab.in_line() as place:
-            for said in waiting(place):
-                yield {"proximity_status": html.status(said, "busy")}
-            yield from _stream(visit, request)
-    except LabError as error:
-        yield told(error) | {"proximity_status": ""}
-    except Exception as error:
-        LOG.exception("a measurement failed")
-        yield {"proximity_status": html.status(text.UNEXPECTED.format(kind=type(error).__name__), "error")}
-    finally:
-        visit.measuring = False
-    yield {"measuring": False}
 
+    def finished(record: ProximityRecord) -> Update:
+        visit.keep_result(KIND, record)
+        return render_result(visit) | {SECTION.view: payload((*views(record), examples(record)))}
 
-def _stream(visit: Visit, request: ProximityRequest) -> Iterator[Update]:
-    drawn = 0.0
-    for event in visit.engine.study(request):
-        if isinstance(event, ProximityRecord):
-            visit.measure(event)
-            yield shown(visit)
-        elif isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
-            drawn = time.monotonic()
-            yield {"proximity_status": working(event.text, event.done, event.total)}
+    yield from SECTION.measure(
+        lab, visit, lambda: read(asked), lambda request, _: visit.engine.study(request), finished
+    )
 
 
 def edited(visit: Visit, asked: Asked) -> Update:
@@ -109,43 +81,63 @@ def edited(visit: Visit, asked: Asked) -> Update:
     try:
         request = read(asked)
     except LabError as error:
-        return told(error)
-    if visit.measured is None:
-        return told(None)
-    if visit.measured[1].request == request:
-        return shown(visit, figures=False) | told(None)
-    return told(None) | {"proximity_status": html.status(text.MEASURE_EDITED, "note")}
+        return SECTION.errors(error)
+    record = visit.result(KIND)
+    if record is None:
+        return SECTION.errors(None)
+    if record.request == request:
+        return SECTION.errors(None) | render_result(visit)
+    return SECTION.errors(None) | {SECTION.status: html.status(text.MEASURE_EDITED, "note")}
 
 
-def shown(visit: Visit, figures: bool = True) -> Update:
-    """The visit's measurement: what it was, and its figures."""
-    assert visit.measured is not None
-    token, record = visit.measured
-    update: Update = {"proximity_status": html.measured(record, token)}
-    if figures:
-        update["view_proximity"] = payload((*views(record), examples(record)))
-    return update
+def render_result(visit: Visit) -> Update:
+    """What the visit's measurement was, and the link that saves it."""
+    token, record = visit.results[KIND]
+    facts = (
+        f"The {plural(len(record.embedding), 'nearest pair')} of {plural(record.sampled, 'token')} "
+        f"on {clip(record.model.name, 40)}, seed {record.request.seed}, in {milliseconds(record.wall_ms)}."
+    )
+    return SECTION.saved(facts, KIND, token)
 
 
-def before() -> dict[str, Any]:
-    """What the tab shows when nothing was measured yet."""
-    steps = "".join(f"<li>{step}</li>" for step in text.PROXIMITY_STEPS)
-    return payload([Panel("proximity_plan", text.PROXIMITY_PLAN, f'<ol class="kv-steps">{steps}</ol>')])
+def build(page: PageBuilder) -> None:
+    """The tab."""
+    usual = first_asked()
+    with gr.Tab(text.PROXIMITY, id="proximity", elem_id="kv-tab-proximity"):
+        gr.HTML(
+            f'<p class="kv-tab-question">{text.PROXIMITY_QUESTION}</p>',
+            elem_id="kv-tab-question-proximity", apply_default_css=False,
+        )  # fmt: skip
+        with SECTION.box("", text.PROXIMITY_HELP, classes=""):
+            with gr.Row(elem_classes="kv-prefixes"):
+                for name, label in (("prefix_a", text.PREFIX_A), ("prefix_b", text.PREFIX_B)):
+                    with gr.Column(min_width=0):
+                        SECTION.text_box(page, name, label, getattr(usual, name), lines=3, max_lines=8)
+                        SECTION.error(page, name)
+            with gr.Row(elem_classes="kv-measure"):
+                for name, field in NUMBERS.items():
+                    SECTION.number(page, name, field, getattr(usual, name))
+                SECTION.button(page, elem_id="kv-measure")
+            SECTION.error(page, *NUMBERS, "measure")
+        SECTION.said(page)
+        SECTION.figures(page, plan("proximity_plan", text.PROXIMITY_PLAN, text.PROXIMITY_STEPS))
 
 
-def working(said: str, done: int, total: int) -> str:
-    """Progress of a measurement; other results on the page stay as they are."""
-    return html.status(said, "measuring", done, total)
+def connect(page: PageBuilder) -> None:
+    """What the widgets do."""
 
+    def asked(given: Given) -> Asked:
+        return Asked(**SECTION.asked(given))
 
-def told(error: LabError | None) -> Update:
-    """Messages beside their boxes; boxes without one are cleared."""
-    slots = dict.fromkeys((f"error_proximity_{name}" for name in (*FIELDS, "measure")), "")
-    if error is None:
-        return dict(slots)
-    found = error.found if isinstance(error, Problems) else (Problem(error.field or "", str(error)),)
-    for problem in found:
-        name = problem.field.removeprefix("proximity.")
-        slot = f"error_proximity_{name if name in FIELDS else 'measure'}"
-        slots[slot] += html.error(problem.message)
-    return dict(slots)
+    outputs = page.part(SECTION.part)
+    page.stream(
+        page["proximity_measure"].click,
+        lambda visit, given: measure(page.lab, visit, asked(given)),
+        *SECTION.names,
+        outputs=outputs,
+    )
+    for name in SECTION.names:
+        page.on(
+            any_edit(page[name]), lambda visit, given: edited(visit, asked(given)), *SECTION.names,
+            latest=True, outputs=outputs,
+        )  # fmt: skip

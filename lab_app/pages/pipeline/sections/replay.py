@@ -1,39 +1,44 @@
-"""The What if tab: past pinned requests under the methods as they stand on the bench, without prefilling.
+"""The What if tab: a replay of past pinned requests under the methods of the form, without prefilling.
 
-The bench is its editor: gamma, V, steps, profiles and the switches that add columns all count.
+The form is its editor: gamma, V, steps, profiles and the switches that add columns all count.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import logging
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from backend.base.errors import LabError, OptionError, RunCancelled
+import gradio as gr
+
+from backend.base.errors import LabError, OptionError
 from backend.methods.registry import make_options
 from backend.records.events import Progress
 from backend.records.replay import MOST_REPLAYED, Replay
 from backend.records.run import MethodChoice, RunRequest
 from lab_app.pages.pipeline import form as forms
-from lab_app.pages.pipeline.form import Form, Problem, Problems, read_number
-from lab_app.pages.pipeline.sections.proximity import REDRAW_SECONDS, working
-from lab_app.ui import html, text
+from lab_app.pages.pipeline.form import FORM, Form
+from lab_app.ui import text
 from lab_app.ui.components import payload
-from lab_app.visits.queue import waiting
-from lab_app.visits.visits import Lab, Visit
-from viz.base.figure import Panel
-from viz.base.format import clip
+from lab_app.ui.measurement import Section, plan
+from lab_app.ui.method_choice import blanks
+from lab_app.ui.page import PageBuilder
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import NumberField, Problem, Problems
+from lab_app.visits.visits import Visit, VisitStore
+from viz.base.format import clip, milliseconds, plural, size
 from viz.studies.replay import question, valid_request, views
 
-LOG = logging.getLogger("lab_app")
+KIND = "replay"
 USUAL = 20  # past requests
+LAST = NumberField(text.REPLAY_LAST, 1, MOST_REPLAYED)
+SECTION = Section(
+    "replay", ("last",), other="run", as_run=True, busy=text.REPLAY_BUSY, stopped=text.REPLAY_STOPPED
+)
 #: The alignment steps that KVCOMM's Table 5 switches.
 STEPS = ("rotate", "placeholder_offset", "prefix_offset")
-Update = dict[str, Any]
 
 
 def table_5(given: Mapping[str, Any]) -> tuple[MethodChoice, ...]:
@@ -42,7 +47,7 @@ def table_5(given: Mapping[str, Any]) -> tuple[MethodChoice, ...]:
     Raises:
         LabError: an option is wrong.
     """
-    if blank := forms.blanks("kvcomm", given):
+    if blank := blanks("kvcomm", given):
         raise Problems(blank)
     options = dataclasses.asdict(make_options("kvcomm", given))
     rows = []
@@ -64,13 +69,13 @@ def read(form: Form, last: Any, ablation: bool = False) -> tuple[RunRequest, int
     problems: list[Problem] = []
     count, request = 0, None
     try:
-        count = int(read_number(last, text.REPLAY_LAST, 1, MOST_REPLAYED, True, "replay.last"))
+        count = LAST.read(last, "replay.last")
     except LabError as error:
         problems.append(Problem("replay.last", str(error)))
     try:
         if form.mode != "pinned":
             raise OptionError(text.REPLAY_PINNED)
-        methods = table_5(form.options.get("kvcomm", {})) if ablation else forms.read_methods(form)
+        methods = table_5(form.options.get("kvcomm", {})) if ablation else forms.chosen_methods(form)
         request = RunRequest(
             forms.read_pipeline(form), {}, methods, "pinned", forms.read_decoding(form), probe_offsets=False
         )
@@ -81,47 +86,23 @@ def read(form: Form, last: Any, ablation: bool = False) -> tuple[RunRequest, int
     return request, count
 
 
-def measure(lab: Lab, visit: Visit, form: Form, last: Any, ablation: bool = False) -> Iterator[Update]:
+def measure(lab: VisitStore, visit: Visit, form: Form, last: Any, ablation: bool = False) -> Iterator[Update]:
     """Replay and show the record. It counts as a run of the visit: both read the same memory, so one waits
-    for the other, and the bench's Cancel ends it."""
-    if visit.cancel is not None:
-        yield {"replay_status": html.status(text.REPLAY_BUSY, "busy")}
-        return
-    cancel = visit.cancel = threading.Event()
-    try:
-        request, count = read(form, last, ablation)
-        yield told(None) | {"running": True, "replay_status": working("Starting", 0, 1)}
-        with lab.in_line() as place:
-            for said in waiting(place, cancel):
-                yield {"replay_status": html.status(said, "busy")}
-            yield from _stream(visit, request, count, cancel)
-    except RunCancelled:
-        yield {"status": "", "replay_status": html.status(text.REPLAY_STOPPED, "note")}
-    except LabError as error:
-        yield told(error) | {"replay_status": ""}
-    except Exception as error:
-        LOG.exception("a replay failed")
-        yield {"replay_status": html.status(text.UNEXPECTED.format(kind=type(error).__name__), "error")}
-    finally:
-        cancel.set()
-        visit.cancel = None
-    yield {"running": False}
+    for the other, and the page's Cancel ends it."""
 
+    def events(asked: tuple[RunRequest, int], cancel: threading.Event) -> Iterator[Progress | Replay]:
+        return visit.engine.replay(*asked, cancel=cancel)
 
-def _stream(visit: Visit, request: RunRequest, count: int, cancel: threading.Event) -> Iterator[Update]:
-    drawn = 0.0
-    for event in visit.engine.replay(request, count, cancel=cancel):
-        if isinstance(event, Replay):
-            visit.keep_replay(event)
-            yield shown(visit)
-        elif isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
-            drawn = time.monotonic()
-            yield {"replay_status": working(event.text, event.done, event.total)}
+    def finished(record: Replay) -> Update:
+        visit.keep_result(KIND, record)
+        return render_result(visit)
+
+    yield from SECTION.measure(lab, visit, lambda: read(form, last, ablation), events, finished)
 
 
 def pick(visit: Visit, wish: Any) -> Update:
     """The texts of another request, chosen in the box or in the figure."""
-    if visit.replayed is None:
+    if KIND not in visit.results:
         return {}
     whole = str(wish).isdecimal() or (isinstance(wish, float) and wish.is_integer())
     return look(visit, int(wish) if whole and not isinstance(wish, bool) else None)
@@ -129,33 +110,76 @@ def pick(visit: Visit, wish: Any) -> Update:
 
 def look(visit: Visit, wish: int | None = None) -> Update:
     """The figures, with one request's texts."""
-    assert visit.replayed is not None
-    record = visit.replayed[1]
+    record = visit.result(KIND)
     chosen = valid_request(record, wish)
     choices = [(f"{a.number}: {clip(question(a), 70)}", str(a.number)) for a in record.requests]
     return {"pick_replay": (choices, str(chosen)), "view_replay": payload(views(record, chosen))}
 
 
-def shown(visit: Visit) -> Update:
-    """A finished replay: what it was, and its figures."""
-    assert visit.replayed is not None
-    token, record = visit.replayed
-    return {"replay_status": html.replayed(record, token), "replay_looks": True, **look(visit)}
+def render_result(visit: Visit) -> Update:
+    """A finished replay: what it was, what it took, what the memory holds, and its figures."""
+    token, record = visit.results[KIND]
+    left = f"; {record.forgotten:,} earlier ones had to leave it" if record.forgotten else ""
+    encoded = f", {record.encoded_tokens:,} to encode texts otherwise" if record.encoded_tokens else ""
+    facts = (
+        f"The last {plural(len(record.requests), 'request')} of {record.held:,} in memory{left}, in "
+        f"{milliseconds(record.wall_ms)}. The replay read {plural(record.prefill_tokens, 'prompt token')}"
+        f"{encoded}, where sending the requests again would read {record.again_tokens:,}; it wrote "
+        f"{record.decode_tokens:,}. Memory: {size(record.log_bytes)} of {size(record.budget_bytes)}, and up "
+        f"to {size(record.cache_bytes)} for the methods’ caches meanwhile."
+    )
+    return SECTION.saved(facts, KIND, token) | {"replay_looks.visible": True, **look(visit)}
 
 
-def before() -> dict[str, Any]:
-    """What the tab shows when nothing was replayed yet."""
-    steps = "".join(f"<li>{step}</li>" for step in text.REPLAY_STEPS)
-    return payload([Panel("replay_plan", text.REPLAY_PLAN, f'<ol class="kv-steps">{steps}</ol>')])
+# -- the widgets ---------------------------------------------------------------------------------------------
 
 
-def told(error: LabError | None) -> Update:
-    """Messages beside the box and the buttons; places without one are cleared."""
-    slots = dict.fromkeys(("error_replay_last", "error_replay_run"), "")
-    found = error.found if isinstance(error, Problems) else () if error is None else (
-        Problem(error.field or "", str(error)),
+def build(page: PageBuilder) -> None:
+    """The tab."""
+    with gr.Tab(text.REPLAY, id="what-if", elem_id="kv-tab-what-if"):
+        gr.HTML(
+            f'<p class="kv-tab-question">{text.REPLAY_QUESTION}</p>',
+            elem_id="kv-tab-question-what-if", apply_default_css=False,
+        )  # fmt: skip
+        with SECTION.box("", text.REPLAY_HELP):
+            with gr.Row(elem_classes="kv-measure"):
+                SECTION.number(page, "last", LAST, USUAL)
+                SECTION.button(page, text.REPLAY_RUN, elem_id="kv-replay-run")
+                page.add(
+                    replay_ablation=gr.Button(
+                        text.REPLAY_ABLATION, size="md", elem_id="kv-replay-ablation", scale=0
+                    )
+                )
+            SECTION.error(page, "last", "run")
+        SECTION.said(page)
+        with gr.Row(visible=False, elem_id="kv-replay-looks", elem_classes="kv-measure") as looks:
+            page.add(
+                replay_looks=looks,
+                pick_replay=gr.Dropdown(
+                    [], label=text.REPLAY_REQUEST, min_width=220, filterable=False,
+                    elem_id="kv-replay-request",
+                ),
+            )  # fmt: skip
+        SECTION.figures(page, plan("replay_plan", text.REPLAY_PLAN, text.REPLAY_STEPS))
+
+
+def connect(page: PageBuilder) -> None:
+    """What the widgets do; after a replay the form says again how it stands."""
+
+    def replayed(ablation: bool) -> Callable[[Visit, Given], Iterator[Update]]:
+        return lambda visit, given: measure(page.lab, visit, given[FORM], given["replay_last"], ablation)
+
+    def chosen(visit: Visit, given: Given, event: Any) -> Update:
+        return pick(visit, getattr(event, "x", None)) if getattr(event, "view", "") == "replay_fates" else {}
+
+    for name, ablation in (("replay_measure", False), ("replay_ablation", True)):
+        page.stream(
+            page[name].click, replayed(ablation), *SECTION.names, FORM, follow=True,
+            outputs=page.part(SECTION.part),
+        )  # fmt: skip
+    figures = [page["pick_replay"], page["view_replay"], page["status"]]
+    page.on(
+        page["pick_replay"].input, lambda visit, given: pick(visit, given["pick_replay"]), "pick_replay",
+        latest=True, outputs=figures,
     )  # fmt: skip
-    for problem in found:
-        name = "last" if problem.field == "replay.last" else "run"
-        slots[f"error_replay_{name}"] += html.error(problem.message)
-    return dict(slots)
+    page.select(page["view_replay"].select, chosen, outputs=figures)

@@ -12,14 +12,17 @@ from backend.records.sharing.bundle import Bundle, read_bundle
 from backend.records.sharing.links import LinkTooLong, from_link, read_json, to_link
 from backend.records.sharing.store import SharedRuns
 from lab_app.pages.pipeline import form_json as configuration
-from lab_app.pages.pipeline.form import Form, find_preset, read_pipeline
-from lab_app.pages.pipeline.handlers import AGENT_SLOTS, VALUE_SLOTS, Box, Update
+from lab_app.pages.pipeline import html as pipeline_html
+from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Box, Form, read_pipeline
+from lab_app.pages.pipeline.results import results
 from lab_app.pages.pipeline.sharing import html as sharing_html
+from lab_app.pages.pipeline.state import keep_form, state
 from lab_app.pages.pipeline.undo import Step
 from lab_app.reports.run_report import bundle, read_run
 from lab_app.ui import html, text
-from lab_app.ui.run_results import results
-from lab_app.visits.visits import Lab, Visit
+from lab_app.ui.scenarios import find_preset
+from lab_app.ui.types import Update
+from lab_app.visits.visits import Visit, VisitStore
 
 LOG = logging.getLogger("lab_app")
 CARRIED_CHARACTERS = 1_000_000
@@ -34,7 +37,7 @@ PLAIN = (
 class Sharing:
     """What one lab can share."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: VisitStore) -> None:
         self.lab = lab
 
     @property
@@ -66,7 +69,7 @@ class Sharing:
         kind, _, rest = address.partition("=")
         if kind == "c":
             bench = from_link(rest)
-            configuration.read_body(bench)  # also says what is wrong with a value that is no table
+            configuration.form_from_json(bench)  # also says what is wrong with a value that is no table
             found = Bundle(bench=bench)
         elif self.store is None:
             raise RecordError(text.NO_STORE_HERE)
@@ -76,7 +79,7 @@ class Sharing:
 
     def _resume(self, visit: Visit, draft: dict[str, Any]) -> Update:
         """The bench of this tab before a reload."""
-        form, example = configuration.read_body(draft.get("bench"))
+        form, example = configuration.form_from_json(draft.get("bench"))
         form = with_typed(form, draft.get("typed"), draft.get("scenario"))
         return self._run_before(visit, draft.get("run")) | restored(visit, Step(form, example))
 
@@ -86,10 +89,10 @@ class Sharing:
         if before is None or before is visit or not isinstance(token, str):
             return {"status": html.status(text.RESUMED, "note")}
         update = drawn(visit, before.records[token])
-        visit.ran = before.ran if before.shown == token else None
+        state(visit).ran = state(before).ran if before.shown == token else None
         bench = bench_of(before, token)
         if bench is not None:
-            visit.keep_bench(bench)
+            keep_form(visit, bench)
         return update | {"status": html.status(text.RESUMED, "note")}
 
     # -- links and stored runs ------------------------------------------------------------------------------
@@ -97,8 +100,8 @@ class Sharing:
     def link(self, visit: Visit, form: Form) -> Update:
         """A link to the bench as it stands; one that is too long becomes a stored bench."""
         try:
-            body = configuration.to_body(form, visit.example)
-            configuration.read_body(body)  # what could not be opened again is not given away
+            body = configuration.form_to_json(form, state(visit).example)
+            configuration.form_from_json(body)  # what could not be opened again is not given away
             try:
                 return self._linked("c", to_link(body), text.LINK_OF_BENCH)
             except LinkTooLong as error:
@@ -154,13 +157,13 @@ class Sharing:
         Raises:
             RecordError: the bench cannot be read, or the record cannot be drawn. Nothing was changed then.
         """
-        step = None if found.bench is None else Step(*configuration.read_body(found.bench))
+        step = None if found.bench is None else Step(*configuration.form_from_json(found.bench))
         update: Update = dict.fromkeys(("error_record", "bench_shared", "run_shared"), "")
         update["status"] = html.status(said, "note")
         if found.record is not None:
             update |= drawn(visit, found.record)
             if found.bench is not None:
-                visit.keep_bench(dict(found.bench))
+                keep_form(visit, found.bench)
         return update | (restored(visit, step) if step is not None else {})
 
     def bundle_of(self, visit: Visit, token: str, tensors: bool = False) -> bytes:
@@ -179,35 +182,37 @@ class Sharing:
 
     def undo(self, visit: Visit, form: Form) -> Update:
         """The bench before the last edit."""
-        visit.history.note(form, visit.example)  # what was typed since the last look counts as an edit
-        return self._went(visit, visit.history.undo())
+        state(visit).history.note(
+            form, state(visit).example
+        )  # what was typed since the last look counts as an edit
+        return self._went(visit, state(visit).history.undo())
 
     def redo(self, visit: Visit, form: Form) -> Update:
         """The bench that was undone last."""
-        visit.history.note(form, visit.example)
-        return self._went(visit, visit.history.redo())
+        state(visit).history.note(form, state(visit).example)
+        return self._went(visit, state(visit).history.redo())
 
     def _went(self, visit: Visit, step: Step | None) -> Update:
-        return visit.history.buttons() | (restored(visit, step) if step is not None else {})
+        return state(visit).history.buttons() | (restored(visit, step) if step is not None else {})
 
 
 def drawn(visit: Visit, record: RunRecord) -> Update:
     """Show a record. One that is well formed and yet makes no sense is refused, and the one before stays."""
-    shown, ran = visit.shown, visit.ran
+    shown, ran = visit.shown, state(visit).ran
     try:
         visit.keep(record)
-        visit.ran = None
+        state(visit).ran = None
         return results(visit)
     except Exception:
         LOG.exception("a record could not be drawn")
         del visit.records[visit.shown or ""]
-        visit.shown, visit.ran = shown, ran
+        visit.shown, state(visit).ran = shown, ran
         raise RecordError(text.CANNOT_BE_DRAWN) from None
 
 
 def bench_of(visit: Visit, token: str | None = None) -> dict[str, Any] | None:
     """The bench behind a kept record; None where it is not known and cannot be told from the record."""
-    found = visit.benches.get(token or visit.shown or "")
+    found = state(visit).forms.get(token or visit.shown or "")
     record = visit.records.get(token or visit.shown or "")
     return found or (configuration.from_record(record) if record is not None else None)
 
@@ -219,25 +224,29 @@ def restored(visit: Visit, step: Step) -> Update:
         pipeline = read_pipeline(form)
     except LabError:
         pipeline = preset.pipeline  # typed templates may be wrong; the boxes get them all the same
-    visit.value_names, visit.example, visit.checked = tuple(form.values)[:VALUE_SLOTS], step.example, None
+    state(visit).value_names, state(visit).example, state(visit).checked = (
+        tuple(form.values)[:VALUE_SLOTS],
+        step.example,
+        None,
+    )
     update: Update = {name: getattr(form, name) for name in PLAIN}
     update |= {"methods": list(form.methods), "weights": form.weights[: len(preset.pipeline.agents)]}
     update |= {
         "options": form.options,
         "columns": {"ablate": form.ablate, "every_profile": form.every_profile},
     }
-    update |= {"scenario": html.scenario(preset), "picked_example": ""}
+    update |= {"scenario": pipeline_html.scenario(preset), "pick_example.value": ""}
     update |= {
         f"template_{i}": form.templates[i] if i < len(form.templates) else "" for i in range(AGENT_SLOTS)
     }
     update |= {f"value_{i}": "" for i in range(VALUE_SLOTS)}
-    update |= html.bench(pipeline, {}) | {"known": html.known(step.example, form.values)}
+    update |= pipeline_html.bench(pipeline, {}) | {"known": html.known(step.example, form.values)}
     update["values"] = tuple(
-        Box(html.label(name), said, "\n" in said.strip(), name in pipeline.required)
+        Box(pipeline_html.label(name), said, "\n" in said.strip(), name in pipeline.required)
         for name, said in form.values.items()
-        if name in visit.value_names
+        if name in state(visit).value_names
     )
-    return update | {"next": preset.request_source != "file"}
+    return update | {"next.interactive": preset.request_source != "file"}
 
 
 # -- what a browser sends ------------------------------------------------------------------------------------
@@ -278,5 +287,5 @@ def with_typed(form: Form, typed: Any, scenario: Any) -> Form:
         for i, (agent, template) in enumerate(zip(agents, form.templates, strict=True))
     }
     values = {name: typed.get(f"value_{i}", said) for i, (name, said) in enumerate(form.values.items())}
-    body = configuration.to_body(form) | {"templates": templates, "values": values}
-    return configuration.read_body(body)[0]
+    body = configuration.form_to_json(form) | {"templates": templates, "values": values}
+    return configuration.form_from_json(body)[0]

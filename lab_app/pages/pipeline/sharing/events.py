@@ -1,19 +1,15 @@
-"""Connects the widgets of saving, sharing and undo to what they do."""
+"""What the widgets of saving, sharing and undo do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
-from lab_app.pages.pipeline.form import Form
-from lab_app.pages.pipeline.handlers import Update
-from lab_app.pages.pipeline.layout import Page
+from lab_app.pages.pipeline.form import FORM, Form
+from lab_app.pages.pipeline.layout import PipelinePage
+from lab_app.pages.pipeline.sharing.actions import Sharing
+from lab_app.ui.types import Given, Update
 from lab_app.visits.visits import Visit
 
-if TYPE_CHECKING:
-    from lab_app.pages.pipeline.events import Wiring
-
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 #: What the address and the tab ask for. It may run before the page's own scripts are there.
 CARRY = """() => {
   try {
@@ -24,39 +20,23 @@ CARRY = """() => {
 }"""
 
 
-def every_box(page: Page) -> list[Any]:
-    """The boxes of all methods' options, and the switches that add columns."""
-    out: list[Any] = []
-    for panel in page.panels.values():
-        out += panel.options.values()
-        out += [box for box in (panel.ablate, panel.every_profile) if box is not None]
-    return out
+def connect_sharing(page: PipelinePage, sharing: Sharing) -> None:
+    """Announce the events. What changes the form says again how it stands."""
 
-
-def connect_sharing(wiring: Wiring, follow: dict[str, Any]) -> None:
-    """Attach the events. What changes the bench says again how it stands."""
-    page, sharing, session = wiring.page, wiring.sharing, wiring.page["session"]
-
-    def once(act: Callable[[Visit, Form], Update], place: str = "") -> Callable[..., dict[Any, Any]]:
+    def at(place: str, act: Callable[[Visit, Form], Update]) -> Callable[[Visit, Given], Update]:
         """A handler; what it says under ``share_link`` stands at ``place``."""
 
-        def placed(visit: Visit, form: Form) -> Update:
-            update = act(visit, form)
+        def placed(visit: Visit, given: Given) -> Update:
+            update = act(visit, given[FORM])
             return {place if name == "share_link" else name: value for name, value in update.items()}
 
-        return wiring.once(placed)
+        return placed
 
-    page["undo"].click(once(sharing.undo), wiring.inputs, wiring.everything, **QUIET).then(**follow)
-    page["redo"].click(once(sharing.redo), wiring.inputs, wiring.everything, **QUIET).then(**follow)
-    page["bench_link"].click(once(sharing.link, "bench_shared"), wiring.inputs, wiring.outputs, **QUIET)
-    page["share"].click(
-        once(lambda visit, form: sharing.share(visit), "run_shared"),
-        wiring.inputs,
-        wiring.outputs,
-        **QUIET,
-    )
-
-    def opened(visit_id: str, content: Any) -> dict[Any, Any]:
-        return wiring.guarded(visit_id, lambda visit: sharing.open_file(visit, content))
-
-    page["upload"].upload(opened, [session, page["upload"]], wiring.everything, **QUIET).then(**follow)
+    for name, act in (("undo", sharing.undo), ("redo", sharing.redo)):
+        page.on(page[name].click, at("", act), FORM, follow=True, outputs=page.everything)
+    page.on(page["bench_link"].click, at("bench_shared", sharing.link), FORM)
+    page.on(page["share"].click, at("run_shared", lambda visit, form: sharing.share(visit)), FORM)
+    page.on(
+        page["upload"].upload, lambda visit, given: sharing.open_file(visit, given["upload"]), "upload",
+        follow=True, outputs=page.everything,
+    )  # fmt: skip

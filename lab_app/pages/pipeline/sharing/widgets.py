@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
-from lab_app.pages.pipeline.method_options import error_slot
 from lab_app.pages.pipeline.sharing.html import saving
 from lab_app.ui import text
-
-if TYPE_CHECKING:
-    from lab_app.pages.pipeline.layout import Page
+from lab_app.ui.page import PageBuilder
 
 
-def build_edits(page: Page) -> None:
+def build_edits(page: PageBuilder) -> None:
     """Undo, redo and the link, at the head of the bench."""
     with gr.Row(elem_classes="kv-line", elem_id="kv-edits"):
         small: dict[str, Any] = {"size": "sm", "scale": 0, "min_width": 0}
@@ -30,7 +27,7 @@ def build_edits(page: Page) -> None:
     )
 
 
-def build_files(page: Page) -> None:
+def build_files(page: PageBuilder) -> None:
     """Under the results: files, and the link to the run."""
     with gr.Column(elem_id="kv-file", elem_classes="kv-part"):
         gr.HTML(f'<h2 class="kv-part-title">{text.FILES}</h2>', apply_default_css=False)
@@ -41,7 +38,8 @@ def build_files(page: Page) -> None:
                 text.OPEN_FILE, file_count="single", type="binary", size="sm", elem_id="kv-upload"
             ),
         )
-        page.add(run_shared=_html("run-shared"), error_record=error_slot("record"))
+        page.add(run_shared=_html("run-shared"))
+        page.error("record", own=True)
 
 
 def _html(name: str, value: str = "") -> gr.HTML:

@@ -53,14 +53,8 @@ def filled(expected: Sequence[Any], given: list[Any]) -> list[Any]:
     return [*given, *(widget.value for widget in expected[len(given) :])]
 
 
-class QuickBlocks(gr.Blocks):
-    """Blocks that look only at the outputs that an answer names; all others get the framework's skip.
-
-    Attributes:
-        early: HTML that the browser shows until the framework has come to life.
-    """
-
-    early: str = ""
+class LabBlocks(gr.Blocks):
+    """Blocks that look only at the outputs that an answer names; all others get the framework's skip."""
 
     async def preprocess_data(
         self,

@@ -1,0 +1,71 @@
+"""A record on the pipeline's page: its verdict, comparison, links and the open tab's figures."""
+
+from __future__ import annotations
+
+from backend.records.run import RunRecord
+from lab_app.pages.pipeline.sharing import html as sharing_html
+from lab_app.pages.pipeline.state import state
+from lab_app.ui import html, text
+from lab_app.ui.components import payload
+from lab_app.ui.run_results import choices, factline, marked
+from lab_app.ui.types import Update
+from lab_app.visits.umap_worker import LAYOUTS
+from lab_app.visits.visits import Visit
+from viz.base.figure import Panel
+from viz.run.comparison import comparison_html
+from viz.run.diagnosis import repair, where
+from viz.run.tabs import TABS
+from viz.run.token_strip import strip_html
+from viz.run.verdict import verdict
+
+
+def drawing(visit: Visit, picked: Update, strip: bool = True) -> Update:
+    """The strip and the open tab for a selection."""
+    record, selection = visit.record, picked["selection"]
+    if record is None:
+        return {}
+    tab = next((t for t in TABS if t.key == state(visit).tab), TABS[0])
+    views = LAYOUTS.completed(tab.views(record, selection), record, selection)
+    # a view that waits for more asks for it by itself (see app.js and Handlers.complete_map)
+    waits = tab.key == "anchors" and LAYOUTS.pending(record, selection)
+    update: Update = {f"view_{tab.key}": payload(views) | {"waits": waits}}
+    if strip:
+        # a mapping: the strip carries its data in inert script elements, which plain values may not
+        update["strip"] = {
+            "html": strip_html(record, selection.agent, marked(record, selection), selection.method)
+        }
+    return update
+
+
+def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
+    """Everything under the status line, for a record or for none."""
+    found = record or (visit.record if visit else None)
+    if visit is None or found is None:
+        nothing = payload([Panel("nothing", text.NOTHING_RUN, f"<p>{text.NOTHING_RUN_HELP}</p>")])
+        return {
+            "results.visible": False,
+            "verdict": html.empty_card(),
+            "comparison": "",
+            "download": sharing_html.saving(None, 0),
+            "strip": {"html": ""},
+            **{f"view_{tab.key}": nothing for tab in TABS},
+        }
+    told = verdict(found)
+    picked = choices(found, None, None, None)
+    update: Update = {
+        "results.visible": True,
+        "verdict": html.verdict_card(
+            told.sentence_html, told.tone, told.points, where(found), repair(found), factline(found)
+        ),
+        "comparison": comparison_html(found),
+        "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(found)),
+    }
+    return update | picked | (drawing(visit, picked) if visit.record is found else {})
+
+
+def open_run(visit: Visit, token: str) -> Update:
+    """Put a kept record of another page on the pipeline's, where all its figures are."""
+    if token not in visit.records:
+        return {"status": html.status(text.GONE, "note")}
+    visit.shown, state(visit).ran = token, None
+    return results(visit) | {"status": html.status(text.OPENED, "note")}

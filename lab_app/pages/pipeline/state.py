@@ -1,0 +1,59 @@
+"""What the pipeline's page remembers of a visit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from backend.prompts.presets import Example
+from backend.studies.gallery import GalleryEntry
+from lab_app.pages.pipeline.form import Form
+from lab_app.pages.pipeline.undo import UndoStack
+from lab_app.visits.visits import Visit
+
+KEY = "pipeline"
+
+
+@dataclass
+class PipelineState:
+    """One visit's pipeline page.
+
+    Attributes:
+        ran: the form behind the record on the screen; None where it is not known.
+        tab: the open tab of figures.
+        next_example: which request of the scenario's set comes next.
+        example: the request of the set that was put into the form.
+        checked: the example of the gallery that it is, if it is one.
+        value_names: which placeholder each value box fills.
+        study_token: the token of the offset study's text that its figures look at; -1 is the usual one.
+        maps_asked: how often a map was asked for; the last one wins.
+        forms: the forms behind kept records as JSON values, by the records' tokens.
+        history: the forms that undo goes back to.
+    """
+
+    ran: Form | None = None
+    tab: str = ""
+    next_example: int = 0
+    example: Example | None = None
+    checked: GalleryEntry | None = None
+    value_names: tuple[str, ...] = ()
+    study_token: int = -1
+    maps_asked: int = 0
+    forms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    history: UndoStack = field(default_factory=UndoStack)
+
+
+def state(visit: Visit) -> PipelineState:
+    """The visit's pipeline page."""
+    found: PipelineState = visit.pages.setdefault(KEY, PipelineState())
+    return found
+
+
+def keep_form(visit: Visit, body: Mapping[str, Any]) -> None:
+    """Remember the form behind the record on the screen; forms of records that have left go."""
+    forms = state(visit).forms
+    if visit.shown:
+        forms[visit.shown] = dict(body)
+    for token in set(forms) - visit.records.keys():
+        del forms[token]

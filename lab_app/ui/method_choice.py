@@ -1,0 +1,149 @@
+"""From chosen methods and their options to checked ones, and how options stand to a method's profiles."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backend.base.errors import LabError, OptionError
+from backend.records.run import MethodChoice
+from lab_app.ui.validation import Problem, Problems
+
+MOST_COLUMNS = 8
+
+
+def read_methods(
+    chosen: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]],
+    ablate: Sequence[str] = (),
+    every_profile: Sequence[str] = (),
+    most: int = MOST_COLUMNS,
+) -> tuple[MethodChoice, ...]:
+    """The chosen methods with checked options, dense first; up to ``most`` columns.
+
+    Args:
+        chosen: names of methods.
+        options: as they stand in the boxes, by method; may be wrong.
+        ablate: methods to run once more with each alignment step off.
+        every_profile: methods to run once more under each other profile.
+        most: columns, dense included.
+
+    Raises:
+        Problems: every option that is wrong.
+        OptionError: a method is unknown, or there are too many columns.
+    """
+    from backend.methods.registry import make_options, method_names
+
+    for name in chosen:
+        if name not in method_names():
+            raise OptionError(
+                f"There is no method {str(name)[:40]!r}. Choose among the chips.", field="methods"
+            )
+    out: list[MethodChoice] = []
+    problems: list[Problem] = []
+    for name in method_names():
+        if name != "dense" and name not in chosen:
+            continue
+        given = dict(options.get(name, {}))
+        try:
+            problems += blanks(name, given)
+            checked = dataclasses.asdict(make_options(name, given)) if not problems else {}
+        except LabError as error:
+            problems.append(Problem(error.field or "methods", str(error)))
+            continue
+        out.append(MethodChoice(name, checked))
+        if name in every_profile:
+            out += other_profiles(name, checked)
+        if name in ablate:
+            out += ablations(name, checked)
+    if problems:
+        raise Problems(problems)
+    if len(out) > most:
+        adding = [name for name in (*every_profile, *ablate) if name in chosen]
+        raise too_many(adding, out, most)
+    return tuple(out)
+
+
+def too_many(adding: Sequence[str], out: Sequence[MethodChoice], most: int) -> OptionError:
+    """Says where the columns come from, beside the switches that add them if there are any: those of the
+    methods ``adding``."""
+    bare = len({choice.name for choice in out})
+    more = f", and {len(out) - bare} by “Also run”" if len(out) > bare else ""
+    remedy = "Turn one of these switches off, or leave a method out." if more else "Leave a method out."
+    return OptionError(
+        f"That makes {len(out)} columns ({bare} methods with dense{more}); up to {most} can be "
+        f"compared. {remedy}",
+        field=f"{adding[0]}.columns" if more else "methods",
+    )
+
+
+def blanks(name: str, given: Mapping[str, Any]) -> list[Problem]:
+    """Options whose box is empty."""
+    from backend.methods.registry import method_class, option_fields
+
+    labels = {f.name: f.label for f in option_fields(method_class(name))}
+    return [
+        Problem(f"{name}.{key}", f"{labels.get(key, key)}: this box is empty. Give a number.")
+        for key, value in given.items()
+        if value is None or value == ""
+    ]
+
+
+def ablations(name: str, options: Mapping[str, Any]) -> list[MethodChoice]:
+    """The method once more for each alignment step that is on, with that step off."""
+    from backend.methods.registry import method_class, option_fields
+
+    steps = [f.name for f in option_fields(method_class(name)) if f.kind == "bool" and not f.advanced]
+    switches = [key for key in steps if options[key]]
+    return [MethodChoice(name, {**options, key: False}, f"{name} without {key}") for key in switches]
+
+
+def other_profiles(name: str, options: Mapping[str, Any]) -> list[MethodChoice]:
+    """The method once more under each of its profiles that is not what the options already say."""
+    from backend.methods.registry import make_options, method_class, profile_options
+
+    found = []
+    for profile in method_class(name).profiles:
+        other = dataclasses.asdict(make_options(name, profile_options(name, profile)))
+        if other != options:
+            found.append(MethodChoice(name, other, f"{name} {profile}"))
+    return found
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a method's boxes stand to its profiles. ``profile``: the one they say, if any; else ``nearest`` and
+    the labels of the options that ``differ`` from it. ``folded``: options of the fold off their defaults."""
+
+    profile: str | None
+    nearest: str
+    summary: str
+    differ: tuple[str, ...]
+    folded: int
+
+
+def standing(name: str, given: Mapping[str, Any]) -> Standing:
+    """Compare what stands in a method's boxes with its profiles. Boxes may be wrong."""
+    from backend.methods.registry import make_options, method_class, option_fields, profile_options
+
+    cls = method_class(name)
+    fields = option_fields(cls)
+    now = {f.name: given.get(f.name, f.default) for f in fields}
+    folded = sum(f.advanced and now[f.name] != f.default for f in fields)
+    best = Standing(None, "", "", (), folded)
+    for key, profile in cls.profiles.items():
+        wanted = dataclasses.asdict(make_options(name, profile_options(name, key)))
+        differ = tuple(f.label for f in fields if now[f.name] != wanted[f.name])
+        if not best.nearest or len(differ) < len(best.differ):
+            best = Standing(None if differ else key, profile.title, profile.summary, differ, folded)
+    return best
+
+
+def keeps_pools(methods: Sequence[MethodChoice]) -> bool:
+    """Whether one of the methods learns from earlier requests."""
+    from backend.methods.registry import method_class
+
+    none = method_class("dense").pools
+    return any(method_class(m.name).pools is not none for m in methods)

@@ -1,0 +1,144 @@
+"""What the page needs of an engine session and of a model, as protocols."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Protocol, TypeVar
+
+from backend.prompts.pipeline import Pipeline
+from backend.records.anchor_cost import AnchorCostRequest
+from backend.records.blend import BlendRequest
+from backend.records.documents import DocumentRequest
+from backend.records.events import Event, Progress
+from backend.records.hardware import Figures
+from backend.records.judge import JudgeProblem, JudgeRequest
+from backend.records.offsets import OffsetRequest
+from backend.records.proximity import ProximityRequest
+from backend.records.replay import Replay
+from backend.records.run import ModelInfo, Outcome, PoolState, RunRecord, RunRequest
+from backend.records.sweep import Count, Swept
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def work(*, alone: bool = False) -> Callable[[F], F]:
+    """Mark a method as work: a generator of events that takes a while. It is counted, and it does not begin
+    while the lab is stopping. ``alone``: it follows from its arguments and from nothing done before it."""
+
+    def mark(method: F) -> F:
+        method.work = "alone" if alone else "stateful"  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class Engine(Protocol):
+    """What the page needs of an engine session."""
+
+    @work()
+    def run(
+        self,
+        request: RunRequest,
+        *,
+        cancel: threading.Event | None = None,
+        ends: Callable[[Outcome], bool] | None = None,
+    ) -> Iterator[Event]:
+        """Events, the last one a finished record; ``ends`` says of an outcome that no agent follows it."""
+
+    @work()
+    def warm_up(
+        self,
+        request: RunRequest,
+        examples: Any,
+        *,
+        cancel: threading.Event | None = None,
+        shared: bool = False,
+    ) -> Iterator[Event]:
+        """Fill the pools of the request's methods; progress events only. ``shared``: all of it is public."""
+
+    def ready(self, request: RunRequest, examples: Any) -> bool:
+        """Whether a shared warm-up with these examples was computed before."""
+
+    @work(alone=True)
+    def machine_figures(self) -> Iterator[Progress | Figures]:
+        """Progress, then what the break-even formula needs to know of this machine."""
+
+    def trained_weights(self) -> dict[str, str]:
+        """Names and labels of the shipped weights that were trained for documents encoded apart."""
+
+    @work()
+    def replay(
+        self, request: RunRequest, last: int, *, cancel: threading.Event | None = None
+    ) -> Iterator[Progress | Replay]:
+        """Progress, then the record of past requests under the request's methods."""
+
+    @work(alone=True)
+    def write_candidates(
+        self, request: JudgeRequest, *, cancel: threading.Event | None = None
+    ) -> Iterator[Progress | JudgeProblem]:
+        """Progress, then the request's one problem with candidates that agents wrote."""
+
+    @work(alone=True)
+    def study(self, request: object, *, cancel: threading.Event | None = None) -> Iterator[Any]:
+        """Progress, then the record of the study that the request is for (``backend.lab.STUDIES``)."""
+
+    def estimate_judging(self, request: JudgeRequest, count: int = 1, taken_in: int = 0) -> float:
+        """Seconds of judging so many problems of a request, and of taking in so many more."""
+
+    def sweep_desk(self) -> Any:
+        """Where sweeps are asked for: ``.plan``, ``.saved``, ``.edited``."""
+
+    @work()
+    def sweep(
+        self, desk: Any, text: str, lines: str, *, cancel: threading.Event | None = None
+    ) -> Generator[Count | Swept]:
+        """Counts and what was found so far, then all of it."""
+
+    def estimate(self, request: RunRequest, count: int = 1) -> Any:
+        """``.seconds``, ``.bytes`` and ``.tokens`` of ``count`` runs."""
+
+    def pools(self, request: RunRequest) -> tuple[PoolState, ...]:
+        """The pools that the request's methods would use."""
+
+    def tensor_bytes(self, record: RunRecord) -> int:
+        """Bytes of the keys and values behind a run, as far as they are still held."""
+
+    def tensors(self, record: RunRecord) -> bytes:
+        """They themselves, as a safetensors file."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of what is remembered."""
+
+    def forget(self) -> None:
+        """Drop everything remembered."""
+
+
+class Model(Protocol):
+    """What the page needs of a loaded model."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts for the top bar."""
+
+    def count_tokens(self, pipeline: Pipeline, agent: int, values: Any) -> int:
+        """Tokens of an agent's prompt with these values."""
+
+
+def _marked(*kinds: str) -> frozenset[str]:
+    return frozenset(name for name, found in vars(Engine).items() if getattr(found, "work", None) in kinds)
+
+
+WORK = _marked("stateful", "alone")  # names of the methods that are work
+ALONE = _marked("alone")  # and of those that need nothing done before
+
+#: What a study is called in the metrics, by its request; any other is a ``study``.
+STUDY_NAMES: dict[type, str] = {
+    ProximityRequest: "proximity",
+    AnchorCostRequest: "anchor_cost",
+    OffsetRequest: "offset_study",
+    BlendRequest: "blend_study",
+    DocumentRequest: "document_study",
+    JudgeRequest: "judge_problems",
+}

@@ -1,0 +1,10 @@
+"""What a visitor is told who waits for the model, or finds every place taken."""
+
+from __future__ import annotations
+
+WAITING = "Others have the model: {before} before you."
+WAITING_TIME = "Expected wait: {about}, as the last runs went."
+LAB_FULL = (
+    "All {visits} places of this lab are taken by people who are running something. Reload the page in a "
+    "minute."
+)
