@@ -87,8 +87,6 @@ FACES = sorted((ROOT / "backend").glob("*/__init__.py"))
 def test_a_room_has_what_its_face_names(path: Path) -> None:
     room = importlib.import_module(f"backend.{path.parent.name}")
     assert room.__doc__
-    for name in getattr(room, "__all__", ()):
-        assert hasattr(room, name)
     _, _, named = room.__doc__.partition("Others use, by module:\n")
     for line in re.sub(r",\n +", ", ", named).splitlines():
         module, _, names = line.strip().partition(": ")
