@@ -34,7 +34,7 @@ class Decoded:
     ids: tuple[int, ...]  # without the stop token
     kv: KVSegment
     stopped: bool
-    margins: tuple[float, ...]  # top-2 logit gap at each generated token, the stop token included
+    margins: tuple[float, ...]  # top-2 logit gap at each token, filled in ones and the stop token included
     logits: Tensor | None
 
 
@@ -46,6 +46,7 @@ class _Row:
     ids: list[int] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
     kept: list[Tensor] = field(default_factory=list)
+    filled: list[int] = field(default_factory=list)  # ids of a result that is still to be filled in
     stopped: bool = False
     answer: KVSegment | None = None
     going: bool = True
@@ -212,12 +213,14 @@ class DecodeBatch:
             if caller.keep_logits:  # a view keeps the logits of all
                 row.kept.append(self._logits[place] if alone else self._logits[place].clone())
             row.margins.append(gaps[place])
-            row.token = int(tokens[place])
+            row.token = row.filled.pop(0) if row.filled else int(tokens[place])
             if row.token in self._stops:
                 row.stopped = True
                 self._end(place, caller, row)
             else:
                 row.ids.append(row.token)
+                if not row.filled:
+                    row.filled = list(self._runner.model.tokens.filled_after(row.ids))
 
     def _end(self, place: int, caller: _Caller, row: _Row) -> None:
         """Take the KV of what a row generated."""

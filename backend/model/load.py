@@ -222,7 +222,8 @@ def wrap_model(
         certificate=certificate,
         links=None if links is None else links.tokens,
     )
-    return LoadedModel(module, Tokens(tokenizer), rotation, info, links)
+    tokens = Tokens(tokenizer, fills_results=bool(getattr(config, "fills_results", False)))
+    return LoadedModel(module, tokens, rotation, info, links)
 
 
 @torch.inference_mode()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from backend.prompts.filled_results import ENDS, result_after
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
 from backend.records.run import Prompt, Span, TokenizedPrompt
@@ -21,12 +22,25 @@ LONGEST_CHARACTER = (
     12  # tokens to wait for the end of a character; a multiple of a replacement character's three
 )
 
+LONGEST_CALCULATION = 24  # tokens of an expression and its equals sign
+
+
+def _ending_in(tokenizer: Any, ends: tuple[str, ...]) -> frozenset[int]:
+    """The tokens whose text is one of these, with or without a space before it."""
+    return frozenset(at for at in range(len(tokenizer)) if str(tokenizer.decode([at])).strip() in ends)
+
 
 class Tokens:
-    """A tokenizer with the model's chat wrapping, if it has one."""
+    """A tokenizer with the model's chat wrapping, if it has one.
 
-    def __init__(self, tokenizer: Any) -> None:
+    Args:
+        fills_results: whether results of calculations are filled in while the model writes
+            (:mod:`backend.prompts.filled_results`), as its config's ``fills_results`` says.
+    """
+
+    def __init__(self, tokenizer: Any, *, fills_results: bool = False) -> None:
         self.tokenizer = tokenizer
+        self._before_results = _ending_in(tokenizer, ENDS) if fills_results else frozenset()
         bos = tokenizer.bos_token_id
         self.bos: tuple[int, ...] = (bos,) if bos is not None else ()
         self.opening, self.closing = self._wrapping()
@@ -55,6 +69,13 @@ class Tokens:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids; control tokens are left out."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def filled_after(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Ids of the result that is filled in behind what was written; none where there is none."""
+        if not ids or ids[-1] not in self._before_results:
+            return ()
+        result = result_after(self.decode(ids[-LONGEST_CALCULATION:]))
+        return self.encode(result) if result else ()
 
     def texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         """What each token adds to the text; a character of several tokens goes to its last one."""

@@ -1,8 +1,8 @@
 """Muon: momentum whose matrix updates are orthogonalised (Jordan et al. 2024).
 
 ``torch.optim.Muon`` orthogonalises one matrix after the other in bfloat16. On a CPU without bfloat16 units
-that takes longer than the rest of the step many times over, so here matrices of one shape go together, in
-float32.
+that takes longer than the rest of the step many times over, so here matrices of one shape go together, in a
+precision that the caller chooses.
 """
 
 from __future__ import annotations
@@ -35,8 +35,14 @@ class Muon(torch.optim.Optimizer):
     """Nesterov momentum, orthogonalised; decoupled weight decay. Every parameter is a matrix."""
 
     def __init__(
-        self, params: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.01
+        self,
+        params: Iterable[Tensor],
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.01,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
+        self.dtype = dtype
         super().__init__(list(params), {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
@@ -58,5 +64,5 @@ class Muon(torch.optim.Optimizer):
                     state["momentum"].lerp_(grad, 1 - group["momentum"])
                     updates.append(grad.lerp(state["momentum"], group["momentum"]))
                 rate = group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
-                for p, update in zip(params, orthogonalise(torch.stack(updates)), strict=True):
+                for p, update in zip(params, orthogonalise(torch.stack(updates).to(self.dtype)), strict=True):
                     p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-rate)

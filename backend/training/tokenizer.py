@@ -1,7 +1,7 @@
 """The embedded model's tokenizer: byte-level BPE with whole numbers, trained on generated documents.
 
-Every number that the tasks know is one token, as numbers up to three digits are in larger models'
-tokenizers: what is copied or compared is then one token, and not a run of digits that stand everywhere.
+Every number up to 999 is one token, as in larger models' tokenizers, and longer ones are cut after three
+digits: what is copied or compared is then a token or two, and not a run of digits that stand everywhere.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from backend.prompts.tasks import TASKS, make_document
 PAD, BOS, EOS, ANSWER = "<pad>", "<s>", "</s>", "<a>"
 # One user message: begin of sequence, the agent's prompt, then the token that opens the answer.
 CHAT_TEMPLATE = "{{ bos_token }}{{ messages[0]['content'] }}<a>"
-VOCABULARY = 1792
-LARGEST = 199  # up to here every number is a token of its own
+VOCABULARY = 4096
+LARGEST = 999  # up to here every number is a token of its own
 
 
-def train_tokenizer(seed: int = 0, documents: int = 6000, vocab_size: int = VOCABULARY) -> Any:
+def train_tokenizer(seed: int = 0, documents: int = 24_000, vocab_size: int = VOCABULARY) -> Any:
     """Return a ``PreTrainedTokenizerFast`` with at most ``vocab_size`` tokens.
 
     All 256 bytes are in the alphabet, so any text can be encoded.
@@ -51,7 +51,7 @@ def train_tokenizer(seed: int = 0, documents: int = 6000, vocab_size: int = VOCA
         for piece in make_document(rng, names[index % len(names)]).pieces
     )
     every = [f"{before}{n}" for n in range(LARGEST + 1) for before in ("", " ")]
-    numbers = (number for number in every for _ in range(documents // 20))
+    numbers = (number for number in every for _ in range(documents // 60))
     tokenizer.train_from_iterator(chain(texts, numbers), trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

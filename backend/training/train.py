@@ -1,10 +1,11 @@
 """Training of the embedded model: ``kvlab train-embedded``.
 
-Packed sequences with per-document attention masks and positions, loss on every token (prompt tokens
-at a reduced weight), Muon on the matrices and AdamW on the rest, warm-up, a constant rate, then a
-linear decay over the last part. The batch of a step is a function of (seed, step), and the checkpoint
-holds weights, optimiser state and step, so an interrupted run continues as if it had not been. A run may
-also begin from the weights of an earlier one (``init``), with fresh optimiser state.
+A step draws documents, sorts them by length and reads them in few padded batches, so that short ones cost
+little. The loss is on what the model has to write; results that the calculator fills in carry none, and a
+part of the prompt's tokens has a small one. Muon on the matrices and AdamW on the rest, warm-up, a constant
+rate, then a linear decay. A step's documents are a function of (seed, step), and the checkpoint holds
+weights, optimiser state and step, so an interrupted run continues as if it had not been. A run may also begin
+from the weights of an earlier one (``init``), with fresh optimiser state.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.prompts.tasks import Style, make_document
+from backend.prompts.filled_results import split_filled
+from backend.prompts.tasks import Document, Style, make_document
 from backend.training.head_start import look_back
-from backend.training.number_head_start import order_numbers
 from backend.training.tokenizer import save_tokenizer
+from backend.training.twins import pair_twins
 
 
 @dataclass(frozen=True)
@@ -30,34 +32,30 @@ class Recipe:
     """Everything that decides the trained weights."""
 
     seed: int = 0
-    tokens: int = 14_000_000
-    sequence_tokens: int = 512
-    batch: int = 4
-    hidden: int = 160
-    layers: int = 5
-    heads: int = 5
-    kv_heads: int = 5
-    intermediate: int = 448
+    tokens: int = 60_000_000
+    step_tokens: int = 4096
+    batch_tokens: int = 4096  # read at once, padding included
+    hidden: int = 192
+    layers: int = 6
+    heads: int = 6
+    kv_heads: int = 6
+    intermediate: int = 512
     context: int = 2048
     muon_rate: float = 0.015
     adam_rate: float = 3e-3
-    warmup_steps: int = 100
+    warmup_steps: int = 60
     decay_share: float = 0.5
-    prompt_weight: float = 0.03
+    prompt_weight: float = 0.05
+    prompt_share: float = 0.25  # of the prompt's tokens that have a loss at all
     look_back: tuple[int, ...] = (1, 2, 3, 4)  # where the first heads look before training
-    number_order: float = 0.7  # of a number's size in its embedding before training, as a share of its length
     tokens_before: int = 0  # seen by the weights that this run began with; the curriculum goes on from there
-
-    @property
-    def step_tokens(self) -> int:
-        return self.sequence_tokens * self.batch
 
     @property
     def steps(self) -> int:
         return max(1, self.tokens // self.step_tokens)
 
 
-# The model that ships, and its sibling with a third of the parameters and the same tokenizer.
+# The model that ships, and its sibling with a quarter of the parameters and the same tokenizer.
 SIZES: dict[str, dict[str, Any]] = {
     "main": {},
     "small": {"hidden": 96, "layers": 4, "heads": 3, "kv_heads": 3, "intermediate": 256},
@@ -68,24 +66,19 @@ SIZES: dict[str, dict[str, Any]] = {
 # a model that is taught to copy and to find before anything else does so after half a million tokens, and one
 # that is taught everything at once does not after twelve.
 CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
-    (0, 0.0, {"recall copy": 2, "recall pairs": 3, "drill chain": 3}),
-    (600_000, 0.2, {"recall copy": 1, "recall pairs": 3, "recall facts": 3, "recall sections": 3}
-     | {"drill chain": 4, "compare": 6}),
-    (1_800_000, 0.0, {"compare equal": 6, "compare same": 8, "compare order": 8, "compare apart": 3}
-     | {"recall copy": 1, "recall pairs": 3, "recall facts": 2, "recall sections": 4}
-     | {"recall candidates": 2, "recall roles": 3, "drill chain": 5, "drill program": 2, "solver": 3}
-     | {"worker": 3, "documents one-hop": 3, "documents two-hop": 3, "judge": 8, "prefix": 3}
-     | {"tools": 3, "program": 3}),
-    (5_000_000, 0.8, {"compare equal": 5, "compare same": 9, "compare order": 8, "compare apart": 4}
-     | {"recall pairs": 3, "recall sections": 3, "recall candidates": 2}
-     | {"recall roles": 4, "drill chain": 5, "drill program": 2, "solver": 5, "worker": 5}
-     | {"documents one-hop": 3, "documents two-hop": 5, "judge": 12, "prefix": 6, "tools": 4}
-     | {"program": 5}),
-    (8_000_000, 1.0, {"compare equal": 2, "compare same": 10, "compare order": 6, "compare apart": 3}
-     | {"recall pairs": 2, "recall sections": 1, "recall candidates": 1}
-     | {"recall roles": 5, "drill chain": 4, "drill program": 2, "solver": 8, "worker": 6}
-     | {"documents one-hop": 3, "documents two-hop": 7, "judge": 20, "prefix codebook": 4}
-     | {"prefix units": 1, "prefix who": 8, "tools": 5, "program": 9}),
+    (0, 0.0, {"recall copy": 4, "recall pairs": 4, "drill chain": 2, "solver": 4}),
+    (1_000_000, 0.1, {"recall copy": 2, "recall pairs": 4, "recall facts": 3, "recall sections": 4}
+     | {"compare same": 4, "drill chain": 1, "solver": 14, "documents one-hop": 2, "program": 1}),
+    (3_000_000, 0.2, {"recall copy": 1, "recall pairs": 2, "recall facts": 2, "recall sections": 3}
+     | {"compare same": 4, "recall candidates": 2, "recall roles": 2, "solver": 24, "worker": 5, "judge": 5}
+     | {"documents one-hop": 3, "documents two-hop": 3, "prefix": 4, "tools": 3, "program": 3}),
+    (8_000_000, 0.6, {"recall copy": 1, "recall pairs": 1, "recall sections": 1, "recall roles": 2}
+     | {"compare same": 2, "solver": 26, "worker": 9, "judge": 12, "documents one-hop": 3}
+     | {"documents two-hop": 5, "prefix codebook": 2, "prefix units": 2, "prefix who": 4}
+     | {"tools": 4, "program": 4}),
+    (20_000_000, 1.0, {"recall copy": 1, "recall roles": 1, "compare same": 1}
+     | {"solver": 26, "worker": 11, "judge": 16, "documents one-hop": 4, "documents two-hop": 6}
+     | {"prefix codebook": 3, "prefix units": 2, "prefix who": 5, "tools": 5, "program": 5}),
 )  # fmt: skip
 
 
@@ -109,11 +102,8 @@ def rate_factor(step: int, recipe: Recipe) -> float:
     return max(0.0, (recipe.steps - step) / (recipe.steps - decay_from))
 
 
-HOMELESS = 6  # documents that find no room before a batch counts as full
-
-
 class Packer:
-    """Turns (seed, step) into one packed batch."""
+    """Turns (seed, step) into the batches of one step."""
 
     def __init__(self, tokenizer: Any, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -130,53 +120,119 @@ class Packer:
                 self.cache[text] = found
         return found
 
-    def document(self, rng: random.Random, tokens_seen: int) -> tuple[list[int], list[float]]:
-        shares, level = curriculum(tokens_seen)
-        task, _, kind = rng.choices(list(shares), list(shares.values()))[0].partition(" ")
+    def encode_document(self, document: Document, rng: random.Random) -> tuple[list[int], list[float]]:
+        """A document's tokens and the weight of the loss on each: 0 for what is given or filled in."""
+        recipe = self.recipe
         ids, weights = [self.bos], [0.0]
         opened = False
-        for piece in make_document(rng, task, kind=kind or None, style=Style(level=level)).pieces:
-            if piece.answer and not opened:
+        for piece in document.pieces:
+            if not piece.answer:
+                new = self.encode(piece.text)
+                ids += new
+                weights += [recipe.prompt_weight if rng.random() < recipe.prompt_share else 0.0 for _ in new]
+                continue
+            if not opened:
                 ids.append(self.opener)
                 weights.append(0.0)
                 opened = True
-            new = self.encode(piece.text)
-            ids += new
-            weights += [1.0 if piece.answer else self.recipe.prompt_weight] * len(new)
+            for text, filled in split_filled(piece.text):
+                new = self.encode(text)
+                ids += new
+                weights += [0.0 if filled else 1.0] * len(new)
         return [*ids, self.eos], [*weights, 1.0]
 
-    def batch(self, step: int) -> tuple[Any, Any, Any, Any]:
-        """``(ids, positions, documents, weights)``, each ``(batch, sequence_tokens)``.
+    def document(self, rng: random.Random, tokens_seen: int) -> tuple[list[int], list[float]]:
+        shares, level = curriculum(tokens_seen)
+        task, _, kind = rng.choices(list(shares), list(shares.values()))[0].partition(" ")
+        document = make_document(
+            rng, task, kind=kind or None, style=Style(level=level * rng.uniform(0.4, 1.0))
+        )
+        return self.encode_document(document, rng)
 
-        A document goes to the first row that has room for it; documents are never cut. The batch is full
-        when several in a row found no room.
-        """
-        import torch
-
+    def batches(self, step: int) -> list[tuple[Any, Any]]:
+        """The step's batches: ``(ids, weights)``, each ``(documents, longest's tokens)``, shortest first."""
         recipe = self.recipe
         rng = random.Random(f"{recipe.seed}:{step}")
-        shape = (recipe.batch, recipe.sequence_tokens)
-        ids = torch.zeros(shape, dtype=torch.long)
-        positions = torch.zeros(shape, dtype=torch.long)
-        documents = torch.full(shape, -1, dtype=torch.long)
-        weights = torch.zeros(shape)
-        filled = [0] * recipe.batch
-        number = homeless = 0
-        while homeless < HOMELESS:
-            tokens, loss = self.document(rng, recipe.tokens_before + step * recipe.step_tokens)
-            room = recipe.sequence_tokens - len(tokens)
-            row = next((r for r, at in enumerate(filled) if at <= room), None)
-            if row is None:
-                homeless += 1
-                continue
-            homeless = 0
-            at, end = filled[row], filled[row] + len(tokens)
-            ids[row, at:end] = torch.tensor(tokens)
-            positions[row, at:end] = torch.arange(len(tokens))
-            documents[row, at:end] = number
-            weights[row, at:end] = torch.tensor(loss)
-            filled[row], number = end, number + 1
-        return ids, positions, documents, weights
+        drawn, total = [], 0
+        while total < recipe.step_tokens:
+            ids, weights = self.document(rng, recipe.tokens_before + step * recipe.step_tokens)
+            if len(ids) <= recipe.context:
+                drawn.append((ids, weights))
+                total += len(ids)
+        return padded(drawn, recipe.batch_tokens, self.tokenizer.pad_token_id)
+
+
+def padded(drawn: list[tuple[list[int], list[float]]], batch_tokens: int, pad: int) -> list[tuple[Any, Any]]:
+    """Documents of like length together, padded behind their ends (what is behind is seen by nobody)."""
+    import torch
+
+    drawn = sorted(drawn, key=lambda item: len(item[0]))
+    out, at = [], 0
+    while at < len(drawn):
+        count = 1
+        while at + count < len(drawn) and (count + 1) * len(drawn[at + count][0]) <= batch_tokens:
+            count += 1
+        some = drawn[at : at + count]
+        at += count
+        length = max(len(ids) for ids, _ in some)
+        rows = torch.full((len(some), length), pad, dtype=torch.long)
+        weights = torch.zeros((len(some), length))
+        for row, (ids, loss) in enumerate(some):
+            rows[row, : len(ids)] = torch.tensor(ids)
+            weights[row, : len(ids)] = torch.tensor(loss)
+        out.append((rows, weights))
+    return out
+
+
+# Up to here the plain products are quicker than the fused attention, whose backward pass is slow on a CPU.
+PLAIN_ATTENTION_UP_TO = 384
+
+
+def hidden_states(model: Any, ids: Any, dtype: Any) -> Any:
+    """The last hidden states of a Llama ``(batch, tokens, hidden)`` for causal rows from position 0.
+
+    The same as the model's own forward, with matrices in ``dtype`` and the residual stream in float32; a test
+    compares the two.
+    """
+    import torch
+    from torch.nn import functional
+
+    config = model.config
+    batch, tokens = ids.shape
+    heads, kv, width = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    eps = config.rms_norm_eps
+    x = functional.embedding(ids, model.model.embed_tokens.weight)
+    angles = torch.arange(tokens, device=ids.device)[:, None] * model.model.rotary_emb.inv_freq
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+
+    # what stands later, as an amount that leaves nothing of its weight
+    hidden_from = torch.full((tokens, tokens), -1e9, device=ids.device, dtype=dtype).triu(1)
+
+    def turned(states: Any) -> Any:
+        a, b = states.chunk(2, -1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+    for layer in model.model.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        h = functional.rms_norm(x, x.shape[-1:], layer.input_layernorm.weight, eps).to(dtype)
+        weights = (attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight)
+        both = functional.linear(h, torch.cat(weights).to(dtype)).view(batch, tokens, heads + 2 * kv, width)
+        q, k, v = both.transpose(1, 2).split((heads, kv, kv), 1)
+        if tokens <= PLAIN_ATTENTION_UP_TO and kv == heads:
+            scores = (turned(q) * width**-0.5) @ turned(k).transpose(-1, -2) + hidden_from
+            mixed = scores.softmax(-1) @ v
+        else:
+            mixed = functional.scaled_dot_product_attention(
+                turned(q), turned(k), v, is_causal=True, enable_gqa=kv != heads
+            )
+        mixed = mixed.transpose(1, 2).reshape(batch, tokens, -1)
+        x = x + functional.linear(mixed, attention.o_proj.weight.to(dtype)).to(x.dtype)
+        h = functional.rms_norm(x, x.shape[-1:], layer.post_attention_layernorm.weight, eps).to(dtype)
+        gate, up = functional.linear(
+            h, torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)).to(dtype)
+        ).chunk(2, -1)
+        x = x + functional.linear(functional.silu(gate) * up, mlp.down_proj.weight.to(dtype)).to(x.dtype)
+    return functional.rms_norm(x, x.shape[-1:], model.model.norm.weight, eps).to(dtype)
 
 
 def bfloat16_pays(device: str) -> bool:
@@ -210,6 +266,7 @@ def build_model(recipe: Recipe, tokenizer: Any) -> Any:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         attn_implementation="sdpa",
+        fills_results=True,
     )
     model = LlamaForCausalLM(config)
     look_back(model, recipe.look_back, recipe.seed)
@@ -223,7 +280,6 @@ def train(
     init: Path | None = None,
     tokenizer_from: Path | None = None,
     stop_after_steps: int | None = None,
-    compile_model: bool = True,
     report: Callable[[dict[str, Any]], None] | None = None,
     checkpoint_every: int = 200,
     check_every: int = 0,
@@ -238,7 +294,6 @@ def train(
         init: a folder in hub layout whose weights and tokenizer a new run begins with.
         tokenizer_from: a folder whose tokenizer a new run takes, else one is trained.
         stop_after_steps: end early; the next call goes on from there.
-        compile_model: through ``torch.compile``.
         report: called with every row of the log.
         checkpoint_every: steps.
         check_every: steps between two calls of ``check`` with the exported model; 0 for none.
@@ -271,7 +326,8 @@ def train(
     ]
     chosen = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen]
-    muon = Muon(matrices, lr=recipe.muon_rate)
+    dtype = torch.bfloat16 if bfloat16_pays(device) else torch.float32
+    muon = Muon(matrices, lr=recipe.muon_rate, dtype=dtype)
     adam = torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.95), weight_decay=0.0)
     start = 0
     if checkpoint.exists():
@@ -281,9 +337,8 @@ def train(
         adam.load_state_dict(state["adam"])
         start = state["step"]
     else:
-        order_numbers(model, tokenizer, recipe.number_order, recipe.seed)
-    forward = torch.compile(model.model, dynamic=False) if compile_model else model.model
-    halves = bfloat16_pays(device)
+        if not init:
+            pair_twins(model, tokenizer, recipe.seed)
     end = min(recipe.steps, start + stop_after_steps) if stop_after_steps else recipe.steps
 
     def save(step: int) -> None:
@@ -297,33 +352,30 @@ def train(
         checkpoint.with_suffix(".tmp").replace(checkpoint)
 
     began, losses = time.perf_counter(), []
-    for step, batch in zip(
-        range(start, end), batches(Packer(tokenizer, recipe), start, end, device), strict=True
-    ):
+    steps = step_batches(Packer(tokenizer, recipe), start, end, device)
+    for step, batches in zip(range(start, end), steps, strict=True):
         factor = rate_factor(step, recipe)
         for optimiser, rate in ((muon, recipe.muon_rate), (adam, recipe.adam_rate)):
             for group in optimiser.param_groups:
                 group["lr"] = rate * factor
-        ids, positions, documents, weights = (x.to(device, non_blocking=True) for x in batch)
-        length = ids.shape[1]
-        causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()
-        mask = (documents[:, :, None] == documents[:, None, :]) & causal
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=halves):
-            hidden = forward(
-                input_ids=ids, position_ids=positions, attention_mask=mask[:, None], use_cache=False
-            ).last_hidden_state
+        scale = sum(float(weights[:, 1:].sum()) for _, weights in batches)
+        answered, seen = torch.zeros((), device=device), 0
+        for batch in batches:
+            ids, weights = (x.to(device, non_blocking=True) for x in batch)
+            hidden = hidden_states(model, ids, dtype)
             wanted = weights[:, 1:] > 0
-            logits = model.lm_head(hidden[:, :-1][wanted])
-        each = functional.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
-        scale = weights[:, 1:][wanted]
-        loss = (each * scale).sum() / scale.sum()
-        loss.backward()
+            logits = functional.linear(hidden[:, :-1][wanted], model.lm_head.weight.to(dtype))
+            each = functional.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
+            share = weights[:, 1:][wanted]
+            ((each * share).sum() / scale).backward()
+            answers = each.detach()[share == 1.0]
+            answered, seen = answered + answers.sum(), seen + len(answers)
+        losses.append(answered / max(1, seen))  # stays on the device until it is logged
         torch.nn.utils.clip_grad_norm_(others, 1.0)
         muon.step()
         adam.step()
         muon.zero_grad(set_to_none=True)
         adam.zero_grad(set_to_none=True)
-        losses.append(each.detach()[scale == 1.0].mean())  # stays on the device until it is logged
         if (step + 1) % 20 == 0 or step + 1 == end:
             row = {
                 "step": step + 1,
@@ -347,8 +399,8 @@ def train(
     return export
 
 
-def batches(packer: Packer, start: int, end: int, device: str) -> Any:
-    """The batches of steps ``start`` to ``end``, packed ahead by other processes where a GPU is waiting."""
+def step_batches(packer: Packer, start: int, end: int, device: str) -> Any:
+    """The batches of steps ``start`` to ``end``, made ahead by other processes where a GPU is waiting."""
     from torch.utils.data import DataLoader
 
     workers = min(14, max(1, (os.cpu_count() or 2) - 2)) if device == "cuda" else 0
@@ -375,7 +427,7 @@ class _Steps:
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        return self.packer.batch(self.start + index)
+        return self.packer.batches(self.start + index)
 
 
 def append(path: Path, row: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ def add_training(add: Any) -> None:
     sub.add_argument("--tokens", type=int, default=300_000_000, help="tokens of this run")
     sub.add_argument("--size", choices=("main", "small"), default="main")
     sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--batch", type=int, help="sequences of 512 tokens in a step (8; more on a GPU)")
+    sub.add_argument("--step-tokens", type=int, help="tokens of documents in a step (4096; more on a GPU)")
     sub.add_argument("--init", help="a model's folder, or 'embedded': begin with its weights and tokenizer")
     sub.add_argument("--tokens-before", type=int, default=0, help="tokens that the first weights have seen")
     sub.add_argument("--tokenizer", help="a model's folder, or 'embedded': take its tokenizer")
@@ -75,8 +75,11 @@ def add_training(add: Any) -> None:
 
     sub = add("evaluate-embedded", evaluate_embedded, "Held-out exact match of the embedded model, by task.")
     sub.add_argument("--model", default="embedded")
-    sub.add_argument("--count", type=int, default=200, help="documents per task")
+    sub.add_argument("--count", type=int, default=200, help="documents per task, or requests per edit")
     sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument(
+        "--edits", action="store_true", help="presets as visitors edit them, one change at a time"
+    )
 
 
 def train_embedded(args: argparse.Namespace) -> int:
@@ -85,10 +88,8 @@ def train_embedded(args: argparse.Namespace) -> int:
     from backend.training.train import SIZES, Recipe, train
 
     recipe = Recipe(seed=args.seed, tokens=args.tokens, tokens_before=args.tokens_before, **SIZES[args.size])
-    if args.batch:
-        recipe = replace(recipe, batch=args.batch)
-    if args.init:  # its numbers have found their order
-        recipe = replace(recipe, number_order=0.0)
+    if args.step_tokens:
+        recipe = replace(recipe, step_tokens=args.step_tokens)
     folders = {
         name: SHIPPED.get(given) or path_of(given) if given else None
         for name, given in (("init", args.init), ("tokenizer_from", args.tokenizer))
@@ -264,9 +265,15 @@ def _median(values: Any) -> float:
 
 def evaluate_embedded(args: argparse.Namespace) -> int:
     from backend.model.load import load_model
+    from backend.training.edits import edits
     from backend.training.evaluate import evaluate, suitability
 
     model = load_model(args.model)
+    if args.edits:
+        found = edits(model, args.count, args.seed)
+        report = {"weights": model.info.weights_hash, "count": args.count, "seed": args.seed, "edits": found}
+        print(json.dumps(report, indent=1))
+        return 0
     report = {
         "weights": model.info.weights_hash,
         "count": args.count,

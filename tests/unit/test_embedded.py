@@ -31,7 +31,22 @@ from transformers import AutoTokenizer
 from backend.model.load import EMBEDDED, LoadedModel, load_model
 from backend.model.tokenizer import Tokens
 from backend.prompts.presets import Preset, load_preset, preset_names
-from backend.prompts.tasks import TASKS, Document, Style, arithmetic, drills, judging, make_document, prefixes
+from backend.prompts.tasks import (
+    TASKS,
+    Document,
+    Style,
+    arithmetic,
+    candidate_words,
+    documents,
+    drills,
+    judge_words,
+    judging,
+    make_document,
+    prefixes,
+    tools,
+)
+from backend.prompts.tasks.facts import draw_story
+from backend.prompts.tasks.words import Draw
 from backend.records.events import RunDone
 from backend.records.run import MethodChoice, slots
 from backend.session.session import LabSession
@@ -50,12 +65,21 @@ from backend.training.evaluate import (
     tally,
 )
 from backend.training.muon import Muon, orthogonalise
-from backend.training.number_head_start import order_numbers
 from backend.training.tokenizer import VOCABULARY
-from backend.training.train import CURRICULUM, SIZES, Packer, Recipe, curriculum, rate_factor
+from backend.training.train import (
+    CURRICULUM,
+    SIZES,
+    Packer,
+    Recipe,
+    curriculum,
+    hidden_states,
+    padded,
+    rate_factor,
+)
+from backend.training.twins import ALIKE, pair_twins
 
 SEEDS = st.integers(0, 10**9)
-STEP = re.compile(r"(\d+) ([-+*]) (\d+) = (-?\d+)\.")
+STEP = re.compile(r"(\d+) ([-+*/]) (\d+) = (-?\d+)\.")
 FACT = re.compile(r"(\w+) (helps|trusts|lives in|likes|eats|has) (\w+)\.")
 # Scenarios whose prompts are trained on: of those with generated requests, not the ones that look back on
 # earlier turns, which no document does.
@@ -70,7 +94,7 @@ GENERATED = [
 
 
 def compute(left: int, op: str, right: int) -> int:
-    return {"+": left + right, "-": left - right, "*": left * right}[op]
+    return left // right if op == "/" else {"+": left + right, "-": left - right, "*": left * right}[op]
 
 
 def chain(text: str) -> list[tuple[int, str, int, int]]:
@@ -102,30 +126,73 @@ def solved(question: str) -> tuple[str, int]:
     return " ".join(lines), value
 
 
+def in_stock_words(question: str) -> bool:
+    """Is a word problem said as the presets say theirs?"""
+    try:
+        solved(question)
+    except (AssertionError, TypeError, ValueError):
+        return False
+    return True
+
+
+def written_solution(document: Document) -> tuple[str, int]:
+    """The steps that an answer writes to a problem in open language: each is right, the last gives it."""
+    body, _, answer = document.target.rpartition("The answer is ")
+    written = body.partition("Agent ")[0].strip()
+    steps = chain(written)
+    assert " ".join(f"{a} {op} {b} = {c}." for a, op, b, c in steps) == written
+    for a, op, b, c in steps:
+        assert b and a == b * c if op == "/" else compute(a, op, b) == c
+    if steps:
+        assert steps[-1][3] == int(answer)
+    else:
+        assert answer in re.findall(r"\d+", document.values["user_question"])
+    return written, int(answer)
+
+
+def agents(document: Document) -> list[int]:
+    """The numbers of the agents whose work is read: those before it, or their places where there are none."""
+    found = [re.findall(r"\d+", header) for header in headers(document)]
+    return [int(f[0]) for f in found] if all(found) else list(range(1, len(found) + 1))
+
+
+def headers(document: Document) -> list[str]:
+    """The template text before each agent's work."""
+    pieces = document.pieces
+    return [pieces[at - 1].text for at, piece in enumerate(pieces) if (piece.name or "").startswith("agent_")]
+
+
 def result(text: str) -> int:
     """The number that somebody's text ends with."""
     return int(re.search(r" ?The answer is (\d+)$", text)[1])  # type: ignore[index]
 
 
-def verdicts(own: int, results: Sequence[int]) -> str:
-    """What a checker says of the results before it."""
+def verdicts(own: int, results: Sequence[int], numbers: Sequence[int] = ()) -> str:
+    """What a checker says of the results before it; ``numbers`` are the agents', else 1 on."""
     return "".join(
         f" Agent {i}: {value} vs {own}. {'Right' if value == own else 'Wrong'}."
-        for i, value in enumerate(results, 1)
+        for i, value in zip(numbers or range(1, len(results) + 1), results, strict=False)
     )
 
 
-def judged(kind: str, question: str, results: Sequence[int]) -> tuple[str, str, tuple[int, ...]]:
+def judged(
+    kind: str,
+    solution: tuple[str, int] | None,
+    results: Sequence[int | str],
+    numbers: Sequence[int] = (),
+) -> tuple[str, str, tuple[int, ...]]:
     """A judge's text, final answer and selection; each line is worked out from the results up to it."""
-    steps, mine = solved(question)
+    steps, mine = solution or ("", -1)
     first = results[0]
+    shown = dict(zip(numbers or range(1, len(results) + 1), results, strict=True))
+    numbers = numbers or range(1, len(results) + 1)
 
     def listed(chosen: Sequence[int]) -> str:
         return " and ".join(map(str, chosen)) or "0"
 
     def selected(seen: Sequence[int]) -> tuple[str, list[int]]:
         """The measure of the best so far, where there is one, and the best so far."""
-        every = list(enumerate(seen, 1))
+        every = list(zip(numbers, seen, strict=False))
         if kind == "majority":
             most = max(Counter(seen).values())
             winners = [v for v in dict.fromkeys(seen) if seen.count(v) == most]
@@ -139,36 +206,36 @@ def judged(kind: str, question: str, results: Sequence[int]) -> tuple[str, str, 
             return "", [i for i, v in every if v != first][:1]
         right = [i for i, v in every if v == mine]
         if kind == "corrects":
-            right = [i for i in right if any(v != mine for v in seen[: i - 1])]
+            right = [i for i in right if any(v != mine for k, v in every if k < i)]
         return "", right if kind == "all" else right[:1]
 
     lines = [steps] if kind in ("right", "all", "corrects") else []
-    for i, value in enumerate(results, 1):
+    for at, (i, value) in enumerate(zip(numbers, results, strict=True), 1):
         line = f"Candidate {i}: {value}" + ("." if kind == "majority" else "")
         if kind in ("right", "all", "corrects"):
-            corrects = kind == "corrects" and any(other != mine for other in results[: i - 1])
+            corrects = kind == "corrects" and any(other != mine for other in results[: at - 1])
             word = "Wrong" if value != mine else "Corrects" if corrects else "Right"
             line += f" vs {mine}. {word}."
         elif kind == "majority":
-            same = [j for j, v in enumerate(results[:i], 1) if v == value]
+            same = [j for j, v in zip(numbers, results[:at], strict=False) if v == value]
             line += f" Same as {[0, *same][-2]}. Votes {listed(same)} = {len(same)}."
-        elif i > 1 and kind == "closest":
+        elif at > 1 and kind == "closest":
             line += f" < {first} is {value < first}. {max(value, first)} - {min(value, first)}"
             line += f" = {abs(value - first)}."
-        elif i > 1:
+        elif at > 1:
             line += f" vs {first}. {'Same' if value == first else 'Differs'}."
         else:
             lines.append(f"{line}.")
             continue
-        measure, best = selected(results[:i])
+        measure, best = selected(results[:at])
         told = f"{listed(best)}{measure}" if kind == "majority" else f"{measure}{listed(best)}"
         lines.append(f"{line} Best {told}.")
     _, chosen = selected(results)
     final = str(mine)
     if kind == "majority":
-        final = " and ".join(dict.fromkeys(str(results[i - 1]) for i in chosen))
+        final = " and ".join(dict.fromkeys(str(shown[i]) for i in chosen))
     elif kind in ("differs", "closest"):
-        final = str(results[chosen[0] - 1] if chosen else first)
+        final = str(shown[chosen[0]] if chosen else first)
     lines.append(f"The best candidate{'s are' if len(chosen) > 1 else ' is'} {listed(chosen)}.")
     return f"{' '.join(lines)} The answer is {final}", final, tuple(chosen)
 
@@ -197,20 +264,23 @@ def found_in(documents: Sequence[str], question: str) -> tuple[str, str]:
     return f"{' '.join(hops)} The answer is {who}", who
 
 
-def acted(question: str, seen: Sequence[str]) -> tuple[list[str], bool]:
-    """All turns of the tool loop up to the one after the observations seen; is that the last one?"""
+def acted(question: str, seen: Sequence[str]) -> tuple[list[str], bool] | None:
+    """All turns of the tool loop up to the one after the observations seen; is that the last one?
+
+    None for a question that is not in the presets' words.
+    """
     if found := re.fullmatch(r"(\w+) buys (\d) (\w+) and (\d) (\w+)\. What does \1 pay\?", question):
         wanted = [(found[3], found[2]), (found[5], found[4])]
     elif found := re.fullmatch(r"(\w+) buys (\d) (\w+)\. What does \1 pay\?", question):
         wanted = [(found[3], found[2])]
-    else:
-        found = re.fullmatch(
-            r"What is the difference between the price of (\w+) and the price of (\w+)\?", question
-        )
-        assert found, question
+    elif found := re.fullmatch(
+        r"What is the difference between the price of (\w+) and the price of (\w+)\?", question
+    ):
         wanted = [(found[1], ""), (found[2], "")]
+    else:
+        return None
     turns: list[tuple[str, str]] = []
-    left = list(seen)
+    left = [re.findall(r"\d+", text)[-1] for text in seen]
 
     def act(thought: str, action: str) -> str:
         """Take a turn; raises StopIteration when nothing was observed after it."""
@@ -243,33 +313,71 @@ def executed(source: str) -> tuple[str, int]:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(source, {})
-    function, call = ast.parse(source).body
-    assert isinstance(function, ast.FunctionDef)
-    name = function.args.args[0].arg
-    value = int(re.fullmatch(r"print\(f\((\d+)\)\)", ast.unparse(call))[1])  # type: ignore[index]
-    lines = [f"{name} = {value}."]
+    values: dict[str, int] = {}
+    lines: list[str] = []
+    functions: dict[str, ast.FunctionDef] = {}
+
+    def shown(node: ast.expr) -> str:
+        text = ast.unparse(node)
+        return re.sub(r"[A-Za-z_]\w*", lambda found: str(values[found[0]]), text)
+
+    def call(node: ast.Call) -> None:
+        assert isinstance(node.func, ast.Name)
+        function = functions[node.func.id]
+        for argument, value in zip(function.args.args, node.args, strict=True):
+            values[argument.arg] = eval(shown(value))
+            lines.append(f"{argument.arg} = {values[argument.arg]}.")
+        go(function.body)
 
     def go(body: list[ast.stmt]) -> None:
-        nonlocal value
         for statement in body:
-            if isinstance(statement, ast.If):
-                test = ast.unparse(statement.test).replace(name, str(value))
+            if isinstance(statement, ast.FunctionDef):
+                functions[statement.name] = statement
+            elif isinstance(statement, ast.If):
+                test = shown(statement.test)
                 lines.append(f"{test} is {eval(test)}.")
-                if eval(test):
+                go(statement.body if eval(test) else statement.orelse)
+            elif isinstance(statement, ast.While):
+                while True:
+                    test = shown(statement.test)
+                    lines.append(f"{test} is {eval(test)}.")
+                    if not eval(test):
+                        break
                     go(statement.body)
             elif isinstance(statement, ast.For):
-                for _ in eval(ast.unparse(statement.iter)):
+                assert isinstance(statement.target, ast.Name)
+                for value in eval(ast.unparse(statement.iter)):
+                    values[statement.target.id] = value
                     go(statement.body)
-            elif isinstance(statement, ast.Assign):
-                formula = ast.unparse(statement.value).replace(name, str(value))
-                value = eval(formula)
-                lines.append(f"{name} = {formula} = {value}.")
+            elif isinstance(statement, ast.Expr):  # print or a function that prints
+                inner = statement.value
+                assert isinstance(inner, ast.Call)
+                if ast.unparse(inner.func) == "print":
+                    [inner] = inner.args
+                if isinstance(inner, ast.Call):
+                    call(inner)
+            elif isinstance(statement, ast.Assign | ast.AugAssign):
+                [target] = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                given = statement.value
+                if isinstance(given, ast.Call):
+                    call(given)
+                    continue
+                if isinstance(statement, ast.AugAssign):
+                    given = ast.BinOp(ast.Name(target.id), statement.op, given)
+                formula = shown(given)
+                values[target.id] = eval(formula)
+                worked = isinstance(given, ast.BinOp)
+                lines.append(
+                    f"{target.id} = {formula} = {values[target.id]}."
+                    if worked
+                    else f"{target.id} = {formula}."
+                )
             else:
-                assert ast.unparse(statement) == f"return {name}"
+                assert isinstance(statement, ast.Return)
 
-    go(function.body)
-    assert out.getvalue() == f"{value}\n"
-    return f"{' '.join(lines)} The answer is {value}", value
+    go(ast.parse(source).body)
+    assert all(0 <= value <= 999 for value in values.values())
+    return f"{' '.join(lines)} The answer is {int(out.getvalue())}", int(out.getvalue())
 
 
 def read_message(kind: str, book: str, message: str) -> tuple[str, int]:
@@ -312,34 +420,125 @@ def numbered(values: Mapping[str, str], name: str) -> list[str]:
     """The values of ``name`` with 1, 2 and so on in its braces."""
     found = []
     while (key := name.format(len(found) + 1)) in values:
-        found.append(values[key])
+        found.append(values[key].strip())
     return found
 
 
-def truth(task: str, kind: str, values: Mapping[str, str]) -> tuple[str, str | None, tuple[int, ...] | None]:
-    """A document's target, answer (None where the prompt does not decide it) and selection."""
-    question = values["user_question"]
-    if task in ("solver", "worker"):
-        steps, own = solved(question)
-        seen = [result(text) for text in numbered(values, "agent_{}_current")]
-        told = verdicts(own, seen) if kind == "inspector" else ""
-        return f"{steps}{told} The answer is {own}", str(own), None
-    if task == "judge":
-        return judged(kind, question, [result(text) for text in numbered(values, "candidate_{}")])
-    if task == "glance":
-        _, _, chosen = judged(kind, question, [result(text) for text in numbered(values, "candidate_{}")])
+def framed(text: str) -> str:
+    """A result in words, out of the sentence around it."""
+    for said in sorted(candidate_words.SAID, key=len, reverse=True):
+        frame = re.escape(said).replace(r"\(", "(?:").replace(r"\)", ")").replace(r"\|", "|")
+        if found := re.fullmatch(frame.replace(r"\{v\}", "(.+?)"), text):
+            return found[1]
+    return text.rstrip(".!") if text != "Mr." else text
+
+
+def results_of(values: Mapping[str, str]) -> list[int | str]:
+    """What the candidates say: their last numbers, or words."""
+    found: list[int | str] = []
+    for text in numbered(values, "candidate_{}"):
+        numbers = re.findall(r"\d+", text)
+        if text in candidate_words.UNCLEAR:
+            found.append("none")
+        else:
+            found.append(int(numbers[-1]) if numbers else framed(text))
+    return found
+
+
+def shown_numbers(document: Document) -> list[int]:
+    """The numbers before the candidates, or their places where there are none."""
+    pieces = document.pieces
+    places = [i for i, p in enumerate(pieces) if (p.name or "").startswith("candidate_")]
+    heads = [pieces[i - 1].text.rstrip().rpartition("\n")[2] for i in places]
+    found = [re.findall(r"\d+", head)[-1:] for head in heads]
+    if all(found):
+        numbers = [int(number) for [number] in found]
+        if numbers[0] == 1 and all(a < b for a, b in pairwise(numbers)):
+            return numbers
+    return list(range(1, len(places) + 1))
+
+
+def own_solution(document: Document) -> tuple[str, int]:
+    """The judge's steps, as it writes them: each is right, and goes on from the last one."""
+    if not document.pieces[-1].answer:  # a preset's request
+        return solved(document.values["user_question"])
+    written = document.target[: document.target.index("Candidate ")].strip()
+    steps = chain(written)
+    assert " ".join(f"{a} {op} {b} = {c}." for a, op, b, c in steps) == written
+    assert all(compute(a, op, b) == c for a, op, b, c in steps)
+    own = steps[-1][3] if steps else int(document.answer)
+    if found := re.fullmatch(
+        r"(?:[A-Z][a-z ]+)?(\d+(?: ?[-+*] ?\d+)+)[.?]?", document.values["user_question"]
+    ):
+        assert eval(found[1]) == own
+    return written, own
+
+
+def truth(document: Document) -> tuple[str, str | None, tuple[int, ...] | None] | None:
+    """A document's target, answer (None where the prompt does not decide it) and selection.
+
+    None where the question is in words that only its author understands.
+    """
+    task, kind, values = document.task, document.kind, document.values
+    values = {name: text.strip() for name, text in values.items()}
+    if task in ("judge", "glance"):
+        solution = own_solution(document) if kind in ("right", "all", "corrects") else None
+        told = judged(kind, solution, results_of(values), shown_numbers(document))
+        if task == "judge":
+            return told
+        chosen = told[2]
         numbers = " and ".join(map(str, sorted(chosen))) or "0"
         return f"The best candidate{'s are' if len(chosen) > 1 else ' is'} {numbers}.", numbers, chosen
+    question = values["user_question"]
+    if task in ("solver", "worker"):
+        steps, own = solved(question) if in_stock_words(question) else written_solution(document)
+        seen = [result(text) for text in numbered(values, "agent_{}_current")]
+        told = verdicts(own, seen, agents(document)) if kind == "inspector" else ""
+        return f"{steps}{told} The answer is {own}".strip(), str(own), None
     if task == "documents":
         target, answer = found_in(numbered(values, "document_{}"), question)
         return target, answer, None
     if task == "tools":
-        turns, last = acted(question, numbered(values, "observation_{}"))
+        found = acted(question, numbered(values, "observation_{}"))
+        if found is None:
+            return None
+        turns, last = found
         return turns[-1], turns[-1].partition("finish[")[2][:-1] if last else None, None
     target, number = executed(question) if task == "program" else read_message(
         kind, values["prefix_1"], question
     )  # fmt: skip
     return target, str(number), None
+
+
+def in_open_wording(document: Document) -> bool:
+    """Is this a question over documents or a message that is not said as the presets say theirs?"""
+    if document.task not in ("documents", "prefix"):
+        return False
+    role = " ".join(document.pieces[0].text.lower().split())
+    stock = documents.READER if document.task == "documents" else prefixes.READERS[document.kind]
+    return not role.startswith(stock.lower())
+
+
+def assert_open(document: Document) -> None:
+    """The answer holds what the prompt says, and right calculations."""
+    prompt = "".join(piece.text for piece in document.pieces[:-1])
+    told, _, answer = document.target.rpartition(" The answer is ")
+    assert answer == document.answer
+    if document.task == "documents":
+        assert answer in told
+        ends = [i for i, letter in enumerate(told, 1) if letter == "."]
+        said = [(told[: i - 1], told[i + 1 : -1]) for i in ends]
+        assert any(first in prompt and (not rest or rest in prompt) for first, rest in said)
+        return
+    steps = re.findall(r"(\d+) ([-+*/]) (\d+) = (\d+)\.", told)
+    for left, op, right, end in steps:
+        a, b, c = int(left), int(right), int(end)
+        assert (a == b * c and b) if op == "/" else compute(a, op, b) == c
+    assert len(steps) == told.count(" = ")
+    assert told.endswith(f" = {answer}." if steps else ".")
+    assert re.search(rf"\b{answer}\b", told)
+    seen = {n for *_, n in steps} | set(re.findall(r"\d+", prompt))
+    assert set(re.findall(r"\d+", told)) <= seen | {n for step in steps for n in step}
 
 
 def trained_document(preset: Preset, agent: int) -> Document:
@@ -360,7 +559,10 @@ def trained_document(preset: Preset, agent: int) -> Document:
         style = Style("any")
     while True:
         document = make_document(rng, task, kind=kind, size=size, style=style, held_out=True)
-        if style.wording == "stock" or document.pieces[0].text == flow.template(agent).parts[0]:
+        texts = [p.text for p in document.pieces[:-1] if p.name is None]
+        if style.wording == "stock" or texts == [
+            part for part in flow.template(agent).parts if isinstance(part, str)
+        ]:
             return document
 
 
@@ -374,10 +576,16 @@ def trained_document(preset: Preset, agent: int) -> Document:
 def test_every_target_is_true(task: str, seed: int, held_out: bool, wording: str, level: float) -> None:
     style = Style(wording, level)
     document = make_document(random.Random(seed), task, held_out=held_out, style=style)
-    target, answer, best = truth(task, document.kind, document.values)
-    assert document.target == target
-    assert document.best == best
-    assert answer in (document.answer, None)
+    if in_open_wording(document):
+        assert wording != "stock"
+        assert_open(document)
+    elif (true := truth(document)) is not None:
+        target, answer, best = true
+        assert document.target == target
+        assert document.best == best
+        assert answer in (document.answer, None)
+    else:
+        assert task == "tools"
     assert document.task == task
     assert document.kind in TASKS[task][1]
     assert all(piece.text for piece in document.pieces)
@@ -392,18 +600,20 @@ def test_every_target_is_true(task: str, seed: int, held_out: bool, wording: str
 @given(seed=SEEDS, wording=st.sampled_from(WORDINGS))
 def test_workers_read_what_their_roles_would_write(kind: str, seed: int, wording: str) -> None:
     document = make_document(random.Random(seed), "worker", kind=kind, style=Style(wording))
-    headers = [p.text for p in document.pieces[2:-2:2]]
     texts = numbered(document.values, "agent_{}_current")
     seen: list[int] = []
-    for header, text in zip(headers, texts, strict=True):
-        told = verdicts(result(text), seen) if re.search("Inspector|Checker", header) else ""
+    for header, text in zip(headers(document), texts, strict=True):
+        checks = re.search("inspector|checker", header.lower())
+        if not re.search("solver|analyst|expert", header.lower()):  # a header may not say who it is
+            checks = checks or " vs " in text
+        told = verdicts(result(text), seen, agents(document)) if checks else ""
         assert_solution(document, text, told)
         seen.append(result(text))
 
 
 @given(seed=SEEDS, kind=st.sampled_from(judging.KINDS))
 def test_judges_read_solutions_inspections_or_results(seed: int, kind: str) -> None:
-    document = make_document(random.Random(seed), "judge", kind=kind)
+    document = make_document(random.Random(seed), "judge", kind=kind, style=Style("stock"))
     texts = numbered(document.values, "candidate_{}")
     short = [text == f"The answer is {result(text)}" for text in texts]
     assert all(short) or not any(short)
@@ -415,18 +625,21 @@ def test_judges_read_solutions_inspections_or_results(seed: int, kind: str) -> N
 
 def assert_solution(document: Document, text: str, told: str) -> None:
     """Somebody's text solves the problem, with one slip that is carried on, or none; then what it tells."""
-    steps, own = solved(document.values["user_question"])
+    question = document.values["user_question"].strip()
+    steps, own = solved(question) if in_stock_words(question) else written_solution(document)
     ending = f"{told} The answer is {result(text)}"
-    assert text.endswith(ending)
-    shown, wanted = chain(text.removesuffix(ending)), chain(steps)
-    assert " ".join(f"{a} {op} {b} = {c}." for a, op, b, c in shown) == text.removesuffix(ending)
-    assert shown[0][0] == wanted[0][0]
-    assert all(a[3] == b[0] for a, b in pairwise(shown)), "each step starts from the last result"
+    assert f" {text}".endswith(ending)
+    written = f" {text}".removesuffix(ending).strip()
+    shown, wanted = chain(written), chain(steps)
+    assert " ".join(f"{a} {op} {b} = {c}." for a, op, b, c in shown) == written
+    if not wanted or (not shown and not in_stock_words(question)):
+        return
     assert shown[-1][3] == result(text)
-    slips = sum(
-        compute(a, op, b) != c or (op, b) != right[1:3]
-        for (a, op, b, c), right in zip(shown, wanted, strict=True)
-    )
+    slips, carried = 0, dict[int, int]()
+    for (a, op, b, c), (left, sign, right, end) in zip(shown, wanted, strict=True):
+        right_here = (a, op, b) == (carried.get(left, left), sign, carried.get(right, right))
+        slips += not right_here or compute(a, op, max(1, b) if op == "/" else b) != c
+        carried[end] = c
     assert slips == (result(text) != own)
 
 
@@ -447,6 +660,20 @@ def test_a_message_means_different_things(kind: str) -> None:
     rng = random.Random(0)
     drawn = [prefixes.draw_message(rng, kind, True, 3, 2, 2) for _ in range(200)]
     assert sum(len(set(message.values)) == 2 for message in drawn) > 60
+
+
+@given(seed=SEEDS, hops=st.integers(1, 2), others=st.integers(1, 12), unseen=st.booleans())
+def test_one_fact_answers_each_hop(seed: int, hops: int, others: int, unseen: bool) -> None:
+    story = draw_story(Draw(random.Random(seed), unseen), hops, others)
+    assert len(story.needed) == hops
+    last = story.needed[-1]
+    back = story.answer == last.subject
+    assert story.answer in (last.subject, last.object)
+    facts = [*story.needed, *story.others]
+    assert sum(last.keys[back] in said.keys for said in facts) == 1
+    if not back:
+        same = [said for said in facts if said.keys[0][:3] == last.keys[0]]
+        assert {said.object for said in same} == {last.object}, "no second object of the same"
 
 
 def test_judges_meet_every_case() -> None:
@@ -498,7 +725,8 @@ def test_what_is_recalled_is_there(seed: int, level: float, kind: str) -> None:
             )
             assert re.search(seen or re.escape(stem + answer), shelves)
         elif kind == "facts":
-            assert re.findall(rf"{stem}( \w+\.)", shelves) == [answer]
+            assert stem + answer in shelves
+            assert shelves.count(stem + " ") == 1
         elif kind == "sections":
             told = re.findall(rf"(?m)^{stem}[\n ](?:.* )?(\d+)$", shelves)
             assert [f" {t}." for t in told] == [answer]
@@ -513,52 +741,52 @@ def test_what_is_compared_is_true(seed: int, kind: str) -> None:
     assert text == "Compare.\n"
     if kind == "glance":
         [(stem, answer)] = asked
-        results = [int(n) for n in re.findall(r"The answer is (\d+)", stem)]
-        criterion = "majority" if "majority" in stem else "differs"
-        _, _, best = judged(criterion, arithmetic.make_problem(random.Random(0), 1).question, results)
-        listed = " and ".join(map(str, sorted(best))) or "0"
-        assert answer == f"The best candidate{'s are' if len(best) > 1 else ' is'} {listed}."
+        role, *shown = stem.strip().split("\n")
+        results = [int(n) for n in re.findall(r"(\d+)(?:\n|$)", "\n".join(shown))]
+        right = []
+        for criterion in judging.GLANCES:
+            _, _, best = judged(criterion, None, results)
+            listed = " and ".join(map(str, sorted(best))) or "0"
+            right.append(f"The best candidate{'s are' if len(best) > 1 else ' is'} {listed}.")
+        if role in (stock := [judging.ROLES[criterion].stock for criterion in judging.GLANCES]):
+            assert answer == right[stock.index(role)]
+        assert answer in right
         return
     assert len(asked) == 12
-    row: list[int] = []
+    row: list[str] = []
     for stem, answer in asked:
-        *_, left, right = map(int, re.findall(r"\d+", stem))
         if kind == "same":
-            row.append(right)
-            assert stem.strip() == f"Candidate {len(row)}: {right}. Same as"
-            earlier = [number for number, value in enumerate(row[:-1], 1) if value == right]
+            number, value = re.fullmatch(r" ?Candidate (\d+): (.+)\. Same as", stem).groups()  # type: ignore[union-attr]
+            earlier = [place for place, other in enumerate(row, 1) if other == value]
+            row.append(value)
+            assert int(number) == len(row)
             assert answer == f" {max(earlier, default=0)}."
             continue
-        true = left == right if kind == "equal" else left < right if "<" in stem else left > right
-        told = f" {max(left, right)} - {min(left, right)} = {abs(left - right)}." if kind == "apart" else ""
-        assert answer.endswith(told)
-        assert answer.removesuffix(told) in (
-            (" Right.", " Same.", " True.") if true else (" Wrong.", " Differs.", " False.")
-        )
+        if kind == "equal":
+            left, right = re.fullmatch(r" ?\w+ \d+: (.+) vs (.+)\.", stem).groups()  # type: ignore[union-attr]
+            assert answer in ((" Right.", " Same.") if left == right else (" Wrong.", " Differs."))
+            continue
+        first, second = map(int, re.findall(r"\d+", stem))
+        true = first < second if "<" in stem else first > second
+        high, low = max(first, second), min(first, second)
+        told = f" {high} - {low} = {high - low}." if kind == "apart" else ""
+        assert answer == f" {true}.{told}"
 
 
-def test_numbers_begin_in_order() -> None:
-    """A number's size is added along one direction, and nothing else changes."""
+def test_words_begin_like_their_twins() -> None:
+    """A word with the space before it begins mostly as the word without; nothing else changes."""
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED)
     model, untouched = (train.build_model(SMALL, tokenizer) for _ in range(2))
-    order_numbers(model, tokenizer, 0.5, 3)
+    pair_twins(model, tokenizer, 0)
     before, after = (x.model.embed_tokens.weight.detach() for x in (untouched, model))
-    rows = {
-        (n, space): tokenizer.encode(f"{space}{n}", add_special_tokens=False)
-        for n in range(200)
-        for space in ("", " ")
-    }
-    assert all(len(ids) == 1 for ids in rows.values())
-    for space in ("", " "):
-        added = torch.stack([(after - before)[rows[n, space][0]] for n in range(200)])
-        steps = added.diff(dim=0)
-        assert torch.allclose(steps, steps.mean(0).expand_as(steps), atol=1e-6)
-        assert added[50].norm() < 1e-6 < 1e-3 < added[51].norm()
-    numbers = sorted({ids[0] for ids in rows.values()})
-    assert not (after - before)[[i for i in range(len(tokenizer)) if i not in numbers]].any()
-    assert float(added[100].norm()) == pytest.approx(
-        0.5 * float(before[numbers].norm(dim=1).mean()), rel=1e-4
-    )
+    names = tokenizer.get_vocab()
+    twins = {at: names[name[1:]] for name, at in names.items() if name[0] == "Ġ" and name[1:] in names}
+    assert len(twins) > 200
+    spaced, bare = torch.tensor(list(twins)), torch.tensor(list(twins.values()))
+    own = (1 - ALIKE**2) ** 0.5
+    torch.testing.assert_close(after[spaced], ALIKE * before[bare] + own * before[spaced])
+    others = [at for at in range(len(tokenizer)) if at not in twins]
+    assert torch.equal(after[others], before[others])
 
 
 def test_heads_begin_by_looking_back() -> None:
@@ -579,7 +807,7 @@ def test_heads_begin_by_looking_back() -> None:
         ("worker", range(1, 5), "agent_{}_current"),
         ("judge", range(2, 7), "candidate_{}"),
         ("glance", range(2, 7), "candidate_{}"),
-        ("documents", range(3, 11), "document_{}"),
+        ("documents", range(1, 11), "document_{}"),
         ("tools", range(1, 7), "observation_{}"),
         ("program", range(1, 5), None),
         ("prefix", range(1, 3), None),
@@ -588,10 +816,11 @@ def test_heads_begin_by_looking_back() -> None:
 def test_sizes(task: str, sizes: range, name: str | None) -> None:
     """Without a wish all sizes occur, with one it is kept; a size is what it says."""
     rng = random.Random(2)
-    drawn = [make_document(rng, task) for _ in range(300)]
+    style = Style("stock") if task == "program" else Style()
+    drawn = [make_document(rng, task, style=style) for _ in range(300)]
     assert {d.size for d in drawn} == set(sizes)
     if task != "tools":  # a loop may have fewer turns
-        drawn = [make_document(rng, task, size=size) for size in sizes]
+        drawn = [make_document(rng, task, size=size, style=style) for size in sizes]
         assert [d.size for d in drawn] == list(sizes)
     for document in drawn:
         if name:
@@ -619,7 +848,7 @@ def test_one_slip_makes_a_wrong_solution() -> None:
 def problem_text(document: Document) -> str:
     """What the split is made by, from the prompt."""
     values = document.values
-    question = values["user_question"]
+    question = values.get("user_question") or "\n".join(numbered(values, "candidate_{}"))
     if document.task == "documents":
         return question + " ".join(numbered(values, "document_{}"))
     if document.task == "prefix":
@@ -628,7 +857,8 @@ def problem_text(document: Document) -> str:
 
 
 @pytest.mark.parametrize("task", EVALUATED)
-def test_what_is_held_out_is_never_trained_on(task: str) -> None:
+def test_what_is_held_out_is_never_trained_on(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Style, "is_rough", lambda *_: False)  # white space behind a text is no part of it
     rng = random.Random(3)
     for held_out, count in ((False, 150), (True, 60)):
         texts = [problem_text(make_document(rng, task, held_out=held_out)) for _ in range(count)]
@@ -644,7 +874,15 @@ def test_one_problem_in_32_is_held_out() -> None:
 # -- wordings and levels
 
 
-@pytest.mark.parametrize("task", EVALUATED)
+@pytest.mark.parametrize("task", ["documents", "prefix"])
+def test_a_part_of_training_is_what_the_presets_say(task: str) -> None:
+    rng = random.Random(6)
+    drawn = [make_document(rng, task) for _ in range(300)]
+    assert 0.6 < sum(map(in_open_wording, drawn)) / 300 < 0.76
+    assert all(in_open_wording(make_document(rng, task, style=Style("unseen"))) for _ in range(100))
+
+
+@pytest.mark.parametrize("task", sorted({*EVALUATED} - {"documents", "prefix"}))
 def test_unseen_wordings_are_never_trained_on(task: str) -> None:
     rng = random.Random(6)
     drawn = {
@@ -652,16 +890,46 @@ def test_unseen_wordings_are_never_trained_on(task: str) -> None:
         for wording in WORDINGS
     }
     roles = {wording: {text.split("\n")[0] for text in texts} for wording, texts in drawn.items()}
-    assert not any(unseen in said for unseen in roles["unseen"] for said in roles["any"])
     assert not roles["unseen"] & roles["stock"]
-    stock = sum(any(role in text for role in roles["stock"]) for text in drawn["any"])
-    assert 0.3 < stock / 250 < 0.9, "what the presets say is a good part of training"
-    assert len(roles["any"]) > 3 * len(roles["stock"])
-    if task in ("solver", "worker", "judge", "glance"):
-        openings = {wording: {t.split("\n")[1] for t in texts} for wording, texts in drawn.items()}
-        assert openings["stock"] == {"The task is: "}
-        assert openings["unseen"] == {"Here is the task: ", "Problem: "}
-        assert openings["any"] == {"The task is: ", "Task: ", "The problem is: "}
+    assert len(roles["any"]) > 60
+
+
+@pytest.mark.parametrize("kind", judging.KINDS)
+def test_open_roles_are_many_and_some_are_kept_back(kind: str) -> None:
+    rng = random.Random(5)
+    trained, unseen = (
+        {judge_words.role_text(Draw(rng, side), kind, ("candidate 1",), 0.5) for _ in range(400)}
+        for side in (False, True)
+    )
+    assert len(trained) > 350
+    assert not trained & unseen
+
+
+@given(seed=SEEDS, kind=st.sampled_from(tools.KINDS), unseen=st.booleans())
+def test_open_loops_are_true(seed: int, kind: str, unseen: bool) -> None:
+    question, turns, answer = tools.draw_open_loop(Draw(random.Random(seed), unseen), kind)
+    prices: dict[str, int] = {}
+    known: list[int] = []
+    for _, action, seen in turns[:-1]:
+        if found := re.fullmatch(r"lookup\[(.+)\]", action):
+            assert found[1].lower() in question.lower()
+            prices[found[1]] = int(seen)
+        else:
+            left, op, right = re.fullmatch(r"calc\[(\d+) ([-+*]) (\d+)\]", action).groups()  # type: ignore[union-attr]
+            assert int(seen) == compute(int(left), op, int(right))
+            told = [*known, *map(int, re.findall(r"\d+", question)), *range(2, 13)]
+            assert int(left) in told
+            assert int(right) in told
+        known.append(int(seen))
+        assert 0 <= known[-1] <= 9999
+    assert known[-1] == answer
+    assert turns[-1][1] == f"finish[{answer}]"
+    if kind == "difference":
+        first, second = prices.values()
+        assert answer == abs(first - second)
+        assert turns[2][0] == f"{first} < {second} is {first < second}."
+    elif len(prices) == len(turns) - len(prices):  # no amounts
+        assert answer == sum(prices.values())
 
 
 @pytest.mark.parametrize("task", sorted({*EVALUATED} - {"tools"}))
@@ -697,82 +965,89 @@ def test_training_sees_the_very_ids_of_the_presets_prompts(
         ids, weights = packer.document(random.Random(0), 10**7)
         answer = [*tokens.encode(document.target), tokens.tokenizer.eos_token_id]
         assert ids == [*prompt.ids, *answer]
-        assert weights[-len(answer) :] == [1.0] * len(answer)
+        assert set(weights[-len(answer) :]) <= {0.0, 1.0}
+        assert weights[-1] == 1
         assert weights[0] == weights[len(prompt.ids) - 1] == 0, "neither opening token is learnt"
-        assert set(weights[1 : len(prompt.ids) - 1]) == {Recipe().prompt_weight}
+        assert set(weights[1 : len(prompt.ids) - 1]) == {0.0, Recipe().prompt_weight}
 
 
 # -- batches
 
 
 SMALL = Recipe(
-    tokens=3 * 2 * 384, sequence_tokens=384, batch=2, hidden=32, layers=1, heads=2, kv_heads=1,
+    tokens=3 * 768, step_tokens=768, batch_tokens=768, hidden=32, layers=1, heads=2, kv_heads=1,
     intermediate=48, context=512, warmup_steps=1,
 )  # fmt: skip
-GROWN = replace(SMALL, sequence_tokens=1024, batch=3, tokens_before=10**7)
+GROWN = replace(SMALL, step_tokens=3072, batch_tokens=2048, tokens_before=10**7)
 
 
 @pytest.mark.parametrize("recipe", [SMALL, GROWN], ids=["small", "grown"])
 @pytest.mark.parametrize("step", [0, 1])
-def test_packed_documents_keep_apart(recipe: Recipe, step: int) -> None:
+def test_each_row_is_a_document(recipe: Recipe, step: int) -> None:
     packer = Packer(tiny.tokenizer(), recipe)
-    ids, positions, documents, weights = packer.batch(step)
-    shape = (recipe.batch, recipe.sequence_tokens)
-    assert ids.shape == positions.shape == documents.shape == weights.shape == shape
-    packed: dict[int, tuple[int, int]] = {}  # document: row and tokens
-    for row in range(recipe.batch):
-        numbers = documents[row].tolist()
-        used = [n for n in numbers if n >= 0]
-        assert numbers == used + [-1] * (shape[1] - len(used)), "padding comes last"
-        assert sorted(used) == used
-        assert not weights[row, len(used) :].any()
-        for number in dict.fromkeys(used):
-            assert number not in packed
-            places = [i for i, n in enumerate(numbers) if n == number]
-            packed[number] = row, len(places)
-            assert positions[row, places].tolist() == list(range(len(places)))
-            assert ids[row, places[0]] == packer.bos
-            assert weights[row, places[0]] == 0
-            assert ids[row, places[-1]] == packer.eos, "no document is cut"
-            assert weights[row, places[-1]] == 1
-            for token in (packer.bos, packer.opener, packer.eos):
-                assert (ids[row, places] == token).sum() == 1
-    assert sorted(packed) == list(range(len(packed)))
-    assert len(packed) > recipe.batch
-    filled = [0] * recipe.batch
-    for _, (row, length) in sorted(packed.items()):
-        assert row == next(r for r in range(recipe.batch) if filled[r] + length <= shape[1]), "first fit"
-        filled[row] += length
+    total, lengths = 0, []
+    for ids, weights in packer.batches(step):
+        assert ids.shape == weights.shape
+        assert ids.shape[0] == 1 or ids.numel() <= recipe.batch_tokens
+        for row, loss in zip(ids, weights, strict=True):
+            length = row.tolist().index(packer.eos) + 1
+            assert row[0] == packer.bos
+            assert loss[0] == 0
+            assert loss[length - 1] == 1, "no document is cut"
+            assert row[length:].eq(packer.tokenizer.pad_token_id).all()
+            assert not loss[length:].any()
+            assert sum(int((row == token).sum()) for token in (packer.bos, packer.opener, packer.eos)) == 3
+            lengths.append(length)
+            total += length
+        assert max(lengths[-len(ids) :]) == ids.shape[1], "no longer than its longest"
+    assert lengths == sorted(lengths)
+    assert len(lengths) > 1
+    assert max(lengths) <= recipe.context
+    assert recipe.step_tokens <= total < recipe.step_tokens + recipe.context
 
 
-def test_first_fit_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A document that finds no room is passed over; six of them in a row end the batch."""
-    lengths = iter([6, 6, 4, 5, 3, 5, 5, 5, 5, 5, 1, 2, 2, 2, 2, 2, 2])
-    seen = []
+def test_padded_by_hand() -> None:
+    drawn = [([n] * n, [0.5] * n) for n in (6, 2, 3, 2, 9)]
+    first, second, third = padded(drawn, 10, 0)
+    assert first[0].tolist() == [[2, 2, 0], [2, 2, 0], [3, 3, 3]]
+    assert first[1].tolist() == [[0.5, 0.5, 0], [0.5, 0.5, 0], [0.5] * 3]
+    assert second[0].tolist() == [[6] * 6]
+    assert third[0].tolist() == [[9] * 9]
 
-    def document(_: random.Random, tokens_seen: int) -> tuple[list[int], list[float]]:
-        length = next(lengths)
-        seen.append(tokens_seen)
-        return [length] * length, [0.5] * length
 
-    packer = Packer(tiny.tokenizer(), replace(SMALL, sequence_tokens=10, tokens_before=1000))
-    monkeypatch.setattr(packer, "document", document)
-    ids, positions, documents, weights = packer.batch(4)
-    assert next(lengths, None) is None
-    assert set(seen) == {1000 + 4 * 20}
-    assert documents.tolist() == [[0] * 6 + [2] * 4, [1] * 6 + [3] * 3 + [4]]
-    assert ids.tolist() == [[6] * 6 + [4] * 4, [6] * 6 + [3] * 3 + [1]]
-    assert positions.tolist() == [[*range(6), *range(4)], [*range(6), *range(3), 0]]
-    assert weights.eq(0.5).all()
+def test_what_is_filled_in_is_not_learnt() -> None:
+    packer = Packer(tiny.tokenizer(), SMALL)
+    document = make_document(random.Random(1), "solver", style=Style("stock"), size=2)
+    ids, weights = packer.encode_document(document, random.Random(0))
+    at = ids.index(packer.opener) + 1
+    free = [(i, w) for i, w in zip(ids[at:], weights[at:], strict=True) if w == 0]
+    told = "".join(f" {line[3]}" for line in chain(document.target))
+    assert packer.tokenizer.decode([i for i, _ in free]) == told
+    assert set(weights[at:]) == {0.0, 1.0}
 
 
 def test_a_batch_is_a_function_of_seed_and_step() -> None:
     one, other = Packer(tiny.tokenizer(), SMALL), Packer(tiny.tokenizer(), SMALL)
-    other.batch(0)  # what was packed before does not matter
-    assert all(torch.equal(a, b) for a, b in zip(one.batch(2), other.batch(2), strict=True))
-    assert not torch.equal(one.batch(1)[0], one.batch(2)[0])
-    seeded = Packer(tiny.tokenizer(), replace(SMALL, seed=1))
-    assert not torch.equal(one.batch(1)[0], seeded.batch(1)[0])
+    other.batches(0)  # what was drawn before does not matter
+
+    def ids(packer: Packer, step: int) -> list[Any]:
+        return [(rows.tolist(), weights.tolist()) for rows, weights in packer.batches(step)]
+
+    assert ids(one, 2) == ids(other, 2)
+    assert ids(one, 1) != ids(one, 2)
+    assert ids(one, 1) != ids(Packer(tiny.tokenizer(), replace(SMALL, seed=1)), 1)
+
+
+@pytest.mark.parametrize("tokens", [40, train.PLAIN_ATTENTION_UP_TO + 8])
+@pytest.mark.parametrize("own", [False, True], ids=["tiny", "trained"])
+def test_hidden_states_are_the_models_own(tokens: int, own: bool) -> None:
+    model = train.build_model(replace(SMALL, kv_heads=2), tiny.tokenizer()) if own else tiny.llama()
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(4, len(tiny.tokenizer()), (2, tokens), generator=generator)
+    with torch.no_grad():
+        wanted = model.model(ids, use_cache=False).last_hidden_state
+        found = hidden_states(model, ids, torch.float32)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
 @given(st.integers(0, 10**8))
@@ -790,12 +1065,12 @@ def test_the_curriculum(tokens: int) -> None:
 
 
 def test_the_curriculum_by_hand() -> None:
-    levels = {0: 0, 300_000: 0.1, 600_000: 0.2, 1_200_000: 0.1, 3_400_000: 0.4, 6_500_000: 0.9, 10**9: 1}
+    levels = {0: 0, 500_000: 0.05, 2_000_000: 0.15, 5_500_000: 0.4, 14_000_000: 0.8, 10**9: 1}
     assert {tokens: pytest.approx(curriculum(tokens)[1]) for tokens in levels} == levels
     assert [row[0] for row in CURRICULUM] == sorted({row[0] for row in CURRICULUM})
     taught = {name.partition(" ")[0] for name in curriculum(10**9)[0]}
     # selecting at a glance was not learned (FINDINGS.md)
-    assert taught == {*TASKS} - {"glance"}, "in the end all other tasks are trained"
+    assert taught == {*TASKS} - {"glance", "drill"}, "in the end all other tasks are trained"
 
 
 @pytest.mark.parametrize("tokens", [0, 800_000, 10**7])
@@ -812,7 +1087,10 @@ def test_the_packer_follows_the_curriculum(tokens: int, monkeypatch: pytest.Monk
     for _ in range(4000):
         packer.document(rng, tokens)
     shares, level = curriculum(tokens)
-    assert {style for _, style in asked} == {Style("any", level)}
+    assert {style.wording for _, style in asked} == {"any"}
+    levels = [style.level for _, style in asked]
+    assert 0.4 * level <= min(levels) <= 0.45 * level
+    assert 0.95 * level <= max(levels) <= level
     counts = Counter(name for name, _ in asked)
     drawn = {name: count / 4000 for name, count in counts.items()}
     wanted = {name: share / sum(shares.values()) for name, share in shares.items()}
@@ -820,7 +1098,7 @@ def test_the_packer_follows_the_curriculum(tokens: int, monkeypatch: pytest.Monk
 
 
 def test_the_rate_rises_stays_and_falls_to_zero() -> None:
-    recipe = Recipe(tokens=1000 * 512 * 8, batch=8, decay_share=0.25)
+    recipe = Recipe(tokens=1000 * 4096, step_tokens=4096, warmup_steps=100, decay_share=0.25)
     factors = [rate_factor(step, recipe) for step in range(recipe.steps)]
     assert recipe.steps == 1000
     assert factors[0] == 0.01
@@ -898,7 +1176,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # bit for bit is a promise of the CPU
 
     def go(folder: Path, recipe: Recipe = SMALL, **more: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        train.train(folder, recipe, compile_model=False, **more)
+        train.train(folder, recipe, **more)
         rows = [json.loads(x) for x in (folder / "train.jsonl").read_text(encoding="utf-8").splitlines()]
         return rows, torch.load(folder / "checkpoint.pt", weights_only=True)
 
@@ -937,9 +1215,7 @@ def test_training_repeats_and_resumes(training: Any, tmp_path: Path) -> None:
 def test_training_goes_on_from_other_weights(training: Any, tmp_path: Path) -> None:
     """At a rate of zero, a run that begins with a model's weights ends with them, rounded as exported."""
     _, first = training(tmp_path / "first", stop_after_steps=2)
-    still = replace(
-        SMALL, tokens=768, tokens_before=5000, muon_rate=0.0, adam_rate=0.0, number_order=0.0, seed=9
-    )
+    still = replace(SMALL, tokens=768, tokens_before=5000, muon_rate=0.0, adam_rate=0.0, seed=9)
     export = tmp_path / "first" / "export"
     # save_tokenizer is not asked for one: a tokenizer comes with the weights
     rows, second = training(tmp_path / "second", still, init=export)
@@ -960,7 +1236,7 @@ def test_training_is_looked_at_on_the_way(training: Any, tmp_path: Path) -> None
     assert json.loads(row) == {"step": 2, "tokens": 2 * 768, "seen": 2}
 
 
-def test_the_small_model_has_a_third_of_the_parameters() -> None:
+def test_the_small_model_has_a_quarter_of_the_parameters() -> None:
     class Vocabulary(SimpleNamespace):
         def __len__(self) -> int:
             return VOCABULARY
@@ -970,7 +1246,7 @@ def test_the_small_model_has_a_third_of_the_parameters() -> None:
         name: sum(p.numel() for p in train.build_model(Recipe(**shape), tokens).parameters())
         for name, shape in SIZES.items()
     }
-    assert 2.5 < counts["main"] / counts["small"] < 4
+    assert 3.5 < counts["main"] / counts["small"] < 4.5
 
 
 # -- evaluation

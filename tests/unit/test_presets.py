@@ -25,7 +25,7 @@ from backend.prompts.presets import (
     read_requests,
 )
 from backend.prompts.scoring import same_answer
-from backend.prompts.tasks import Piece
+from backend.prompts.tasks import Document, Piece
 from backend.prompts.template import Placeholder
 
 SHIPPED = sorted(path.stem for path in PRESET_FOLDER.glob("*.yaml"))
@@ -344,7 +344,9 @@ def test_generated_requests_have_true_answers(name: str) -> None:
         values = dict(request.values)
         if task == "prefix":  # the last reader gives the pipeline's answer
             values["prefix_1"] = values[f"prefix_{final}"]
-        _, answer, best = truth(task, kind, values)
+        pieces = [p for name, text in values.items() for p in (Piece("\n"), Piece(text, name=name))]
+        document = Document(task, kind, tuple(pieces), "", 0)
+        _, answer, best = truth(document)
         selection = " and ".join(map(str, sorted(best or ()))) or "0"
         assert request.answer == (selection if preset.pipeline.scoring == "selection" else answer)
         question = values["user_question"]

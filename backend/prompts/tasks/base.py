@@ -6,6 +6,8 @@ import hashlib
 import random
 from dataclasses import dataclass
 
+from backend.prompts.tasks.words import Draw
+
 NAMES = (
     "Tess Omar Lena Hugo Iris Noah Mara Felix Nina Otto Ruth Sami Vera Yara Emil Alma Cleo Dina Ezra Finn "
     "Gwen Jonas Kira Leo"
@@ -84,12 +86,18 @@ class Wording:
     unseen: tuple[str, ...]
 
 
+# What visitors do to a word problem and its agents, one thing at a time
+EDITS = ("names", "extra", "words", "numbers", "ratios", "bare", "roles", "space")
+
+
 @dataclass(frozen=True)
 class Style:
     """How a document's template text is worded.
 
-    ``wording``: *stock* (the presets'), *any* (what training sees: stock half of the time) or *unseen*.
+    ``wording``: *stock* (the presets' words and sentences), *any* (what training sees: some of it stock, most
+    of it open) or *unseen* (open, with words and patterns that training never shows).
     ``level``: 0 to 1, how long and hard a document may be; training raises it.
+    ``edit``: the one thing that a visitor changed, see :data:`EDITS`; the rest is as ``wording`` says.
     ``answers_first``: what answers a question over documents stands in the first of them, as a retriever
     would put it.
     """
@@ -97,6 +105,17 @@ class Style:
     wording: str = "any"
     level: float = 1.0
     answers_first: bool = False
+    edit: str | None = None
+
+    def draw(self, rng: random.Random) -> Draw:
+        """Choices of words and patterns on this style's side of the split."""
+        return Draw(rng, self.wording == "unseen" or self.edit is not None)
+
+    def is_rough(self, rng: random.Random) -> bool:
+        """Is the white space between the segments as somebody left it who edited them?"""
+        if self.edit is not None:
+            return self.edit == "space"
+        return self.wording != "stock" and rng.random() < 0.2
 
     def say(self, rng: random.Random, wording: Wording) -> str:
         """One wording of an instruction."""
@@ -118,3 +137,49 @@ class Style:
 def held_out(text: str) -> bool:
     """Is a problem with this text kept from training? One in 32 is."""
     return hashlib.sha256(text.encode()).digest()[0] % 32 == 0
+
+
+def roughened(rng: random.Random, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """The same document with other white space in its template text: lines joined, parted or left open.
+
+    Texts of placeholders stay, but for a space or a newline behind them now and then.
+    """
+    last = len(pieces) - 2  # the template text before the answer
+    out = []
+    for at, piece in enumerate(pieces):
+        text = piece.text
+        if piece.answer:
+            pass
+        elif piece.name is not None:
+            if rng.random() < 0.08:
+                text += rng.choice((" ", "\n", "  ", "\n\n"))
+        elif at == last and not text.strip():
+            text = rng.choice(("", "", " ", "\n\n", " \n", "\n "))
+        elif rng.random() < 0.5:
+            text = _respaced(rng, text)
+        if text or piece.answer:
+            out.append(Piece(text, piece.answer, piece.name))
+    return tuple(out)
+
+
+def _respaced(rng: random.Random, text: str) -> str:
+    kind = rng.randrange(6)
+    if kind == 0 and text.count("\n") and len(text) > 12:
+        text = text.replace("\n", " ", 1) if rng.random() < 0.5 else text.rstrip("\n") + " "
+    elif kind == 1:
+        text = text.replace("\n", "\n\n", rng.randint(1, 2))
+    elif kind == 2:
+        text = text.replace(" ", "  ", 1)
+    elif kind == 3:
+        text = text.replace("\n", " \n", 1)
+    elif kind == 4:
+        text = text.replace(": ", ":", 1) if ": " in text else text.rstrip(" ") + rng.choice((" ", "", "\t"))
+    else:
+        text = (
+            text.replace("\n", "\r\n")
+            if rng.random() < 0.15
+            else " " + text
+            if rng.random() < 0.5
+            else text.lower()
+        )
+    return text

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import random
 
-from backend.prompts.tasks.base import COLORS, NAMES, Document, Piece, Style, Wording, held_out
+from backend.prompts.tasks.base import COLORS, NAMES, Document, Piece, Style, held_out
+from backend.prompts.tasks.facts import FILLERS, Said, choose, draw_story
+from backend.prompts.tasks.layouts import draw_layout
+from backend.prompts.tasks.words import Draw, start_sentence
 
 CITIES = "Rome Paris Oslo Berlin Madrid Cairo Lima Tokyo Delhi Athens Dublin Vienna".split()
 LANDS = "rain snow wind fog sun frost storms clouds".split()
 FOODS = "rice bread soup fish corn beans cheese pasta".split()
 
-READER = Wording(
-    "You read documents. Find each fact and answer the question.",
-    (
-        "You are a reader. Find the facts in the documents and answer the question.",
-        "Use the documents. Answer the question step by step.",
-        "You are a librarian. Answer from the documents alone.",
-    ),
-    (
-        "You are a careful reader. Answer the question from the documents and say each fact.",
-        "Read the documents. Find each fact and answer.",
-    ),
-)
+READER = "You read documents. Find each fact and answer the question."
+STOCK = 0.32  # of what training sees
 # relation: its sentence and what its object is
 FACTS = {
     "boss": "{s} helps {o}.",
@@ -96,21 +89,24 @@ def draw_facts(rng: random.Random, kind: str, count: int) -> tuple[str, list[Fac
 
 
 def make_documents(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
-    """(d) ``size`` documents (else 3 to 10) of one to three facts, and a question of one or two hops.
+    """(d) ``size`` documents (else up to 10) of some facts, and a question of one or two hops.
 
-    The answer states each hop: ``Nina helps Hugo. Hugo lives in Rome.``
+    The answer states each hop as the documents do: ``Nina helps Hugo. Hugo lives in Rome.``
     """
+    if style.wording == "stock" or (style.wording == "any" and size != 1 and rng.random() < STOCK):
+        return _stock(rng, style, held, kind, size)
+    return _open(rng, style, held, kind, size)
+
+
+def _stock(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
     count = size or min(style.upto(rng, 3, 10), style.upto(rng, 3, 10))
     while True:
         texts, question, facts = _draw(rng, kind, count, style)
         if held_out(question + " ".join(texts)) == held:
             break
-    header = "\nDocument {i}:\n"
-    if style.wording == "any" and rng.random() < 0.2:
-        header = "\nDocument {i}: "
-    pieces = [Piece(style.say(rng, READER))]
+    pieces = [Piece(READER)]
     for number, text in enumerate(texts, 1):
-        pieces += [Piece(header.format(i=number)), Piece(text, name=f"document_{number}")]
+        pieces += [Piece(f"\nDocument {number}:\n"), Piece(text, name=f"document_{number}")]
     hops = " ".join(map(sentence, facts))
     answer = facts[-1][2]
     pieces += [
@@ -137,3 +133,70 @@ def _draw(rng: random.Random, kind: str, count: int, style: Style) -> tuple[list
         rng.shuffle(shelf)
     texts = [" ".join(map(sentence, shelf)) for shelf in shelves]
     return texts, question, facts
+
+
+def _open(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+    hops = KINDS.index(kind) + 1
+    while True:
+        draw = style.draw(rng)
+        most = 3 + round(7 * style.level)
+        count = size or min(rng.randint(1, most), rng.randint(1, most))
+        beside = max(count, 2) - hops + rng.randint(0, 1 + round((2 + count * 1.4) * style.level))
+        story = draw_story(draw, hops, max(1, beside))
+        texts, needed, found = _written(draw, count, story.needed, story.others, style.answers_first)
+        if held_out(story.question + " ".join(texts)) == held:
+            break
+    layout = draw_layout(draw, count)
+    # the answer stands as it does in the text, with a capital where it begins a sentence
+    answer = story.answer if story.answer in found else start_sentence(story.answer)
+    told = " ".join(text if text.endswith(".") else f"{text}." for text in dict.fromkeys(needed))
+    pieces = [*layout.pieces(texts, story.question), Piece(f"{told} The answer is {answer}", answer=True)]
+    return Document("documents", kind, tuple(pieces), answer, count)
+
+
+def _written(
+    draw: Draw, count: int, needed: tuple[Said, ...], others: tuple[Said, ...], first: bool
+) -> tuple[list[str], list[str], str]:
+    """The documents' texts, the sentences that hold the needed facts, and the last of these facts in it."""
+    rng = draw.rng
+    shelves: list[list[Said | None]] = [[] for _ in range(count)]
+    if first or count >= len(needed):
+        homes = rng.sample(range(min(count, len(needed)) if first else count), min(count, len(needed)))
+    else:
+        homes = []
+    homes += [rng.randrange(count) for _ in needed[len(homes) :]]
+    for said, home in zip(needed, homes, strict=True):
+        shelves[home].append(said)
+    for said in others:
+        empty = [shelf for shelf in shelves if not shelf]
+        rng.choice(empty or shelves).append(said)
+    fillers = [shelf for shelf in shelves if not shelf]
+    fillers += [shelf for shelf in shelves if shelf and draw.chance(0.08)]
+    for shelf in fillers:
+        shelf.append(None)
+    # one way to set a document's sentences side by side, mostly the same in all
+    mark = "" if draw.chance(0.06) else "."
+    between = rng.choices((" ", "\n", "\n- "), (80, 14, 6))[0] if mark else "\n"
+    joined = 0.12 if mark and draw.chance(0.3) else 0.0
+    homes_of: dict[int, str] = {}
+    texts = []
+    for shelf in shelves:
+        rng.shuffle(shelf)
+        sentences: list[str] = []
+        while shelf:
+            one = shelf.pop()
+            if one is None:
+                sentences.append(choose(draw, FILLERS).rstrip("." if not mark else ""))
+                continue
+            held, text = [one], one.text
+            if shelf and (other := shelf[-1]) and draw.chance(joined):
+                held.append(other)
+                shelf.pop()
+                text += rng.choice((" and ", ", and ", ", but ", "; ")) + held[1].text
+            sentences.append(start_sentence(text) + mark)
+            for fact in held:
+                homes_of[id(fact)] = sentences[-1]
+        lead = "- " if between == "\n- " else ""
+        texts.append(lead + between.join(sentences))
+    found = [homes_of[id(said)] for said in needed]
+    return texts, found, found[-1]

@@ -11,17 +11,20 @@ import random
 
 from backend.prompts.tasks.arithmetic import (
     apart,
-    compute,
     draw_problem,
     make_problem,
     ordered,
     shown_solution,
-    versus,
 )
 from backend.prompts.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style
 from backend.prompts.tasks.documents import CITIES, FOODS, draw_facts, sentence
-from backend.prompts.tasks.judging import GLANCES, ROLES, judgement, selection_text
+from backend.prompts.tasks.facts import draw_story
+from backend.prompts.tasks.judge_words import role_text
+from backend.prompts.tasks.judging import GLANCES, ROLES, beside, judgement, selection_text
+from backend.prompts.tasks.program_forms import draw_open
 from backend.prompts.tasks.programs import draw_program
+from backend.prompts.tasks.stories import compute
+from backend.prompts.tasks.words import Draw, start_sentence
 
 WORDS = (*NAMES, *ITEMS, *COLORS, *CITIES, *FOODS)
 
@@ -29,8 +32,13 @@ WORDS = (*NAMES, *ITEMS, *COLORS, *CITIES, *FOODS)
 def make_drill(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
     """A chain of bare calculations, each with the last result; or the run of a long program."""
     if kind == "program":
-        source, text, value = draw_program(rng, rng.choice(("straight", "branch", "loop")), size or 8)
-        return Document("drill", kind, (Piece(source + "\n"), Piece(text, answer=True)), str(value), 8)
+        form, lines = rng.choice(("straight", "branch", "loop")), size or 8
+        if rng.random() < 0.7:  # an open one has a shorter run: what it may do is more
+            lines = min(lines, 5)
+            source, text, value = draw_open(style.draw(rng), form, lines)
+        else:
+            source, text, value = draw_program(rng, form, lines)
+        return Document("drill", kind, (Piece(source + "\n"), Piece(text, answer=True)), str(value), lines)
     problem = make_problem(rng, size or 14)
     asked = [(f"{left} {op} {right} =", f" {compute(left, op, right)}.") for left, op, right in problem.steps]
     return Document("drill", kind, (Piece("Compute.\n"), *queries(asked)), str(problem.answer), len(asked))
@@ -44,44 +52,85 @@ def queries(asked: list[tuple[str, str]]) -> list[Piece]:
     return pieces
 
 
-def _copy(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
-    """Words and numbers, once more in the same order."""
-    drawn = [rng.choice(WORDS) if rng.random() < 0.6 else str(rng.randint(1, 99)) for _ in range(count * 4)]
-    head, *rest = drawn
-    return [" ".join(drawn)], [(head, " " + " ".join(rest) + ".")]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def _pairs(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+def any_word(draw: Draw) -> str:
+    """A word of the presets, of a list, made up, or letters in any order."""
+    at = draw.rng.random()
+    if at < 0.25:
+        return draw.rng.choice(WORDS)
+    if at < 0.45:
+        return letters(draw)
+    if at < 0.65:
+        return draw.word()
+    return (draw.name if at < 0.8 else draw.color if at < 0.87 else draw.thing)().split()[-1]
+
+
+def letters(draw: Draw) -> str:
+    """One to five letters, in any order."""
+    case = str.upper if draw.chance(0.2) else str.lower
+    return case("".join(draw.rng.choice(LETTERS) for _ in range(draw.rng.randint(1, 5))))
+
+
+def _copy(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+    """Words, letters and numbers, once more in the same order."""
+    # what has no sense comes first: nothing but the text before can tell what follows
+    senseless = draw.chance(0.7 - 0.4 * level)
+    numbers = draw.rng.choice((0.1, 0.3, 0.5))
+    head, *rest = (
+        str(draw.number()) if draw.chance(numbers) else letters(draw) if senseless else any_word(draw)
+        for _ in range(count * 4)
+    )
+    return [" ".join((head, *rest))], [(head, " " + " ".join(rest) + ".")]
+
+
+def _pairs(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
     """Words and what they mean: a number or another word, at first side by side, then with a verb between."""
-    keys = rng.sample(COLORS if count < 6 and rng.random() < 0.4 else WORDS, count)
-    verb = rng.choice((" means", " costs", " is", " holds", " has")) if rng.random() < level else ""
+    rng = draw.rng
+    keys: dict[str, str] = {}
+    sort = draw.color if rng.random() < 0.25 else lambda: any_word(draw)
+    while len(keys) < count:
+        key = sort()
+        keys.setdefault(key.lower(), key)
+    verbs = (" means", " costs", " is", " holds", " has", " =", ":", " stands for", " opens", " comes from")
+    verb = rng.choice(verbs) if rng.random() < level else ""
     pairs = [
-        (key + verb, f" {rng.randint(2, 99) if rng.random() < 0.6 else rng.choice(WORDS)}.") for key in keys
+        (key + verb, f" {draw.number() if rng.random() < 0.6 else any_word(draw)}.") for key in keys.values()
     ]
     asked = rng.sample(pairs, len(pairs))
     return [" ".join(map("".join, pairs))], asked + rng.sample(pairs, len(pairs))
 
 
-def _facts(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
-    """Facts of documents."""
-    _, needed, others = draw_facts(rng, "one-hop", count + rng.randint(0, count // 2))
-    facts = needed + others
-    rng.shuffle(facts)
-    texts, asked = [], []
-    for number in range(1, count + 1):
-        shelf = facts[number - 1 :: count]
-        texts.append(f"Document {number}:\n" + " ".join(map(sentence, shelf)))
-        for fact in shelf:
-            stem, _, end = sentence(fact)[:-1].rpartition(" ")
-            asked.append((stem, f" {end}."))
+def _facts(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+    """Facts of documents, and their ends."""
+    rng = draw.rng
+    if draw.chance(0.3):
+        _, needed, others = draw_facts(rng, "one-hop", count + rng.randint(0, count // 2))
+        ends = [sentence(fact)[:-1].rpartition(" ")[::2] for fact in (*needed, *others)]
+    else:
+        story = draw_story(draw, 1, count + rng.randint(0, count // 2))
+        facts = [said for said in (*story.needed, *story.others) if said.text.endswith(" " + said.object)]
+        ends = [(start_sentence(s.text.removesuffix(" " + s.object)), s.object) for s in facts]
+    rng.shuffle(ends)
+    shelves = [ends[number::count] for number in range(count)]
+    texts = [
+        f"Document {number}:\n" + " ".join(f"{stem} {end}." for stem, end in shelf)
+        for number, shelf in enumerate((shelf for shelf in shelves if shelf), 1)
+    ]
+    every = " ".join(texts)
+    asked = [(stem, f" {end}.") for stem, end in ends if every.count(stem + " ") == 1]
+    if not asked:
+        return _facts(draw, count, level)
     return texts, rng.sample(asked, len(asked))
 
 
-def _sections(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+def _sections(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
     """A result in each numbered section, further from its number the higher the level.
 
     The result has to know in which section it stands: that is what a candidate read alone does not.
     """
+    rng = draw.rng
     numbers = list(range(1, count + 1))
     if rng.random() < 0.4:
         numbers = rng.sample(range(1, 13), count)
@@ -89,9 +138,9 @@ def _sections(rng: random.Random, count: int, level: float) -> tuple[list[str], 
     cue = " The answer is" if rng.random() < 0.2 + level else ""
     texts, asked = [], []
     for number in numbers:
-        value = rng.randint(0, 99)
+        value = rng.randint(0, 99) if draw.chance(0.6) else draw.number()
         filler = "".join(
-            f" {rng.choice(WORDS) if rng.random() < 0.7 else rng.randint(1, 99)}"
+            f" {any_word(draw) if rng.random() < 0.7 else draw.number()}"
             for _ in range(rng.randint(0, round(16 * level * level)))
         )
         text = f"{filler}{cue} {value}"
@@ -100,15 +149,16 @@ def _sections(rng: random.Random, count: int, level: float) -> tuple[list[str], 
     return texts, rng.sample(asked, len(asked)) + (rng.sample(asked, len(asked)) if level < 0.5 else [])
 
 
-def _candidates(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+def _candidates(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
     """Results of numbered candidates, who show their work or only the result."""
+    rng = draw.rng
     problem = draw_problem(rng, False, 1 + round(level))
     short = rng.random() > level
     texts, asked = [], []
     word = rng.choice(("Candidate", "Agent"))
     for number in range(1, count + 1):
         if short:
-            value = rng.randint(0, 99)
+            value = rng.randint(0, 99) if draw.chance(0.6) else draw.number()
             text = f"The answer is {value}"
         else:
             text, value = shown_solution(rng, problem, 0.3)
@@ -118,11 +168,14 @@ def _candidates(rng: random.Random, count: int, level: float) -> tuple[list[str]
     return texts, again if rng.random() < 0.5 else asked + again
 
 
-def _roles(rng: random.Random, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+def _roles(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
     """Who writes to whom, and what "I" and "you" have."""
-    names = rng.sample(NAMES, 2 * max(1, count // 2))
+    rng = draw.rng
+    stock = draw.chance(0.25)
+    names = rng.sample(NAMES, 2 * max(1, count // 2)) if stock else draw.names(2 * max(1, count // 2))
     letters = list(zip(names[::2], names[1::2], strict=True))
-    item, numbers = rng.choice(ITEMS), rng.sample(range(2, 50), 2)
+    item = rng.choice(ITEMS) if stock else draw.thing()
+    numbers = rng.sample(range(2, 50 if stock else rng.choice((50, 200, 1000, 9999))), 2)
     halves = [(f"{who} have", f" {n} {item}.") for who, n in zip(("I", "You"), numbers, strict=True)]
     texts = [
         " ".join(f"{a} writes to {b}." for a, b in letters),
@@ -146,7 +199,7 @@ RECALL_KINDS = tuple(RECALL)
 def make_recall(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
     """Look-ups in one prompt, one after the other: what a drill does for arithmetic, done for retrieval."""
     count = size or rng.randint(3, 4 + round(6 * style.level))
-    texts, asked = RECALL[kind](rng, count, style.level)
+    texts, asked = RECALL[kind](style.draw(rng), count, style.level)
     pieces = (Piece("Recall.\n" + "\n".join(texts) + "\n"), *queries(asked[:16]))
     return Document("recall", kind, pieces, asked[-1][1], count)
 
@@ -154,56 +207,85 @@ def make_recall(rng: random.Random, style: Style, held: bool, kind: str, size: i
 Asked = list[tuple[str, str]]
 
 
-def _equal(rng: random.Random, count: int) -> Asked:
-    """Pairs of numbers, equal or not."""
+def _number(d: Draw) -> int:
+    """Small ones half of the time."""
+    return d.rng.randint(0, 99) if d.chance(0.5) else d.number(0, 9999)
+
+
+def _near(d: Draw, value: int) -> int:
+    """A number that looks like another, or any."""
+    rng = d.rng
+    if d.chance(0.4):
+        return _number(d)
+    step = rng.choice((1, 1, 2, 10, 10, 100, 1000, rng.randint(1, 9)))
+    return rng.choice((abs(value - step), min(9999, value + step), int(str(value)[::-1])))
+
+
+def _value(d: Draw, words: bool) -> str:
+    if not words:
+        return str(_number(d))
+    return d.rng.choice((d.place, d.color, d.name, d.word))()
+
+
+def _equal(d: Draw, count: int) -> Asked:
+    """Pairs of numbers or words, equal or not."""
     asked = []
+    words = d.chance(0.25)
     for _ in range(count):
-        mine = other = rng.randint(0, 99)
-        if rng.random() < 0.5:
-            other = rng.choice((mine + 1, mine + 10, abs(mine - 1), abs(mine - 10), rng.randint(0, 99)))
-        who, words = rng.choice((("Candidate", "Right Wrong"), ("Number", "Same Differs")))
-        word = words.split()[mine != other]
-        asked.append((f"{who} {rng.randint(1, 6)}: {versus(other, mine)}", f" {word}."))
+        mine = other = _value(d, words)
+        if d.chance(0.5):
+            other = _value(d, True) if words else str(_near(d, int(mine)))
+        who, verdicts = d.rng.choice(
+            (("Candidate", "Right Wrong"), ("Candidate", "Same Differs"), ("Agent", "Right Wrong"))
+        )
+        word = verdicts.split()[mine != other]
+        asked.append((f"{who} {d.rng.randint(1, 9)}: {beside(other, mine)}", f" {word}."))
     return asked
 
 
-def _pair(rng: random.Random) -> tuple[int, int]:
-    left = rng.randint(0, 99)
-    return left, min(99, max(0, left + rng.randint(-9, 9))) if rng.random() < 0.4 else rng.randint(0, 99)
+def _pair(d: Draw) -> tuple[int, int]:
+    left = _number(d)
+    return left, _near(d, left)
 
 
-def _order(rng: random.Random, count: int) -> Asked:
+def _order(d: Draw, count: int) -> Asked:
     """Pairs of numbers, in order or not."""
-    drawn = [ordered(left, rng.choice("<>"), right) for left, right in (_pair(rng) for _ in range(count))]
+    drawn = [ordered(left, d.rng.choice("<>"), right) for left, right in (_pair(d) for _ in range(count))]
     return [(stem + sign, end) for stem, sign, end in (text.partition(" is") for text in drawn)]
 
 
-def _apart(rng: random.Random, count: int) -> Asked:
+def _apart(d: Draw, count: int) -> Asked:
     """Pairs of numbers, and how far they are apart."""
-    drawn = [apart(*_pair(rng)) for _ in range(count)]
+    drawn = [apart(*_pair(d)) for _ in range(count)]
     return [(stem + sign, end) for stem, sign, end in (text.partition(" is") for text in drawn)]
 
 
-def _same(rng: random.Random, count: int) -> Asked:
-    """A row of numbers, for each the last one before it that is equal."""
-    some = rng.sample(range(100), rng.randint(2, 6))
-    last: dict[int, int] = {}
+def _same(d: Draw, count: int) -> Asked:
+    """A row of numbers or words, for each the last one before it that is equal."""
+    words = d.chance(0.25)
+    some = list({_value(d, words) for _ in range(d.rng.randint(2, 6))})
+    last: dict[str, int] = {}
     asked = []
     for number in range(1, count + 1):
-        value = rng.choice(some)
+        value = d.rng.choice(sorted(some))
         asked.append((f"Candidate {number}: {value}. Same as", f" {last.get(value, 0)}."))
         last[value] = number
     return asked
 
 
-def _glance(rng: random.Random, count: int) -> Asked:
+def _glance(d: Draw, count: int) -> Asked:
     """What a judge at a glance does, and nothing around it."""
-    kind, values = rng.choice(GLANCES), rng.sample(range(100), 3)
+    rng = d.rng
+    kind, first = rng.choice(GLANCES), _number(d)
+    values = [first, _near(d, first), _near(d, first)]
     shares = (13, 5, 2) if kind == "differs" else (1, 1, 1)
     results = rng.choices(values, shares, k=rng.randint(2, 5))
-    read = "".join(f"\nCandidate {number}:\nThe answer is {value}" for number, value in enumerate(results, 1))
-    _, best, _ = judgement(kind, make_problem(rng, 1), results)
-    return [(f"{ROLES[kind].stock}{read}\n", selection_text(tuple(sorted(best))))]
+    header = rng.choice(("Candidate {}:\n", "Candidate {}: ", "Agent {}: ", "({}) "))
+    cue = rng.choice(("The answer is ", "The answer is ", "", "It is "))
+    read = "".join(f"\n{header.format(number)}{cue}{value}" for number, value in enumerate(results, 1))
+    _, best, _ = judgement(kind, None, results)
+    role = ROLES[kind].stock if d.chance(0.5) else role_text(d, kind, ("candidate 1",), 0.0)
+    return [(f"{role}{read}\n", selection_text(tuple(sorted(best))))]
 
 
 COMPARE = {"equal": _equal, "order": _order, "apart": _apart, "same": _same, "glance": _glance}
@@ -211,5 +293,5 @@ COMPARE = {"equal": _equal, "order": _order, "apart": _apart, "same": _same, "gl
 
 def make_compare(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
     """Pairs of numbers: equal or not, in order or not, how far apart; or which of a row are equal."""
-    asked = COMPARE[kind](rng, size or 12)
+    asked = COMPARE[kind](style.draw(rng), size or 12)
     return Document("compare", kind, (Piece("Compare.\n"), *queries(asked)), asked[-1][1], len(asked))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 
 from backend.prompts.tasks.arithmetic import ordered
-from backend.prompts.tasks.base import Document, Piece, Style, Wording, held_out
+from backend.prompts.tasks.base import ASIDES, Document, Piece, Style, Wording, held_out
+from backend.prompts.tasks.parts import one, opened, pick, settled
+from backend.prompts.tasks.program_forms import draw_open
+from backend.prompts.tasks.program_words import RUNNERS
 
 RUNNER = Wording(
     "You run Python programs. Write down every step.",
@@ -14,7 +17,7 @@ RUNNER = Wording(
         "Run this program step by step.",
         "You are a programmer. What does the program print?",
     ),
-    ("You are a patient programmer. Run the program line by line and write every step.",),
+    (),
 )
 KINDS = ("straight", "branch", "loop")
 
@@ -75,15 +78,36 @@ def draw_program(rng: random.Random, kind: str, lines: int) -> tuple[str, str, i
     return "\n".join(source), " ".join(trace), value
 
 
+def role_text(rng: random.Random, style: Style, own: Style) -> str:
+    """What is asked about a program; the presets have two ways to say it, training all that are not open."""
+    if opened(rng, style, "roles"):
+        d = style.draw(rng)
+        said = one(d, RUNNERS)
+        if d.chance(0.15 + 0.2 * style.level):
+            more = pick(d, ASIDES) if d.chance(0.5) else one(d, RUNNERS)
+            said = f"{more} {said}" if d.chance(0.3) else f"{said} {more}"
+        return said.lower() if d.chance(0.06) else said
+    if own.wording == "any":
+        return rng.choice((RUNNER.stock, RUNNER.stock, *RUNNER.others))
+    return RUNNER.stock
+
+
 def make_program(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
-    """(f) A function of ``size`` statements (else 1 to 4) with one variable, and its call."""
-    lines = size or style.upto(rng, 1, 4)
+    """(f) A program of ``size`` statements (else 1 to 4, in open form to 5), and what it prints.
+
+    In the presets' form it is a function with one variable, and its call.
+    """
+    own, style = style, settled(rng, style)
+    free = opened(rng, style, "names", "words", "numbers", "extra", "ratios", "bare")
+    lines = size or style.upto(rng, 1, 5 if free else 4)
     while True:
-        source, trace, value = draw_program(rng, kind, lines)
+        source, trace, value = (
+            draw_open(style.draw(rng), kind, lines) if free else draw_program(rng, kind, lines)
+        )
         if held_out(source) == held:
             break
     pieces = (
-        Piece(style.say(rng, RUNNER) + "\n"),
+        Piece(role_text(rng, style, own) + "\n"),
         Piece(source, name="user_question"),
         Piece("\n"),
         Piece(f"{trace} The answer is {value}", answer=True),

@@ -1,0 +1,350 @@
+"""Facts in open wording, a question about them, and what answers it: what a visitor's documents may say."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from backend.prompts.tasks.domains import ABOUTS, VALUES
+from backend.prompts.tasks.relations import RELATIONS, VERBS, Relation
+from backend.prompts.tasks.words import SOMEBODY, Draw, kept_back, start_sentence
+
+# {t} is what is told ("where Alice lives"), {n} speaks of the object ("the city where Alice lives")
+ASK_TOLD = (
+    "[Please] (tell|show) me {t}.;[Please] (say|find out|write down|write|read|look up) {t}.;Can you (tell "
+    "me|say|find) {t}?;Could you (tell me|say) {t}[, please]?;Do (you|we|they) know {t}?;Do the (texts|"
+    "documents|notes) say {t}?;I (want|would like|need|have) to know {t}.;I wonder {t}.;Find [out] {t}.;"
+    "Who knows {t}?;My question is {t}.;I (forgot|do not know) {t}.;We (want|would like|need) to know {t}.;"
+    "Let me know {t}.;(Answer|Explain) {t}."
+)
+ASK_NOUN = (
+    "{W} is {n}?;[Please] (name|give|state|find|write) {n}.;[Please] (tell me|give me|say|write down|look "
+    "up) {n}.;{n}?;{n};{n} is {w}?;I (need|want to know|am looking for|would like to know|ask for) {n}.;"
+    "{W} is {n}, please?;(And|So|Now) {w} is {n}?;Do you know {n}?;Can you (name|find|tell me) {n}?;{n} =;"
+    "{n}: ?;(According to the text|In the documents), {w} is {n}?;{W} would be {n}?"
+)
+# a fact with another subject or object does not answer; two of these are one
+SAME = {"color": "colour", "town": "city", "meal": "food", "dish": "food", "game": "sport"}
+FILLERS = (
+    "It is (a nice|a cold|a quiet|a warm|a long) day.;(Nobody|Everybody) (knows|says) (why|so).;This is "
+    "(all|well known|not new|quite normal|an old story).;(More|The rest) (follows|comes) later.;(Thank you|"
+    "Thanks) for (reading|asking|your time).;(These|Those) are (the facts|my notes|just notes).;Please "
+    "(read on|keep this|take note).;(Here|There) is (more|some news).;We (checked|heard|wrote) this (twice|"
+    "today|last week).;(The|This) (list|page|text) is (short|old|new|complete).;(Last|This) year was (good|"
+    "busy|quiet|hard).;That is (true|all|right|what we know).;(Nothing|Not much) else (is known|happened|"
+    "changed).;(Note|Remember) (that|this) (well|for later).;I (hope|think) this helps."
+)
+QUESTION_WORDS = "Where Who What Which How When Tell Name".split()
+TRIES = 400
+
+
+def choose(draw: Draw, patterns: str, *, nested: bool = False, noun: bool = False) -> str:
+    """One pattern of a list with its choices made, of this document's side; empty where none fits.
+
+    ``nested``: the subject is a description, which takes no ``'s``; ``noun``: it has to be one itself.
+    """
+    options = _options(patterns, nested, noun, draw.unseen)
+    return draw.rng.choice(draw.rng.choice(options)) if options else ""
+
+
+@cache
+def _options(patterns: str, nested: bool, noun: bool, unseen: bool) -> tuple[tuple[str, ...], ...]:
+    """What fits of each pattern, of one side; of both where that side has none."""
+
+    def fits(text: str) -> bool:
+        if nested and ("{s}'s" in text or (noun and not text.endswith(" {s}"))):
+            return False
+        return bool(text) and not (noun and text.startswith("what "))
+
+    every = [tuple(filter(fits, expanded(pattern))) for pattern in patterns.split(";")]
+    mine = [tuple(text for text in made if kept_back(text, 10) == unseen) for made in every]
+    return tuple(filter(None, mine)) or tuple(filter(None, every))
+
+
+@cache
+def expanded(pattern: str) -> tuple[str, ...]:
+    """Every sentence of a pattern with its choices made."""
+    inner = _INNERMOST.search(pattern)
+    if inner is None:
+        return (re.sub(r" ([.,?!])", r"\1", re.sub(r" +", " ", pattern).strip()),)
+    body = inner[0][1:-1]
+    options = [*body.split("|"), *([""] if inner[0][0] == "[" else [])]
+    made = (expanded(pattern[: inner.start()] + option + pattern[inner.end() :]) for option in options)
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(made)))
+
+
+_INNERMOST = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")
+
+
+@dataclass(frozen=True)
+class Said:
+    """A fact and the sentence that says it, without its capital and its full stop."""
+
+    relation: Relation
+    subject: str
+    object: str
+    about: str
+    text: str
+
+    @property
+    def keys(self) -> tuple[tuple[str, ...], ...]:
+        """What a question may ask about: this is its only answer where no other fact has that key."""
+        about = SAME.get(self.about, self.about)
+        found: list[tuple[str, ...]] = [(self.subject.lower(), self.relation.group, about)]
+        found.append((self.object.lower(), self.relation.group, about, "back"))
+        if self.relation.mutual:
+            found += [(self.object.lower(), *found[0][1:]), (self.subject.lower(), *found[1][1:])]
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Story:
+    """A question, the facts that answer it one after the other, other facts, and the answer."""
+
+    question: str
+    needed: tuple[Said, ...]
+    others: tuple[Said, ...]
+    answer: str
+
+
+class Cast:
+    """Who and what the facts of one document are about; no two share a word."""
+
+    def __init__(self, draw: Draw) -> None:
+        self.draw = draw
+        self.used: set[str] = set()
+        self.known: dict[str, list[str]] = {}
+
+    def new(self, domain: str, subject: bool = False) -> str:
+        """Somebody or something that was not there before."""
+        for attempt in range(60):
+            text = self._one(domain, subject)
+            words = {w for w in re.findall(r"\w+", text.lower()) if w not in ("the", "a", "my", "of")}
+            if attempt > 50 or not words & self.used:
+                break
+        self.used |= words
+        self.known.setdefault(domain, []).append(text)
+        return text
+
+    def any(self, domain: str, again: float) -> str:
+        """Somebody or something, at times one that was there before."""
+        if domain in self.known and self.draw.chance(again):
+            return self.draw.rng.choice(self.known[domain])
+        return self.new(domain)
+
+    def _one(self, domain: str, subject: bool) -> str:
+        draw = self.draw
+        if domain.startswith("the "):
+            return "the " + self._one(domain[4:], subject)
+        if domain == "person":
+            return draw.pick(SOMEBODY) if subject and draw.chance(0.1) else draw.name()
+        if domain == "place":
+            return (
+                draw.place()
+                if draw.chance(0.9)
+                else f"{draw.pick(('New', 'Old', 'Port', 'San'))} {draw.place()}"
+            )
+        if domain == "years":
+            return str(draw.rng.randint(2, 99))
+        if domain in ("number", "year", "time", "price"):
+            if domain == "time":
+                return f"{draw.rng.randint(1, 23)}:{draw.pick(('00', '15', '30', '45', '10', '50'))}"
+            if domain == "year":
+                return str(draw.rng.randint(1400, 2030))
+            number = draw.number(2)
+            return f"{number} {draw.pick(VALUES['unit'])}" if domain == "price" else str(number)
+        if domain in ("word", "made-up") or draw.chance(0.12):
+            word = draw.word()
+            return word.capitalize() if domain in ("language", "country", "river") else word
+        if domain == "country" and draw.chance(0.3):
+            return draw.word().capitalize()
+        return draw.pick(VALUES[domain], 8)
+
+
+def draw_story(draw: Draw, hops: int, count: int) -> Story:
+    """A question of one hop or two, and ``count`` facts that do not answer it.
+
+    Many of them say the same of others, or something else of those whom the question is about.
+    """
+    for _ in range(TRIES):
+        story = _story(draw, hops, count)
+        if story is not None:
+            return story
+    raise ValueError(f"no story of {hops} hops and {count} other facts was found")
+
+
+def pick_relation(draw: Draw, options: list[Relation]) -> Relation:
+    """A relation of this document's side; half of the time any of them where relations are kept back."""
+    if draw.chance(0.75):  # the verbs between people are many
+        options = [r for r in options if r.name not in VERBS] or options
+    mine = [r for r in options if (r.name in KEPT_BACK) == draw.unseen]
+    return draw.rng.choice(options if draw.unseen and (not mine or draw.chance(0.5)) else mine or options)
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """A relation with what it is about."""
+
+    relation: Relation
+    object: str
+    k: str
+    v: str
+
+    @classmethod
+    def new(cls, draw: Draw, relation: Relation) -> _Filled:
+        k, object_ = "", relation.object
+        if relation.about:
+            k = draw.pick(tuple(ABOUTS[relation.about]))
+            object_ = ABOUTS[relation.about][k]
+        uses = "{v}" in relation.says
+        verb = draw.word() if uses else ""
+        return cls(relation, object_, k, verb.rstrip("s") or verb)
+
+    def say(self, draw: Draw, subject: str, object_: str) -> Said:
+        text = self.fill(choose(draw, self.relation.says), subject, object_)
+        return Said(self.relation, subject, object_, self.k or self.v, text)
+
+    def fill(self, pattern: str, subject: str = "", object_: str = "") -> str:
+        who = self.object == "person"
+        article = "an" if object_[:1].lower() in tuple("aeiou") else "a"
+        return pattern.format(
+            s=subject,
+            o=object_,
+            k=self.k,
+            v=self.v,
+            a=article,
+            W="Who" if who else "What",
+            w="who" if who else "what",
+        )
+
+    def ask(self, draw: Draw, subject: str, nested: bool) -> str:
+        """A question for the object; ``subject`` is a description where it is nested."""
+        relation, at = self.relation, draw.rng.random()
+        told = choose(draw, relation.told, nested=nested)
+        noun = choose(draw, relation.that, nested=nested, noun=True)
+        simple = choose(draw, relation.asks, nested=nested)
+        if told and at < 0.2:
+            return choose(draw, ASK_TOLD).format(t=self.fill(told, subject))
+        if noun and (at < 0.4 or not simple):
+            return self.fill(choose(draw, ASK_NOUN).replace("{n}", self.fill(noun, subject)))
+        return self.fill(simple, subject)
+
+    def ask_back(self, draw: Draw, object_: str) -> str:
+        """A question for the subject."""
+        question = self.fill(choose(draw, self.relation.back), object_=object_)
+        if question.startswith("Who ") and draw.chance(0.25):
+            return choose(draw, ASK_TOLD).format(t="w" + question[1:-1])
+        return question
+
+
+def _story(draw: Draw, hops: int, count: int) -> Story | None:
+    cast = Cast(draw)
+    needed: list[Said] = []
+    last = _Filled.new(draw, pick_relation(draw, [r for r in RELATIONS if hops == 1 or r.subject in BRIDGES]))
+    kinds = [last]
+    back = hops == 1 and bool(last.relation.back) and draw.chance(0.25)
+    if hops == 1:
+        subject, object_ = cast.new(last.relation.subject, True), cast.new(last.object)
+        needed.append(last.say(draw, subject, object_))
+        question = last.ask_back(draw, object_) if back else last.ask(draw, subject, False)
+        asked = [needed[0].keys[1 if back else 0]]
+    else:
+        bridge = last.relation.subject
+        forward = [r for r in RELATIONS if r.that and bridge in _objects(r) and r.name != last.relation.name]
+        behind = [r for r in RELATIONS if r.who and r.subject == bridge and r.group != last.relation.group]
+        backwards = bool(behind) and (not forward or draw.chance(0.3))
+        if not behind and not forward:
+            return None
+        first = _Filled.new(draw, pick_relation(draw, behind if backwards else forward))
+        if not backwards and first.object != bridge:
+            return None
+        kinds.append(first)
+        middle, start = cast.new(bridge), ""
+        start = cast.new(first.object if backwards else first.relation.subject)
+        pair = (middle, start) if backwards else (start, middle)
+        needed = [first.say(draw, *pair), last.say(draw, middle, cast.new(last.object))]
+        noun = choose(draw, first.relation.who if backwards else first.relation.that, noun=True)
+        if not noun:
+            return None
+        noun = first.fill(noun, start, start)
+        question = last.ask(draw, noun, True)
+        asked = [needed[0].keys[1 if backwards else 0], needed[1].keys[0]]
+    others = _others(draw, cast, kinds, needed, asked, count)
+    story = Story(
+        _asked(draw, question),
+        tuple(needed),
+        tuple(others),
+        needed[-1].subject if back else needed[-1].object,
+    )
+    return story if unique(story, asked) else None
+
+
+def _others(
+    draw: Draw, cast: Cast, kinds: list[_Filled], needed: list[Said], asked: list[tuple[str, ...]], count: int
+) -> list[Said]:
+    """Facts beside the needed ones: the same of others, something else of the same ones, and any."""
+    found: list[Said] = []
+    seen = {key for said in needed for key in said.keys}
+    subjects = {said.subject: said.relation.subject for said in needed}
+    attempts = 0
+    while len(found) < count and attempts < 20 * count + 20:
+        attempts += 1
+        at = draw.rng.random()
+        kind = draw.rng.choice(kinds)
+        if at < 0.55:
+            subject = cast.any(kind.relation.subject, 0.3)
+        else:
+            if at < 0.8:
+                subject = draw.rng.choice(list(subjects))
+                options = [r for r in RELATIONS if r.subject == subjects[subject]]
+            else:
+                options, subject = RELATIONS, ""
+            kind = _Filled.new(draw, pick_relation(draw, options))
+            kinds = [*kinds, kind] if draw.chance(0.3) else kinds
+            subject = subject or cast.any(kind.relation.subject, 0.4)
+        said = kind.say(draw, subject, cast.any(kind.object, 0.2))
+        if said.subject == said.object or said.keys[0] in seen or any(key in asked for key in said.keys):
+            continue
+        if said.relation.mutual and seen.intersection(said.keys):
+            continue
+        seen |= {said.keys[0]} | (set(said.keys) if said.relation.mutual else set())
+        subjects.setdefault(said.subject, said.relation.subject)
+        found.append(said)
+    return found
+
+
+def unique(story: Story, asked: list[tuple[str, ...]]) -> bool:
+    """Does one fact alone answer each hop?"""
+    keys = [set(said.keys) for said in (*story.needed, *story.others)]
+    return all(sum(key in own for own in keys) == 1 for key in asked)
+
+
+def _asked(draw: Draw, question: str) -> str:
+    """The question as somebody types it."""
+    if draw.chance(0.12):
+        question = question.rstrip("?.")
+        if draw.chance(0.5) and question.split()[0] in (
+            "Where",
+            "Who",
+            "What",
+            "Which",
+            "How",
+            "When",
+            "Tell",
+            "Name",
+        ):
+            question = question[0].lower() + question[1:]
+        return question
+    return start_sentence(question)
+
+
+def _objects(relation: Relation) -> set[str]:
+    return {relation.object} if not relation.about else set(ABOUTS[relation.about].values())
+
+
+# what is about many things (a favourite what?) is too much of what people write to be kept back
+KEPT_BACK = {r.name for r in RELATIONS if kept_back(r.name, 10) and not r.about}
+BRIDGES = {r.subject for r in RELATIONS if r.who} | {x for r in RELATIONS for x in _objects(r)}
+BRIDGES &= {r.subject for r in RELATIONS if r.subject not in ("word", "made-up", "goods", "number")}

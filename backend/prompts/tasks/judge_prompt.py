@@ -1,0 +1,294 @@
+"""A judge's prompt: its role, the question if there is one, and the candidates as people write them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from backend.prompts.tasks.arithmetic import Problem, checked, draw_problem, wrong_solution
+from backend.prompts.tasks.base import Piece, Style, held_out
+from backend.prompts.tasks.candidate_words import (
+    HEADERS,
+    LEADS,
+    ROLE_NAMES,
+    SUMS,
+    UNCLEAR,
+    said,
+    same_form,
+    unit_of,
+    worked,
+)
+from backend.prompts.tasks.judge_words import FORMS, role_text
+from backend.prompts.tasks.parts import joined, one, opened, pick, settled
+from backend.prompts.tasks.question_words import open_question, open_values
+from backend.prompts.tasks.stories import compute
+from backend.prompts.tasks.words import Draw
+
+SOLVING = ("right", "all", "corrects")  # what needs the judge's own solution
+LARGEST = 9999
+NONE = "none"  # what a candidate has that gives no result
+Value = int | str
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A judge's prompt, and what its candidates say. ``numbers`` are those that stand before them."""
+
+    pieces: tuple[Piece, ...]
+    problem: Problem | None
+    results: tuple[Value, ...]
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A question with the results and the texts of its candidates."""
+
+    question: str
+    results: list[Value]
+    texts: list[str]
+    problem: Problem | None = None
+
+    @property
+    def held_out(self) -> bool:
+        """Split by the question; by the candidates where there is none."""
+        return held_out(self.question or "\n".join(self.texts))
+
+
+def draw_results(rng: random.Random, kind: str, problem: Problem, count: int) -> list[tuple[str, int]]:
+    """Texts and results of the candidates: a few different solutions, some of them shared."""
+    pool = [(problem.solution, problem.answer)]
+    for _ in range(count if kind == "closest" else 2):
+        pool.append(wrong_solution(rng, problem))
+    return spread(rng, kind, pool, count)
+
+
+def spread(rng: random.Random, kind: str, pool: Sequence[T], count: int) -> list[T]:
+    """Who of ``count`` candidates gives what; the first of the pool is right."""
+    some = list(pool)
+    if kind in SOLVING:
+        share = rng.choice((0.25, 0.5, 0.75))
+        rest = (1 - share) / (len(some) - 1)
+        return rng.choices(some, [share, *[rest] * (len(some) - 1)], k=count)
+    rng.shuffle(some)
+    if kind == "differs":
+        return rng.choices(some, [0.65, 0.25, *[0.1] * (len(some) - 2)], k=count)
+    return rng.choices(some, k=count)
+
+
+def draw_prompt(
+    rng: random.Random, style: Style, held: bool, kind: str, count: int, role: str, form: str = ""
+) -> Shown:
+    """Draw a judge's prompt over ``count`` candidates.
+
+    ``role`` is the presets' one, to which ``form`` belongs: what a judge is told that writes a number alone.
+    """
+    own, style = style, settled(rng, style)
+    d = style.draw(rng)
+    while True:
+        case = _draw_case(rng, d, style, own, held, kind, count, bool(form))
+        if case.held_out == held:
+            break
+    header, gap = "Candidate {i}:", "\n"
+    if opened(rng, style, "names"):
+        header, gap = pick(d, HEADERS), d.rng.choice(("\n", " "))
+    numbers = tuple(range(1, count + 1))
+    if "{i}" in header and style.wording != "stock" and d.chance(0.06):
+        numbers = (1, *sorted(rng.sample(range(2, 10), count - 1)))
+    names = d.names(count)
+    letters = "ABCDEF" if d.chance(0.8) else "abcdef"
+    people = (
+        [pick(d, ROLE_NAMES) for _ in range(count)]
+        if header.count("{") > 1
+        else d.rng.sample(ROLE_NAMES, count)
+    )
+    candidates = []
+    for at, text in enumerate(case.texts):
+        head = header.format(i=numbers[at], l=letters[at], n=names[at], r=people[at])
+        candidates.append([Piece(head + gap), Piece(text, name=f"candidate_{at + 1}")])
+    firsts = _firsts(header, letters[0], names[0])
+    if opened(rng, style, "roles"):
+        role = role_text(d, kind, firsts, style.level)
+        if form:
+            role = f"{role} {pick(d, FORMS)}"
+        elif kind == "right" and case.question and d.chance(0.05):
+            role = ""
+    else:
+        role += form
+    asked = []
+    if case.question:
+        lead = pick(d, LEADS) if opened(rng, style) else "The task is: "
+        asked = [Piece(lead), Piece(case.question, name="user_question")]
+    return Shown(_laid_out(d, style, role, asked, candidates), case.problem, tuple(case.results), numbers)
+
+
+def _firsts(header: str, letter: str, name: str) -> tuple[str, ...]:
+    """How a role names the first candidate."""
+    word = header.split()[0].strip("*#").lower()
+    if "{l}" in header:
+        return (f"candidate {letter}", letter, f"answer {letter}", "candidate 1")
+    if "{n}" in header and "{i}" not in header:
+        return (name, f"the answer of {name}", "candidate 1")
+    if word in ("agent", "answer", "solution", "result", "student", "option", "reply", "worker"):
+        return (f"{word} 1", f"{word} 1", "number 1")
+    return ("candidate 1", "candidate 1", "number 1", "no. 1", "candidate one")
+
+
+def _laid_out(
+    d: Draw, style: Style, role: str, asked: list[Piece], candidates: list[list[Piece]]
+) -> tuple[Piece, ...]:
+    """The blocks in some order, a line between them."""
+    order = [[Piece(role)], asked, *candidates]
+    at = d.rng.random() if opened(d.rng, style) else 1.0
+    if at < 0.1:
+        order = [asked, *candidates, [Piece(role)]]
+    elif at < 0.22:
+        order = [[Piece(role)], *candidates, asked]
+    blocks = [block for block in order if block and (block[0].text or len(block) > 1)]
+    pieces: list[Piece] = []
+    for block in blocks:
+        pieces += [Piece("\n" if pieces else ""), *block]
+    return joined([*pieces, Piece("\n")])
+
+
+def _draw_case(
+    rng: random.Random, d: Draw, style: Style, own: Style, held: bool, kind: str, count: int, glance: bool
+) -> Case:
+    if style.wording != "stock" and style.edit is None:
+        at = rng.random()
+        if kind in SOLVING:
+            if at < 0.25:
+                return _sum_case(d, style, kind, count)
+        elif at < 0.15:
+            return _sum_case(d, style, kind, count)
+        elif at < 0.6:
+            return _open_case(d, style, kind, count, asked=at < 0.38)
+    problem = draw_problem(rng, held, style.upto(rng, 1, 3), style=style)
+    drawn = draw_results(rng, kind, problem, count)
+    if style.wording != "stock":
+        drawn = _arranged(d, kind, drawn, [value == problem.answer for _, value in drawn])
+    results: list[Value] = [value for _, value in drawn]
+    if opened(rng, style, "words"):
+        unit = unit_of(problem.question) or d.thing()
+        texts = _told(d, style, results, unit, [text for text, _ in drawn])
+        return _unclear(d, kind, Case(problem.question, results, texts, problem))
+    trained = own.wording == "any"
+    short = rng.random() > 0.2 + 0.6 * style.level and trained
+    if glance:
+        short = not trained or rng.random() < 0.7
+    texts = []
+    seen: list[int] = []
+    inspected = not glance and not short and rng.random() < 0.35
+    for number, (text, value) in enumerate(drawn, 1):
+        shown = checked(text, seen) if inspected and number % 2 == 0 else text
+        texts.append(f"The answer is {value}" if short else shown)
+        seen.append(value)
+    return Case(problem.question, results, texts, problem)
+
+
+def _told(d: Draw, style: Style, results: Sequence[Value], unit: str, works: Sequence[str] = ()) -> list[str]:
+    """What candidates write: their work, or only a result."""
+    show = 0.0
+    if works and d.chance(0.15 + 0.5 * style.level):
+        show = d.rng.choice((0.5, 1.0, 1.0))
+    counts = all(isinstance(value, int) for value in results)
+    form = same_form(d, counts) if d.chance(0.5) else None
+    others = tuple(d.number(1, LARGEST) for _ in range(3))
+    texts = []
+    for at, value in enumerate(results):
+        if d.chance(show):
+            texts.append(worked(d, works[at], unit))
+        else:
+            texts.append(said(d, str(value), unit, others, form))
+    return texts
+
+
+def _several(d: Draw, kind: str, pool: list[T], count: int) -> list[T]:
+    """As :func:`spread`; for *closest* rarely the same twice."""
+    if kind == "closest" and d.chance(0.6):
+        return d.rng.sample(pool, count)
+    return spread(d.rng, kind, pool, count)
+
+
+def _arranged(d: Draw, kind: str, drawn: list[T], good: list[bool]) -> list[T]:
+    """For *corrects* often a wrong one first: there is something to correct."""
+    if kind != "corrects" or all(good) or not d.chance(0.6):
+        return drawn
+    at = good.index(False)
+    return [drawn[at], *drawn[:at], *drawn[at + 1 :]]
+
+
+def _unclear(d: Draw, kind: str, case: Case) -> Case:
+    """Now and then one of the candidates gives no result."""
+    if kind not in (*SOLVING, "differs") or not d.chance(0.06):
+        return case
+    at = d.rng.randrange(kind == "differs", len(case.results))
+    results, texts = list(case.results), list(case.texts)
+    results[at], texts[at] = NONE, pick(d, UNCLEAR)
+    return replace(case, results=results, texts=texts)
+
+
+def _near(d: Draw, value: int) -> int:
+    """A number that is easily taken for another, or any."""
+    rng = d.rng
+    while True:
+        at = rng.random()
+        if at < 0.45:
+            found = value + rng.choice((-1, 1, -2, 2, -10, 10, -100, 100, rng.randint(-9, 9)))
+        elif at < 0.6:
+            found = int(str(value)[::-1])
+        elif at < 0.7:
+            found = int(str(value) + rng.choice("0123456789"))
+        else:
+            found = d.number(0, LARGEST)
+        if 0 <= found <= LARGEST and found != value:
+            return found
+
+
+def _sum_case(d: Draw, style: Style, kind: str, count: int) -> Case:
+    """A bare calculation, without a story."""
+    rng = d.rng
+    value = d.number(1, LARGEST)
+    steps: list[tuple[int, str, int]] = []
+    for index in range(rng.choice((1, 1, 1 + round(style.level), 1 + round(2 * style.level)))):
+        op = rng.choice("++--*" if index == 0 and value < 1000 else "+-")
+        most = {"+": LARGEST - value, "-": value, "*": min(99, LARGEST // max(1, value))}[op]
+        if most < 1:
+            op, most = ("+", 9) if value < 9000 else ("-", 9)
+        right = d.number(1, most)
+        steps.append((value, op, right))
+        value = compute(value, op, right)
+    tight = d.chance(0.4)
+    written = str(steps[0][0]) + "".join(f"{op}{n}" if tight else f" {op} {n}" for _, op, n in steps)
+    words = written
+    if not tight and d.chance(0.15):
+        words = written.replace("+", "plus").replace("-", "minus").replace("*", "times")
+    pool = [value, *(_near(d, value) for _ in range(count if kind == "closest" else 2))]
+    drawn = _several(d, kind, pool, count)
+    drawn = _arranged(d, kind, drawn, [one == value for one in drawn])
+    results: list[Value] = list(drawn)
+    sep = "=" if tight else " = "
+    works = [f"{written}{sep}{v}" for v in drawn]
+    texts = _told(d, style, results, d.thing(), works)
+    problem = Problem(one(d, SUMS, e=words), tuple(steps), value)
+    return _unclear(d, kind, Case(problem.question, results, texts, problem))
+
+
+def _open_case(d: Draw, style: Style, kind: str, count: int, asked: bool) -> Case:
+    """A question that cannot be worked out, or none at all: the candidates alone decide."""
+    sorts = ("number",) if kind == "closest" else ("number", "number", "place", "color", "name", "word")
+    sort = d.rng.choice(sorts)
+    others = d.rng.choice((1, 2, 2, 3)) if kind != "closest" else count
+    pool: list[Value]
+    if sort == "number":
+        first = d.number(0, LARGEST)
+        pool = [first, *(_near(d, first) for _ in range(others))]
+    else:
+        pool = list(open_values(d, sort, others + 1))
+    results = _several(d, kind, pool, count)
+    texts = _told(d, style, results, d.thing())
+    question = open_question(d, sort) if asked else ""
+    return _unclear(d, kind, Case(question, results, texts))

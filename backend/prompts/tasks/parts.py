@@ -1,0 +1,61 @@
+"""Which parts of a document are in open language, and which as the presets have them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+
+from backend.prompts.tasks.base import Piece, Style
+from backend.prompts.tasks.words import Draw, kept_back
+
+STOCK_SHARE = 0.3  # of training documents that are worded as the presets are, all of it
+
+
+def settled(rng: random.Random, style: Style) -> Style:
+    """The style of one document: of *any*, some are *stock* from end to end."""
+    if style.wording == "any" and style.edit is None and rng.random() < STOCK_SHARE:
+        return replace(style, wording="stock")
+    return style
+
+
+def opened(rng: random.Random, style: Style, *edits: str) -> bool:
+    """Is a part of the document in open language? ``edits`` are those that change this part.
+
+    Of a document in *any* wording some parts stay as the presets have them: who edits a prompt rarely
+    changes all of it.
+    """
+    if style.edit is not None:
+        return style.edit in edits
+    if style.wording == "any":
+        return rng.random() < 0.8
+    return style.wording == "unseen"
+
+
+def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """The pieces, with neighbours that are both template text made one, as a template has them."""
+    found: list[Piece] = []
+    for piece in pieces:
+        plain = piece.name is None and not piece.answer
+        if plain and found and found[-1].name is None and not found[-1].answer:
+            found[-1] = Piece(found[-1].text + piece.text)
+        elif piece.text:
+            found.append(piece)
+    return tuple(found)
+
+
+def pick(d: Draw, options: Sequence[str]) -> str:
+    """One of the options of this document's side; a list is split so that both sides have some."""
+    return d.pick(options, _one_in(tuple(options)))
+
+
+def one(d: Draw, patterns: Sequence[str], **slots: object) -> str:
+    """One pattern of a list, of this document's side, with its choices made."""
+    return d.say(pick(d, patterns), **slots)
+
+
+@cache
+def _one_in(options: tuple[str, ...]) -> int:
+    """How many there are to one that is kept from training: ten, or fewer if that keeps less than two."""
+    return next((n for n in range(10, 3, -1) if sum(kept_back(text, n) for text in options) > 1), 3)

@@ -1,0 +1,284 @@
+"""Small programs in open form: any names, statements as people write them, with or without a function.
+
+A program is built as a few statements (:class:`Step` and blocks of them), then written down and run; one
+whose numbers leave the bounds or whose run grows long is drawn again.
+"""
+
+from __future__ import annotations
+
+import keyword
+from dataclasses import dataclass, field
+
+from backend.prompts.tasks.arithmetic import ordered
+from backend.prompts.tasks.parts import pick
+from backend.prompts.tasks.stories import compute
+from backend.prompts.tasks.words import Draw
+
+LARGEST = 999
+LONGEST = 12  # lines of a run
+VARIABLES = (
+    "x y z n a b k m i j c s t v w total count price score num value result amount level points steps coins "
+    "apples age size speed height width length weight money balance temp number my_var x1 x2 foo bar baz "
+    "acc cur left counter budget stock page pages year days hours cost answer out res val tmp"
+).split()
+FUNCTIONS = (
+    "f g h foo main compute run calc_it solve work do_it step func test my_function process change apply "
+    "demo example mystery puzzle fun update_value transform magic play start_here get_value go program task"
+).split()
+COMMENTS = (
+    "start|now the next step|add it up|this is the result|do not forget this|first|a comment|here it changes|"
+    "next|count|todo: rename|check this|the last step|simple|note the order|main part"
+).split("|")
+_RESERVED = {"print", "range", "int", "str", "list", "sum", "len", "min", "max", "and", "vs"}
+
+
+@dataclass
+class Step:
+    """``target = left op right``, or ``target = left`` without an operation. Names or numbers."""
+
+    target: str
+    left: str | int
+    op: str = ""
+    right: str | int = 0
+    short: bool = False  # written with += and the like
+
+
+@dataclass
+class If:
+    """A branch; ``other`` is what stands after else."""
+
+    name: str
+    sign: str
+    limit: str | int
+    body: list[Step]
+    other: list[Step] = field(default_factory=list)
+
+
+@dataclass
+class Loop:
+    """A loop of ``turns`` (a variable takes the values), or while a comparison holds."""
+
+    head: str
+    body: list[Step]
+    variable: str = ""
+    values: tuple[int, ...] = ()
+    test: tuple[str, str, int] | None = None
+
+
+class _TooLongError(Exception):
+    """The run leaves the bounds."""
+
+
+class Run:
+    """Runs statements and writes down what happens."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+        self.trace: list[str] = []
+
+    def get(self, what: str | int) -> int:
+        return what if isinstance(what, int) else self.values[what]
+
+    def tell(self, line: str) -> None:
+        self.trace.append(line)
+        if len(self.trace) > LONGEST:
+            raise _TooLongError
+
+    def holds(self, name: str, sign: str, limit: str | int) -> bool:
+        left, right = self.get(name), self.get(limit)
+        self.tell(ordered(left, sign, right))
+        return left < right if sign == "<" else left > right
+
+    def run(self, block: list[Step] | list[Step | If | Loop]) -> None:
+        for statement in block:
+            if isinstance(statement, Step):
+                self._step(statement)
+            elif isinstance(statement, If):
+                good = self.holds(statement.name, statement.sign, statement.limit)
+                self.run(statement.body if good else statement.other)
+            elif statement.test is not None:
+                while self.holds(*statement.test):
+                    self.run(statement.body)
+            else:
+                for value in statement.values:
+                    self.values[statement.variable] = value
+                    self.run(statement.body)
+
+    def _step(self, step: Step) -> None:
+        left = self.get(step.left)
+        if not step.op:
+            self.values[step.target] = left
+            self.tell(f"{step.target} = {left}.")
+            return
+        right = self.get(step.right)
+        value = compute(left, step.op, right)
+        if not 0 <= value <= LARGEST:
+            raise _TooLongError
+        self.values[step.target] = value
+        self.tell(f"{step.target} = {left} {step.op} {right} = {value}.")
+
+
+def identifier(d: Draw, listed: list[str], taken: set[str]) -> str:
+    """A name that is not taken."""
+    while True:
+        at = d.rng.random()
+        if at < 0.65:
+            name = pick(d, listed)
+        elif at < 0.9:
+            name = d.word()
+        elif at < 0.96:
+            name = f"{d.word()}_{pick(d, listed)}".replace("__", "_")
+        else:
+            name = f"{pick(d, listed)}{d.rng.randint(1, 9)}"
+        name = "".join(c for c in name.lower() if c.isalnum() or c == "_")
+        if (
+            name.isidentifier()
+            and name not in taken
+            and name not in _RESERVED
+            and not keyword.iskeyword(name)
+        ):
+            taken.add(name)
+            return name
+
+
+def _step(d: Draw, names: list[str]) -> Step:
+    """An operation on a variable, now and then with another."""
+    name = names[0] if d.chance(0.75) else d.rng.choice(names)
+    op = d.rng.choice("+++--*")
+    right: str | int = d.number(1, 5 if op == "*" else 300)
+    others = [other for other in names if other != name]
+    if others and d.chance(0.4):
+        right = d.rng.choice(others)
+    if others and d.chance(0.1):
+        return Step(name, d.rng.choice(others), op, d.number(1, 5 if op == "*" else 300))
+    return Step(name, name, op, right, d.chance(0.45))
+
+
+def _branch(d: Draw, names: list[str]) -> If:
+    limit: str | int = d.number(2, 300)
+    if len(names) > 1 and d.chance(0.2):
+        limit = names[1]
+    other = [_step(d, names)] if d.chance(0.45) else []
+    return If(names[0], d.rng.choice("<>"), limit, [_step(d, names)], other)
+
+
+def _loop(d: Draw, names: list[str], taken: set[str], start: int) -> Loop:
+    body = [_step(d, names)]
+    if d.chance(0.15):
+        body.append(_step(d, names))
+    variable = pick(d, ("i", "i", "i", "j", "_", "step", "turn", "k"))
+    if variable in taken:
+        variable = identifier(d, VARIABLES, taken)
+    at = d.rng.random()
+    if at < 0.2:
+        add = d.number(1, 100)
+        if d.chance(0.5):
+            limit = start + d.rng.randint(1, 3 * add)
+            return Loop(f"while {names[0]} < {limit}", [Step(names[0], names[0], "+", add, d.chance(0.5))],
+                        test=(names[0], "<", limit))  # fmt: skip
+        limit = max(add, start - d.rng.randint(1, 3 * add))
+        return Loop(f"while {names[0]} > {limit}", [Step(names[0], names[0], "-", add, d.chance(0.5))],
+                    test=(names[0], ">", limit))  # fmt: skip
+    turns = d.rng.choice((2, 2, 3, 3, 4, 5))
+    values, head = tuple(range(turns)), f"range({turns})"
+    if at < 0.3:
+        first = d.rng.randint(1, 9)
+        values, head = tuple(range(first, first + turns)), f"range({first}, {first + turns})"
+    elif at < 0.4:
+        values = tuple(d.number(1, 99) for _ in range(turns))
+        head = "[" + ", ".join(map(str, values)) + "]"
+    if variable != "_" and (at < 0.5 or "[" in head) and d.chance(0.8):
+        body[0] = Step(names[0], names[0], d.rng.choice("++-"), variable, d.chance(0.5))
+    return Loop(f"for {variable} in {head}", body, variable, values)
+
+
+def _written(step: Step) -> str:
+    if not step.op:
+        return f"{step.target} = {step.left}"
+    if step.short and step.target == step.left:
+        return f"{step.target} {step.op}= {step.right}"
+    return f"{step.target} = {step.left} {step.op} {step.right}"
+
+
+def _source(block: list[Step | If | Loop], indent: str, deeper: str) -> list[str]:
+    lines: list[str] = []
+    for statement in block:
+        if isinstance(statement, Step):
+            lines.append(indent + _written(statement))
+            continue
+        head = statement.head if isinstance(statement, Loop) else (
+            f"if {statement.name} {statement.sign} {statement.limit}"
+        )  # fmt: skip
+        lines.append(f"{indent}{head}:")
+        lines += [indent + deeper + _written(step) for step in statement.body]
+        if isinstance(statement, If) and statement.other:
+            lines.append(f"{indent}else:")
+            lines += [indent + deeper + _written(step) for step in statement.other]
+    return lines
+
+
+def draw_open(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
+    """Source, its written execution and what it prints; every value stays in 0..999."""
+    while True:
+        try:
+            return _draw(d, kind, lines)
+        except _TooLongError:
+            continue
+
+
+def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
+    rng = d.rng
+    taken: set[str] = set()
+    names = [identifier(d, VARIABLES, taken) for _ in range(2 if d.chance(0.3) else 1)]
+    starts = [d.number(0 if d.chance(0.1) else 1, LARGEST) for _ in names]
+    block: list[Step | If | Loop] = [_step(d, names) for _ in range(lines)]
+    at = rng.randrange(lines)
+    if kind == "branch":
+        block[at] = _branch(d, names)
+    elif kind == "loop":
+        block[at] = _loop(d, names, taken, starts[0])
+    elif len(names) == 1 and d.chance(0.1):  # a second variable from the first
+        second = identifier(d, VARIABLES, taken)
+        block[-1] = Step(second, names[0], rng.choice("+-*"), d.number(1, 9))
+    shown = block[-1].target if isinstance(block[-1], Step) else names[0]
+    deeper = rng.choice(("    ", "    ", "    ", "  "))
+    plain = d.chance(0.4)
+    run = Run()
+    opening: list[Step | If | Loop] = [Step(name, start) for name, start in zip(names, starts, strict=True)]
+    run.run(opening)
+    run.run(block)
+    value = run.values[shown]
+    result = rng.choice(("answer", "out", "r")) if d.chance(0.1) else ""
+    if plain:
+        source = [*_source(opening, "", deeper), *_source(block, "", deeper), f"print({shown})"]
+    else:
+        function = identifier(d, FUNCTIONS, taken)
+        call = ", ".join(map(str, starts))
+        inner = d.chance(0.15)  # the start values are set inside
+        source = [f"def {function}({'' if inner else ', '.join(names)}):"]
+        source += _source([*(opening if inner else []), *block], deeper, deeper)
+        call = f"{function}({'' if inner else call})"
+        if result in taken:
+            result = ""
+        source.append(f"{deeper}print({shown})" if inner and d.chance(0.4) else f"{deeper}return {shown}")
+        if source[-1].lstrip().startswith("print"):
+            source.append(call)
+        elif result:
+            source += [f"{result} = {call}", f"print({result})"]
+        else:
+            source.append(f"print({call})")
+    return "\n".join(_decorated(d, source)), " ".join(run.trace), value
+
+
+def _decorated(d: Draw, source: list[str]) -> list[str]:
+    """With comments and blank lines, as people leave them."""
+    out: list[str] = []
+    for number, line in enumerate(source):
+        if number and d.chance(0.06) and not line.lstrip().startswith("else"):
+            out.append("")
+        if d.chance(0.03) and not line.startswith(" "):
+            out.append(f"# {pick(d, COMMENTS)}")
+        if d.chance(0.05):
+            line += f"  # {pick(d, COMMENTS)}"
+        out.append(line)
+    return out

@@ -1,0 +1,681 @@
+"""Word problems as people write them: anybody, anything, any verb, any order, with what does not matter in between.
+
+A story is drawn as what happens to an amount, put into sentences of one tense and one person, and comes with its
+steps. The patterns are in :mod:`story_words`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from backend.prompts.tasks import story_words as words
+from backend.prompts.tasks.base import Style
+from backend.prompts.tasks.words import SOMEBODY, Draw, start_sentence
+
+Step = tuple[int, str, int]
+LARGEST = 9999
+
+
+@dataclass(frozen=True)
+class Story:
+    """What may occur in a story: shares between 0 and 1, and the numbers' range."""
+
+    open_words: bool = True
+    filler: float = 0.25
+    amounts: float = 0.15
+    ratios: float = 0.3
+    joined: float = 0.35
+    lowest: int = 1
+    highest: int = LARGEST
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody, as subject, pronoun, object and possessive; ``agrees``: ``3`` or ``p`` (as they do), ``1`` for I."""
+
+    subject: str
+    pronoun: str
+    object: str
+    possessive: str
+    agrees: str = "3"
+    pronoun_agrees: str = "3"
+
+    @property
+    def as_object(self) -> str:
+        return self.object if self.subject in ("I", "we") else self.subject
+
+
+_PRONOUNS = (
+    ("he", "him", "his", "3"),
+    ("she", "her", "her", "3"),
+    ("they", "them", "their", "p"),
+)
+_HOUSES = re.compile(
+    r"shop|library|school|museum|market|restaurant|factory|team|club|class|bakery|zoo|store|hotel|comp"
+)
+
+
+def draw_person(d: Draw) -> Person:
+    """Somebody with a name or without one, I, you, we, or two people."""
+    at = d.rng.random()
+    if at < 0.06:
+        return Person("I", "I", "me", "my", "1", "1")
+    if at < 0.09:
+        return Person("you", "you", "you", "your", "p", "p")
+    if at < 0.12:
+        return Person("we", "we", "us", "our", "p", "p")
+    if at < 0.16:
+        one, two = d.names(2)
+        return Person(f"{one} and {two}", "they", "them", "their", "p", "p")
+    if at < 0.3:
+        who = d.pick(SOMEBODY)
+        if _HOUSES.search(who):
+            return Person(who, "it", "it", "its")
+        return Person(who, *d.rng.choice(_PRONOUNS[:2])[:3])
+    subject, object_, possessive, agrees = d.rng.choices(_PRONOUNS, (5, 5, 1))[0]
+    return Person(d.name(), subject, object_, possessive, "3", agrees)
+
+
+def verb(base: str, agrees: str, past: bool) -> str:
+    """A verb in the tense, agreeing with ``3`` (he), ``p`` (they) or ``1`` (I)."""
+    head, _, tail = base.partition(" ")
+    tail = f" {tail}" if tail else ""
+    if head == "be":
+        form = ("were" if agrees == "p" else "was") if past else {"3": "is", "p": "are", "1": "am"}[agrees]
+    elif head == "does":
+        form = "did" if past else ("does" if agrees == "3" else "do")
+    elif past:
+        form = words.IRREGULAR.get(head) or _regular_past(head)
+    elif agrees != "3":
+        form = head
+    elif head == "have":
+        form = "has"
+    elif head.endswith(("s", "x", "z", "ch", "sh", "o")):
+        form = head + "es"
+    elif head.endswith("y") and head[-2] not in "aeiou":
+        form = head[:-1] + "ies"
+    else:
+        form = head + "s"
+    return form + tail
+
+
+def _regular_past(head: str) -> str:
+    if head.endswith("e"):
+        return head + "d"
+    if head.endswith("y") and head[-2] not in "aeiou":
+        return head[:-1] + "ied"
+    if head in ("drop", "ship", "plan", "trap", "stop", "grab", "dump", "export") and head not in (
+        "dump",
+        "export",
+    ):
+        return head + head[-1] + "ed"
+    return head + "ed"
+
+
+class Teller:
+    """Puts patterns into sentences of one story: its people, things and tense."""
+
+    def __init__(self, d: Draw, story: Story) -> None:
+        self.d, self.story = d, story
+        self.past = d.chance(0.5)
+        self.who = draw_person(d)
+        self.others = [x for x in d.names(4) if x not in self.who.subject][:3]
+        self.thing, self.other_thing = d.things(2)
+        self.container = d.pick(words.CONTAINER)
+        self.containers = d.pick(words.CONTAINERS)
+        self.mentioned = False
+        self.verbs: set[str] = set()
+
+    def fill(self, pattern: str, past: bool | None = None, **more: Any) -> str:
+        """A pattern as a clause: its choices made, its verbs in form, its slots filled."""
+        d, who = self.d, self.who
+        agrees = self._agreement(pattern)
+        for mark, patterns in (
+            ("GOT", words.GOT),
+            ("LOST", words.LOST),
+            ("WHERE", words.WHERE),
+            ("WHEN", words.WHEN),
+        ):
+            pattern = pattern.replace(mark, patterns)
+        while "SOMEONE" in pattern:
+            pattern = pattern.replace("SOMEONE", d.say(f"({words.SOMEONE})"), 1)
+        pattern = d.say(pattern)
+        tense = self.past if past is None else past
+        chosen = {
+            "GAIN": words.GAIN_VERBS,
+            "LOSS": words.LOSS_VERBS,
+            "TO": words.TO_VERBS,
+            "FROM": words.FROM_VERBS,
+        }
+
+        def conjugate(found: re.Match[str]) -> str:
+            base = found[1]
+            if base in chosen:
+                base = d.rng.choice(chosen[base])
+            return verb(base, agrees, tense)
+
+        pattern = re.sub(r"(?<=to )<([A-Za-z ]+)>|(?<=let )<([A-Za-z ]+)>", lambda m: m[1] or m[2], pattern)
+        pattern = re.sub(r"<([A-Za-z ]+)>", conjugate, pattern)
+        used = who.pronoun if self.mentioned and d.chance(0.4) else who.subject
+        slots = {
+            "s": used, "S": who.as_object, "p": who.pronoun, "o": who.object, "h": who.possessive, "i": self.thing, "j": self.other_thing,
+            "x": d.rng.choice(self.others), "c": self.container, "C": self.containers, "q": d.number(2, 999),
+            "a": d.rng.randint(2, 90), "t": d.place(), "k": d.color(), **more,
+        }  # fmt: skip
+        return pattern.format(**slots)
+
+    def _agreement(self, pattern: str) -> str:
+        before = pattern.partition("<")[0]
+        if "number" in before or "amount" in before:
+            return "3"
+        marks = re.findall(r"\{[a-zA-Z]\}|SOMEONE|GOT|LOST|half|[Tt]here|friends|visitors|children", before)
+        if not marks:
+            return self.who.agrees if not before.strip() else "3"
+        last = marks[-1]
+        if last == "{s}":
+            # the pronoun may stand for the name, and then agrees by itself
+            return self.who.agrees
+        if last == "{p}":
+            return self.who.pronoun_agrees
+        return "3" if last in ("SOMEONE", "{x}", "{c}", "{t}", "{k}", "{a}", "{q}") else "p"
+
+    def event(self, patterns: tuple[str, ...], **more: Any) -> tuple[str, bool]:
+        """A clause, and whether it lacks its subject (a verb phrase that can be joined)."""
+        pattern = self.d.pick(patterns)
+        return self.fill(pattern, **more), pattern.startswith("<")
+
+    def sentence(self, pattern: str, **more: Any) -> str:
+        text = start_sentence(self.fill(pattern, **more))
+        self.mentioned = self.mentioned or "{s}" in pattern
+        return text
+
+
+def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+    """An amount that is changed ``steps`` times, told in sentences."""
+    teller, rng = Teller(d, story), d.rng
+    top = story.highest
+    done: list[Step] = []
+    if steps and d.chance(story.ratios * 0.35):
+        groups, each = rng.randint(2, 12), d.number(max(2, min(story.lowest, 700)), max(20, top // 12))
+        start = d.pick(words.GROUPS_START)
+        first = teller.sentence(start, m=groups, n=each)
+        order = (each, groups) if start.find("{n}") < start.find("{m}") else (groups, each)
+        value = groups * each
+        done.append((order[0], "*", order[1]))
+    else:
+        value = (
+            d.number(story.lowest, top)
+            if not d.chance(0.5)
+            else d.number(max(story.lowest, 10), min(top, 999))
+        )
+        first = teller.sentence(d.pick(words.START), n=value)
+    teller.mentioned = True
+    clauses: list[tuple[str, bool]] = []
+    while len(done) < steps:
+        clause, new = _change(teller, value, steps - len(done))
+        clauses.append(clause)
+        done += new
+        left, op, right = new[-1]
+        value = {"+": left + right, "-": left - right, "*": left * right, "/": left // max(1, right)}[op]
+    sentences = [first, *_join(teller, clauses)]
+    question_first = d.chance(0.08)
+    ask = _ask(teller, words.ASK_FIRST if question_first else words.ASK)
+    if question_first:
+        sentences.insert(0, ask)
+    elif d.chance(0.06) and len(sentences) == 2 and ask.startswith("How many"):
+        first, second = (x.rstrip(".") for x in sentences)
+        sentences = [f"{ask.rstrip('?.')} if {_lowered(first, teller)} and {_lowered(second, teller)}?"]
+    else:
+        sentences.append(ask)
+    for share, patterns in ((story.filler, words.FILLER), (story.amounts, words.ASIDE_AMOUNTS)):
+        while d.chance(share):
+            at = rng.randint(0, max(0, len(sentences) - 1))
+            sentences.insert(at, start_sentence(teller.fill(d.pick(patterns))))
+            share *= 0.5
+    return " ".join(sentences), done, value
+
+
+def _lowered(text: str, teller: Teller) -> str:
+    first = text.split()[0]
+    name = teller.who.subject.split()[0]
+    return text if first in (name, "I", *teller.others) else text[:1].lower() + text[1:]
+
+
+def _ask(teller: Teller, patterns: tuple[str, ...]) -> str:
+    d = teller.d
+    past = teller.past and d.chance(0.4)
+    if teller.who.agrees != "3":
+        patterns = tuple(p for p in patterns if not re.search(r"\bhas\b|ends|does \{s\}", p))
+    pattern = d.pick(patterns)
+    text = d.say(pattern)
+    text = text.replace("<does>", verb("does", teller.who.agrees, past))
+    who = (
+        teller.who.subject
+        if d.chance(0.75) or teller.who.agrees != teller.who.pronoun_agrees
+        else teller.who.pronoun
+    )
+    return start_sentence(text.format(s=who, S=teller.who.as_object, i=teller.thing))
+
+
+def _change(teller: Teller, value: int, left: int) -> tuple[tuple[str, bool], list[Step]]:
+    """One thing that happens to the amount: its clause and its steps."""
+    d, rng, story = teller.d, teller.d.rng, teller.story
+    kinds = []
+    low = min(story.lowest, 99)
+    if value + low <= story.highest:
+        kinds += ["+"] * 3
+    if value > low:
+        kinds += ["-"] * 3
+    if d.chance(story.ratios):
+        kinds = [x for x, good in (
+            ("twice", value * 2 <= story.highest),
+            ("times", value * 3 <= story.highest),
+            ("half", value % 2 == 0 and value > 1),
+            ("groups+", left > 1 and value + 20 <= story.highest),
+            ("groups-", left > 1 and value > 12),
+        ) if good] or kinds  # fmt: skip
+    kind = rng.choice(kinds or ["-" if value else "+"])
+    if kind == "+":
+        n = d.number(low, max(low, story.highest - value))
+        own = d.chance(0.7)
+        return teller.event(words.GAINS if own else words.OTHERS_GAIN, n=n), [(value, "+", n)]
+    if kind == "-":
+        n = d.number(min(low, value), value)
+        own = d.chance(0.7)
+        return teller.event(words.LOSSES if own else words.OTHERS_LOSE, n=n), [(value, "-", n)]
+    if kind == "twice":
+        return teller.event(words.TWICE), [(value, "*", 2)]
+    if kind == "times":
+        m = rng.randint(3, max(3, min(10, story.highest // value))) if value else 3
+        shown = (
+            ("three", "four", "five", "six", "seven", "eight", "nine", "ten")[m - 3] if d.chance(0.7) else m
+        )
+        return teller.event(words.TIMES, m=shown), [(value, "*", m)]
+    if kind == "half":
+        return teller.event(words.HALF), [(value, "/", 2)]
+    if kind == "groups+":
+        m, n = rng.randint(2, 9), d.number(2, max(3, (story.highest - value) // 9))
+        pattern = d.pick(words.GROUPS_GAIN)
+        order = (n, m) if pattern.find("{n}") < pattern.find("{m}") else (m, n)
+        return (teller.fill(pattern, m=m, n=n), False), [(order[0], "*", order[1]), (value, "+", m * n)]
+    m = rng.randint(2, min(9, value // 2))
+    n = rng.randint(1, value // m)
+    pattern = d.pick(words.GROUPS_LOSE)
+    order = (n, m) if pattern.find("{n}") < pattern.find("{m}") else (m, n)
+    return (teller.fill(pattern, m=m, n=n), False), [(order[0], "*", order[1]), (value, "-", m * n)]
+
+
+_BETWEEN = (
+    ", ",
+    " and ",
+    ", and ",
+    ", then ",
+    ", and then ",
+    " and then ",
+    " and later ",
+    " and also ",
+    ", but then ",
+    "; ",
+)
+
+
+def _join(teller: Teller, clauses: list[tuple[str, bool]]) -> list[str]:
+    """Clauses as sentences: with a subject, joined by commas and *and*, with or without a connective before them."""
+    d, out, i = teller.d, [], 0
+    while i < len(clauses):
+        text, bare = clauses[i]
+        if bare:
+            use_pronoun = d.chance(0.45)
+            # a they that stands for one person has other verbs than the person
+            same = teller.who.agrees == teller.who.pronoun_agrees
+            text = f"{teller.who.pronoun if use_pronoun and same else teller.who.subject} {text}"
+        else:
+            text = text.removeprefix("then ") if d.chance(0.3) else text
+        while i + 1 < len(clauses) and d.chance(teller.story.joined):
+            i += 1
+            more, more_bare = clauses[i]
+            if bare and more_bare:
+                text += d.rng.choice(_BETWEEN) + more
+            else:
+                if more_bare:
+                    more = f"{teller.who.subject} {more}"
+                text += d.rng.choice(_BETWEEN[1:]) + more.removeprefix("then ")
+            bare = bare and more_bare
+        if d.chance(0.25):
+            text = d.pick(words.CONNECT) + text
+        out.append(start_sentence(text) + ".")
+        i += 1
+    return out
+
+
+def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+    """Two people's amounts: one told by the other (*5 more than*, *half as many as*), together, or their difference."""
+    rng = d.rng
+    one, two = d.names(2)
+    thing = d.thing()
+    past = d.chance(0.3)
+    has = "had" if past else "has"
+    does = "did" if past else "does"
+    a = d.number(max(2, story.lowest), story.highest // 3)
+    done: list[Step] = []
+    kind = rng.choice(("more", "fewer", "times", "half", "plain", "plain"))
+    base = d.one(
+        (
+            f"{{s}} {has} {{n}} {{i}}.",
+            f"{{s}} {'owned' if past else 'owns'} {{n}} {{i}}.",
+            f"{{s}} {'counted' if past else 'counts'} {{n}} {{i}}.",
+            "There are {n} {i} in {s}'s bag.",
+            f"{{s}} {'found' if past else 'finds'} {{n}} {{i}}.",
+            "{s}'s {i}: {n}.",
+            f"{{s}} {'bought' if past else 'buys'} {{n}} {{i}}.",
+            "{n} {i} belong to {s}.",
+            f"{{s}} {'collected' if past else 'collects'} {{n}} {{i}}.",
+            f"{{s}} {'got' if past else 'gets'} {{n}} {{i}}.",
+        ),
+        s=one, n=a, i=thing,
+    )  # fmt: skip
+    if kind in ("half",) and a % 2:
+        kind = "times"
+    if kind == "plain":
+        b = d.number(max(1, story.lowest), story.highest // 3)
+        told = d.one(
+            (
+                f"{{t}} {has} {{n}} {{i}}.", f"{{t}} {has} {{n}}.", f"{{t}} {'owned' if past else 'owns'} {{n}} {{i}}.",
+                f"{{t}} {'found' if past else 'finds'} {{n}} {{i}}.", "{t} has got {n} of them.", "In {t}'s bag there are {n}.",
+                "{n} {i} belong to {t}.", f"{{t}}, on the other hand, {has} {{n}} {{i}}.",
+                f"And {{t}} {has} {{n}} {{i}}.", f"{{t}}, a friend of {{s}}, {has} {{n}} {{i}}.",
+            ),
+            s=one, t=two, n=b, i=thing,
+        )  # fmt: skip
+    else:
+        m = rng.choice((2, 2, 3, 4, 5))
+        n = (
+            d.number(1, max(1, a - 1))
+            if kind == "fewer"
+            else d.number(max(1, min(99, story.lowest)), story.highest // 3)
+        )
+        times = "twice" if m == 2 and d.chance(0.7) else f"{('two', 'three', 'four', 'five')[m - 2]} times"
+        phrase, step = {
+            "more": (f"{n} (more {{i}}|more) than", (a, "+", n)),
+            "fewer": (f"{n} (fewer {{i}}|fewer|less) than", (a, "-", n)),
+            "times": (f"{times} as many [{{i}}] as", (a, "*", m)),
+            "half": ("half as many [{i}] as", (a, "/", 2)),
+        }[kind]
+        told = d.one(
+            (
+                f"{{t}} {has} {phrase} {{s}}.",
+                f"{{t}} {has} {phrase} {{s}} {'did' if past else 'does'}.",
+                f"{{t}} {'owned' if past else 'owns'} {phrase} {{s}}.",
+                f"{{t}} {'found' if past else 'finds'} {phrase} {{s}}.",
+                f"{{t}} {'got' if past else 'gets'} {phrase} {{s}}.",
+                f"But {{t}} {has} {phrase} {{s}}.",
+                f"{{t}}, a friend, {has} {phrase} {{s}}.",
+                f"{{t}} {'counted' if past else 'counts'} {phrase} {{s}}.",
+                f"And {{t}} {has} {phrase} {{s}}.",
+                f"{{t}} {'bought' if past else 'buys'} {phrase} {{s}}.",
+            ),
+            s=one, t=two, i=thing,
+        )  # fmt: skip
+        done.append(step)
+        b = compute(*step)
+    wanted = rng.choice(
+        ("together", "difference", "one", "two") if kind == "plain" else ("two", "two", "together")
+    )
+    if wanted == "together":
+        ask = d.one(
+            (
+                f"How many {{i}} {does.replace('does', 'do')} they have [together|in total|altogether|in all]?",
+                f"How many {{i}} {does.replace('does', 'do')} {{s}} and {{t}} have (together|in total|altogether|in all)?",
+                "What is the total number of {i}?",
+                "How many {i} is that (together|in total|altogether|in all)?",
+                "How many {i} are there in (total|all)?",
+                "What do they have together?",
+                "Find the sum of their {i}.",
+                "Together, how many {i} do they have?",
+                "In total they have how many {i}?",
+                "How many have the two of them together?",
+            ),
+            s=one, t=two, i=thing,
+        )  # fmt: skip
+        done.append((a, "+", b))
+    elif wanted == "difference":
+        first, second, high, low = (one, two, a, b) if a >= b else (two, one, b, a)
+        ask = d.one(
+            (
+                "How many more {i} does {s} have than {t}?",
+                "How many (fewer|less) {i} does {t} have than {s}?",
+                "What is the difference?",
+                "By how many is {s} ahead of {t}?",
+                "How many more does {s} have?",
+                "{s} has how many more than {t}?",
+                "How many {i} does {t} need to have as many as {s}?",
+                "What is the difference between their numbers?",
+                "How much more does {s} have than {t}?",
+                "How many {i} more than {t} does {s} have?",
+            ),
+            s=first, t=second, i=thing,
+        )  # fmt: skip
+        done.append((high, "-", low))
+    else:
+        who = one if wanted == "one" else two
+        asked = (
+            f"How many {{i}} {does} {{s}} have?",
+            f"How many {does} {{s}} have?",
+            "What number of {i} does {s} have?",
+            "How many {i} are {s}'s?",
+            "How many {i} belong to {s}?",
+            "Find the number of {i} of {s}.",
+            "Tell me how many {i} {s} has.",
+            f"How many {{i}} {does} {{s}} have [now|in the end]?",
+            "How many of the {i} does {s} have?",
+            "And {s}, how many {i}?",
+        )
+        ask = d.one(asked, s=who, i=thing)
+        if not done and steps:
+            # something more happens to the one who is asked about
+            value, n = (a if wanted == "one" else b), d.number(1, 99)
+            gain = d.chance(0.5) or n > value
+            vb = verb(rng.choice(words.GAIN_VERBS if gain else words.LOSS_VERBS), "3", past)
+            base += f" {told} {who} {vb} {n}{' more' if gain else ''}."
+            told = ""
+            done.append((value, "+" if gain else "-", n))
+            b = compute(*done[-1])
+            a = b
+    answer = compute(*done[-1]) if done else (a if wanted == "one" else b)
+    parts = [base, told, ask] if not told or kind != "plain" or d.chance(0.7) else [told, base, ask]
+    parts = [p for p in parts if p]
+    if d.chance(story.filler):
+        parts.insert(rng.randint(0, len(parts) - 1), d.say(rng.choice(("(It|Today) (is|was) a (nice|rainy|cold) day.",
+                     "They are friends.", "The sun is shining.", "They like {i}.", "{x} is at home.")), i=thing, x=d.name()))  # fmt: skip
+    return " ".join(start_sentence(p) for p in parts), done, answer
+
+
+_WORDY = {
+    "+": ("{a} plus {b}", "the sum of {a} and {b}", "{a} and {b} together", "{a} + {b}", "{a} added to {b}", "{b} more than {a}"),
+    "-": ("{a} minus {b}", "the difference of {a} and {b}", "{a} take away {b}", "{a} - {b}", "{b} less than {a}", "{a} less {b}"),
+    "*": ("{a} times {b}", "the product of {a} and {b}", "{a} multiplied by {b}", "{a} * {b}", "{a} x {b}"),
+    "/": ("{a} divided by {b}", "{a} over {b}", "{a} / {b}", "{a} : {b}"),
+}  # fmt: skip
+
+
+def draw_sum(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+    """A bare sum: signs or words, with or without an instruction, worked from the left."""
+    rng = d.rng
+    top = story.highest
+    value = start = d.number(story.lowest, top)
+    done: list[Step] = []
+    if d.chance(0.15):
+        half = d.chance(0.4)
+        if half:
+            value = start = value + value % 2
+            text, step = (
+                d.one(("half of {a}", "(a|one) half of {a}", "{a} halved", "half {a}")),
+                (value, "/", 2),
+            )
+        else:
+            text, step = (
+                d.one(("twice {a}", "double {a}", "two times {a}", "{a} doubled", "the double of {a}")),
+                (value, "*", 2),
+            )
+        text = text.format(a=start)
+        done.append(step)
+        value = compute(*step)
+    else:
+        multiply = d.chance(0.2)
+        for _ in range(max(1, steps)):
+            op = rng.choice("**/" if multiply else "+-")
+            if op == "-" and value < 2:
+                op = "+"
+            if op == "+":
+                right = d.number(min(story.lowest, 99), max(1, top - value))
+            elif op == "-":
+                right = d.number(1, value)
+            elif op == "*":
+                right = rng.randint(2, 12)
+            else:
+                divisors = [x for x in range(2, 13) if value % x == 0]
+                op, right = ("/", rng.choice(divisors)) if divisors else ("*", 2)
+            done.append((value, op, right))
+            value = compute(value, op, right)
+        if len(done) == 1 and d.chance(0.5):
+            left, op, right = done[0]
+            pattern = d.pick(_WORDY[op])
+            if pattern.startswith("{b} more"):
+                done[0] = (left, op, right)
+            text = pattern.format(a=left, b=right)
+        else:
+            gap = d.rng.choice((" ", " ", " ", ""))
+            wordy = d.chance(0.15)
+            names = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}
+            text = str(start)
+            for _, op, right in done:
+                text += (
+                    f" {names[op]} {right}"
+                    if wordy
+                    else f"{gap}{op if op != '*' else rng.choice('*x')}{gap}{right}"
+                )
+    ask = d.pick(
+        (
+            "What is {e}?", "{e}", "{e} = ?", "{e} =", "Compute {e}.", "Calculate {e}", "How much is {e}?", "What's {e}?",
+            "Solve: {e}", "Work out {e}.", "Please compute {e}.", "What does {e} make?", "What do you get for {e}?",
+            "{e} is what?", "Tell me {e}.", "Find {e}.", "What is the result of {e}?", "Give me the value of {e}.",
+            "{e}?", "Hi, what is {e}?", "Evaluate {e}.", "Can you tell me what {e} is?",
+        )
+    )  # fmt: skip
+    return start_sentence(ask.format(e=text)), done, value
+
+
+def draw_purchase(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+    """Prices: what somebody pays for several things, and what is left of a note."""
+    rng = d.rng
+    who, thing = d.name(), d.thing()
+    price, count = d.number(max(2, min(story.lowest, 500)), max(3, story.highest // 20)), rng.randint(2, 12)
+    money = d.pick("euros dollars coins pounds cents pesos francs crowns points yen rubles marks".split())
+    base = d.one(
+        (
+            "One of the {i} costs {n} {e}. {s} buys {m}.", "{i} cost {n} {e} each. {s} buys {m} [of them].",
+            "{s} buys {m} {i} (for|at) {n} {e} each.", "A shop sells {i} at {n} {e} each. {s} takes {m}.",
+            "{s} bought {m} {i}. Each [one] cost {n} {e}.", "{s} orders {m} {i}, and each costs {n} {e}.",
+            "The price of the {i} is {n} {e} each, and {s} needs {m} of them.", "{s} sells {m} {i} for {n} {e} each.",
+            "{s} gets {m} {i}. The price is {n} {e} apiece.", "{i} are {n} {e} each. {s} wants {m}.",
+            "{s} pays {n} {e} for each of {m} {i}.", "{m} {i} at {n} {e} each are what {s} buys.",
+        ),
+        s=who, i=thing, n=price, m=count, e=money,
+    )  # fmt: skip
+    order = (
+        (price, count)
+        if base.find(f" {price} ") < base.find(str(count)) and base.find(f" {price} ") >= 0
+        else (count, price)
+    )
+    done: list[Step] = [(order[0], "*", order[1])]
+    total = price * count
+    if steps > 1 and d.chance(0.6):
+        paid = total + d.number(1, 500)
+        base += " " + d.one(
+            ("{s} pays with {n} {e}.", "{s} has {n} {e}.", "{s} had {n} {e} before.", "{s} gives the clerk {n} {e}.",
+             "In the purse there are {n} {e}.", "{s} came with {n} {e}.", "{s} takes {n} {e} along.", "{s} hands over {n} {e}.",
+             "{s} started with {n} {e}.", "{s} puts {n} {e} on the table."),
+            s=who, n=paid, e=money,
+        )  # fmt: skip
+        ask = d.one(
+            ("How much change does {s} get?", "How many {e} are left?", "What is left?", "How much is left for {s}?",
+             "How many {e} does {s} have left?", "How many {e} does {s} keep?", "How much money remains?",
+             "How many {e} come back?", "What change is that?", "How many {e} remain?"),
+            s=who, e=money,
+        )  # fmt: skip
+        done.append((paid, "-", total))
+        if "sells" in base.partition(".")[0] and "shop" not in base:
+            base = base.replace("sells", "buys", 1)
+        return start_sentence(base) + " " + ask, done, paid - total
+    ask = d.one(
+        ("How much is that [in total]?", "How many {e} is that?", "What is the total [price]?", "How much in (all|total)?",
+         "How much money is that?", "What does it come to?", "How many {e} altogether?", "Find the total.",
+         "How much do all the {i} cost?", "What do the {i} cost together?"),
+        s=who, e=money, i=thing,
+    )  # fmt: skip
+    return start_sentence(base) + " " + ask, done, total
+
+
+def compute(left: int, op: str, right: int) -> int:
+    """Value of one step; division is exact."""
+    if op == "/":
+        return left // right
+    return {"+": left + right, "-": left - right, "*": left * right}[op]
+
+
+SHAPES = {"chain": draw_chain, "relation": draw_relation, "sum": draw_sum, "purchase": draw_purchase}
+
+
+def draw_story(rng: random.Random, style: Style, steps: int) -> tuple[str, list[Step], int]:
+    """A word problem in open language with about ``steps`` steps: its text, its steps and its answer."""
+    d = style.draw(rng)
+    story, shape = Story(), rng.choices(list(SHAPES), (70, 12, 12, 6))[0]
+    if style.edit == "numbers":
+        story, shape = (
+            Story(filler=0.1, amounts=0.05, lowest=100),
+            rng.choices(list(SHAPES), (80, 12, 6, 2))[0],
+        )
+    elif style.edit == "extra":
+        story, shape = Story(filler=1.0, amounts=0.3), "chain"
+    elif style.edit == "ratios":
+        story, shape = (
+            Story(ratios=1.0, filler=0.1, amounts=0.05),
+            rng.choices(list(SHAPES), (60, 30, 0, 10))[0],
+        )
+    elif style.edit == "bare":
+        shape = "sum"
+    elif style.edit == "words":
+        story, shape = Story(filler=0.05, amounts=0.05), "chain"
+    elif style.level < 1:
+        ease = style.level
+        story = Story(
+            filler=0.25 * ease,
+            amounts=0.15 * ease,
+            ratios=0.3,
+            joined=0.35 * ease,
+            highest=999 if ease < 0.3 else LARGEST,
+        )
+    text, done, answer = SHAPES[shape](d, story, steps)
+    return _surface(d, text), done, answer
+
+
+def _surface(d: Draw, text: str) -> str:
+    """Now and then as people type: small letters, no mark at the end, two spaces, a stray newline, a greeting."""
+    if d.chance(0.04):
+        text = text.lower()
+    elif d.chance(0.01):
+        text = text.upper()
+    if d.chance(0.05):
+        text = text.rstrip("?.")
+    if d.chance(0.03):
+        text = text.replace(". ", ".  ")
+    if d.chance(0.03):
+        text = text.replace(". ", ".\n", 1)
+    if d.chance(0.02):
+        text += d.rng.choice((" ", "\n", "  "))
+    if d.chance(0.02):
+        text = f'"{text}"'
+    return text

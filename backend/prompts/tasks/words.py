@@ -1,0 +1,239 @@
+"""Words for the generated tasks: an open vocabulary, and a small grammar to write patterns in.
+
+Whoever edits a prompt brings names, things and sentences of their own. So the tasks draw from long lists, from
+made-up words and, while training, from a dictionary of the system if there is one (:func:`use_dictionary`). One
+in eight words and one in ten patterns is kept from training (:func:`kept_back`) and is what held-out edits are made of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+FIRST_NAMES = (
+    "Tess Omar Lena Hugo Iris Noah Mara Felix Nina Otto Ruth Sami Vera Yara Emil Alma Cleo Dina Ezra Finn Gwen "
+    "Jonas Kira Leo Alice Bob Carol David Emma Frank Grace Henry Ivy Jack Kate Liam Mia Nick Olivia Paul Quinn "
+    "Rosa Sam Tom Uma Victor Wendy Xavier Yusuf Zoe Anna Ben Clara Dan Eva Fred Gina Hans Ines Jane Karl Laura "
+    "Mark Nora Oscar Peter Rita Sara Tim Ursula Vince Walter Yvonne Zack Amir Bianca Carlos Diego Elena Fatima "
+    "Gabriel Hana Ibrahim Jamal Keiko Lucia Mateo Nadia Olga Pablo Rania Sofia Tariq Valentina Wei Ximena Yuki "
+    "Zainab Aisha Bruno Chen Dmitri Esther Francesca Giorgos Hiro Ilse Joao Kofi Leila Marco Naomi Oleg Priya "
+    "Rahul Sven Thanh Umberto Vikram Wanda Yannick Zhang Ada Bill Cora Dora Earl Faye Gus Hope Ian Jill Kurt Lola "
+    "Max Nell Owen Pam Ray Sue Ted Val Will Amy Bella Chris Daisy Eric Fiona George Hannah Isaac Julia Kevin Lily "
+    "Martin Nancy Oliver Penny Robert Susan Thomas Violet William Adam Beth Charles Diana Edward Flora Gerald Helen "
+    "Irene James Karen Louis Mary Nathan Patrick Rachel Simon Teresa Vincent Andrew Betty Colin Donna Elliot "
+    "Florence Greg Heidi Jason Kim Linda Michael Natalie Philip Rose Stephen Tina Wesley Abdul Bjorn Ciara Dario "
+    "Eleni Farid Goran Hassan Ismail Jorge Kenji Lars Milan Nils Pedro Rosalind Stella Tobias Anya Boris Celeste "
+    "Doris Enzo Freya Gustav Hilda Igor Jolene Katya Lorenzo Maxine Nico Odette Pia Raul Signe Tamara Ulrich Vlad "
+    "Renée José Zoë Søren Anaïs Jürgen Chloé André Noël Łukasz Élodie Måns Núria Björk"
+).split()
+TITLES = "Mr. Mrs. Ms. Dr. Uncle Aunt Professor Captain Coach".split()
+LAST_NAMES = (
+    "Brown Smith Lee Garcia Khan Novak Silva Meyer Rossi Tanaka Jones Miller Davis Wilson Moore Taylor Clark Lewis "
+    "Walker Hall Young King Wright Hill Scott Green Baker Adams Nelson Carter Mitchell Perez Turner Parker Cook Bell "
+    "Murphy Ward Cox Gray Watson Price Bennett Wood Ross Kelly Long Hughes Sanders Okafor Petrov Kowalski Larsen"
+).split()
+# somebody without a name, as the subject of a sentence
+SOMEBODY = (
+    "my sister|my brother|my friend|my mother|my father|my neighbour|my uncle|my aunt|my cousin|my teacher|"
+    "the teacher|the farmer|the baker|the shop|the library|the school|the museum|the girl|the boy|the old man|"
+    "the clerk|the chef|the gardener|the nurse|the driver|the student|the artist|the seller|the market|"
+    "the restaurant|the factory|the captain|the king|the queen|the cook|a farmer|a baker|a girl|a boy|a student|"
+    "a shop|a collector|a child|a teacher|a woman|a man|a fisherman|her son|his daughter|our team|our class|"
+    "the team|the club|the bakery|the zoo|the store|the kid|the child|the hotel|the company|the bookshop"
+).split("|")
+THINGS = (
+    "coins books pens shells cards stamps apples stones marbles cookies keys ribbons tickets beads nuts cups eggs "
+    "ribbons oranges pears bananas lemons cherries plums grapes melons mangoes peaches berries tomatoes potatoes "
+    "onions carrots peppers mushrooms beans cabbages pumpkins cakes pies muffins donuts sandwiches pizzas pancakes "
+    "candies chocolates lollipops biscuits crackers loaves buns bagels rolls bottles cans jars boxes bags baskets "
+    "buckets plates bowls spoons forks knives glasses mugs pots pans candles lamps bulbs batteries chairs tables "
+    "desks stools pillows blankets towels sheets curtains rugs pencils crayons erasers rulers markers notebooks "
+    "folders papers envelopes letters postcards magazines comics newspapers posters paintings photos pictures "
+    "stickers buttons needles threads scarves hats caps gloves socks shoes boots shirts dresses coats belts ties "
+    "rings necklaces bracelets earrings watches clocks balls bats kites dolls puppets robots trains cars trucks "
+    "bikes boats planes blocks bricks puzzles games dice tokens medals trophies flags balloons whistles drums "
+    "guitars violins flutes flowers roses tulips daisies lilies seeds plants trees bushes leaves branches pebbles "
+    "rocks crystals gems diamonds pearls feathers eggshells fish goldfish crabs shrimps ducks chickens hens geese "
+    "turkeys pigeons parrots sheep goats cows pigs horses ponies rabbits hamsters mice cats kittens dogs puppies "
+    "turtles frogs snails butterflies bees ants spiders logs planks nails screws bolts tiles pipes ropes wires "
+    "tools hammers magnets chips discs records films videos songs poems stories pages stamps points dollars euros "
+    "cents pounds pesos yen vouchers coupons tickets passes forms files emails messages calls questions tests "
+    "exercises lessons students children players guests visitors passengers workers soldiers friends members "
+    "seats rooms bottles parcels packages crates bundles slices pieces scoops liters kilos meters miles minutes"
+).split()
+ADJECTIVES = (
+    "red blue green yellow black white small big large old new shiny wooden plastic paper golden silver tiny round "
+    "fresh ripe sweet dried clean broken rare pretty striped soft heavy light cheap Dutch Italian spare empty lost"
+).split()
+COLORS = (
+    "red blue green gold black white brown pink orange purple yellow silver grey violet scarlet turquoise beige "
+    "crimson teal indigo maroon cream navy olive"
+).split()
+
+_ONSETS = "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p pl pr qu r s sh sk sl sm sn sp st t th tr v w x y z".split()
+_VOWELS = "a e i o u a e i o u ai au ea ee ei ia io oo ou".split()
+_CODAS = ["", "", "", *"b ck d f g l ll m n nd ng nk p r rd rk rt s sh sk ss st t x z".split()]
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_dictionary: tuple[str, ...] = ()
+
+
+def kept_back(text: str, one_in: int = 8) -> bool:
+    """Is this word or pattern kept from training? One in ``one_in`` is."""
+    return int.from_bytes(hashlib.sha256(f"kept:{text}".encode()).digest()[:2], "big") % one_in == 0
+
+
+def use_dictionary(path: Path) -> int:
+    """Let :meth:`Draw.word` draw from a word list too (a word a line); returns how many it has.
+
+    For training alone: what it draws depends on the machine's list.
+    """
+    global _dictionary
+    lines = path.read_text(encoding="utf-8", errors="ignore").split("\n")
+    _dictionary = tuple(w for w in lines if 3 <= len(w) <= 12 and w.isalpha() and not kept_back(w.lower()))
+    return len(_dictionary)
+
+
+class Draw:
+    """The random choices of one document, on one side of the split of words and patterns.
+
+    Args:
+        rng: where they come from.
+        unseen: draw words and patterns that training never shows, where a list has any.
+    """
+
+    def __init__(self, rng: random.Random, unseen: bool = False) -> None:
+        self.rng = rng
+        self.unseen = unseen
+
+    # -- choices
+
+    def chance(self, share: float) -> bool:
+        return self.rng.random() < share
+
+    def pick(self, options: Sequence[str], one_in: int = 10) -> str:
+        """One of the options of this document's side; of all where that side has none."""
+        return self.rng.choice(_side(tuple(options), self.unseen, one_in))
+
+    def say(self, pattern: str, **slots: object) -> str:
+        """A pattern with its choices made: ``(a|b)`` is one of them, ``[a]`` is there or not, ``{slot}`` is filled.
+
+        A choice may hold choices. Spaces that an absent part leaves behind are closed up.
+        """
+        text = re.sub(r" +", " ", self._expand(pattern)).strip()
+        text = re.sub(r" ([.,?!;:])", r"\1", text)
+        return text.format(**slots) if slots else text
+
+    def one(self, patterns: Sequence[str], **slots: object) -> str:
+        """One pattern of a list, of this document's side, with its choices made."""
+        return self.say(self.pick(patterns), **slots)
+
+    def _expand(self, text: str) -> str:
+        while True:
+            inner = _INNERMOST.search(text)
+            if inner is None:
+                return text
+            body = inner[0][1:-1]
+            chosen = self.rng.choice(body.split("|"))
+            if inner[0][0] == "[" and self.rng.random() < 0.5:
+                chosen = ""
+            text = text[: inner.start()] + chosen + text[inner.end() :]
+
+    # -- words
+
+    def word(self) -> str:
+        """A made-up word in small letters, or one of the dictionary."""
+        rng = self.rng
+        while True:
+            if _dictionary and rng.random() < 0.5:
+                return rng.choice(_dictionary).lower()
+            if rng.random() < 0.12:
+                word = "".join(rng.choice(_LETTERS) for _ in range(rng.randint(3, 7)))
+            else:
+                word = "".join(
+                    rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS)
+                    for _ in range(rng.choice((1, 2, 2, 2, 3)))
+                )
+            if 3 <= len(word) <= 11 and kept_back(word) == self.unseen:
+                return word
+
+    def name(self) -> str:
+        """Somebody's name: a first name, a made-up one, two words, or a title before a name."""
+        at = self.rng.random()
+        first = self.pick(FIRST_NAMES, 8) if at < 0.72 else self.word().capitalize()
+        if 0.60 < at < 0.66:
+            return f"{first} {self.pick(LAST_NAMES, 8)}"
+        if 0.66 < at < 0.70:
+            return f"{self.rng.choice(TITLES)} {self.pick(LAST_NAMES, 8)}"
+        if 0.70 < at < 0.72:
+            return f"{first} {self.pick([x for x in FIRST_NAMES if x != first], 8)}"
+        return first
+
+    def names(self, count: int) -> list[str]:
+        """Different names; no one's first word is another's."""
+        found: dict[str, str] = {}
+        while len(found) < count:
+            name = self.name()
+            found.setdefault(name.split()[0] if name.split()[0] not in TITLES else name, name)
+        return list(found.values())
+
+    def thing(self) -> str:
+        """Things, in the plural: a noun, a made-up one, or one with an adjective before it."""
+        at = self.rng.random()
+        noun = self.pick(THINGS, 8) if at < 0.8 else plural(self.word())
+        return f"{self.rng.choice(ADJECTIVES)} {noun}" if self.rng.random() < 0.12 else noun
+
+    def things(self, count: int) -> list[str]:
+        """Different things."""
+        found: dict[str, None] = {}
+        while len(found) < count:
+            found.setdefault(self.thing())
+        return list(found)
+
+    def color(self) -> str:
+        return self.pick(COLORS, 8) if self.chance(0.85) else self.word()
+
+    def place(self) -> str:
+        """A town's name."""
+        return self.pick(PLACES, 8) if self.chance(0.6) else self.word().capitalize()
+
+    def number(self, low: int = 1, high: int = 9999) -> int:
+        """A number, small ones more often: every power of ten about alike, as far as the bounds allow."""
+        if high <= low:
+            return low
+        limit = self.rng.choice(
+            [x for x in (20, 100, 100, 100, 200, 1000, 1000, 10_000) if x > 1.5 * low] or [high + 1]
+        )
+        return self.rng.randint(low, max(low, min(high, limit - 1)))
+
+
+PLACES = (
+    "Rome Paris Oslo Berlin Madrid Cairo Lima Tokyo Delhi Athens Dublin Vienna London Lisbon Prague Warsaw Moscow "
+    "Boston Chicago Denver Seattle Toronto Sydney Melbourne Nairobi Lagos Accra Dakar Tunis Istanbul Ankara Tehran "
+    "Baghdad Mumbai Beijing Shanghai Seoul Osaka Kyoto Manila Jakarta Bangkok Hanoi Singapore Havana Bogota Quito "
+    "Santiago Geneva Zurich Munich Hamburg Milan Naples Venice Florence Porto Seville Lyon Marseille Brussels Ghent "
+    "Amsterdam Utrecht Copenhagen Stockholm Helsinki Riga Vilnius Tallinn Krakow Budapest Zagreb Belgrade Sofia"
+).split()
+_INNERMOST = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")
+
+
+@cache
+def _side(options: tuple[str, ...], unseen: bool, one_in: int) -> tuple[str, ...]:
+    return tuple(x for x in options if kept_back(x, one_in) == unseen) or options
+
+
+def plural(word: str) -> str:
+    """The plural that English makes of a word it does not know."""
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return word + "es"
+    if word.endswith("y") and word[-2:-1] not in tuple("aeiou"):
+        return word[:-1] + "ies"
+    return word + "s"
+
+
+def start_sentence(text: str) -> str:
+    """With a capital at its start."""
+    return text[:1].upper() + text[1:]
