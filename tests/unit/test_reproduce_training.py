@@ -284,20 +284,22 @@ def test_unshuffled_questions_are_answered_by_the_first_documents() -> None:
     rng = random.Random(7)
     places: dict[bool, list[int]] = {False: [], True: []}
     for shuffle in (False, True):
-        for _ in range(200):
+        for _ in range(1000):  # open documents are rarely ten
             drawn = draw(rng, {name: LAB[name] for name in ("documents apart", "documents")}, shuffle=shuffle)
             pieces = drawn.document.pieces
-            texts = [p.text for p in pieces if (p.name or "").startswith("document_")]
+            # the split is made before white space is left behind a text
+            texts = [p.text.strip() for p in pieces if (p.name or "").startswith("document_")]
             hops = drawn.document.target.rpartition(" The answer is ")[0].rstrip(".").split(". ")
             found = [next(i for i, text in enumerate(texts, 1) if hop in text) for hop in hops]
             if not shuffle:
                 first = sorted(set(found))  # one document may hold both facts
                 assert first == list(range(1, len(first) + 1)), texts
+                assert len(first) <= len(hops), texts
             places[shuffle] += found
-            question = next(p.text for p in pieces if p.name == "user_question")
+            question = next(p.text.strip() for p in pieces if p.name == "user_question")
             assert not held_out(question + " ".join(texts)), "no order lets held-out ones in"
     assert set(places[False]) == {1, 2}
-    assert set(range(1, 7)) <= set(places[True]) <= set(range(1, 11)), "open ones are rarely long"
+    assert set(places[True]) == set(range(1, 11))
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
