@@ -1,8 +1,8 @@
 """What the embedded model need not learn: results of exact calculations, filled in while it writes.
 
-After ``46 - 6 =`` stands `` 40``, and after ``36 < 38 is`` stands `` True``; operators are Python's. As in GSM8K's calculator
-annotations (Cobbe et al. 2021, section 4.1 and appendix C). The model chooses what is calculated; the result
-is exact.
+After ``46 - 6 =`` stands `` 40``, and after ``36 < 38 is`` stands `` True``; operators are Python's. As in
+GSM8K's calculator annotations (Cobbe et al. 2021, section 4.1 and appendix C). The model chooses what is
+calculated; the result is exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ CALCULATIONS: dict[str, Callable[[int, int], float]] = {
     "/": operator.truediv, "//": operator.floordiv, "%": operator.mod,
 }  # fmt: skip
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+    "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
+    "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 ENDS = ("=", "is")  # tokens that may have a result behind them
 
