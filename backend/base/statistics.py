@@ -90,6 +90,54 @@ def bootstrap(values: Sequence[float], weights: Sequence[float] | None = None, s
     return Share(float(x.sum() / w.sum()), *bootstrap_interval(ratio, len(x), seed=seed), len(x))
 
 
+def clustered(
+    values: Sequence[float | None],
+    clusters: Sequence[int],
+    weights: Sequence[float] | None = None,
+    draws: int = RESAMPLES,
+    seed: int = 0,
+) -> Share:
+    """Mean of the known values (or their sum over that of the weights), with a 95% interval for values that
+    come in clusters.
+
+    Requests that were answered behind one warm-up share its pool, so they are not independent. Each draw of
+    the bootstrap takes clusters, and then values within each of them, both with replacement (Davison and
+    Hinkley 1997, section 3.8). Of a single cluster there is no interval.
+
+    Args:
+        values: None is left out.
+        clusters: which one each value belongs to.
+    """
+    known = [
+        (c, v, w)
+        for c, v, w in zip(clusters, values, weights or [1.0] * len(values), strict=True)
+        if v is not None
+    ]
+    if not known or not sum(w for _, _, w in known):
+        return NOTHING
+    groups: dict[int, list[tuple[float, float]]] = {}
+    for cluster, value, weight in known:
+        groups.setdefault(cluster, []).append((float(value), float(weight)))
+    sizes = np.asarray([len(rows) for rows in groups.values()])
+    table = np.zeros((len(groups), int(sizes.max()), 2))
+    for row, group in zip(table, groups.values(), strict=True):
+        row[: len(group)] = group
+    middle = float(table[..., 0].sum() / table[..., 1].sum())
+    if len(groups) == 1:
+        return Share(middle, -math.inf, math.inf, len(known))
+    rng = np.random.default_rng(seed)
+    found: list[float] = []
+    for _ in range(draws):
+        chosen = rng.integers(0, len(sizes), len(sizes))
+        places = (rng.random((len(chosen), table.shape[1])) * sizes[chosen][:, None]).astype(int)
+        taken = np.arange(table.shape[1]) < sizes[chosen][:, None]
+        sums = (table[chosen[:, None], places] * taken[..., None]).sum((0, 1))
+        if sums[1]:
+            found.append(float(sums[0] / sums[1]))
+    low, high = np.percentile(found, [2.5, 97.5])
+    return Share(middle, float(low), float(high), len(known))
+
+
 def mean_and_half(values: ArrayLike, z: float = Z95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean over the last axis, NaN left out, and half its 95% interval; NaN where too little is left.
 

@@ -1,17 +1,27 @@
 """What the embedded model need not learn: results of exact calculations, filled in while it writes.
 
-After ``46 - 6 =`` stands `` 40``, and after ``36 < 38 is`` stands `` True``, as in GSM8K's calculator
-annotations (Cobbe et al. 2021, section 4.1 and appendix C). The model chooses what is calculated; the result
-is exact.
+After ``46 - 6 =`` stands `` 40``, and after ``36 < 38 is`` stands `` True``; operators are Python's. As in
+GSM8K's calculator annotations (Cobbe et al. 2021, section 4.1 and appendix C). The model chooses what is
+calculated; the result is exact.
 """
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Callable
 
-_SUM = re.compile(r"(\d{1,12}) ([-+*/]) (\d{1,12}) =$")
-_ORDER = re.compile(r"(\d{1,12}) ([<>]) (\d{1,12}) is$")
+_SUM = re.compile(r"(\d{1,12}) ([-+*/%]|//) (\d{1,12}) =$")
+_ORDER = re.compile(r"(\d{1,12}) ([<>]=?|[=!]=) (\d{1,12}) is$")
 _FILLED = re.compile(r"(?<=[0-9] =) -?\d+(?:\.\d+)?|(?<=[0-9] is) (?:True|False)")
+CALCULATIONS: dict[str, Callable[[int, int], float]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul,
+    "/": operator.truediv, "//": operator.floordiv, "%": operator.mod,
+}  # fmt: skip
+COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
+    "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
 ENDS = ("=", "is")  # tokens that may have a result behind them
 
 
@@ -22,16 +32,12 @@ def result_after(text: str) -> str | None:
     """
     if found := _SUM.search(text):
         left, op, right = int(found[1]), found[2], int(found[3])
-        if op == "/":
-            if right == 0:
-                return None
-            if left % right:
-                return f" {left / right:.4f}".rstrip("0").rstrip(".")
-            return f" {left // right}"
-        return f" { {'+': left + right, '-': left - right, '*': left * right}[op] }"
+        if right == 0 and op in "//%":
+            return None
+        value = CALCULATIONS[op](left, right)
+        return f" {value:.4f}".rstrip("0").rstrip(".") if op == "/" else f" {value}"
     if found := _ORDER.search(text):
-        left, right = int(found[1]), int(found[3])
-        return f" {left < right if found[2] == '<' else left > right}"
+        return f" {COMPARISONS[found[2]](int(found[1]), int(found[3]))}"
     return None
 
 

@@ -75,6 +75,7 @@ class SweepLine:
             interval.
         agents, blocks, tokens: the three reuse rates.
         ttft_ms, ttft_ratio: medians; the ratio is dense's time over this one's, problem by problem.
+        warmups: independent draws of warm-up and problems that the line is over.
     """
 
     cell: Cell
@@ -92,6 +93,12 @@ class SweepLine:
     near_ties: int
     ttft_ms: Share
     ttft_ratio: Share
+    warmups: int = 1
+
+    @property
+    def counted(self) -> str:
+        """How many problems, and behind how many warm-ups where there are several."""
+        return str(self.problems) if self.warmups == 1 else f"{self.problems} behind {self.warmups}"
 
     @property
     def graded(self) -> bool:
@@ -108,7 +115,8 @@ class Comparison:
         mine, other: the two values of the axis.
         pairs: problems that both have.
         only_other, only_mine: problems where just one of the two is right; ``mcnemar`` their exact p, None
-            where no answer is known.
+            where no answer is known. Over several ``warmups`` both tests are Wilcoxon's signed ranks of the
+            warm-ups' mean differences.
         ttft_ratio: median of the other's time to first token over this one's; ``wilcoxon`` p of the times.
             The ``*_holm`` are corrected over all tests of their kind in the sweep.
     """
@@ -127,6 +135,7 @@ class Comparison:
     wilcoxon: float
     mcnemar_holm: float | None = None
     wilcoxon_holm: float | None = None
+    warmups: int = 1
 
     @property
     def against(self) -> str:
@@ -200,6 +209,11 @@ class Swept:
     def graded(self) -> bool:
         """Whether scores say more than how many answers are right: F1 of questions over texts, Rouge-L."""
         return any(line.graded for line in self.lines)
+
+    @property
+    def p_name(self) -> str:
+        """What the p of right or wrong is of."""
+        return "p by warm-up" if any(line.warmups > 1 for line in self.lines) else "McNemar p"
 
     @property
     def dense(self) -> str:

@@ -2,6 +2,8 @@
 
 * Right or wrong on the same problems: McNemar's exact test (the binomial test on the problems where just one
   of the two is right). Times: Wilcoxon's signed-rank test on the paired differences.
+* Over several warm-ups the unit of both tests is the warm-up: what was answered behind one pool is not
+  independent. Wilcoxon's signed ranks, of the mean difference (of times: the median) of each warm-up.
 * Many tests find something by chance alone, so Holm's correction over all tests of one kind in the sweep
   stands beside each p, whatever the baselines.
 * A problem's number is its place in the order of drawing, so it means the same in every order of requests.
@@ -12,8 +14,9 @@
 
 from __future__ import annotations
 
+import statistics
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from scipy import stats
@@ -21,14 +24,14 @@ from scipy import stats
 from backend.records.sweep import Baseline, Cell, Compared, Comparison
 from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone
-from backend.sweeps.summary import by_line, median
+from backend.sweeps.summary import by_line, median, problem_of
 
-Rows = Mapping[int, Row]  # by problem
+Rows = Mapping[tuple[int, int], Row]  # by seed and problem
 
 
 def compare(done: SweepDone) -> Compared:
     """Every line with its baselines, baseline by baseline, and what cannot be compared."""
-    lines = {place: {row.problem: row for row in rows} for place, rows in by_line(done).items()}
+    lines = {place: {problem_of(row): row for row in rows} for place, rows in by_line(done).items()}
     tests: list[Comparison] = []
     left_out: list[str] = []
     seen: set[frozenset[tuple[Cell, str]]] = set()
@@ -44,9 +47,9 @@ def compare(done: SweepDone) -> Compared:
                 continue
             seen.add(pair)
             if _same_problems(mine, lines[other]):
-                tests += _tested(place, mine, lines[other], baseline, done.cells)
+                tests += _tested(place, mine, lines[other], baseline, done)
             else:
-                label = place[0].label(done.cells)
+                label = place[0].label(done.line_cells)
                 left_out.append(f"{label} is not compared with {baseline}: their problems are not the same.")
         if done.complete and not counterparts and baseline.axis != "method":
             left_out.append(
@@ -68,19 +71,28 @@ def _same_problems(mine: Rows, other: Rows) -> bool:
 
 
 def _tested(
-    place: tuple[Cell, str], mine: Rows, other: Rows, baseline: Baseline, cells: Sequence[Cell]
+    place: tuple[Cell, str], mine: Rows, other: Rows, baseline: Baseline, done: SweepDone
 ) -> list[Comparison]:
     """The comparison; none while the two have no problem in common."""
     cell, method = place
     pairs = [(mine[n], other[n]) for n in sorted(mine.keys() & other.keys())]
     if not pairs:
         return []
-    judged = [(a.correct, b.correct) for a, b in pairs if a.correct is not None and b.correct is not None]
-    only_other, only_mine = sum(b and not a for a, b in judged), sum(a and not b for a, b in judged)
+    judged = [(a, b) for a, b in pairs if a.correct is not None and b.correct is not None]
+    only_other = sum(bool(b.correct and not a.correct) for a, b in judged)
+    only_mine = sum(bool(a.correct and not b.correct) for a, b in judged)
+    if done.warmups > 1:
+        right = wilcoxon(
+            _by_warmup(judged, lambda a, b: float(a.correct or 0) - float(b.correct or 0), statistics.mean)
+        )
+        slower = wilcoxon(_by_warmup(pairs, lambda a, b: a.ttft_ms - b.ttft_ms, statistics.median))
+    else:
+        right = mcnemar(only_other, only_mine)
+        slower = wilcoxon([a.ttft_ms - b.ttft_ms for a, b in pairs])
     return [
         Comparison(
             cell=cell,
-            label=cell.label(cells),
+            label=cell.label(done.line_cells),
             method=method,
             axis=baseline.axis,
             mine=method if baseline.axis == "method" else getattr(cell, baseline.axis),
@@ -89,10 +101,23 @@ def _tested(
             only_other=only_other,
             only_mine=only_mine,
             ttft_ratio=median([b.ttft_ms / max(a.ttft_ms, 1e-9) for a, b in pairs]),
-            mcnemar=mcnemar(only_other, only_mine) if judged else None,
-            wilcoxon=wilcoxon([a.ttft_ms - b.ttft_ms for a, b in pairs]),
+            mcnemar=right if judged else None,
+            wilcoxon=slower,
+            warmups=len({a.seed for a, _ in pairs}),
         )
     ]
+
+
+def _by_warmup(
+    pairs: Sequence[tuple[Row, Row]],
+    difference: Callable[[Row, Row], float],
+    middle: Callable[[list[float]], float],
+) -> list[float]:
+    """The middle of each warm-up's differences."""
+    found: dict[int, list[float]] = {}
+    for a, b in pairs:
+        found.setdefault(a.seed, []).append(difference(a, b))
+    return [middle(values) for values in found.values()]
 
 
 def mcnemar(only_one: int, only_other: int) -> float:

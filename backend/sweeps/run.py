@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -27,13 +27,23 @@ Spread = Callable[
 class SweepDone:
     """A sweep's rows with their places in the grid, in the order of the grid; ``complete``: all of them.
 
-    ``against``: what its lines are compared with.
+    ``against``: what its lines are compared with. With several ``warmups`` a line is over all of them.
     """
 
     rows: tuple[tuple[Cell, str, Row], ...]
     cells: tuple[Cell, ...]
     complete: bool = True
     against: tuple[Baseline, ...] = ()
+    warmups: int = 1
+
+    def line_cell(self, cell: Cell) -> Cell:
+        """The cell that a line stands for: of several warm-ups, the first one's."""
+        return replace(cell, seed=min(x.seed for x in self.cells)) if self.warmups > 1 else cell
+
+    @property
+    def line_cells(self) -> tuple[Cell, ...]:
+        """The cells of its lines, each once."""
+        return tuple(dict.fromkeys(map(self.line_cell, self.cells)))
 
 
 def run_sweep(
@@ -78,7 +88,7 @@ def run_sweep(
         found = {row.key: row for row in store.rows(mine)}
         rows = tuple((s.cell, s.method, found[key]) for key, s in placed.items() if key in found)
         cells = tuple(dict.fromkeys(cell for cell, _, _ in rows))
-        return SweepDone(rows, cells, len(mine) == total, sweep.against)
+        return SweepDone(rows, cells, len(mine) == total, sweep.against, sweep.warmups)
 
     looked = began
     for _, group in groupby(shards, lambda shard: shard.cell.model):  # one model is loaded at a time

@@ -25,8 +25,9 @@
     against: [dense, {request_order: given}]   # what a line is compared with, problem by problem
 
 Every value that is a list is an axis of the grid, but for ``against`` (:mod:`backend.sweeps.baselines`).
-Dense is added where it is missing. ``problems``, ``warmup``, ``budget_mb`` and ``measure_cache`` are the
-sweep's, one value each. ``max_new_tokens`` and ``temperature`` are those of pipelines and traces; a judge has
+Dense is added where it is missing. ``warmups: 20`` repeats everything behind so many independent draws of
+warm-up and problems, and the lines are over all of them. ``problems``, ``warmup``, ``budget_mb`` and
+``measure_cache`` are the sweep's, one value each. ``max_new_tokens`` and ``temperature`` are those of pipelines and traces; a judge has
 its own two, which may be lists too.
 """
 
@@ -138,6 +139,7 @@ class Sweep:
         max_new_tokens, temperatures: of pipelines; None is the pipeline's longest answer.
         against: what lines are compared with.
         problems: measured ones of each cell; ``warmup`` further ones before them only fill the pools.
+        warmups: independent draws of both, a seed each, that the lines are averaged over.
         measure_cache: also measure how far off each method's cache is (pinned; costs time, not TTFT).
         budget_mb: what a cell's pools may hold.
         source: the file's text, and below it what was read from the hub, with its commit.
@@ -153,6 +155,7 @@ class Sweep:
     seeds: tuple[int, ...] = (0,)
     problems: int = 20
     warmup: int = 0
+    warmups: int = 1
     max_new_tokens: tuple[int | None, ...] = (None,)
     temperatures: tuple[float, ...] = (0.0,)
     measure_cache: bool = False
@@ -203,7 +206,7 @@ class Sweep:
 _TOP: dict[str, tuple[type, ...]] = {
     "name": (str,), "title": (str,), "tasks": (list,), "methods": (list, str), "models": (list, str),
     "modes": (list, str), "request_orders": (list, str), "seeds": (list, int), "problems": (int,),
-    "warmup": (int,), "max_new_tokens": (int, list), "temperature": (int, float, list),
+    "warmup": (int,), "warmups": (int,), "max_new_tokens": (int, list), "temperature": (int, float, list),
     "measure_cache": (bool,), "budget_mb": (int,), "against": (str, dict, list),
 }  # fmt: skip
 _PIPELINE: dict[str, tuple[type, ...]] = {
@@ -271,6 +274,7 @@ def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
             )
     limits = (
         ("problems", 20, 1, MAX_REQUESTS), ("warmup", 0, 0, 1000), ("budget_mb", 4096, 1, 2**20),
+        ("warmups", 1, 1, 1000),
     )  # fmt: skip
     single = {name: within(table.get(name, usual), name, low, high) for name, usual, low, high in limits}
     if not table["tasks"]:
@@ -290,6 +294,14 @@ def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
             field="modes",
         )
     models = axis(table, "models", str, ("embedded",))
+    seeds = numbers(table, "seeds", int, (0,), (0, MAX_SEED - 1000))
+    warmups = int(single["warmups"])
+    if warmups > 1 and len(seeds) > 1:
+        raise OptionError(
+            f"warmups is {warmups} beside {len(seeds)} seeds. Each warm-up has a seed of its own, counted up "
+            "from the one that is given: name one seed, or leave warmups out.",
+            field="warmups",
+        )
     found = Sweep(
         name=table["name"],
         title=table.get("title", table["name"]),
@@ -298,9 +310,10 @@ def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
         models=models,
         modes=modes,
         request_orders=orders,
-        seeds=numbers(table, "seeds", int, (0,), (0, MAX_SEED)),
+        seeds=tuple(range(seeds[0], seeds[0] + warmups)) if warmups > 1 else seeds,
         problems=int(single["problems"]),
         warmup=int(single["warmup"]),
+        warmups=warmups,
         max_new_tokens=numbers(table, "max_new_tokens", int, (None,), LENGTHS),
         temperatures=numbers(table, "temperature", float, (0.0,), TEMPERATURES),
         measure_cache=table.get("measure_cache", False),

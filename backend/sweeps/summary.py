@@ -2,6 +2,8 @@
 
 * Shares (right, as dense): Wilson's. Means (KL, F1): Student's t. Reuse rates are ratios of sums: percentile
   bootstrap over problems. Medians of times: between two of the measured ones (order statistics).
+* Over several warm-ups all shares, means and rates have the bootstrap over warm-ups, then problems: what was
+  answered behind one warm-up is not independent.
 * How lines differ from each other: :mod:`backend.sweeps.compare`.
 """
 
@@ -13,19 +15,19 @@ from collections.abc import Sequence
 
 from scipy import stats
 
-from backend.base.statistics import NOTHING, Share, bootstrap, mean_and_half, share
+from backend.base.statistics import NOTHING, Share, bootstrap, clustered, mean_and_half, share
 from backend.records.sweep import Cell, SweepLine
 from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone
 
 
 def by_line(done: SweepDone) -> dict[tuple[Cell, str], list[Row]]:
-    """Rows by cell and method, cell by cell, dense first."""
+    """Rows by line (cell and method), cell by cell, dense first."""
     found: dict[tuple[Cell, str], list[Row]] = {}
     for cell, method, row in done.rows:
-        found.setdefault((cell, method), []).append(row)
+        found.setdefault((done.line_cell(cell), method), []).append(row)
     first = dict(reversed(found))  # by cell; dense stands first in every shard
-    places = {cell: at for at, cell in enumerate(done.cells)}
+    places = {cell: at for at, cell in enumerate(done.line_cells)}
     order = sorted(found, key=lambda line: (places[line[0]], line[1] != first[line[0]]))
     return {line: found[line] for line in order}
 
@@ -36,29 +38,54 @@ def summarise(done: SweepDone) -> tuple[SweepLine, ...]:
     dense: dict[Cell, list[Row]] = {}
     for (cell, _), rows in lines.items():
         dense.setdefault(cell, rows)
-    return tuple(_line(cell, method, rows, dense[cell], done.cells) for (cell, method), rows in lines.items())
+    return tuple(
+        _line(cell, method, rows, dense[cell], done.line_cells, done.warmups > 1)
+        for (cell, method), rows in lines.items()
+    )
 
 
-def _line(cell: Cell, method: str, rows: list[Row], dense: list[Row], cells: Sequence[Cell]) -> SweepLine:
-    known = {row.problem: row.ttft_ms for row in dense}
+def problem_of(row: Row) -> tuple[int, int]:
+    """What names a problem in a line: other seeds draw other problems."""
+    return row.seed, row.problem
+
+
+def _line(
+    cell: Cell, method: str, rows: list[Row], dense: list[Row], cells: Sequence[Cell], pooled: bool
+) -> SweepLine:
+    known = {problem_of(row): row.ttft_ms for row in dense}
+    warmups = [row.seed for row in rows]
+
+    def told(of: str) -> Share:
+        values = [getattr(row, of) for row in rows]
+        return clustered(values, warmups) if pooled else share(values)
+
+    def middle(of: str) -> Share:
+        values = [getattr(row, of) for row in rows]
+        return clustered(values, warmups) if pooled else mean(values)
+
+    def rate(of: str, over: str) -> Share:
+        above, below = ([getattr(row, name) for row in rows] for name in (of, over))
+        return clustered(above, warmups, below) if pooled else bootstrap(above, below)
+
     return SweepLine(
         cell=cell,
         label=cell.label(cells),
         method=method,
         problems=len(rows),
-        accuracy=share([row.correct for row in rows]),
-        selection=share([row.selection_right for row in rows]),
-        as_dense=share([row.as_dense for row in rows]),
-        score=mean([row.score for row in rows]),
-        agents=bootstrap([row.agents_reused for row in rows], [row.agents for row in rows]),
-        blocks=bootstrap([row.blocks_reused for row in rows], [row.blocks for row in rows]),
-        tokens=bootstrap([row.reused_tokens for row in rows], [row.prompt_tokens for row in rows]),
-        kl_first=mean([row.kl_first for row in rows]),
+        accuracy=told("correct"),
+        selection=told("selection_right"),
+        as_dense=told("as_dense"),
+        score=middle("score"),
+        agents=rate("agents_reused", "agents"),
+        blocks=rate("blocks_reused", "blocks"),
+        tokens=rate("reused_tokens", "prompt_tokens"),
+        kl_first=middle("kl_first"),
         near_ties=sum(bool(row.near_tie) for row in rows),
         ttft_ms=median([row.ttft_ms for row in rows]),
         ttft_ratio=median(
-            [known[row.problem] / max(row.ttft_ms, 1e-9) for row in rows if row.problem in known]
+            [known[problem_of(row)] / max(row.ttft_ms, 1e-9) for row in rows if problem_of(row) in known]
         ),
+        warmups=len(set(warmups)),
     )
 
 

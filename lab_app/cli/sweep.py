@@ -167,11 +167,11 @@ def tables(swept: Swept) -> Iterator[str]:
 def answers(swept: Swept) -> Iterator[str]:
     """Right or wrong, against dense; and the score, where it says more."""
     score = ("score",) * swept.graded
-    head = ("n", "right %", *score, "as dense %", "KL first", "lost/won", "McNemar p", "Holm")
+    head = ("n", "right %", *score, "as dense %", "KL first", "lost/won", swept.p_name, "Holm")
 
     def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
         return (
-            str(x.problems), shown(x.accuracy, ".1f", 100), *(shown(x.score, ".3f") for _ in score),
+            x.counted, shown(x.accuracy, ".1f", 100), *(shown(x.score, ".3f") for _ in score),
             shown(x.as_dense, ".1f", 100), shown(x.kl_first, ".2g"), *right_or_wrong(test),
         )  # fmt: skip
 
@@ -203,7 +203,7 @@ def others(swept: Swept) -> Iterator[str]:
             )
             for x in tests
         ]  # fmt: skip
-    head = ("", "method", "n", "lost/won", "McNemar p", "Holm", "its / this one's", "times p", "Holm")
+    head = ("", "method", "n", "lost/won", swept.p_name, "Holm", "its / this one's", "times p", "Holm")
     yield from aligned([head, *rows], left=2)
 
 

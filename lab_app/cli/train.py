@@ -21,13 +21,14 @@ def add_training(add: Any) -> None:
     sub.add_argument(
         "--out", default="~/.cache/kvlab/train", help="folder of the checkpoint and the exported model"
     )
-    sub.add_argument("--tokens", type=int, default=300_000_000, help="tokens of this run")
+    sub.add_argument("--tokens", type=int, default=60_000_000, help="tokens of this run")
     sub.add_argument("--size", choices=("main", "small"), default="main")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--step-tokens", type=int, help="tokens of documents in a step (4096; more on a GPU)")
     sub.add_argument("--init", help="a model's folder, or 'embedded': begin with its weights and tokenizer")
     sub.add_argument("--tokens-before", type=int, default=0, help="tokens that the first weights have seen")
     sub.add_argument("--tokenizer", help="a model's folder, or 'embedded': take its tokenizer")
+    sub.add_argument("--words", help="a list of words, one a line (the system's dictionary, if there is one)")
     sub.add_argument("--stop-after-steps", type=int)
     sub.add_argument(
         "--check-every", type=int, default=2000, help="steps between two checks of what the model can do"
@@ -84,6 +85,7 @@ def add_training(add: Any) -> None:
 
 def train_embedded(args: argparse.Namespace) -> int:
     from backend.model.load import SHIPPED
+    from backend.prompts.tasks.words import SYSTEM_WORDS, use_dictionary
     from backend.training.evaluate import progress
     from backend.training.train import SIZES, Recipe, train
 
@@ -97,6 +99,11 @@ def train_embedded(args: argparse.Namespace) -> int:
     for name, folder in folders.items():
         if folder and not (folder / "tokenizer.json").exists():
             raise OptionError(f"{folder} holds no tokenizer.json. Name a model's folder.", field=name)
+    words = path_of(args.words) if args.words else SYSTEM_WORDS
+    if args.words and not words.exists():
+        raise OptionError(f"{words} is not there. Name a list of words, one a line.", field="words")
+    if words.exists():
+        print(f"{use_dictionary(words):,} words of {words}")
     export = train(
         path_of(args.out),
         recipe,

@@ -265,7 +265,7 @@ def table_html(swept: Swept) -> str:
     scored = ("score",) * swept.graded
     head = (
         "method", "problems", "right", *scored, "as dense", "tokens from a cache", "first token, ms",
-        "dense’s / it", "lost / won", "McNemar p", "times p",
+        "dense’s / it", "lost / won", swept.p_name, "times p",
     )  # fmt: skip
     body = ""
     many = len({line.cell for line in swept.lines}) > 1
@@ -276,7 +276,7 @@ def table_html(swept: Swept) -> str:
             body += f'<tr><th scope="rowgroup" colspan="{len(head)}">{escape(lines[0].label)}</th></tr>'
         for x in lines:
             cells = (
-                str(x.problems), _share(x.accuracy), *(_middle(x.score, 3) for _ in scored),
+                x.counted, _share(x.accuracy), *(_middle(x.score, 3) for _ in scored),
                 _share(x.as_dense), _share(x.tokens), _middle(x.ttft_ms, 1), _middle(x.ttft_ratio, 2, "×"),
                 *_parted(against.get((x.cell, x.method))),
             )  # fmt: skip
@@ -285,6 +285,8 @@ def table_html(swept: Swept) -> str:
     return _table(head, body) + (
         '<p class="kv-how">Lost / won: problems that just dense, or just the method, has right; McNemar’s '
         "exact test on them. Times: the last agent’s, medians; Wilcoxon’s signed ranks, problem by problem. "
+        "Behind several warm-ups both tests are of the warm-ups’ differences, and intervals are drawn over "
+        "warm-ups, then problems. "
         "Under each p: after Holm’s correction for all tests of its kind.</p>"
     )
 
@@ -313,7 +315,7 @@ def others_html(swept: Swept) -> str:
             )  # fmt: skip
             body += f'<tr><th scope="row">{escape(x.label)}</th>'
             body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-    head = ("cell", "method", "pairs", "lost / won", "McNemar p", "its time / this one’s", "times p")
+    head = ("cell", "method", "pairs", "lost / won", swept.p_name, "its time / this one’s", "times p")
     said = f'<p class="kv-finding">{escape(finding)}</p>' + _table(head, body) if tests else ""
     return (
         said

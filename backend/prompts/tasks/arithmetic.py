@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backend.prompts.filled_results import COMPARISONS
 from backend.prompts.tasks.base import ITEMS, NAMES, Document, Piece, Style, Wording, held_out
 from backend.prompts.tasks.roles import AGENT_HEADERS, BEFORE_TASK, role_text
 from backend.prompts.tasks.stories import compute, draw_story
@@ -232,8 +233,8 @@ def apart(value: int, other: int) -> str:
 
 
 def ordered(left: int, sign: str, right: int) -> str:
-    """Whether two numbers are in order: ``36 < 38 is True.``"""
-    return f"{left} {sign} {right} is {left < right if sign == '<' else left > right}."
+    """Whether a comparison of two numbers holds: ``36 < 38 is True.``"""
+    return f"{left} {sign} {right} is {COMPARISONS[sign](left, right)}."
 
 
 def checked(text: str, seen: list[int], numbers: Sequence[int] | None = None) -> str:

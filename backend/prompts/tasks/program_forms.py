@@ -9,6 +9,7 @@ from __future__ import annotations
 import keyword
 from dataclasses import dataclass, field
 
+from backend.prompts.filled_results import COMPARISONS
 from backend.prompts.tasks.arithmetic import ordered
 from backend.prompts.tasks.parts import pick
 from backend.prompts.tasks.stories import compute
@@ -16,6 +17,7 @@ from backend.prompts.tasks.words import Draw
 
 LARGEST = 999
 LONGEST = 12  # lines of a run
+MOST = {"*": 5, "//": 9, "%": 12}  # the largest right side, where it is small
 VARIABLES = (
     "x y z n a b k m i j c s t v w total count price score num value result amount level points steps coins "
     "apples age size speed height width length weight money balance temp number my_var x1 x2 foo bar baz "
@@ -87,7 +89,7 @@ class Run:
     def holds(self, name: str, sign: str, limit: str | int) -> bool:
         left, right = self.get(name), self.get(limit)
         self.tell(ordered(left, sign, right))
-        return left < right if sign == "<" else left > right
+        return COMPARISONS[sign](left, right)
 
     def run(self, block: list[Step] | list[Step | If | Loop]) -> None:
         for statement in block:
@@ -111,6 +113,8 @@ class Run:
             self.tell(f"{step.target} = {left}.")
             return
         right = self.get(step.right)
+        if right == 0 and step.op in "//%":
+            raise _TooLongError
         value = compute(left, step.op, right)
         if not 0 <= value <= LARGEST:
             raise _TooLongError
@@ -144,13 +148,13 @@ def identifier(d: Draw, listed: list[str], taken: set[str]) -> str:
 def _step(d: Draw, names: list[str]) -> Step:
     """An operation on a variable, now and then with another."""
     name = names[0] if d.chance(0.75) else d.rng.choice(names)
-    op = d.rng.choice("+++--*")
-    right: str | int = d.number(1, 5 if op == "*" else 300)
+    op = d.rng.choice((*"+++++++------***", "//", "%"))
+    right: str | int = d.number(1, MOST.get(op, 300))
     others = [other for other in names if other != name]
     if others and d.chance(0.4):
         right = d.rng.choice(others)
     if others and d.chance(0.1):
-        return Step(name, d.rng.choice(others), op, d.number(1, 5 if op == "*" else 300))
+        return Step(name, d.rng.choice(others), op, d.number(1, MOST.get(op, 300)))
     return Step(name, name, op, right, d.chance(0.45))
 
 
@@ -159,7 +163,8 @@ def _branch(d: Draw, names: list[str]) -> If:
     if len(names) > 1 and d.chance(0.2):
         limit = names[1]
     other = [_step(d, names)] if d.chance(0.45) else []
-    return If(names[0], d.rng.choice("<>"), limit, [_step(d, names)], other)
+    sign = d.rng.choice(("<", "<", ">", ">", "<=", ">=", "==", "!="))
+    return If(names[0], sign, limit, [_step(d, names)], other)
 
 
 def _loop(d: Draw, names: list[str], taken: set[str], start: int) -> Loop:
@@ -172,13 +177,11 @@ def _loop(d: Draw, names: list[str], taken: set[str], start: int) -> Loop:
     at = d.rng.random()
     if at < 0.2:
         add = d.number(1, 100)
-        if d.chance(0.5):
-            limit = start + d.rng.randint(1, 3 * add)
-            return Loop(f"while {names[0]} < {limit}", [Step(names[0], names[0], "+", add, d.chance(0.5))],
-                        test=(names[0], "<", limit))  # fmt: skip
-        limit = max(add, start - d.rng.randint(1, 3 * add))
-        return Loop(f"while {names[0]} > {limit}", [Step(names[0], names[0], "-", add, d.chance(0.5))],
-                    test=(names[0], ">", limit))  # fmt: skip
+        up, or_equal = d.chance(0.5), "=" if d.chance(0.25) else ""
+        sign = ("<" if up else ">") + or_equal
+        limit = start + d.rng.randint(1, 3 * add) if up else max(add, start - d.rng.randint(1, 3 * add))
+        step = Step(names[0], names[0], "+" if up else "-", add, d.chance(0.5))
+        return Loop(f"while {names[0]} {sign} {limit}", [step], test=(names[0], sign, limit))
     turns = d.rng.choice((2, 2, 3, 3, 4, 5))
     values, head = tuple(range(turns)), f"range({turns})"
     if at < 0.3:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from backend.prompts.filled_results import CALCULATIONS
 from backend.prompts.tasks import story_words as words
 from backend.prompts.tasks.base import Style
 from backend.prompts.tasks.words import SOMEBODY, Draw, start_sentence
@@ -621,9 +622,7 @@ def draw_purchase(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
 
 def compute(left: int, op: str, right: int) -> int:
     """Value of one step; division is exact."""
-    if op == "/":
-        return left // right
-    return {"+": left + right, "-": left - right, "*": left * right}[op]
+    return int(CALCULATIONS["//" if op == "/" else op](left, right))
 
 
 SHAPES = {"chain": draw_chain, "relation": draw_relation, "sum": draw_sum, "purchase": draw_purchase}

@@ -78,6 +78,7 @@ _ONSETS = "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p pl pr qu 
 _VOWELS = "a e i o u a e i o u ai au ea ee ei ia io oo ou".split()
 _CODAS = ["", "", "", *"b ck d f g l ll m n nd ng nk p r rd rk rt s sh sk ss st t x z".split()]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SYSTEM_WORDS = Path("/usr/share/dict/words")
 _dictionary: tuple[str, ...] = ()
 
 
