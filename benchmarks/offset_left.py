@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections import defaultdict
 from dataclasses import replace
@@ -34,6 +35,9 @@ OTHERS = {
     "uniform": {"approximation": "uniform"},
     "top 2": {"top_k": 2},
     "length gate": {"gate": "length"},
+    # appendix 6.4.4: each token's KV compared, for the weights and the gate, and for the weights alone
+    "token kv": {"compared": "kv", "distance": "token kv"},
+    "token kv, gate by embeddings": {"distance": "token kv"},
 }
 
 
@@ -88,14 +92,16 @@ def main() -> int:
     parser.add_argument("--preset", default="math-3")
     parser.add_argument("--requests", type=int, default=100)
     parser.add_argument("--warmup", type=int, default=30)
+    parser.add_argument("--only", nargs="+", help="these rows alone, beside dense; else all")
     parser.add_argument("--json", type=Path, help="write the summary here, too")
     args = parser.parse_args()
     preset = load_preset(args.preset)
     examples = preset_requests(preset, args.requests + args.warmup)
     session = LabSession(load_model("embedded"))
+    wanted = tuple(m for m in choices() if not args.only or m.label in ("dense", *args.only))
     longest = preset.pipeline.longest_answer
     request = RunRequest(
-        preset.pipeline, dict(examples[0].values), choices(), decoding=Decoding(max_new_tokens=longest)
+        preset.pipeline, dict(examples[0].values), wanted, decoding=Decoding(max_new_tokens=longest)
     )
     for _ in session.warm_up(request, examples[: args.warmup]):
         pass
@@ -130,7 +136,7 @@ def main() -> int:
     }
     report = {
         "command": f"python benchmarks/offset_left.py --preset {args.preset} --requests {total} "
-        f"--warmup {args.warmup}",
+        f"--warmup {args.warmup}" + (f" --only {shlex.join(args.only)}" if args.only else ""),
         "weights": session.model.info.weights_hash,
         "versions": versions(),
         "requests": total,

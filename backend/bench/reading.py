@@ -16,7 +16,8 @@ from backend.cache.observations import Observation, ObservationLog, PromptInCont
 from backend.cache.offset_packing import HALF
 from backend.engine.engine import Engine
 from backend.methods.base import Arrived, Finished
-from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
+from backend.methods.kvcomm.method import KVCommMethod
+from backend.methods.kvcomm.options import KVCommOptions
 from backend.methods.plan import Blend
 from backend.model.load import LoadedModel
 from backend.records.run import Span, TokenizedPrompt

@@ -30,7 +30,7 @@ from backend.bench.reading import Reading
 from backend.bench.roofline import percent, prefill_operations, rates
 from backend.cache.offset_packing import HALF
 from backend.engine.engine import Engine
-from backend.methods.kvcomm.method import KVCommOptions
+from backend.methods.kvcomm.options import KVCommOptions
 from backend.model.load import LoadedModel
 
 QUESTION_SHARE, ANSWER_SHARE = 0.4, 0.35  # of the prompt's tokens; the rest is template text

@@ -192,11 +192,15 @@ class PromptInContext:
     weights: str = ""  # on which the agent runs; empty: the lab's own
     encoder: TextEncoder | None = None  # encodes texts by themselves, on the agent's weights
     apart: Mapping[str, KVSegment] = field(default_factory=dict)  # of texts that a method encoded itself
+    named_bases: Mapping[str, KVSegment] = field(default_factory=dict)  # as shipped, where asked for
 
-    def turned(self, name: str, keys: Tensor) -> Tensor:
-        """Position-free keys as they would stand from the place where ``name`` begins in this prompt."""
+    def start(self, name: str) -> int:
+        """Where a segment begins in this prompt."""
+        return next(span.start for span in self.prompt.spans if span.name == name)
+
+    def turned(self, start: int, keys: Tensor) -> Tensor:
+        """Position-free keys as they would stand from place ``start`` on."""
         assert self.rotation is not None, "the prompt was laid out without a model"
-        start = next(span.start for span in self.prompt.spans if span.name == name)
         positions = torch.arange(start, start + keys.shape[2], device=keys.device)
         return self.rotation.rotate(keys, positions)
 
@@ -216,7 +220,7 @@ class ObservationLog:
     """Observations, prefix bases and past prompts of one trust domain, within a byte budget.
 
     ``bases``: of outside texts, by their tokens, as long as an observation holds them. ``arenas``: where
-    descriptors and offsets lie.
+    descriptors and offsets lie. ``named_bases``: see :meth:`backend.session.request_state.Flow.lead_in`.
     """
 
     def __init__(self, domain: str, budget_bytes: int) -> None:
@@ -225,6 +229,7 @@ class ObservationLog:
         self.observations: OrderedDict[int, Observation] = OrderedDict()
         self.prefix_bases: dict[int, dict[str, KVSegment]] = {}
         self.lone_bases: dict[int, dict[str, KVSegment]] = {}
+        self.named_bases: dict[int, dict[str, KVSegment]] = {}
         self.isolated: OrderedDict[tuple[str, tuple[int, ...]], KVSegment] = OrderedDict()
         self.prefixes = PrefixTree(budget_bytes // PREFIX_SHARE)
         self.bases: WeakValueDictionary[tuple[int, ...], KVSegment] = WeakValueDictionary()
@@ -241,7 +246,7 @@ class ObservationLog:
             sum(o.bytes for o in self.observations.values())
             + sum(
                 s.bytes
-                for agents in (self.prefix_bases, self.lone_bases)
+                for agents in (self.prefix_bases, self.lone_bases, self.named_bases)
                 for bases in agents.values()
                 for s in bases.values()
             )
@@ -287,7 +292,11 @@ class ObservationLog:
                 arenas=new.arenas,
                 offsets={agent: offset.moved(rows) for agent, offset in seen.offsets.items()},
             )
-        for mine, theirs in ((new.prefix_bases, self.prefix_bases), (new.lone_bases, self.lone_bases)):
+        for mine, theirs in (
+            (new.prefix_bases, self.prefix_bases),
+            (new.lone_bases, self.lone_bases),
+            (new.named_bases, self.named_bases),
+        ):
             mine |= {agent: {n: copied(s) for n, s in bases.items()} for agent, bases in theirs.items()}
         for number, seen in self.observations.items():
             if self.bases.get(seen.ids) is seen.base:  # an answer may have the ids of an outside text

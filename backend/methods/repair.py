@@ -34,7 +34,8 @@ from backend.cache.observations import Observation, ObservationLog, PromptInCont
 from backend.cache.offset_packing import Stored
 from backend.methods.base import Method, ObserveEvent, View
 from backend.methods.candidates import blocks
-from backend.methods.kvcomm.method import PROFILES, KVCommMethod, KVCommOptions
+from backend.methods.kvcomm.method import KVCommMethod
+from backend.methods.kvcomm.options import PROFILES, KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.options import Options, option
 from backend.methods.plan import Blend, Plan, Selection

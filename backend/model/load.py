@@ -19,6 +19,7 @@ from backend.cache.kernels.distances import kept_in
 from backend.cache.kv_cache import KVCache
 from backend.cache.rope import LayerRotation, Rotation, rotate_layer
 from backend.model.device_map import dtype_of, home_of, placing, plain_parts, whole_state
+from backend.model.floor import numerical_floor
 from backend.model.link_tokens import Links, apply_links, find_links
 from backend.model.tokenizer import Tokens
 from backend.prompts.pipeline import Pipeline
@@ -285,7 +286,7 @@ def weights_hash(module: Any) -> str:
 
 @torch.inference_mode()
 def certify(
-    module: Any, shape: tuple[int, int, int, int], *, tokens: int = 24, shift: int = 37
+    module: Any, shape: tuple[int, int, int, int], *, tokens: int = 48, shift: int = 37
 ) -> tuple[Certificate, Rotation]:
     """Probe whether keys are a pure rotation of position.
 
@@ -307,24 +308,25 @@ def certify(
     ids = ids.to(device)
 
     def run(start: int, pieces: tuple[int, ...], ids: Tensor = ids) -> tuple[Tensor, Tensor, Tensor]:
-        cache = KVCache((layers, 1, kv_heads, tokens, head_dim), dtype, device)
-        at, logits = 0, torch.empty(0)
+        rows = ids.shape[0]
+        cache = KVCache((layers, rows, kv_heads, tokens, head_dim), dtype, device)
+        at, logits = 0, []
         for size in pieces:
-            positions = torch.arange(start + at, start + at + size, device=device)[None]
-            mask = torch.ones(1, at + size, dtype=torch.long, device=device)
-            logits = module(
+            positions = torch.arange(start + at, start + at + size, device=device).expand(rows, -1)
+            mask = torch.ones(rows, at + size, dtype=torch.long, device=device)
+            out = module(
                 input_ids=ids[:, at : at + size],
                 position_ids=positions,
                 attention_mask=mask,
                 past_key_values=cache.cache,
                 use_cache=True,
-            ).logits[0, -1]
+            )
+            logits.append(out.logits[0].float())
             at += size
-        return cache.keys[:, 0], cache.values[:, 0], logits.float()
+        return cache.keys[:, 0], cache.values[:, 0], torch.cat(logits)
 
     keys, values, logits = run(0, (tokens,))
     moved_keys, moved_values, _ = run(shift, (tokens,))
-    other_keys, _, other_logits = run(0, (tokens // 2, tokens - tokens // 2))
     positions = torch.full((tokens,), shift, device=device)
     rules = _candidate_rules(module, head_dim)
     tolerance = TOLERANCE[dtype]
@@ -351,19 +353,25 @@ def certify(
         if layers > 1:  # all that the last token's key at layer 1 can tell is what it saw at layer 0
             apart = _relative(turned[1, :, -1], keys[1, :, -1])
         else:
-            apart = _relative(turned_logits, logits)
+            apart = _relative(turned_logits[-1], logits[-1])
         if apart > ORDER_MATTERS * tolerance:
             certificates = [replace(c, kind="distance bias") for c in certificates]
     bad = [i for i, c in enumerate(certificates) if c.kind == "not relocatable"]
+    rotation, places = Rotation(tuple(found)), torch.arange(tokens, device=device)
+    floor, logit_floor = numerical_floor(
+        lambda pieces, rows: run(0, pieces, ids.expand(rows, -1)),
+        tokens,
+        lambda keys: rotation.rotate(rotation.rotate(keys, -places), places),
+    )
     certificate = Certificate(
         relocatable=not bad,
         reason=_reason(certificates, bad, shift),
         layers=tuple(certificates),
         shift_tokens=shift,
-        floor=_relative(other_keys, keys),
-        logit_floor=float((other_logits - logits).abs().max()),
+        floor=floor,
+        logit_floor=logit_floor,
     )
-    return certificate, Rotation(tuple(found))
+    return certificate, rotation
 
 
 def _reason(layers: Sequence[LayerCertificate], bad: Sequence[int], shift: int) -> str:

@@ -122,8 +122,9 @@ class LayerCertificate:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Can this model's keys be moved? ``floor`` is the relative difference of the same keys and
-    values computed in one piece and in two (what rounding alone does)."""
+    """Can this model's keys be moved? ``floor`` is the largest relative difference of the same keys and
+    values read in several ways (what rounding alone does), ``logit_floor`` that of logits; in records of
+    earlier versions, of keys and logits in one piece and in two."""
 
     relocatable: bool
     reason: str

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
+import torch
 
 from backend.cache.norms import largest_difference
 from backend.cache.observations import ObservationLog, PromptInContext
@@ -61,10 +62,10 @@ def outcomes_of(
         assert dense.decoded.logits is not None
         dense_logits = dense.decoded.logits
         fed = dense.decoded.ids[: len(dense_logits) - 1]
-        forced = engine.teacher_force([r.prefill for r in rows], fed)
-        computed_again = largest_difference(forced[0], dense_logits)
+        forced = engine.teacher_force([*(r.prefill for r in rows), *_read_again(engine, dense)], fed)
+        again = [largest_difference(x, dense_logits) for x in (forced[0], *forced[len(rows) :])]
         # A one-token answer has nothing to compute again; what loading measured holds then.
-        floor = max(computed_again, engine.model.info.certificate.logit_floor)
+        floor = max(engine.model.info.certificate.logit_floor, *again)
     out = []
     for index, row in enumerate(rows):
         decoded = row.decoded
@@ -127,6 +128,27 @@ def outcomes_of(
         if row.prefill.exact and not row.lane.method.shares_texts:
             remember_prompt(engine, row.context, row.prefill, row.lane.stream.log)
     return out
+
+
+def _read_again(engine: Engine, dense: Row) -> list[Prefill]:
+    """In half precision, dense's prompt over an exact copy of its own beginning: of the first words alone, of
+    the first half, and of all but the last token. What rounding does there depends on the prompt by more than
+    what loading measured allows for, and on the keys being turned away from their places and back."""
+    if engine.model.dtype == torch.float32:
+        return []
+    prompt, rotation, found = dense.context.prompt, engine.model.rotation, []
+    total = len(prompt.ids)
+    for kept in sorted({prompt.spans[0].end, total // 2, total - 1} - {0, total}):
+        copied = dense.prefill.cache.segment(0, kept, rotation, exact=True, context="")
+        cache = engine.model.new_cache(total)
+        rotation.rotate(
+            copied.keys, torch.arange(kept, device=copied.keys.device), cache.keys[:, 0, :, :kept]
+        )
+        cache.values[:, 0, :, :kept] = copied.values
+        cache.length = kept
+        logits = engine.forward(engine.ids(prompt.ids[kept:]), cache)[0, -1]
+        found.append(replace(dense.prefill, cache=cache, logits=logits))
+    return found
 
 
 def attention_of(engine: Engine, rows: list[Row], outcomes: Sequence[Outcome]) -> tuple[AttentionProbe, ...]:

@@ -13,7 +13,7 @@ from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
-from backend.records.run import EARLIER
+from backend.records.run import EARLIER, TokenizedPrompt
 
 
 @dataclass
@@ -38,12 +38,21 @@ class Flow:
     engines: Mapping[str, Engine] = field(default_factory=dict)  # by the name of other weights
 
     def lead_in(self) -> None:
-        """Encode the outside texts behind their lead-in too: those in the log now, others as they arrive.
+        """Encode the bases that the public code has as well: of outside texts, those in the log now and
+        others as they arrive, and of template text.
 
-        The public code's base of a question or a tool's result: behind the user header and the words that
-        lead in to it, whose KV is dropped.
+        A question or a tool's result is encoded behind the user header and the words that lead in to it,
+        whose KV is dropped; a template with its placeholders' names in braces, quotes and a space in its
+        holes.
         """
         self.led = True
+        tokens = self.engine.model.tokens
+        named = {hole.name: tokens.encode(f"{{{hole.name!r}}} ") for hole in self.pipeline.placeholders}
+        for agent in self.pipeline.order:
+            if not self.log.named_bases.get(agent):
+                kept = self.log.named_bases.setdefault(agent, {})
+                where = "the template with its holes filled by their names"
+                kept.update(self._template_bases(agent, named, where)[1])
         for sample in self.log.observations.values():
             outside = Placeholder(sample.placeholder).kind in ("question", "tool", "declared")
             if outside and sample.led is None:
@@ -132,6 +141,7 @@ class Flow:
             self.engine.model.rotation,
             weights,
             IsolatedEncoder(self.at(agent), self.log, weights, self.before, self.isolated_ms),
+            named_bases=self.log.named_bases.setdefault(agent, {}),
         )
 
     def _encode_template(self, agent: int) -> None:
@@ -141,20 +151,8 @@ class Flow:
             engine = self.at(agent)
             tokens = engine.model.tokens
             filled = {n: tokens.encode(t) for n, t in self.pipeline.stand_ins.items()}
-            prompt = tokens.prompt(self.pipeline, agent, filled)
-            engine.check_room(len(prompt.ids), 1, agent)
-            cache, _ = engine.prefill(prompt.ids)
-            known = {
-                s.name: cache.segment(
-                    s.start,
-                    s.end,
-                    engine.model.rotation,
-                    exact=True,
-                    context="the template with its holes filled by stand-ins",
-                )
-                for s in prompt.spans
-                if s.kind == "prefix"
-            }
+            where = "the template with its holes filled by stand-ins"
+            prompt, known = self._template_bases(agent, filled, where)
             self.log.prefix_bases[agent] = known
             self.log.lone_bases[agent] = {
                 s.name: known[s.name]
@@ -163,6 +161,20 @@ class Flow:
                 for s in prompt.spans
                 if s.kind == "prefix"
             }
+
+    def _template_bases(
+        self, agent: int, filled: Mapping[str, tuple[int, ...]], where: str
+    ) -> tuple[TokenizedPrompt, dict[str, KVSegment]]:
+        """An agent's template with its holes filled, and the KV of its prefix segments there."""
+        engine = self.at(agent)
+        prompt = engine.model.tokens.prompt(self.pipeline, agent, dict(filled))
+        engine.check_room(len(prompt.ids), 1, agent)
+        cache, _ = engine.prefill(prompt.ids)
+        return prompt, {
+            s.name: cache.segment(s.start, s.end, engine.model.rotation, exact=True, context=where)
+            for s in prompt.spans
+            if s.kind == "prefix"
+        }
 
     def charge(self, context: PromptInContext) -> float:
         """Milliseconds of base encoding that this agent is the first to need."""

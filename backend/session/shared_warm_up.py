@@ -116,6 +116,7 @@ def copied(stream: Stream, domain: str, budget_bytes: int, engine: Engine | None
                 samples={name: log.observations[o.number] for name, o in context.samples.items()},
                 prefix_bases=log.prefix_bases[context.prompt.agent],
                 lone_bases=log.lone_bases[context.prompt.agent],
+                named_bases=log.named_bases.setdefault(context.prompt.agent, {}),
                 encoder=IsolatedEncoder(engine, log, context.weights) if engine is not None else None,
             )
             for context in past.contexts

@@ -17,6 +17,7 @@ from backend.methods.options import Options
 from backend.methods.plan import Plan
 from backend.methods.registry import method_class
 from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import Placeholder
 from backend.records.run import MethodChoice, RunRequest
 from backend.session.request_state import Flow
 
@@ -46,8 +47,10 @@ class Past:
     def through(self, method: Method, log: ObservationLog) -> Iterator[tuple[PromptInContext, Plan]]:
         """Let a method live through the request: what it decides at each agent, without the model."""
         arrived: set[int] = set()
+        samples = [sample for context in self.contexts for sample in context.samples.values()]
+        first = [sample for sample in samples if Placeholder(sample.placeholder).kind == "question"]
         for context in self.contexts:
-            for sample in context.samples.values():
+            for sample in (*first, *context.samples.values()):
                 if sample.number not in arrived:
                     arrived.add(sample.number)
                     method.observe(Arrived(sample), log)

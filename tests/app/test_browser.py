@@ -260,7 +260,7 @@ def test_a_profile_sets_every_box_and_follows_them(lab: Watched) -> None:
     expect(page.locator("#kv-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
     page.locator("#kv-profile-kvcomm").get_by_label("As shipped").click()
     expect(chosen).to_have_text("As shipped", timeout=PATIENCE)
-    expect(page.locator("#kv-more-kvcomm")).to_contain_text("11 changed", timeout=PATIENCE)
+    expect(page.locator("#kv-more-kvcomm")).to_contain_text("13 changed", timeout=PATIENCE)
     expect(page.locator("#kv-profile-note-kvcomm")).to_contain_text("public code")
     page.locator("#kv-more-kvcomm .label-wrap").click()
     for option, value in (

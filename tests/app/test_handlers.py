@@ -284,9 +284,9 @@ def test_every_other_profile_adds_a_column() -> None:
     ("given", "profile", "differ", "folded"),
     [
         ({}, "published", 0, 0),
-        (profile_options("kvcomm", "shipped"), "shipped", 0, 11),
+        (profile_options("kvcomm", "shipped"), "shipped", 0, 13),
         (profile_options("kvcomm", "corrected"), "corrected", 0, 4),
-        (profile_options("kvcomm", "shipped") | {"gamma": 0.5}, None, 1, 11),
+        (profile_options("kvcomm", "shipped") | {"gamma": 0.5}, None, 1, 13),
         ({"capacity": 20.0}, "published", 0, 0),
         ({"capacity": None, "rotate": False}, None, 2, 0),
         ({"top_k": "many"}, None, 1, 1),

@@ -192,6 +192,8 @@ def test_plans_partition_the_prompt_and_nothing_else_is_forwarded(
     walked: list[tiny.Walk], name: str, options: dict[str, Any]
 ) -> None:
     method = method_class(name)(make_options(name, options))
+    if method.options.wants_lead_in:
+        walked[0].flow.lead_in()
     arrived: set[int] = set()
     for one in walked:
         for agent, context in one.contexts.items():

@@ -2,7 +2,8 @@
 
 Written from a description in ten points of what the public implementation (commit 48ca0b3) does,
 and from nothing of ``backend/``: it imports torch alone, loops where the backend is vectorised,
-and keeps no state but what is handed in. Slow on purpose. "Point n" below is the description's.
+and no function keeps state; :class:`PublicCode` puts them together and holds the pools. Slow on
+purpose. "Point n" below is the description's.
 
 Shapes: one segment's keys or values are ``[layers, heads, tokens, channels]``. An anchor's
 tokens may outnumber the sample's; it is *eligible* only then or when they are equal.
@@ -12,15 +13,14 @@ Points the description leaves open, and how they are read here:
 * **which tokens of a longer anchor meet the sample's**: its first ones, except for the prefix
   weights, where point 4 says the last ones;
 * **A in ``gamma * log2(A)``**: the eligible anchors, those the entropy runs over;
-* **activation counts "wrong at the boundary"**: the anchor whose weight carries the running sum
-  across ``p`` is not counted (a correct nucleus counts it);
-* **"the pool alternates between V and V+1"**: room is made before an insertion and only when
-  the pool already holds more than V.
+* **the window of an eviction**: the newcomer itself is never in it. With V of 5 and more it
+  cannot be; with less the public code may drop it, and stops with an error later.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -166,18 +166,6 @@ def reused_values(base: Tensor, mixed: Tensor | None) -> Tensor:
     return base if mixed is None else base + mixed.to(base.dtype)
 
 
-# ---------------------------------------------------------------- weights per agent (point 10)
-
-
-def weights_by_agent(agents: list[str], keys_of: dict[str, tuple[Tensor, list[Tensor]]]) -> dict[str, Tensor]:
-    """Placeholder key weights every agent of a request mixes with: those of the first of them.
-
-    ``keys_of[agent]`` is the sample's and the anchors' base keys in that agent's frame.
-    """
-    first = placeholder_weights(*keys_of[agents[0]])
-    return dict.fromkeys(agents, first)
-
-
 # ---------------------------------------------------------------- gate
 
 
@@ -212,23 +200,169 @@ def entropy_of(distances: list[float]) -> float:
 
 
 def activated(weights: list[float], p: float = TOP_P) -> list[bool]:
-    """Which anchors one row of weights counts as used."""
+    """Which anchors one row of weights counts as used.
+
+    The heaviest, as long as the running sum with each of them is under ``p``; where it is for
+    none (the first alone has ``p`` or more), every one.
+    """
     order = sorted(range(len(weights)), key=lambda a: -weights[a])
     used = [False] * len(weights)
     running = 0.0
     for a in order:
         running += weights[a]
-        used[a] = running <= p
-    return used
+        used[a] = running < p
+    return used if any(used) else [True] * len(weights)
 
 
-def insert(pool: list[str], counts: dict[str, int], new: str, limit: int) -> str | None:
-    """Put ``new`` behind the pool's last entry; return the name that had to go, if any."""
+def dense_turn(counts: dict[str, int], new: str, limit: int) -> str | None:
+    """One dense reader of ``new``: room is made when the pool holds more than ``limit``, then
+    ``new`` is put behind the pool's last entry if it is not there. Returns the name that had to go.
+
+    ``counts`` is the pool: a count by name, in the order of insertion.
+    """
     gone = None
-    if len(pool) > limit:
-        window = pool[:EVICTION_WINDOW]  # insertion order: the oldest first
-        gone = min(window, key=lambda name: counts.get(name, 0))  # min keeps the first of equals
-        pool.remove(gone)
-    pool.append(new)
+    if len(counts) > limit:
+        window = [name for name in counts if name != new][:EVICTION_WINDOW]
+        gone = min(window, key=lambda name: counts[name])  # min keeps the first of equals
+        del counts[gone]
     counts.setdefault(new, 0)
     return gone
+
+
+# ---------------------------------------------------------------- whole runs
+
+
+@dataclass
+class Part:
+    """A segment of a prompt: its base as it stood from ``base_start`` on, and where it stands now."""
+
+    keys: Tensor
+    values: Tensor
+    base_start: int
+    start: int
+
+    @property
+    def tokens(self) -> int:
+        return self.keys.shape[2]
+
+
+@dataclass
+class Anchor:
+    """A text's base, moved to where the last dense reader read it; offsets by reader: the text's own
+    keys and values, then those of the prefix segment behind it."""
+
+    keys: Tensor
+    values: Tensor
+    offsets: dict[str, tuple[Tensor, Tensor, Tensor, Tensor]] = field(default_factory=dict)
+
+
+class PublicCode:
+    """The pools over many requests. A ``message`` is a request's question, by which all of its texts
+    are known; a ``hole`` is a placeholder's name.
+    """
+
+    def __init__(self, gamma: float, limit: int, frequencies: list[float]) -> None:
+        self.gamma, self.limit, self.frequencies = gamma, limit, frequencies
+        self.anchors: dict[str, dict[str, Anchor]] = {}
+        self.counts: dict[str, dict[str, int]] = {}
+        self.flags: dict[str, dict[str, bool]] = {}
+        self.weights: dict[str, dict[str, Tensor]] = {}  # of the present request (point 10)
+
+    def begin(self) -> None:
+        """A request begins."""
+        self.weights = {}
+
+    def arrive(
+        self, hole: str, message: str, values: Tensor, outside: bool
+    ) -> tuple[bool, float | None, float | None] | None:
+        """The gate's answer about a text's base values; None when it is not asked (point 10)."""
+        flags, counts = self.flags.setdefault(hole, {}), self.counts.setdefault(hole, {})
+        pool = self.anchors.setdefault(hole, {})
+        if outside and message in flags:
+            return None
+        found = gate(values, [anchor.values for anchor in pool.values()], self.gamma)
+        flags[message] = found[0]
+        if not found[0]:  # point 8: counted here, from the values alone
+            names, tokens = list(pool), values.shape[2]
+            near = [names[a] for a in eligible(tokens, [anchor.values for anchor in pool.values()])]
+            distances = [
+                math.sqrt(float(((values - pool[name].values[:, :, :tokens]).double() ** 2).sum()))
+                for name in near
+            ]
+            for name, used in zip(near, activated(softmax_of_minus(distances)), strict=True):
+                counts[name] += used
+        return found
+
+    def reads_densely(self, agent: str, message: str, holes: list[str]) -> bool:
+        """Whether one of the texts is new and this agent has not left its offset yet."""
+        return any(
+            self.flags[hole][message]
+            and (message not in self.anchors[hole] or agent not in self.anchors[hole][message].offsets)
+            for hole in holes
+        )
+
+    def read_densely(
+        self, agent: str, message: str, texts: dict[str, tuple[Part, Part]], real: tuple[Tensor, Tensor]
+    ) -> int:
+        """A dense reader's turn: each new text becomes an anchor, or learns this reader's offsets.
+        Returns how many anchors had to go.
+
+        ``texts``: by hole, the text and the prefix segment behind it. ``real``: the prompt's dense cache.
+        """
+        dropped = 0
+        for hole, pair in texts.items():
+            if not self.flags[hole][message]:
+                continue
+            pool = self.anchors[hole]
+            gone = dense_turn(self.counts[hole], message, self.limit)
+            if gone is not None:
+                del pool[gone]
+                dropped += 1
+            offsets = []
+            for part in pair:
+                at = slice(part.start, part.start + part.tokens)
+                keys = real[0][:, :, at]
+                offsets.append(
+                    recorded_key_offset(keys, part.keys, part.base_start, part.start, self.frequencies)
+                )
+                offsets.append(real[1][:, :, at] - part.values)
+            text = pair[0]
+            anchor = pool.setdefault(message, Anchor(text.keys, text.values))
+            anchor.keys = rotate(text.keys, text.start - text.base_start, self.frequencies)
+            anchor.offsets[agent] = (offsets[0], offsets[1], offsets[2], offsets[3])
+        return dropped
+
+    def reuse(self, agent: str, hole: str, pair: tuple[Part, Part]) -> list[tuple[Tensor, Tensor]]:
+        """The keys and values of a text and of the prefix segment behind it."""
+        text, behind = pair
+        every = list(self.anchors[hole].values())
+        near = [every[a] for a in eligible(text.tokens, [anchor.values for anchor in every])]
+        if not near:
+            return [
+                (reused_keys(p.keys, p.base_start, p.start, self.frequencies, None), p.values) for p in pair
+            ]
+        if hole not in self.weights:
+            here = rotate(text.keys, text.start - text.base_start, self.frequencies)
+            keys, values = [a.keys for a in near], [a.values for a in near]
+            self.weights[hole] = {
+                "own keys": placeholder_weights(here, keys),
+                "own values": placeholder_weights(text.values, values),
+                "behind keys": prefix_weights(here, keys),
+                "behind values": prefix_weights(text.values, values),
+            }
+        found = self.weights[hole]
+        own = [
+            placeholder_offset(found[f"own {side}"], [a.offsets[agent][at] for a in near], text.tokens)
+            for at, side in enumerate(("keys", "values"))
+        ]
+        after = [
+            prefix_offset(found[f"behind {side}"], [a.offsets[agent][at] for a in near])
+            for at, side in enumerate(("keys", "values"), 2)
+        ]
+        return [
+            (
+                reused_keys(part.keys, part.base_start, part.start, self.frequencies, mixed[0]),
+                reused_values(part.values, mixed[1]),
+            )
+            for part, mixed in ((text, own), (behind, after))
+        ]

@@ -451,22 +451,71 @@ def test_the_gate_as_shipped(log: ObservationLog) -> None:
 
 
 def test_eviction_as_shipped(log: ObservationLog) -> None:
-    """The pool grows to V + 1, then the least counted of the first five goes."""
+    """It grows to V + 1; then the least counted of the first five goes, in every dense reader's turn."""
     pool = pool_of(log, *(rows(i) for i in range(6)), capacity=6, eviction="shipped")
     pool.uses.update({1: 4, 2: 3, 3: 2, 4: 1, 5: 1, 6: 0})
-    assert pool.insert(add(log, rows(7))) is None
+    assert pool.read_afresh(add(log, rows(7))) is None
     assert len(pool.uses) == 7
-    assert pool.insert(add(log, rows(8))) == 4
+    new = add(log, rows(8))
+    assert pool.read_afresh(new) == 4
     assert len(pool.uses) == 7
+    assert pool.read_afresh(new) == 6, "the next reader makes room again"
+    assert pool.read_afresh(new) is None
+    assert pool.uses == {1: 4, 2: 3, 3: 2, 5: 1, 7: 0, 8: 0}
 
 
-def test_counts_as_shipped_skip_the_light_anchors(log: ObservationLog) -> None:
+@pytest.mark.parametrize(
+    ("shares", "counted"),
+    [((0.3, 0.55, 0.15), (1, 1, 0)), ((0.3, 0.65, 0.05), (0, 1, 0)), ((0.04, 0.95, 0.01), (1, 1, 1))],
+)
+def test_counts_as_shipped(log: ObservationLog, shares: tuple[float, ...], counted: tuple[int, ...]) -> None:
+    """At the gate, of a shared text alone: the heaviest that hold less than 0.9; all where one holds more."""
     pool = pool_of(log, rows(0), rows(1), rows(9), eviction="shipped")
-    held = tuple(log.observations.values())
-    shares = torch.tensor([0.3, 0.65, 0.05])
-    weights = tuple(Weight(w, w) for w in shares)
-    pool.used(Match(held, shares, weights, weights))
-    assert pool.uses == {1: 1, 2: 1, 3: 0}
+    decision = gate(pool, add(log, rows(0)), 1.0, log)
+    told = replace(decision, shareable=True, weights=shares)
+    pool.gated(replace(told, shareable=False))
+    assert set(pool.uses.values()) == {0}
+    pool.gated(told)
+    assert tuple(pool.uses.values()) == counted
+    held = tuple(log.observations[n] for n in pool.uses)
+    pool.used(match_of(*held))
+    assert tuple(pool.uses.values()) == counted, "being mixed counts nothing"
+
+
+@pytest.mark.parametrize("rule", ["entropy", "shipped"])
+@pytest.mark.parametrize("size", range(2, 21))
+def test_gamma_one_shares_a_text_that_is_as_near_to_every_anchor(
+    log: ObservationLog, size: int, rule: Any
+) -> None:
+    """Even weights have the very entropy that gamma 1 allows: rounding must not refuse it."""
+    pool = pool_of(log, *[rows(3)] * size, gate=rule)
+    decision = gate(pool, add(log, rows(3)), 1.0, log)
+    assert decision.shareable
+    assert decision.entropy is not None
+    assert decision.threshold is not None
+    assert decision.entropy <= decision.threshold
+    assert not gate(pool, add(log, rows(3)), 0.999, log).shareable
+
+
+def test_weights_from_each_tokens_kv(log: ObservationLog) -> None:
+    """Appendix 6.4.4: one L2 distance per token over layers, heads and dimensions, keys and values apart."""
+    pool = pool_of(log, rows(0, 0), rows(0, 0, 0), per="token kv", compared="kv")
+    known(pool, log)
+    short, long = log.observations.values()
+    short.base.keys[:] = torch.tensor([[3.0, 4.0], [1.0, 0.0]])  # (tokens, head_dim)
+    long.base.keys[:] = torch.tensor([[1.0, 0.0], [4.0, 0.0], [0.0, 3.0]])
+    long.base.values.fill_(2.0)
+    match = pool.match(add(log, rows(0, 0)), 1, [], log)
+    assert match is not None
+
+    def share(a: float, b: float) -> float:
+        return math.exp(-a) / (math.exp(-a) + math.exp(-b))
+
+    keys = [share(5, 1), share(1, 4)]
+    assert match.own[0].keys.tolist() == pytest.approx(keys)
+    assert match.own[0].values.tolist() == pytest.approx([share(0, 8**0.5)] * 2)
+    assert float(match.behind[0].keys) == pytest.approx(sum(keys) / 2)
+    assert float(match.behind[0].values) == pytest.approx(share(0, 8**0.5))
 
 
 def test_exact_eviction_drops_the_least_used_of_all(log: ObservationLog) -> None:

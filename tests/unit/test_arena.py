@@ -16,7 +16,8 @@ from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation, ObservationLog
 from backend.cache.row_arena import Arena, ArenaOffset, Rows
 from backend.methods.base import Arrived
-from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
+from backend.methods.kvcomm.method import KVCommMethod
+from backend.methods.kvcomm.options import KVCommOptions
 from backend.model.load import LoadedModel
 from backend.prompts.pipeline import Pipeline
 

@@ -94,6 +94,7 @@ def history(tiny_model: LoadedModel, asked: OffsetRequest) -> Any:
     request = tiny.request(("dense",), flow=asked.pipeline)
     list(session.warm_up(request, [Example(dict(v)) for v in asked.values]))
     [stream] = session.streams.values()
+    session.flow(request, stream).lead_in()
     return [past.contexts for past in stream.history], stream.log
 
 

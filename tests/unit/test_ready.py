@@ -62,7 +62,7 @@ def tensors(stream: Stream) -> Iterator[Tensor]:
         for agent in sorted(seen.offsets):
             every = (seen.offsets[agent].placeholder, *seen.offsets[agent].followers.values())
             yield from (part for offset in every for part in (offset.keys, offset.values))
-    for bases in (log.prefix_bases, log.lone_bases):
+    for bases in (log.prefix_bases, log.lone_bases, log.named_bases):
         for agent in sorted(bases):
             for segment in bases[agent].values():
                 yield from (segment.keys, segment.values)

@@ -16,7 +16,7 @@ from backend.bench.common import stronger_dense
 from backend.bench.reading import Reading
 from backend.bench.roofline import Rates, least_ms, percent, prefill_operations, weight_bytes
 from backend.engine.engine import Engine
-from backend.methods.kvcomm.method import KVCommOptions
+from backend.methods.kvcomm.options import KVCommOptions
 from backend.records.run import RunRecord
 
 

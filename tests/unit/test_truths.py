@@ -26,7 +26,8 @@ from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine
 from backend.engine.placement import mix
 from backend.methods.base import Arrived
-from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
+from backend.methods.kvcomm.method import KVCommMethod
+from backend.methods.kvcomm.options import KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.plan import Blend, Dense, Plan, Step, Term
 from backend.methods.prefix import PrefixMethod, PrefixOptions

@@ -20,25 +20,29 @@ in :mod:`backend.methods.kvcomm.pool` and :mod:`backend.methods.kvcomm.weights`;
   that slot; their weights then sum to one among themselves, and without any it is read afresh.
 * ``fresh`` *text* follows the judge study, whose reuse rates are counts of single texts (249 of 5 x 153),
   where Algorithm 1 copies a prompt whole or not at all.
-* Base of a prefix segment: its template with stand-ins in the holes. With weights that sum to one it cancels
-  in Eq. 7: base + sum w (real_a - base) = sum w real_a. So ``prefix_base`` matters only with
-  ``prefix_offset`` off.
+* Base of a prefix segment: its template with stand-ins in the holes. With weights that sum to one and
+  position-free offsets it cancels in Eq. 7: base + sum w (real_a - base) = sum w real_a. So there
+  ``prefix_base`` matters only with ``prefix_offset`` off. Offsets that are added unturned do not cancel it,
+  so as shipped the stand-ins are the public code's: the placeholders' names in braces and quotes, and a
+  space.
 * *As shipped* follows the public implementation where its results differ from the paper's: weights, frame
   of the key offsets, layer 0, gate, counts, eviction, and copying uncorrected when no anchor knows the
-  agent; the base of outside texts, keys compared at the agent's own place, and the first agent's weights
-  used again. Readings where its description is silent: the lead-in is what stands before the text on its
-  line in the first template that reads it; sample and anchors are turned to the same place to be compared;
-  an anchor counts as used when it belongs to the smallest set that holds 0.9 of the weight (the public code
-  errs about the last one of that set, in a way that is not described). Not here: its crashes. Layer 0's
-  offset is zero in every frame, for its keys and values depend on the token alone, so leaving it out changes
-  nothing.
+  agent; the bases of outside texts and of template text, keys compared where each stood (the sample in the
+  agent's prompt, an anchor in the prompt of the last agent that read it afresh), the first agent's weights
+  used again, and texts that came before. An outside text that came before word for word is not gated again:
+  it is shared unless it was new then and has left the pool since. A response to a question that came before
+  is gated, but shared whatever the gate says while the anchor that it left then is in the pool.
+  Readings where the description is silent: the lead-in is what stands before the text on its line in the
+  first template that reads it. Not here: its crashes. Layer 0's offset is zero in every frame, for its keys
+  and values depend on the token alone, so leaving it out changes nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Self
+
+from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVOffset, KVSegment, Offset
@@ -46,179 +50,12 @@ from backend.cache.observations import Observation, ObservationLog, PromptInCont
 from backend.cache.offset_packing import AnchorStore, Codec, Stored
 from backend.methods.base import Arrived, Finished, Method, ObserveEvent, segment_base
 from backend.methods.dense import dense_plan
+from backend.methods.kvcomm.options import PROFILES, KVCommOptions
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
-from backend.methods.kvcomm.weights import Match, Weighing, Weight, base_of, of_those
-from backend.methods.options import Options, Profile, option, prefix_base_option
+from backend.methods.kvcomm.weights import Match, Turn, Weighing, Weight, base_of, of_those
 from backend.methods.plan import Blend, Dense, Plan, Step, Term
-from backend.prompts.template import called
+from backend.prompts.template import Placeholder, called
 from backend.records.run import GateDecision, PoolState, Span
-
-
-@dataclass(frozen=True)
-class KVCommOptions(Options):
-    """Options of KVCOMM; the defaults are the paper's."""
-
-    rotate: bool = option(
-        True, "Move keys to their new position", "Rotate corrected keys into place (alignment step 1).",
-        paper="Table 5, K w/ rot",
-    )  # fmt: skip
-    placeholder_offset: bool = option(
-        True, "Correct the shared texts",
-        "Add the anchors' offsets to the placeholders' KV (alignment step 2).",
-        paper="Eq. 6; Table 5, phi w/ offset",
-    )  # fmt: skip
-    prefix_offset: bool = option(
-        True, "Correct the template text behind them",
-        "Add the anchors' offsets to the following prefix segments' KV (alignment step 3).",
-        paper="Eq. 7; Table 5, p w/ offset",
-    )  # fmt: skip
-    gamma: float = option(
-        0.3, "Entropy threshold (gamma)",
-        "How evenly the anchors may weigh before a text counts as new. 0 shares nothing.",
-        minimum=0.0, maximum=1.0, paper="Eq. 5, Table 6",
-    )  # fmt: skip
-    capacity: int = option(
-        20, "Pool size (V)", "How many anchors each placeholder may keep. 0 shares nothing.",
-        minimum=0, maximum=256, paper="Section 3.3, Table 6",
-    )  # fmt: skip
-    approximation: str = option(
-        "softmax", "Offset from",
-        "All anchors by their L2 distance or cosine similarity, the nearest alone, or all alike (a control).",
-        choices=("softmax", "cosine", "nearest", "uniform"), paper="Table A.4, Fig. A.12", advanced=True,
-    )  # fmt: skip
-    temperature: float = option(
-        1.0, "Softmax temperature", "Below 1, near anchors weigh more; above 1, all weigh more alike.",
-        minimum=0.01, maximum=100.0, paper="not in the paper", advanced=True,
-    )  # fmt: skip
-    top_k: int = option(
-        0, "Anchors mixed (top k)", "Mix only the heaviest anchors. 0 mixes all.",
-        minimum=0, maximum=256, paper="not in the paper", advanced=True,
-    )  # fmt: skip
-    distance: str = option(
-        "token", "Weights per",
-        "One weight per anchor and token, one per anchor for the whole text, or separate ones for keys and "
-        "values as shipped.",
-        choices=("token", "sequence", "separate"), paper="Eq. 6 leaves it open", advanced=True,
-    )  # fmt: skip
-    compared: str = option(
-        "embedding", "Texts compared by",
-        "Their token embeddings (small), or the whole KV of all layers as shipped.",
-        choices=("embedding", "kv"), paper="Section 3.1: h at layer 1", advanced=True,
-    )  # fmt: skip
-    norm: str = option(
-        "sum", "Distance of two texts",
-        "Sum of their tokens' distances, the norm of all of them as one vector, or the mean per token.",
-        choices=("sum", "frobenius", "mean"), paper="Eq. 5 leaves it open", advanced=True,
-    )  # fmt: skip
-    gate: str = option(
-        "entropy", "A text is shared when",
-        "Entropy: an anchor stands out. Length: an anchor is long enough. Closeness: an anchor is near as "
-        "well. Shipped: as the public code decides.",
-        choices=("entropy", "length", "closeness", "shipped"), paper="Eq. 5, Table A.3", advanced=True,
-    )  # fmt: skip
-    closeness: float = option(
-        0.5, "Allowed distance",
-        "For the closeness gate: how far the anchors may be, as a share of a token embedding's length.",
-        minimum=0.0, maximum=2.0, paper="not in the paper", advanced=True,
-    )  # fmt: skip
-    eviction: str = option(
-        "published", "Full pool drops",
-        "The least used of the first quarter, of the first five (as shipped), or of all.",
-        choices=("published", "shipped", "least used"), paper="Section 3.3", advanced=True,
-    )  # fmt: skip
-    frame: str = option(
-        "position-free", "Key offsets kept",
-        "Position-free, or in the frame of the anchor's own position and added unturned, as shipped.",
-        choices=("position-free", "anchor's position"), paper="Eq. 6", advanced=True,
-    )  # fmt: skip
-    first_layer: bool = option(
-        True, "Correct layer 0 too", "As shipped, layer 0 gets no offset; its true offset is zero.",
-        paper="Eq. 6", advanced=True,
-    )  # fmt: skip
-    text_base: str = option(
-        "alone", "Outside texts were encoded",
-        "Questions, tool results and given texts: alone, or behind the user header and the words that stand "
-        "before them on their line of the first template that reads them, as shipped.",
-        choices=("alone", "lead-in"), paper="Section 3.3", advanced=True,
-    )  # fmt: skip
-    keys_at: str = option(
-        "position-free", "Keys compared",
-        "Position-free, or turned to where the text stands in the agent's prompt, as shipped. Matters only "
-        "for separate weights.",
-        choices=("position-free", "agent's position"), paper="Eq. 6", advanced=True,
-    )  # fmt: skip
-    weights_from: str = option(
-        "each agent", "Mixing weights found by",
-        "Each agent for itself, or the first agent that reuses a text, for all later ones too, as shipped.",
-        choices=("each agent", "first agent"), paper="Eq. 6", advanced=True,
-    )  # fmt: skip
-    missing: str = option(
-        "dense", "Agent without anchors",
-        "Read the prompt afresh, or copy uncorrected as shipped.",
-        choices=("dense", "copy"), paper="Algorithm 1", advanced=True,
-    )  # fmt: skip
-    fresh: str = option(
-        "prompt", "A new text is read afresh",
-        "With its whole prompt, or alone with the template text behind it, over what the others left in the "
-        "cache. A free-running prompt that is copied in part teaches no offset.",
-        choices=("prompt", "text"), paper="Algorithm 1; judge study, C.3", advanced=True,
-    )  # fmt: skip
-    prefix_base: str = prefix_base_option()
-    budget_mib: float = option(
-        0.0, "Memory of a pool (MiB)",
-        "Most that the anchors of one placeholder may take, offsets included; the eviction rule makes room. "
-        "0 sets no limit.",
-        minimum=0.0, maximum=65536.0, paper="Section 6.4.5", advanced=True,
-    )  # fmt: skip
-    codec: str = option(
-        "none", "Stored offsets are packed",
-        "Not at all; in half precision, mixed as it is, at half the bytes to read; without loss, or rounded "
-        "to multiples of a step, which mixing unpacks again.",
-        choices=("none", "half", "lossless", "lossy"), paper="Section 6.4.5 proposes it", advanced=True,
-    )  # fmt: skip
-    codec_step: float = option(
-        0.1, "Step of the lossy form", "Each element of an offset errs by at most half of it.",
-        minimum=0.001, maximum=10.0, paper="Section 6.4.5: half of the elements are under 0.1", advanced=True,
-    )  # fmt: skip
-    on_device: int = option(
-        0, "Anchors kept on the device",
-        "Offsets of all but the most used anchors of a placeholder wait in main memory (copies in half "
-        "precision do not). 0 keeps all on the device; where the model runs on a CPU this changes nothing.",
-        minimum=0, maximum=256, paper="Section 6.4.4, Table A.6", advanced=True,
-    )  # fmt: skip
-
-    @property
-    def wants_lead_in(self) -> bool:
-        return self.text_base == "lead-in"
-
-
-PROFILES = {
-    "published": Profile(
-        "As published", "The paper's equations, with this lab's reading of open points.", {}
-    ),
-    "shipped": Profile(
-        "As shipped",
-        "As the public code: whole KV compared, weights of its own, key offsets in the anchor's frame.",
-        {
-            "compared": "kv",
-            "distance": "separate",
-            "norm": "frobenius",
-            "gate": "shipped",
-            "eviction": "shipped",
-            "frame": "anchor's position",
-            "first_layer": False,
-            "text_base": "lead-in",
-            "keys_at": "agent's position",
-            "weights_from": "first agent",
-            "missing": "copy",
-        },
-    ),
-    "corrected": Profile(
-        "Corrected",
-        "Position-free offsets, distances per token, closeness as well as contrast, exact eviction.",
-        {"norm": "mean", "gate": "closeness", "temperature": 0.1, "eviction": "least used"},
-    ),
-}
 
 
 class KVCommMethod(Method):
@@ -235,6 +72,9 @@ class KVCommMethod(Method):
         super().__init__(options)
         self._pools: dict[str, AnchorPool] = {}
         self._decisions: dict[int, GateDecision] = {}  # by observation number
+        self._question: tuple[int, ...] = ()  # that the present request asks
+        # What came before, by pool and text (an answer: by its question): the anchor that it left, if any.
+        self._left: dict[tuple[str, tuple[int, ...]], int | None] = {}
         self._store = AnchorStore(Codec(self.options.codec, self.options.codec_step))
 
     def pool(self, placeholder: str) -> AnchorPool:
@@ -259,16 +99,56 @@ class KVCommMethod(Method):
         """Gate each sample once, when it arrives; what is not shareable becomes an anchor. Pack and trim when
         the request is over."""
         if isinstance(event, Finished):
+            self._question = ()
             self._tidy(log)
         if not isinstance(event, Arrived):
             return
         sample = event.sample
         pool = self.pool(self.scope(sample))
-        decision = pool.gate(sample, log)
+        if Placeholder(sample.placeholder).kind == "question":
+            self._question = sample.ids
+        came_before = self._came_before(sample, pool)
+        if came_before is not None and self._outside(sample):
+            decision = came_before
+        else:
+            decision = pool.gate(sample, log)
+            pool.gated(decision)
+            if came_before is not None and came_before.shareable and not decision.shareable:
+                decision = came_before
         self._decisions[sample.number] = decision
-        if not decision.shareable:
+        self._left.setdefault(self._key(sample), None)
+        if not decision.shareable and self.options.eviction != "shipped":
             pool.insert(sample)
-            self._trim(pool, log)
+            self._remember(sample, pool, log)
+
+    def _remember(self, sample: Observation, pool: AnchorPool, log: ObservationLog) -> None:
+        """After a text became an anchor."""
+        self._left[self._key(sample)] = sample.number
+        self._trim(pool, log)
+
+    @staticmethod
+    def _outside(sample: Observation) -> bool:
+        kind = Placeholder(sample.placeholder).kind
+        return kind in ("question", "tool", "declared") and not sample.source
+
+    def _key(self, sample: Observation) -> tuple[str, tuple[int, ...]]:
+        """By what the public code knows a text again."""
+        return self.scope(sample), sample.ids if self._outside(sample) else self._question
+
+    def _came_before(self, sample: Observation, pool: AnchorPool) -> GateDecision | None:
+        """As shipped, the decision on a text that came before; None for any other, and for an answer that
+        left no anchor."""
+        key = self._key(sample)
+        if self.options.repeated == "gated" or not (key[1] and self.options.capacity and key in self._left):
+            return None
+        left = self._left[key]
+        shareable = left in pool.uses or (left is None and self._outside(sample))
+        what = "This very text" if self._outside(sample) else "The answer to this very question"
+        told = "so it is shared without a gate" if shareable else "but its anchor has gone: it is new again"
+        return GateDecision(
+            sample.placeholder, shareable, "came before", f"{what} came before, {told}.", sample.tokens,
+            len(pool.uses), 0, None, None,
+        )  # fmt: skip
 
     def _trim(self, pool: AnchorPool, log: ObservationLog) -> None:
         """Keep a pool to its budget. Sizes are those of the packed form, also in a replay, where a newcomer's
@@ -289,6 +169,11 @@ class KVCommMethod(Method):
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         gate = tuple(self._decisions[o.number] for o in context.samples.values())
         new = [d.placeholder for d in gate if not d.shareable]
+        if self.options.eviction == "shipped":
+            for sample in map(context.samples.__getitem__, new):
+                pool = self.pool(self.scope(sample))
+                pool.read_afresh(sample)
+                self._remember(sample, pool, log)
         alone = self.options.fresh == "text"  # what is new is read afresh, and nothing else
         if new and (not alone or len(new) == len(gate)):
             names, verb = ", ".join(new), "is" if len(new) == 1 else "are"
@@ -321,11 +206,23 @@ class KVCommMethod(Method):
 
     def match(self, context: PromptInContext, sample: Observation, log: ObservationLog) -> Match | None:
         """The anchors of a sample that know this prompt's agent, weighed; None when there is none."""
-        name = sample.placeholder
-        turn = partial(context.turned, name) if self.options.keys_at == "agent's position" else None
-        followers = None if sample.source else context.followers(name)
+        followers = None if sample.source else context.followers(sample.placeholder)
         pool = self.pool(self.scope(sample))
-        return pool.match(sample, context.prompt.agent, followers, log, turn)
+        return pool.match(sample, context.prompt.agent, followers, log, self.turn(context, sample))
+
+    def turn(self, context: PromptInContext, sample: Observation) -> Turn | None:
+        """Where a sample's keys and its anchors' are compared; None: position-free."""
+        if self.options.keys_at == "position-free":
+            return None
+        here, together = context.start(sample.placeholder), self.options.keys_at == "agent's position"
+
+        def turned(text: Observation, keys: Tensor) -> Tensor:
+            if together or text.number == sample.number:
+                return context.turned(here, keys)
+            last_reader = list(text.offsets.values())[-1]
+            return context.turned(last_reader.starts[text.placeholder], keys)
+
+        return turned
 
     def mixed(self, context: PromptInContext, name: str, match: Match, log: ObservationLog) -> Match:
         """The anchors whose offsets correct a text: those that it was matched with."""
@@ -365,7 +262,8 @@ class KVCommMethod(Method):
                 for w, a in zip(match.own, match.anchors, strict=True)
             )
             return self._corrected(base, terms, "corrected by its anchors (Eq. 6)")
-        base = segment_base(context, name)
+        template = segment_base(context, name)
+        base = context.named_bases[name] if self.options.prefix_base == "names" else template
         if name not in behind:
             if span.start > 0:
                 return Dense(
@@ -373,7 +271,8 @@ class KVCommMethod(Method):
                 )
             return Blend(base, moved=moved, reason="the prompt's own beginning, exact", exact=moved)
         if not self.options.prefix_offset or behind[name] not in matches:
-            base = segment_base(context, name, self.options.prefix_base)
+            if self.options.prefix_base == "alone":
+                base = segment_base(context, name, "alone")
             return Blend(base, moved=moved, reason="copied (its correction is switched off)")
         match = matches[behind[name]]
         stood = [name in a.offsets[agent].followers for a in match.anchors]
@@ -382,22 +281,16 @@ class KVCommMethod(Method):
             return Dense("none of the anchors stood before this template text")
         anchors = [a for a, known in zip(match.anchors, stood, strict=True) if known]
         terms = tuple(
-            self._term(w, a.offsets[agent], self._store.offset(a, agent).followers[name], a, span)
+            self._term(w, a.offsets[agent], from_base(seen, template, base), a, span)
             for w, a in zip(weights, anchors, strict=True)
+            for seen in [self._store.offset(a, agent).followers[name]]
         )
         return self._corrected(base, terms, f"corrected by the anchors of {behind[name]} (Eq. 7)")
 
     def _offset(self, anchor: Observation, agent: int) -> Offset:
         """An anchor's own offset in an agent's context, from the base that is meant."""
-        seen: Offset = self._store.offset(anchor, agent).placeholder
-        base = base_of(anchor, self.options.text_base)
-        if base is anchor.base:
-            return seen
-        home = base.keys.device  # the offsets may wait elsewhere
-        return KVOffset(
-            seen.keys.to(home) + (anchor.base.keys - base.keys),
-            seen.values.to(home) + (anchor.base.values - base.values),
-        )
+        seen = self._store.offset(anchor, agent).placeholder
+        return from_base(seen, anchor.base, base_of(anchor, self.options.text_base))
 
     def _term(
         self, weight: Weight, seen: SeenOffset, offset: Offset, anchor: Observation, span: Span
@@ -456,8 +349,8 @@ class KVCommMethod(Method):
     def fork(self) -> Self:
         twin = type(self)(self.options)
         twin._pools = {name: replace(pool, uses=dict(pool.uses)) for name, pool in self._pools.items()}
-        twin._store = self._store.copy()
-        return twin  # decisions belong to the request that asked for them
+        twin._store, twin._left = self._store.copy(), dict(self._left)
+        return twin  # decisions and the question belong to the request that asked for them
 
     def forget(self, numbers: set[int]) -> None:
         for pool in self._pools.values():
@@ -466,6 +359,16 @@ class KVCommMethod(Method):
         for number in numbers & self._decisions.keys():
             del self._decisions[number]
         self._store.drop_all_but(self.needed())
+
+
+def from_base(seen: Offset, then: KVSegment, now: KVSegment) -> Offset:
+    """An offset that was seen from one base, from another."""
+    if now is then:
+        return seen
+    home = now.keys.device  # the offsets may wait elsewhere
+    return KVOffset(
+        seen.keys.to(home) + (then.keys - now.keys), seen.values.to(home) + (then.values - now.values)
+    )
 
 
 def _fallback(context: PromptInContext, reason: str, gate: tuple[GateDecision, ...]) -> Plan:

@@ -17,10 +17,10 @@ Source: judge study, Section 4, Eq. 12 to 14, and C.3. It asks whether an agent'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from backend.cache.observations import Observation, ObservationLog, PromptInContext
-from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
+from backend.methods.kvcomm.method import KVCommMethod
+from backend.methods.kvcomm.options import KVCommOptions
 from backend.methods.kvcomm.pool import AnchorPool
 from backend.methods.kvcomm.weights import Match
 from backend.prompts.template import Placeholder
@@ -44,7 +44,7 @@ class PalKVMethod(KVCommMethod):
         """The union's anchors, weighed as KVCOMM weighs its own."""
         sample = context.samples[name]
         union = AnchorPool(name, self.pool(self.scope(sample)).rules, self.union(context, sample, log))
-        turn = partial(context.turned, name) if self.options.keys_at == "agent's position" else None
+        turn = self.turn(context, sample)
         return union.match(sample, context.prompt.agent, None, log, turn) or match
 
     def union(self, context: PromptInContext, sample: Observation, log: ObservationLog) -> dict[int, int]:

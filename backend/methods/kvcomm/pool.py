@@ -10,8 +10,12 @@ Readings of points that the paper leaves open
     * The gate needs one distribution over the anchors and takes the sequence form of the weights; where the
       weighing has none of its own (*nearest*, *uniform*), the softmax of the distances.
     * An empty pool makes an anchor (the maximum over nothing is below any length).
+    * An entropy over the threshold by rounding alone is within it: else gamma 1, the entropy of even weights,
+      would refuse a text that is as near to every anchor as to any other.
     * Eviction: "the least frequently accessed among the earliest-added": among the first quarter
-      (at least one), ties to the oldest. An access is being mixed into a reuse.
+      (at least one), ties to the oldest. An access is being mixed into a reuse. The public code counts once
+      per text instead, at the gate, and makes room in the turn of every agent that reads a new text afresh
+      (:meth:`AnchorPool.read_afresh`).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 import torch
@@ -41,7 +46,8 @@ from backend.records.run import GateDecision
 GateRule = Literal["entropy", "length", "closeness", "shipped"]
 Eviction = Literal["published", "shipped", "least used"]
 WeightsFrom = Literal["each agent", "first agent"]
-COUNTED_MASS = 0.9  # as shipped: the heaviest anchors that hold this much of the weight count as used
+COUNTED_MASS = 0.9  # as shipped: the heaviest anchors count as used while they hold less than this together
+ROUNDING = 1e-6  # an entropy is rounded by at most about this share of that of even weights
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,8 @@ class PoolRules:
     nearest anchor must be near, and either one anchor stands out or all that weigh are near; *shipped*: the
     public implementation's (two entries and two eligible anchors at least, distances between the values).
     ``closeness``: the allowed distance per token, as a share of the token embeddings' own norm.
-    ``eviction``: *published*; *shipped*: the least counted of the first five, one late, and only the anchors
-    with most of the weight are counted; *least used*: of all, ties to the oldest.
+    ``eviction``: *published*; *shipped*: the least counted of the first five, one late, in every dense
+    reader's turn, and counted at the gate; *least used*: of all, ties to the oldest.
     ``weights_from``: *each agent* matches for itself, or all mix by the weights that the *first agent* to
     reuse the text found (as shipped).
     ``budget_bytes``: what the anchors may take, beside their number; 0 sets no limit.
@@ -177,7 +183,10 @@ class AnchorPool:
         if weighing.approximation in ("nearest", "uniform"):
             weighing = replace(weighing, approximation="softmax")
         weight = weights(distances, weighing)
-        found, threshold = entropy(weight), gamma * math.log(len(anchors))
+        even = math.log(len(anchors))
+        found, threshold = entropy(weight), gamma * even
+        if threshold < found <= threshold + ROUNDING * even:
+            found = threshold
         shareable = gamma > 0 and found <= threshold
         nearest = anchors[int(distances.argmin())]
         if rule == "length":
@@ -250,25 +259,40 @@ class AnchorPool:
         return found
 
     def used(self, match: Match) -> None:
-        """Count an access of each anchor that was mixed in."""
-        heavy = set(range(len(match.anchors)))
-        if self.rules.eviction == "shipped":
-            order = match.sequence.argsort(descending=True).tolist()
-            before = match.sequence[order].cumsum(0) - match.sequence[order]
-            heavy = {place for place, mass in zip(order, before.tolist(), strict=True) if mass < COUNTED_MASS}
-        for place, anchor in enumerate(match.anchors):
-            self.uses[anchor.number] += place in heavy
+        """Count an access of each anchor that was mixed in; as shipped they were counted at the gate."""
+        if self.rules.eviction != "shipped":
+            for anchor in match.anchors:
+                self.uses[anchor.number] += 1
+
+    def gated(self, decision: GateDecision) -> None:
+        """As shipped: count the anchors that a shared text leans on, the heaviest as long as they hold less
+        than :data:`COUNTED_MASS` of the weight together. Where the heaviest alone has as much, all count."""
+        if self.rules.eviction != "shipped" or not decision.shareable:
+            return
+        ranked = sorted(zip(decision.anchors, decision.weights, strict=True), key=lambda pair: -pair[1])
+        held = accumulate(weight for _, weight in ranked)
+        leaned_on = [number for (number, _), mass in zip(ranked, held, strict=True) if mass < COUNTED_MASS]
+        for number in leaned_on or decision.anchors:
+            self.uses[number] += 1
 
     def insert(self, sample: Observation) -> int | None:
         """Add an anchor; returns the number of the one that had to go, if any."""
         if self.capacity == 0 or sample.number in self.uses:
             return None
-        late = self.rules.eviction == "shipped"
-        # As shipped, room is made before the insertion, so the pool holds one anchor more than V.
-        victim = self._evict() if late and len(self.uses) > self.capacity else None
         self.uses[sample.number] = 0
-        if not late and len(self.uses) > self.capacity:
-            victim = self._evict()
+        return self._evict() if len(self.uses) > self.capacity else None
+
+    def read_afresh(self, sample: Observation) -> int | None:
+        """As shipped, in the turn of each agent that reads a new text afresh: make room if the pool holds
+        more than V, then add the text if it is not there. Returns the number of the anchor that had to go.
+
+        So one reader leaves V + 1 anchors and several leave V. With V under 5 the public code may drop the
+        newcomer itself and stop with an error later; here it stays.
+        """
+        if self.capacity == 0:
+            return None
+        victim = self._evict(sample.number) if len(self.uses) > self.capacity else None
+        self.uses.setdefault(sample.number, 0)
         return victim
 
     def trim(self, log: ObservationLog, size: Callable[[Observation], int]) -> list[int]:
@@ -291,9 +315,9 @@ class AnchorPool:
             held -= sizes.get(victims[-1], 0)
         return victims
 
-    def _evict(self) -> int:
+    def _evict(self, newcomer: int | None = None) -> int:
         """Drop one anchor by the eviction rule; ties go to the oldest, as min keeps the first."""
-        numbers = list(self.uses)
+        numbers = [number for number in self.uses if number != newcomer]
         first = {
             "published": max(1, self.capacity // 4),
             "shipped": 5,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.cache.observations import Observation
-from backend.methods.kvcomm.method import KVCommMethod, KVCommOptions
+from backend.methods.kvcomm.method import KVCommMethod
+from backend.methods.kvcomm.options import KVCommOptions
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,11 @@ Readings of points that the paper leaves open
       for the following prefix segment. Per ``sequence``: one weight per anchor. ``separate`` is the public
       implementation's: keys and values each by themselves, the mean absolute difference per token; and for
       the following prefix segment one weight per layer, head and channel, from the norm over the
-      placeholder's tokens, aligned at their ends. Differences by channel change when keys are turned, so
-      there it matters whether position-free keys are compared or keys at the agent's own place.
+      placeholder's tokens, aligned at their ends. Both depend on where the keys are compared: position-free,
+      both at the agent's own place, or, as shipped, each where it stood (:data:`Turn`).
+    * Weights of ``token kv``: the paper's other reading. Appendix 6.4.4: the softmax "reduces the Key/Value
+      tensor into the shape of [m, 1, 1, seq_len, 1]", so one L2 distance per token over layers, heads and
+      dimensions, of keys and of values each by themselves; for the following prefix segment their means.
     * The distance of two sequences, ``sum``: the sum of their tokens' L2 distances (a sequence's
       unnormalised weight is then the product of its tokens'); ``frobenius``: the norm of H - H_a as one
       long vector; ``mean``: per token and as a share of the tokens' own mean norm, so that neither the
@@ -33,9 +36,9 @@ from backend.cache.observations import Observation
 Approximation = Literal["softmax", "cosine", "nearest", "uniform"]
 Compared = Literal["embedding", "kv"]
 Norm = Literal["sum", "frobenius", "mean"]
-Per = Literal["token", "sequence", "separate"]
+Per = Literal["token", "sequence", "separate", "token kv"]
 TextBase = Literal["alone", "lead-in"]
-Turn = Callable[[Tensor], Tensor]  # position-free keys to the place where they are compared
+Turn = Callable[[Observation, Tensor], Tensor]  # a text's position-free keys to where they are compared
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ def weigh(
         anchors: at least as long.
         scores: :func:`dissimilarities`, (anchors, tokens).
         weighing: the rule.
-        turn: for ``separate``: where keys are compared; position-free when absent.
+        turn: for ``separate`` and ``token kv``: where keys are compared; position-free when absent.
     """
     sequence = weights(of_sequences(scores, weighing), weighing)
     kept = heaviest(sequence, weighing.top_k)
@@ -182,8 +185,8 @@ def weigh(
         places = torch.tensor(kept).to(scores.device, non_blocking=True)  # a list would wait for the device
         anchors, scores, sequence = [anchors[i] for i in kept], scores[places], sequence[places]
     sequence = sequence / sequence.sum()
-    if weighing.per == "separate":
-        own, behind = _separate(sample, anchors, weighing, turn)
+    if weighing.per in ("separate", "token kv"):
+        own, behind = _keys_and_values_apart(sample, anchors, weighing, turn)
     elif weighing.per == "sequence":
         own = behind = [Weight(w, w) for w in sequence]
     else:
@@ -194,23 +197,33 @@ def weigh(
     return Match(tuple(anchors), sequence, tuple(own), tuple(behind))
 
 
-def _separate(
+def _keys_and_values_apart(
     sample: Observation, anchors: Sequence[Observation], weighing: Weighing, turn: Turn | None
 ) -> tuple[list[Weight], list[Weight]]:
-    """Weights as the public implementation finds them."""
-
-    def found(mine: Tensor, theirs: list[Tensor]) -> tuple[Tensor, Tensor]:
-        tokens = mine.shape[2]
-        token = torch.stack([(mine - x[:, :, :tokens]).abs().mean(dim=(0, 1, 3)) for x in theirs])
-        tail = torch.stack(
-            [(mine - x[:, :, x.shape[2] - tokens :]).norm(dim=2, keepdim=True) for x in theirs]
-        )
-        return weights(token, weighing), weights(tail, weighing)
-
-    mine, *theirs = (base_of(o, weighing.text_base) for o in (sample, *anchors))
-    turn = turn or (lambda keys: keys)
-    own_keys, behind_keys = found(turn(mine.keys), [turn(base.keys) for base in theirs])
-    own_values, behind_values = found(mine.values, [base.values for base in theirs])
+    """Weights of keys and of values each by themselves: ``separate``, as the public implementation finds
+    them, or ``token kv``, appendix 6.4.4."""
+    texts = (sample, *anchors)
+    bases = [base_of(text, weighing.text_base) for text in texts]
+    keys = [turn(t, b.keys) if turn else b.keys for t, b in zip(texts, bases, strict=True)]
+    find = _separate if weighing.per == "separate" else _token_kv
+    own_keys, behind_keys = find(keys[0], keys[1:], weighing)
+    own_values, behind_values = find(bases[0].values, [base.values for base in bases[1:]], weighing)
     own = [Weight(k, v) for k, v in zip(own_keys, own_values, strict=True)]
     behind = [Weight(k, v) for k, v in zip(behind_keys, behind_values, strict=True)]
     return own, behind
+
+
+def _separate(mine: Tensor, theirs: Sequence[Tensor], weighing: Weighing) -> tuple[Tensor, Tensor]:
+    """Per token (anchors, tokens), and for the prefix segment (anchors, layers, heads, 1, head_dim)."""
+    tokens = mine.shape[2]
+    token = torch.stack([(mine - x[:, :, :tokens]).abs().mean(dim=(0, 1, 3)) for x in theirs])
+    tail = torch.stack([(mine - x[:, :, x.shape[2] - tokens :]).norm(dim=2, keepdim=True) for x in theirs])
+    return weights(token, weighing), weights(tail, weighing)
+
+
+def _token_kv(mine: Tensor, theirs: Sequence[Tensor], weighing: Weighing) -> tuple[Tensor, Tensor]:
+    """Per token (anchors, tokens), and for the prefix segment (anchors,)."""
+    tokens = mine.shape[2]
+    apart = torch.stack([(mine - x[:, :, :tokens]).float().square().sum(dim=(0, 1, 3)) for x in theirs])
+    token = weights(apart.sqrt(), weighing)
+    return token, token.mean(dim=1)
