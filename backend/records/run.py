@@ -189,12 +189,15 @@ def reuse(spans: Sequence[Span], actions: NDArray[np.uint8]) -> tuple[int, int, 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One agent's tokenised prompt. ``texts[i]`` is what token ``i`` adds to the text."""
+    """One agent's tokenised prompt. ``texts[i]`` is what token ``i`` adds to the text. ``boundary_tokens``:
+    how many of them the whole text, tokenised at once, would not have; None in records of earlier
+    versions."""
 
     agent: int
     token_ids: NDArray[np.int64]  # (tokens,)
     texts: tuple[str, ...]
     spans: tuple[Span, ...]
+    boundary_tokens: int | None = None
 
 
 @dataclass(frozen=True)
