@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import request, run
 from token_kinds import KINDS, SPACED, TEMPLATES, tokenizer
 
 from backend.base.errors import ModelError
+from backend.base.serialization import decode, encode
+from backend.model.load import LoadedModel
 from backend.model.tokenizer import Tokens
 from backend.prompts.pipeline import Agent, Pipeline
+from backend.records.run import RunRecord
+from backend.session.session import LabSession
+from lab_app.cli.main import print_boundaries
 
 LOSSLESS = tuple(kind for kind in KINDS if kind not in ("t5", "wordpiece"))
 ANY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\u2581"), max_size=12)
@@ -142,3 +148,21 @@ def test_a_chat_template_that_cannot_be_used_is_refused(template: str, said: str
         Tokens(broken)
     assert "role 'user'" in str(refused.value)
     assert refused.value.field == "model.name"
+
+
+def test_a_record_of_an_earlier_version_tells_no_boundary_tax(tiny_model: LoadedModel) -> None:
+    record = run(LabSession(tiny_model), request(["dense"]))
+    arrays: dict[str, Any] = {}
+    body = encode(record, arrays)
+    assert body["prompts"][0]["boundary_tokens"] == record.prompts[0].boundary_tokens is not None
+    for prompt in body["prompts"]:
+        del prompt["boundary_tokens"]
+    assert all(p.boundary_tokens is None for p in decode(RunRecord, body, arrays).prompts)
+
+
+def test_the_command_line_tells_the_boundary_tax(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"outcomes": [{"prompt_tokens": 150, "boundary_tokens": 3}, {"prompt_tokens": 50}]}]
+    print_boundaries(rows)
+    assert "boundary tax: 2.0% of the prompts' tokens" in capsys.readouterr().out
+    print_boundaries([{"outcomes": [{"prompt_tokens": 50}]}])
+    assert not capsys.readouterr().out
