@@ -20,6 +20,7 @@ from backend.cache.kv_cache import KVCache
 from backend.cache.rope import LayerRotation, Rotation, rotate_layer
 from backend.model.device_map import dtype_of, home_of, placing, plain_parts, whole_state
 from backend.model.link_tokens import Links, apply_links, find_links
+from backend.model.suitability import check_causal, check_loaded
 from backend.model.tokenizer import Tokens
 from backend.prompts.pipeline import Pipeline
 from backend.records.run import Certificate, LayerCertificate, ModelInfo
@@ -150,6 +151,7 @@ def load_model(
         with quiet_lookups():
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
             config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+            check_causal(name, config)
             if not placed and getattr(config, "quantization_config", None):
                 placed = {
                     "device_map": {"": where}
@@ -162,8 +164,11 @@ def load_model(
                 trust_remote_code=False,
                 **placed,
             )
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(_loading_failed(name, looks_local, error), field="model.name") from None
+    check_loaded(name, module, tokenizer)
     if not placed:
         module = module.to(where)
     links = apply_links(module, file, name) if file else None
@@ -171,6 +176,11 @@ def load_model(
         name = f"{Path(name).name}+{file.stem}" if looks_local else whole
     source = "" if looks_local else name
     return wrap_model(module.eval(), tokenizer, name=name, source=source, links=links)
+
+
+def is_shipped(name: str) -> bool:
+    """Whether a name means a model that ships with the lab, with link tokens or without."""
+    return name.strip().partition("+")[0] in SHIPPED
 
 
 def _exists(path: Path) -> bool:
