@@ -213,7 +213,15 @@ def wrap_model(
     home, kind = home_of(module), dtype_of(module)
     heads = int(config.num_attention_heads)
     layers, kv_heads, head_dim = _cache_shape(module, name)
-    certificate, rotation = certify(module, (layers, 1, kv_heads, head_dim))
+    try:
+        certificate, rotation = certify(module, (layers, 1, kv_heads, head_dim))
+    except Exception as error:  # whatever a family keeps beside keys and values
+        raise ModelError(
+            f"The model {name!r} ({type(module).__name__}) cannot read with the lab's cache of keys and "
+            f"values ({type(error).__name__}: {' '.join(str(error).split())[:120]}). The lab needs a decoder "
+            "with plain attention in every layer, such as Llama, Qwen or Gemma 3. Give another model.",
+            field="model.name",
+        ) from None
     dtype = next(k for k, v in DTYPES.items() if v == kind)
     info = ModelInfo(
         name=name if not Path(name).is_absolute() else Path(name).name,
@@ -270,13 +278,17 @@ def _cache_shape(module: Any, name: str) -> tuple[int, int, int]:
 
 
 def _context_tokens(config: Any) -> int:
-    """How many tokens may be read: never past the length where ``longrope`` switches its frequencies, since
-    keys from either side of the switch cannot be moved across it. (``dynamic`` switches at the limit.)"""
-    limit = int(getattr(config, "max_position_embeddings", 2048))
+    """How many tokens may be read. Never past the length where ``longrope`` switches its frequencies, since
+    keys from either side of the switch cannot be moved across it (``dynamic`` switches at the limit), nor
+    where Llama 4's temperature tuning begins, which goes by places of the cache: also those of padding."""
+    names = ("max_position_embeddings", "max_seq_len", "seq_length")
+    limit = next((int(known) for known in (getattr(config, name, None) for name in names) if known), 2048)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
         found: Any = rope.get("original_max_position_embeddings") or limit
         limit = min(limit, int(found))
+    if getattr(config, "attn_temperature_tuning", None) and (floor := getattr(config, "floor_scale", None)):
+        limit = min(limit, int(floor) - 1)
     return limit
 
 
@@ -409,8 +421,11 @@ def _candidate_rules(module: Any, head_dim: int) -> list[LayerRotation]:
     """Every rotation this model might use: none, and each of its frequency tables in both pairings."""
     rules = [LayerRotation(torch.empty(0, device=home_of(module)))]
     seen: list[Tensor] = []
-    for name, buffer in module.named_buffers():
-        if not name.endswith("inv_freq") or buffer.numel() * 2 > head_dim:
+    tables = [buffer for name, buffer in module.named_buffers() if name.endswith("inv_freq")]
+    if dims := getattr(module.config.get_text_config(), "rotary_dim", None):  # GPT-J and CodeGen keep sines
+        tables.append(10_000.0 ** -(torch.arange(0, dims, 2) / dims))
+    for buffer in [sign * table for table in tables for sign in (1, -1)]:  # NanoChat turns the other way
+        if buffer.numel() * 2 > head_dim:
             continue
         table = buffer.detach().float().to(home_of(module), copy=True)
         if any(torch.equal(table, other) for other in seen if other.shape == table.shape):

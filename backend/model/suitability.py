@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from backend.base.errors import ModelError
+from backend.model.device_map import home_of
+
+AHEAD = 1e-3  # of the logits' norm; what looks back alone is the same to the last bit
 
 
 def check_causal(name: str, config: Any) -> None:
@@ -34,7 +39,7 @@ def check_loaded(name: str, module: Any, tokenizer: Any) -> None:
     Raises:
         ModelError: see above.
     """
-    if getattr(module.config, "is_decoder", None) is False:  # BERT and its like
+    if _looks_ahead(module):
         raise _not_causal(name, module.config)
     if not stop_ids(module, tokenizer):
         raise ModelError(
@@ -50,6 +55,17 @@ def check_loaded(name: str, module: Any, tokenizer: Any) -> None:
             "At most as many are allowed. Put the model's own tokenizer into its folder.",
             field="model.name",
         )
+
+
+@torch.inference_mode()
+def _looks_ahead(module: Any) -> bool:
+    """Whether a later token changes what is said of an earlier one, as in BERT and its like. Their
+    configuration calls them no decoder; so does that of some which are (GPT-NeoX)."""
+    if getattr(module.config, "is_decoder", None) is not False:
+        return False
+    ids = torch.tensor([[1, 2, 1], [1, 2, 3]], device=home_of(module))
+    one, other = module(input_ids=ids).logits[:, 0].float()
+    return float((one - other).norm()) > AHEAD * float(one.norm())
 
 
 def stop_ids(module: Any, tokenizer: Any) -> set[int]:

@@ -120,6 +120,14 @@ class LayerCertificate:
     value_error: float  # relative change of values under the shift
 
 
+#: Why keys under a *distance bias* are read only where they stand in the cache.
+BIASED = (
+    "The model's attention adds a bias by distance (ALiBi), counted in places of the cache, so tokens can "
+    "neither be computed out of their order nor under a mask, as this method does. Choose another, such as "
+    "naive or kvcomm."
+)
+
+
 @dataclass(frozen=True)
 class Certificate:
     """Can this model's keys be moved? ``floor`` is the relative difference of the same keys and
