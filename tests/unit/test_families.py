@@ -16,6 +16,7 @@ from backend.base.errors import ModelError, NotRelocatableError
 from backend.engine.engine import Engine
 from backend.methods.plan import Dense, Plan, Step
 from backend.methods.registry import METHODS
+from backend.model.certificate import TOLERANCE, certify
 from backend.model.load import LoadedModel, wrap_model
 from backend.model.suitability import check_loaded
 from backend.records.run import Decoding, TokenizedPrompt
@@ -80,6 +81,47 @@ def test_a_prompt_ends_before_the_temperature_of_llama_4_changes() -> None:
             plain = model.module(input_ids=torch.tensor([[*ids, *row.ids]]), use_cache=False).logits
         assert row.logits is not None
         assert tiny.error(row.logits, plain[0, len(ids) - 1 : -1]) <= tiny.TOLERANCE
+
+
+def wide(layers: int) -> transformers.PreTrainedModel:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=400, hidden_size=256, intermediate_size=512, num_hidden_layers=layers,
+        num_attention_heads=8, num_key_value_heads=4, initializer_range=0.12,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounding_alone_refuses_no_deep_and_wide_model(dtype: torch.dtype) -> None:
+    found, _ = certify(wide(24).to(dtype), (24, 1, 4, 32))
+    assert max(x.key_error for x in found.layers) > TOLERANCE[dtype], "the test needs more rounding"
+    assert found.relocatable, found.reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("share", [1.0, 0.01, 0.005])
+def test_faint_absolute_positions_are_seen_in_any_precision(share: float, dtype: torch.dtype) -> None:
+    """They passed for a bias by distance where rounding may be as large."""
+    module = build("gpt2")
+    module.transformer.wpe.weight.data *= share
+    found, _ = certify(module.to(dtype), (4, 1, 2, 16))
+    assert not found.relocatable
+    assert {x.kind for x in found.layers[:1]} == {"not relocatable"}
+
+
+@pytest.mark.parametrize(
+    "family", ["llama", "gptj", "nanochat", "bloom", "smollm3", "gemma3_text", "gpt_oss"]
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_less_precise_numbers_give_the_same_certificate(family: str, dtype: torch.dtype) -> None:
+    exact, rounded = (
+        wrap_model(m, tiny.tokenizer(), name=family).info.certificate
+        for m in (build(family), build(family).to(dtype))
+    )
+    assert [(x.kind, x.rotated_dims) for x in rounded.layers] == [
+        (x.kind, x.rotated_dims) for x in exact.layers
+    ]
 
 
 def test_a_family_with_states_beside_keys_is_refused_in_words() -> None:
