@@ -1,15 +1,16 @@
 # make lab     install what is needed and serve the lab
 # make test    install what the tests need, then run every check
 #
-# Variables: PYTHON (3.11 or newer), VENV, HOST, PORT, ARGS (more for `kvlab serve` or pytest), JOBS (tests that
-# run at once) and TORCH_INDEX, the package index to take torch from. Empty: pip's own configuration decides. A value is
-# remembered in the environment, so it has to be given once.
+# Variables: MODEL (a hub id or a folder; empty: the model that ships), PYTHON (3.11 or newer), VENV, HOST, PORT, ARGS
+# (more for `kvlab serve` or pytest), JOBS (tests that run at once) and TORCH_INDEX, the package index to take torch from.
+# Empty: pip's own configuration decides. A value is remembered in the environment, so it has to be given once.
 
 PYTHON      ?= python3
 VENV        ?= .venv
 HOST        ?= 127.0.0.1
 PORT        ?= 7860
 TORCH_INDEX ?=
+MODEL       ?=
 ARGS        ?=
 JOBS        ?= 2
 
@@ -23,6 +24,7 @@ REQUIREMENTS := pyproject.toml constraints.txt
 
 help:
 	@echo "make lab      install, then serve the lab at http://$(HOST):$(PORT)"
+	@echo "make lab MODEL=<hub id or folder>   the same with a model of your own"
 	@echo "make test     install what the tests need, then lint and test"
 	@echo "make lint     ruff, mypy, import contracts"
 	@echo "make format   let ruff rewrite the code"
@@ -33,7 +35,7 @@ help:
 	@echo "make clean    remove the environment and all caches"
 
 lab: $(VENV)/.lab-stamp
-	$(BIN)/kvlab serve --host $(HOST) --port $(PORT) $(ARGS)
+	$(BIN)/kvlab serve --host $(HOST) --port $(PORT) $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
 test: lint
 	@scripts/install-chromium.sh

@@ -50,7 +50,7 @@ def build_app(
     *,
     engine: Callable[[Model], Engine] = engine_session,
     first_run: Path | None = FIRST_RUN,
-    gallery: Path = GALLERY,
+    gallery: Path | None = GALLERY,
     preset: str = FIRST_PRESET,
     weights: Sequence[str] = (),
     limits: Limits | None = None,
@@ -62,7 +62,7 @@ def build_app(
         model_loader: called once, at the first visit.
         engine: makes the engine session of a visit.
         first_run: a saved record for a visitor's first look.
-        gallery: the file of the checked examples; need not exist.
+        gallery: the file of the checked examples, if there is one.
         preset: the scenario on the bench at first.
         weights: the names of other weights that the engine sessions have, for agents to run on.
         limits: of visits; the engine sessions have theirs from ``engine``.

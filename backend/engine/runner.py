@@ -13,6 +13,7 @@ from backend.base.errors import BudgetError
 from backend.cache.kv_cache import KVCache, KVSegment
 from backend.model.hooks import masks_of
 from backend.model.load import LoadedModel
+from backend.model.suitability import stop_ids
 from backend.prompts.template import called
 
 EVENTS: dict[str, Any] = {"cuda": torch.cuda.Event, "mps": torch.mps.event.Event}
@@ -168,8 +169,4 @@ class ModelRunner:
 
     def stop_ids(self) -> set[int]:
         """Tokens that end an answer."""
-        config: Any = getattr(self.model.module, "generation_config", None)
-        found = getattr(config, "eos_token_id", None)
-        if found is None:
-            found = self.model.tokens.tokenizer.eos_token_id
-        return set(found) if isinstance(found, list) else {found} if found is not None else set()
+        return stop_ids(self.model.module, self.model.tokens.tokenizer)

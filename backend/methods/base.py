@@ -22,7 +22,7 @@ from backend.cache.observations import Observation, ObservationLog, PromptInCont
 from backend.cache.offset_packing import Stored
 from backend.methods.options import Options, Profile
 from backend.methods.plan import Blend, MaskKind, Plan, Selection, Step
-from backend.records.run import ModelInfo, PoolState, Span
+from backend.records.run import BIASED, ModelInfo, PoolState, Span
 
 
 class View(Protocol):
@@ -113,7 +113,8 @@ class Method(ABC):
     cannot be replayed under it; empty when it can), ``needs_bases`` (it copies the session's bases of
     its texts, so the time of encoding them is its own), ``shares_texts`` (it takes texts out of other
     prompts; one that does not pays for neither judging nor encoding them, reads the prompt as it stands, and
-    leaves prompts that others may begin with where they were read exactly).
+    leaves prompts that others may begin with where they were read exactly), ``needs_masks`` (it computes
+    tokens out of their order, at positions of their own or under a mask).
     """
 
     name: ClassVar[str]
@@ -123,6 +124,7 @@ class Method(ABC):
     not_replayed: ClassVar[str] = ""
     needs_bases: ClassVar[bool] = True
     shares_texts: ClassVar[bool] = True
+    needs_masks: ClassVar[bool] = False
     Options: ClassVar[type[Options]] = Options
     profiles: ClassVar[Mapping[str, Profile]] = {}
 
@@ -132,7 +134,13 @@ class Method(ABC):
     @classmethod
     def supports(cls, model: ModelInfo) -> str | None:
         """None when the method works on this model, else the reason why not."""
-        return None if model.certificate.relocatable else model.certificate.reason
+        return model.certificate.reason if not model.certificate.relocatable else cls.masks_refused(model)
+
+    @classmethod
+    def masks_refused(cls, model: ModelInfo) -> str | None:
+        """Why a method that needs masks cannot have them on this model; None when it can, or needs none."""
+        biased = any(layer.kind == "distance bias" for layer in model.certificate.layers)
+        return BIASED if cls.needs_masks and biased else None
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         """Decide for every span; the default reuses each segment and moves its keys."""

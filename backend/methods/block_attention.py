@@ -27,6 +27,7 @@ class BlockAttentionMethod(Method):
     paper = "Sun et al. 2024; KVLink Section 3.1, appendix A.3"
     not_replayed = "it encodes texts by themselves, and a replay encodes nothing"
     needs_bases = False
+    needs_masks = True
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         blocks = {span.name for span in documents(context)}

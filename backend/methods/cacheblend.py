@@ -107,6 +107,7 @@ class CacheBlendMethod(Method):
     paper = "CacheBlend, Section 4; LMCache"
     Options = CacheBlendOptions
     profiles = PROFILES
+    needs_masks = True
 
     def __init__(self, options: CacheBlendOptions) -> None:
         super().__init__(options)

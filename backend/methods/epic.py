@@ -48,6 +48,7 @@ class EpicMethod(Method):
     summary = "Copies the cache, then computes the first tokens of every copied text again."
     paper = "EPIC, LegoLink"
     Options = EpicOptions
+    needs_masks = True
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         return copy_everything(context, self.options.prefix_base)

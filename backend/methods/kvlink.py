@@ -87,6 +87,7 @@ class KVLinkMethod(Method):
     not_replayed = "it encodes texts by themselves, and a replay encodes nothing"
     needs_bases = False
     Options = KVLinkOptions
+    needs_masks = True
 
     @classmethod
     def supports(cls, model: ModelInfo, options: KVLinkOptions | None = None) -> str | None:

@@ -67,10 +67,11 @@ class MaskedMethod(Method):
     summary = "Computes everything, but no candidate can see another: what judging loses without comparison."
     paper = "judge study, Table 2"
     Options = MaskedOptions
+    needs_masks = True
 
     @classmethod
     def supports(cls, model: ModelInfo) -> str | None:
-        return None  # nothing is moved
+        return cls.masks_refused(model)  # nothing is moved
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         prompt, options = context.prompt, self.options

@@ -79,6 +79,7 @@ class PromptCacheMethod(Method):
     not_replayed = "it encodes texts by themselves, and a replay encodes nothing"
     needs_bases = False
     Options = PromptCacheOptions
+    needs_masks = True
 
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         total, options = len(context.prompt.ids), self.options

@@ -47,6 +47,7 @@ class RecomputeSlotsMethod(Method):
     summary = "Copies the cache like position-only reuse, then computes whole candidates again."
     paper = "a control of this lab"
     Options = RecomputeSlotsOptions
+    needs_masks = True
 
     def select(self, view: View, clock: Clock) -> Selection | None:
         options, prompt = self.options, view.context.prompt

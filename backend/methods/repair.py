@@ -93,6 +93,7 @@ class RepairMethod(Method):
     summary = "Reuses the cache, then computes again the few words between the texts, in which they meet."
     paper = "a method of this lab, after the judge study's Section 7"
     Options = RepairOptions
+    needs_masks = True
 
     def __init__(self, options: RepairOptions) -> None:
         super().__init__(options)

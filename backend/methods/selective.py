@@ -75,6 +75,8 @@ class SelectiveOptions(Options):
 class SelectiveMethod(Method):
     """Position-only reuse, of which :meth:`score` says what is computed again."""
 
+    needs_masks = True
+
     def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
         return copy_everything(context, self.options.prefix_base)
 

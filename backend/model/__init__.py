@@ -5,7 +5,8 @@ kept with it. Everything that reaches into transformers' classes is done here an
 
 Others use, by module:
 
-    load: LoadedModel, load_model, wrap_model, certify
+    load: LoadedModel, load_model, wrap_model
+    certificate: certify
     tokenizer: Tokens
     link_tokens: Links, load_links, apply_links
     adapters: adapted, fitting

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from backend.base.errors import ModelError
 from backend.cache.kv_cache import KVCache
 from backend.model.load import LoadedModel
+from backend.records.run import BIASED
 
 LAYERWISE = ("llama", "qwen2", "qwen3")  # families whose layers are called alike
 
@@ -23,25 +25,37 @@ def masks_of(model: LoadedModel, sees: Tensor, positions: Tensor) -> Tensor | di
     """An attention mask as the model's forward wants it.
 
     A mask with four axes passes through transformers untouched, so a sliding window, which looks back a
-    number of positions, has to be put into it here. Additive, since the eager attention reads a boolean one
-    wrongly.
+    number of positions, and a chunk, which ends at the multiples of one, have to be put into it here.
+    Additive, since the eager attention reads a boolean one wrongly.
 
     Args:
-        model: for the kinds of its layers and its window.
+        model: for the kinds of its layers, its window and its chunk.
         sees: (queries, keys) bool; the queries are the last of the keys.
         positions: (keys,) RoPE positions.
 
     Returns:
         (1, 1, queries, keys), or such a mask for each kind of layer where there are several.
+
+    Raises:
+        ModelError: its attention adds a bias by the places of the cache (ALiBi), which a mask cannot move.
     """
+    if any(layer.kind == "distance bias" for layer in model.info.certificate.layers):
+        raise ModelError(
+            f"{model.info.name} cannot read under a mask of one's own. {BIASED}", field="methods"
+        )
     config = model.module.config.get_text_config()
-    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    kinds = getattr(config, "layer_types", None)
+    own = positions[-len(sees) :, None]
+    near = {}
+    if window := getattr(config, "sliding_window", None):
+        near["sliding_attention"] = own - positions[None] < window
+    if chunk := getattr(config, "attention_chunk_size", None):
+        near["chunked_attention"] = own // chunk == positions[None] // chunk
     full = _additive(model, sees)
-    if not window or (kinds and "sliding_attention" not in kinds):
-        return full
-    back = positions[-len(sees) :, None] - positions[None]
-    near = _additive(model, sees & (back < window))
-    return {"full_attention": full, "sliding_attention": near} if kinds else near
+    if kinds is None:
+        return _additive(model, sees & near["sliding_attention"]) if "sliding_attention" in near else full
+    limited = {kind: _additive(model, sees & near[kind]) for kind in sorted(near.keys() & {*kinds})}
+    return {"full_attention": full, **limited} if limited else full
 
 
 def _additive(model: LoadedModel, sees: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +17,20 @@ from backend.base.errors import ModelError
 from backend.base.hub_errors import quiet_lookups, reason
 from backend.cache.kernels.distances import kept_in
 from backend.cache.kv_cache import KVCache
-from backend.cache.rope import LayerRotation, Rotation, rotate_layer
+from backend.cache.rope import Rotation
+from backend.model.certificate import certify
 from backend.model.device_map import dtype_of, home_of, placing, plain_parts, whole_state
-from backend.model.floor import numerical_floor
 from backend.model.link_tokens import Links, apply_links, find_links
+from backend.model.suitability import check_causal, check_loaded
 from backend.model.tokenizer import Tokens
 from backend.prompts.pipeline import Pipeline
-from backend.records.run import Certificate, LayerCertificate, ModelInfo
+from backend.records.run import ModelInfo
 
 EMBEDDED = Path(__file__).resolve().parents[2] / "presets" / "model"
 #: The models that ship with the lab, by name; the small one shares the other's tokenizer.
 SHIPPED = {"embedded": EMBEDDED, "embedded-small": EMBEDDED.with_name("model-small")}
 HASH_WHOLE_FILES_UP_TO = 1 << 30
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-# Largest relative error of a moved key, against the model's own, that counts as a rotation.
-TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-
-
-# Part of that tolerance beyond which the order of earlier tokens counts as seen, where keys hold no position.
-ORDER_MATTERS = 0.1
 
 
 @dataclass(frozen=True)
@@ -151,6 +146,7 @@ def load_model(
         with quiet_lookups():
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
             config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+            check_causal(name, config)
             if not placed and getattr(config, "quantization_config", None):
                 placed = {
                     "device_map": {"": where}
@@ -163,8 +159,11 @@ def load_model(
                 trust_remote_code=False,
                 **placed,
             )
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(_loading_failed(name, looks_local, error), field="model.name") from None
+    check_loaded(name, module, tokenizer)
     if not placed:
         module = module.to(where)
     links = apply_links(module, file, name) if file else None
@@ -172,6 +171,11 @@ def load_model(
         name = f"{Path(name).name}+{file.stem}" if looks_local else whole
     source = "" if looks_local else name
     return wrap_model(module.eval(), tokenizer, name=name, source=source, links=links)
+
+
+def is_shipped(name: str) -> bool:
+    """Whether a name means a model that ships with the lab, with link tokens or without."""
+    return name.strip().partition("+")[0] in SHIPPED
 
 
 def _exists(path: Path) -> bool:
@@ -204,7 +208,15 @@ def wrap_model(
     home, kind = home_of(module), dtype_of(module)
     heads = int(config.num_attention_heads)
     layers, kv_heads, head_dim = _cache_shape(module, name)
-    certificate, rotation = certify(module, (layers, 1, kv_heads, head_dim))
+    try:
+        certificate, rotation = certify(module, (layers, 1, kv_heads, head_dim))
+    except Exception as error:  # whatever a family keeps beside keys and values
+        raise ModelError(
+            f"The model {name!r} ({type(module).__name__}) cannot read with the lab's cache of keys and "
+            f"values ({type(error).__name__}: {' '.join(str(error).split())[:120]}). The lab needs a decoder "
+            "with plain attention in every layer, such as Llama, Qwen or Gemma 3. Give another model.",
+            field="model.name",
+        ) from None
     dtype = next(k for k, v in DTYPES.items() if v == kind)
     info = ModelInfo(
         name=name if not Path(name).is_absolute() else Path(name).name,
@@ -261,13 +273,17 @@ def _cache_shape(module: Any, name: str) -> tuple[int, int, int]:
 
 
 def _context_tokens(config: Any) -> int:
-    """How many tokens may be read: never past the length where ``longrope`` switches its frequencies, since
-    keys from either side of the switch cannot be moved across it. (``dynamic`` switches at the limit.)"""
-    limit = int(getattr(config, "max_position_embeddings", 2048))
+    """How many tokens may be read. Never past the length where ``longrope`` switches its frequencies, since
+    keys from either side of the switch cannot be moved across it (``dynamic`` switches at the limit), nor
+    where Llama 4's temperature tuning begins, which goes by places of the cache: also those of padding."""
+    names = ("max_position_embeddings", "max_seq_len", "seq_length")
+    limit = next((int(known) for known in (getattr(config, name, None) for name in names) if known), 2048)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
         found: Any = rope.get("original_max_position_embeddings") or limit
         limit = min(limit, int(found))
+    if getattr(config, "attn_temperature_tuning", None) and (floor := getattr(config, "floor_scale", None)):
+        limit = min(limit, int(floor) - 1)
     return limit
 
 
@@ -282,142 +298,3 @@ def weights_hash(module: Any) -> str:
             sample = part.flatten()[::stride].contiguous().cpu()
             digest.update(sample.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-@torch.inference_mode()
-def certify(
-    module: Any, shape: tuple[int, int, int, int], *, tokens: int = 48, shift: int = 37
-) -> tuple[Certificate, Rotation]:
-    """Probe whether keys are a pure rotation of position.
-
-    The same random tokens are prefilled at positions 0.. and ``shift``..; layer by layer the first
-    keys, rotated by ``shift``, must give the second, and values must not change at all. A model may take its
-    positions from the places in the sequence instead, deaf to the ones it is given; so one token is repeated,
-    and at layer 0 its keys, rotated back from their places, must all be alike, and so must its values.
-
-    Args:
-        module: a causal LM of transformers.
-        shape: (layers, 1, kv_heads, head_dim).
-    """
-    layers, _, kv_heads, head_dim = shape
-    device, dtype = home_of(module), dtype_of(module)
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(
-        5, int(module.config.get_text_config().vocab_size) - 1, (1, tokens), generator=generator
-    )
-    ids = ids.to(device)
-
-    def run(start: int, pieces: tuple[int, ...], ids: Tensor = ids) -> tuple[Tensor, Tensor, Tensor]:
-        rows = ids.shape[0]
-        cache = KVCache((layers, rows, kv_heads, tokens, head_dim), dtype, device)
-        at, logits = 0, []
-        for size in pieces:
-            positions = torch.arange(start + at, start + at + size, device=device).expand(rows, -1)
-            mask = torch.ones(rows, at + size, dtype=torch.long, device=device)
-            out = module(
-                input_ids=ids[:, at : at + size],
-                position_ids=positions,
-                attention_mask=mask,
-                past_key_values=cache.cache,
-                use_cache=True,
-            )
-            logits.append(out.logits[0].float())
-            at += size
-        return cache.keys[:, 0], cache.values[:, 0], torch.cat(logits)
-
-    keys, values, logits = run(0, (tokens,))
-    moved_keys, moved_values, _ = run(shift, (tokens,))
-    positions = torch.full((tokens,), shift, device=device)
-    rules = _candidate_rules(module, head_dim)
-    tolerance = TOLERANCE[dtype]
-    same_keys, same_values, _ = run(0, (tokens,), ids[:, :1].expand(-1, tokens))
-    back = -torch.arange(tokens, device=device)
-    found, certificates = [], []
-    deaf = 0.0  # how much places matter at layer 0 beyond what the positions explain
-    for layer in range(layers):
-        errors = [_relative(rotate_layer(keys[layer], positions, r), moved_keys[layer]) for r in rules]
-        best = min(range(len(rules)), key=errors.__getitem__)
-        value_error = _relative(values[layer], moved_values[layer])
-        if layer == 0:
-            alike = rotate_layer(same_keys[0], back, rules[best])
-            deaf = max(_relative(x, x[:, :1].expand_as(x)) for x in (alike, same_values[0]))
-        good = max(errors[best], value_error, deaf) <= tolerance
-        dims = rules[best].rotated_dims
-        kind: Any = "not relocatable"
-        if good:
-            kind = "no position" if dims == 0 else "rotation" if dims == head_dim else "partial rotation"
-        found.append(rules[best])
-        certificates.append(LayerCertificate(kind, dims if good else 0, max(errors[best], deaf), value_error))
-    if all(c.kind == "no position" for c in certificates):
-        turned, _, turned_logits = run(0, (tokens,), ids[:, [*reversed(range(tokens - 1)), tokens - 1]])
-        if layers > 1:  # all that the last token's key at layer 1 can tell is what it saw at layer 0
-            apart = _relative(turned[1, :, -1], keys[1, :, -1])
-        else:
-            apart = _relative(turned_logits[-1], logits[-1])
-        if apart > ORDER_MATTERS * tolerance:
-            certificates = [replace(c, kind="distance bias") for c in certificates]
-    bad = [i for i, c in enumerate(certificates) if c.kind == "not relocatable"]
-    rotation, places = Rotation(tuple(found)), torch.arange(tokens, device=device)
-    floor, logit_floor = numerical_floor(
-        lambda pieces, rows: run(0, pieces, ids.expand(rows, -1)),
-        tokens,
-        lambda keys: rotation.rotate(rotation.rotate(keys, -places), places),
-    )
-    certificate = Certificate(
-        relocatable=not bad,
-        reason=_reason(certificates, bad, shift),
-        layers=tuple(certificates),
-        shift_tokens=shift,
-        floor=floor,
-        logit_floor=logit_floor,
-    )
-    return certificate, rotation
-
-
-def _reason(layers: Sequence[LayerCertificate], bad: Sequence[int], shift: int) -> str:
-    """The certificate in words."""
-    if bad:
-        first = layers[bad[0]]
-        return (
-            f"Not relocatable: at layer {bad[0]} a shift by up to {shift} positions changes the keys in a "
-            f"way no rotation explains (relative error {first.key_error:.2g}) or changes the values "
-            f"({first.value_error:.2g}); "
-            "the model's position is not a rotation of its keys. Only dense runs are possible."
-        )
-    kinds = [c.kind for c in layers]
-    if "distance bias" in kinds:
-        return (
-            "Keys hold no position: attention adds a bias by distance when it reads them (ALiBi), from where "
-            "they then stand. So copied keys need no turning."
-        )
-    free = [str(i) for i, kind in enumerate(kinds) if kind == "no position"]
-    if len(free) == len(kinds):
-        return "Keys hold no position at any layer, so copied keys need no turning."
-    worst = max(c.key_error for c in layers)
-    said = (
-        f"Keys move by rotation: a shift by {shift} positions is undone to a relative error of {worst:.1g}."
-    )
-    if free:
-        several = "s" if len(free) > 1 else ""
-        said += f" Those of layer{several} {', '.join(free)} hold no position and stay as they are."
-    return said
-
-
-def _candidate_rules(module: Any, head_dim: int) -> list[LayerRotation]:
-    """Every rotation this model might use: none, and each of its frequency tables in both pairings."""
-    rules = [LayerRotation(torch.empty(0, device=home_of(module)))]
-    seen: list[Tensor] = []
-    for name, buffer in module.named_buffers():
-        if not name.endswith("inv_freq") or buffer.numel() * 2 > head_dim:
-            continue
-        table = buffer.detach().float().to(home_of(module), copy=True)
-        if any(torch.equal(table, other) for other in seen if other.shape == table.shape):
-            continue
-        seen.append(table)
-        rules += [LayerRotation(table), LayerRotation(table, interleaved=True)]
-    return rules
-
-
-def _relative(found: Tensor, wanted: Tensor) -> float:
-    """Relative L2 difference."""
-    return float((found.float() - wanted.float()).norm() / wanted.float().norm().clamp_min(1e-12))

@@ -1,23 +1,26 @@
 """From text to token ids and back: the only owner of token boundaries.
 
 Every segment of a prompt is tokenised by itself, so no token crosses a boundary, and the ids of a
-segment are the same wherever it stands. An agent's response enters its readers' prompts as the very
-ids that were generated.
+segment are the same wherever it stands. It is read as a part of the prompt's text: without the space that
+SentencePiece-style tokenizers put before a text of its own. An agent's response enters its readers' prompts
+as the very ids that were generated. :meth:`Tokens.boundary_tokens` counts what the boundaries cost.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from backend.model.added_spaces import without_added_spaces
+from backend.model.chat_template import wrapping
 from backend.prompts.filled_results import ENDS, result_after
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
 from backend.records.run import Prompt, Span, TokenizedPrompt
 
-SENTINEL = "\u2063kv-reuse-lab\u2063"
 LONGEST_CHARACTER = (
     12  # tokens to wait for the end of a character; a multiple of a replacement character's three
 )
@@ -28,6 +31,17 @@ LONGEST_CALCULATION = 24  # tokens of an expression and its equals sign
 def _ending_in(tokenizer: Any, ends: tuple[str, ...]) -> frozenset[int]:
     """The tokens whose text is one of these, with or without a space before it."""
     return frozenset(at for at in range(len(tokenizer)) if str(tokenizer.decode([at])).strip() in ends)
+
+
+class Wrapping(NamedTuple):
+    """What stands around a prompt's text: ids before and behind it, and the plain text in these next to it.
+    ``spaced``: the tokenizer would put its space between the opening and the text."""
+
+    opening: tuple[int, ...]
+    closing: tuple[int, ...] = ()
+    tail: str = ""
+    head: str = ""
+    spaced: bool = False
 
 
 class Tokens:
@@ -41,34 +55,68 @@ class Tokens:
     def __init__(self, tokenizer: Any, *, fills_results: bool = False) -> None:
         self.tokenizer = tokenizer
         self._before_results = _ending_in(tokenizer, ENDS) if fills_results else frozenset()
+        self._inside = without_added_spaces(tokenizer)  # reads a text as a part of a longer one
         bos = tokenizer.bos_token_id
         self.bos: tuple[int, ...] = (bos,) if bos is not None else ()
-        self.opening, self.closing = self._wrapping()
+        spaced = self._ids(tokenizer, "a") != self._ids(self._inside, "a")
+        self._bare = Wrapping(self.bos, spaced=spaced)
+        found = wrapping(tokenizer)
+        self._chat = self._bare if found is None else self._wrapped(*found)
+        self.opening, self.closing = self._chat.opening, self._chat.closing
 
-    def _wrapping(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Ids before and after a prompt: from the chat template, else just the begin-of-sequence token."""
-        if not getattr(self.tokenizer, "chat_template", None):
-            return self.bos, ()
-        text = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": SENTINEL}], tokenize=False, add_generation_prompt=True
-        )
-        before, _, after = text.partition(SENTINEL)
-        return self._control(before), self._control(after)
+    def _wrapped(self, before: str, after: str) -> Wrapping:
+        """The template's text, taken apart into control tokens and the plain text next to the prompt's."""
+        special = self._control_tokens(before)
+        start, tail = (before[: special[-1][1]], before[special[-1][1] :]) if special else ("", before)
+        special = self._control_tokens(after)
+        head, end = (after[: special[0][0]], after[special[0][0] :]) if special else (after, "")
+        spaced = self._bare.spaced and self._control(f"{start}a") == (
+            *self._control(start), *self._ids(self.tokenizer, "a")
+        )  # fmt: skip
+        first = self._led(tail) if spaced and tail else tail
+        return Wrapping(
+            (*self._control(start), *self.encode(first)),
+            (*self.encode(head), *self._control(end)),
+            tail, head, spaced and not tail,
+        )  # fmt: skip
+
+    def _led(self, text: str) -> str:
+        """A text as the tokenizer reads it at a beginning: with its added space."""
+        once = self._ids(self.tokenizer, " a") == self.encode(" a")
+        return text if once and text.startswith(" ") else f" {text}"
+
+    def _control_tokens(self, text: str) -> list[tuple[int, int]]:
+        """Where control tokens stand in a text of the template's: first character, and one past the last."""
+        if not getattr(self.tokenizer, "is_fast", False):
+            return [(0, len(text))]  # tokenised as a whole
+        found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        special = {i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
+        pairs = zip(found["input_ids"], found["offset_mapping"], strict=True)
+        return [place for token, place in pairs if token in special]
 
     def _control(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False)) if text else ()
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a person's or a model's text; control tokens in it stay text."""
+    def _ids(self, tokenizer: Any, text: str) -> tuple[int, ...]:
         if not text:
             return ()
         # Not verbose: whether a text fits is checked elsewhere, and said in better words.
-        found = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
+        found = tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
         return tuple(found["input_ids"])
+
+    def _text(self, ids: Sequence[int], *, control: bool = True) -> str:
+        found = self._inside.decode(
+            list(ids), skip_special_tokens=not control, clean_up_tokenization_spaces=False
+        )
+        return str(found)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a person's or a model's text; control tokens in it stay text."""
+        return self._ids(self._inside, text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids; control tokens are left out."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+        return self._text(ids, control=False)
 
     def filled_after(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Ids of the result that is filled in behind what was written; none where there is none."""
@@ -83,7 +131,7 @@ class Tokens:
         waiting: list[int] = []
         for token in ids:
             waiting.append(int(token))
-            text = str(self.tokenizer.decode(waiting, skip_special_tokens=False))
+            text = self._text(waiting)
             if text.endswith("\ufffd") and len(waiting) < LONGEST_CHARACTER:
                 out.append("")
                 continue
@@ -93,15 +141,15 @@ class Tokens:
             out.append(text)
             waiting = []
         if waiting:  # the ids end within a character, or with a replacement character of the text's own
-            out[-1] = str(self.tokenizer.decode(waiting, skip_special_tokens=False))
+            out[-1] = self._text(waiting)
         return tuple(out)
 
     def prompt(self, pipeline: Pipeline, agent: int, values: Mapping[str, Sequence[int]]) -> TokenizedPrompt:
         """Lay out one agent's prompt; ``values`` maps every placeholder's name to its token ids."""
         ids: list[int] = []
         spans: list[Span] = []
-        opening, closing = (self.opening, self.closing) if pipeline.chat else (self.bos, ())
-        pending: list[int] = list(opening)
+        around = self._chat if pipeline.chat else self._bare
+        pending: list[int] = list(around.opening)
         number = 0
 
         def close() -> None:
@@ -112,15 +160,17 @@ class Tokens:
                 pending.clear()
             number += 1
 
-        for part in pipeline.template(agent).parts:
+        for place, part in enumerate(pipeline.template(agent).parts):
             if isinstance(part, Placeholder):
                 close()
                 content = values[part.name]
                 spans.append(Span("placeholder", part.name, len(ids), len(ids) + len(content)))
                 ids.extend(content)
+            elif place == 0 and around.spaced:
+                pending.extend(self.encode(self._led(part)))
             else:
                 pending.extend(self.encode(part))
-        pending.extend(closing)
+        pending.extend(around.closing)
         close()
         return TokenizedPrompt(agent, tuple(ids), tuple(spans))
 
@@ -139,5 +189,21 @@ class Tokens:
     def as_record(self, prompt: TokenizedPrompt) -> Prompt:
         """The prompt as a record keeps it."""
         return Prompt(
-            prompt.agent, np.array(prompt.ids, dtype=np.int64), self.texts(prompt.ids), prompt.spans
+            prompt.agent,
+            np.array(prompt.ids, dtype=np.int64),
+            self.texts(prompt.ids),
+            prompt.spans,
+            self.boundary_tokens(prompt.ids),
         )
+
+    def boundary_tokens(self, ids: Sequence[int]) -> int:
+        """The boundary tax: how many tokens of a prompt its text, tokenised at once, would not have."""
+        around, last = self._chat, len(ids) - len(self._chat.closing)
+        if (tuple(ids[: len(around.opening)]), tuple(ids[last:])) != (around.opening, around.closing):
+            around, last = self._bare, len(ids)  # a prompt without the chat template
+        body = list(ids[len(around.opening) : last])
+        text = around.tail + self._text(body) + around.head
+        if around.spaced and not text.startswith(" "):
+            text = f" {text}"
+        wrapped = self.encode(around.tail) + self.encode(around.head)
+        return (Counter(body) + Counter(wrapped) - Counter(self.encode(text))).total()

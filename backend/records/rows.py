@@ -18,6 +18,7 @@ def outcome_row(record: RunRecord, outcome: Outcome) -> dict[str, Any]:
         "answer": outcome.answer,
         "correct": outcome.correct,
         "prompt_tokens": len(prompt.token_ids),
+        "boundary_tokens": prompt.boundary_tokens,
         "tokens_reused": tokens,
         "blocks": blocks,
         "blocks_reused": reused,

@@ -120,6 +120,14 @@ class LayerCertificate:
     value_error: float  # relative change of values under the shift
 
 
+#: Why keys under a *distance bias* are read only where they stand in the cache.
+BIASED = (
+    "The model's attention adds a bias by distance (ALiBi), counted in places of the cache, so tokens can "
+    "neither be computed out of their order nor under a mask, as this method does. Choose another, such as "
+    "naive or kvcomm."
+)
+
+
 @dataclass(frozen=True)
 class Certificate:
     """Can this model's keys be moved? ``floor`` is the largest relative difference of the same keys and
@@ -190,12 +198,15 @@ def reuse(spans: Sequence[Span], actions: NDArray[np.uint8]) -> tuple[int, int, 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One agent's tokenised prompt. ``texts[i]`` is what token ``i`` adds to the text."""
+    """One agent's tokenised prompt. ``texts[i]`` is what token ``i`` adds to the text. ``boundary_tokens``:
+    how many of them the whole text, tokenised at once, would not have; None in records of earlier
+    versions."""
 
     agent: int
     token_ids: NDArray[np.int64]  # (tokens,)
     texts: tuple[str, ...]
     spans: tuple[Span, ...]
+    boundary_tokens: int | None = None
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ from backend.methods.segments.grafts import runs, without_halo
 from backend.methods.segments.method import SegmentsMethod
 from backend.methods.segments.options import SegmentsOptions
 from backend.methods.segments.store import Owner
-from backend.model.load import TOLERANCE, LoadedModel
+from backend.model.certificate import TOLERANCE
+from backend.model.load import LoadedModel
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
 from backend.prompts.scoring import extract_answer, same_answer

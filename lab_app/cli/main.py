@@ -270,6 +270,7 @@ def run(args: argparse.Namespace) -> int:
     }
     out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print_summary(summary)
+    print_boundaries(rows)
     for line in report["shadow"]:
         low, high = line["flip_rate_ci"]
         print(
@@ -278,6 +279,17 @@ def run(args: argparse.Namespace) -> int:
         )
     print(f"{len(rows)} rows in {rows_path}, summary in {out}")
     return 0
+
+
+def print_boundaries(rows: Sequence[dict[str, Any]]) -> None:
+    """One line on what tokenising segments separately costs; none for rows of earlier versions."""
+    read = [o for row in rows for o in row["outcomes"] if o.get("boundary_tokens") is not None]
+    if read:
+        taxed, total = (sum(o[key] for o in read) for key in ("boundary_tokens", "prompt_tokens"))
+        print(
+            f"boundary tax: {taxed / total:.1%} of the prompts' tokens would be others if each prompt were "
+            "tokenised at once, dense's as well"
+        )
 
 
 def print_summary(summary: Sequence[dict[str, Any]]) -> None:

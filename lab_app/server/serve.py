@@ -18,6 +18,7 @@ from backend.session.limits import Limits
 from backend.studies.gallery import GALLERY
 from lab_app.api.callers import Callers
 from lab_app.app import FIRST_PRESET, FIRST_RUN, build_app, engine_session
+from lab_app.pages.pipeline.examples import first_scenario
 from lab_app.server import downloads as web
 from lab_app.server.client_config import ClientConfig
 from lab_app.server.index_cache import KeptIndex
@@ -49,7 +50,7 @@ def serve(
     *,
     device: str | None = None,
     dtype: str | None = None,
-    preset: str = FIRST_PRESET,
+    preset: str | None = None,
     budget_mb: int | None = None,
     weights: Sequence[tuple[str, str]] = (),
     limits: Limits | None = None,
@@ -67,7 +68,7 @@ def serve(
         model_name: ``embedded``, a folder or a hub id.
         device: ``cpu``, ``cuda`` or ``mps``; the best one when absent.
         dtype: ``fp32``, ``bf16`` or ``fp16``.
-        preset: the scenario on the bench at first.
+        preset: the scenario on the bench at first; one that suits the model when absent.
         budget_mb: MiB of cached KV that each visitor's session may hold, where it is not as in ``limits``.
         weights: names, and the models whose weights agents may run on under them.
         limits: what each visitor may ask for, and all together.
@@ -93,7 +94,7 @@ def serve(
         go_offline(host)
     import backend.lab
     from backend.cache.memory_budget import Memory, free_bytes
-    from backend.model.load import load_model
+    from backend.model.load import is_shipped, load_model
     from backend.session.session import LabSession
 
     model = load_model(model_name, device=device, dtype=dtype)
@@ -106,11 +107,15 @@ def serve(
         return backend.lab.Lab(session)
 
     loaded: Any = model
+    own = not is_shipped(model_name)  # what was saved of the models that ship says nothing about it
+    if preset is None:
+        preset = first_scenario(model.info.context_tokens) if own else FIRST_PRESET
     memory = Memory(limits.total_bytes, lambda: free_bytes(model.device))
     engine(loaded)  # refuses other weights that do not fit now, not at the first visit
     return launch(
         lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others),
-        limits=limits, frame_ancestors=frame_ancestors, data=data, mcp=mcp, fill_pools=True,
+        first_run=None if own else FIRST_RUN, gallery=None if own else GALLERY, limits=limits,
+        frame_ancestors=frame_ancestors, data=data, mcp=mcp, fill_pools=True,
     )  # fmt: skip
 
 
@@ -123,7 +128,7 @@ def launch(
     block: bool = True,
     engine: Callable[[Model], Engine] = engine_session,
     first_run: Path | None = FIRST_RUN,
-    gallery: Path = GALLERY,
+    gallery: Path | None = GALLERY,
     weights: Sequence[str] = (),
     limits: Limits | None = None,
     frame_ancestors: Sequence[str] = (),

@@ -165,3 +165,16 @@ def test_drawing_loads_neither_torch_nor_the_page():
         "bad = {'torch', 'gradio', 'transformers'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_the_boundary_tax_is_a_fact_where_it_is_known_and_paid():
+    record = make_record()
+    assert not any("Boundary tax" in fact for fact in verdict(record).points), (
+        "a record of an earlier version"
+    )
+    taxed = [replace(p, boundary_tokens=at % 2 * 3) for at, p in enumerate(record.prompts)]
+    found = [f for f in verdict(replace(record, prompts=tuple(taxed))).points if "Boundary tax" in f]
+    paid = sum(taxed[record.outcome(a, "dense").prompt].boundary_tokens for a in record.agents)
+    assert paid > 0
+    assert len(found) == 1
+    assert f"Boundary tax: {paid} of" in found[0]

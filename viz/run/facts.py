@@ -1,4 +1,5 @@
-"""Short facts behind a verdict: who is right, how much was reused, how long it took, the largest error."""
+"""Short facts behind a verdict: who is right, how much was reused, how long it took, the largest error, the
+boundary tax."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def final_agent(record: RunRecord) -> int:
 
 
 def facts(record: RunRecord) -> tuple[str, ...]:
-    """Two to four plain sentences, with units."""
+    """Up to five plain sentences, with units."""
     points: list[str] = []
     looks, dense = words.styles(record), words.dense_label(record)
     if record.request.expected is not None:
@@ -56,7 +57,22 @@ def facts(record: RunRecord) -> tuple[str, ...]:
             f"{words.agent_name(record.request.pipeline, agent)} under "
             f"{looks[label].name}, {number(error, 2)} of dense’s size (mean over tokens)."
         )
-    return tuple(points[:4])
+    if said := boundary_tax(record):
+        points.append(said)
+    return tuple(points)
+
+
+def boundary_tax(record: RunRecord) -> str:
+    """How many tokens of dense's prompts stand only where segments meet; empty where none, or not known."""
+    read = [record.prompts[record.outcome(a, words.dense_label(record)).prompt] for a in record.agents]
+    taxed = sum(prompt.boundary_tokens or 0 for prompt in read)
+    if not taxed:
+        return ""
+    total = sum(len(prompt.token_ids) for prompt in read)
+    return (
+        f"Boundary tax: {taxed:,} of the prompts’ {total:,} tokens, in dense too, would be others if the "
+        "texts were tokenised at once."
+    )
 
 
 def worst_error(record: RunRecord) -> tuple[float, str, int, int, str] | None:

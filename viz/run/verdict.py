@@ -17,7 +17,7 @@ NEAR_TIE = 10.0  # a margin below this many floors is a near tie
 
 @dataclass(frozen=True)
 class Verdict:
-    """The sentence as HTML, its tone, and two to four further facts as plain text."""
+    """The sentence as HTML, its tone, and up to five further facts as plain text."""
 
     sentence_html: str
     tone: Tone

@@ -64,6 +64,7 @@ class SegmentsMethod(Method):
         "int8": Profile("Eight bits", "The defaults, stored in eight bits.", {"int8": True}),
         "unguarded": Profile("No probe", "The defaults without acceptance tests.", {"probe": "off"}),
     }  # fmt: skip
+    needs_masks = True
 
     def __init__(self, options: SegmentsOptions, store: SegmentStore | None = None) -> None:
         super().__init__(options)

@@ -18,7 +18,7 @@ from lab_app.ui import text
 from viz.base.format import clip, listing
 
 LOG = logging.getLogger("lab_app")
-FAMILIES = tuple("math judge documents message react program gsm8k mmlu humaneval summaries".split())
+FAMILIES = tuple("math judge documents message react program gsm8k mmlu humaneval chat summaries".split())
 Choices = list[tuple[str, str]]
 
 
@@ -29,9 +29,20 @@ def scenario_order(name: str) -> tuple[int, list[int], str]:
     return place, [int(number) for number in re.findall(r"\d+", name)], name
 
 
-def scenarios() -> Choices:
-    """Every scenario as (title, name), the families together."""
-    return [(load_preset(name).pipeline.title, name) for name in sorted(preset_names(), key=scenario_order)]
+def scenarios(first: str) -> Choices:
+    """Every scenario as (title, name), the families together. Those for the same kind of model as ``first``
+    come before the others."""
+    kind = load_preset(first).model
+    known = sorted(preset_names(), key=lambda name: (load_preset(name).model != kind, scenario_order(name)))
+    return [(load_preset(name).pipeline.title, name) for name in known]
+
+
+def first_scenario(context_tokens: int) -> str:
+    """The scenario that a model of one's own is offered first: of those for any model, the first that its
+    context can hold, else the one that needs least."""
+    known = [n for n in sorted(preset_names(), key=scenario_order) if load_preset(n).model == "any"]
+    needs = {name: load_preset(name).needs_context for name in known}
+    return next((name for name in known if needs[name] <= context_tokens), min(known, key=needs.__getitem__))
 
 
 @dataclass(frozen=True)
@@ -108,9 +119,9 @@ def as_checked(form: Form, entry: GalleryEntry) -> bool:
     )
 
 
-def read_gallery(path: Path) -> Gallery:
+def read_gallery(path: Path | None) -> Gallery:
     """The gallery in a file, less the examples that fit no scenario; empty when it cannot be read."""
-    if not path.is_file():
+    if path is None or not path.is_file():
         return Gallery()
     try:
         weights, entries = load_gallery(path)

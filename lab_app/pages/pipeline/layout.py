@@ -106,7 +106,7 @@ def build_inputs(page: PipelinePage, preset: str) -> None:
     with section(text.SCENARIO, "scenario"):
         page.add(
             preset=gr.Dropdown(
-                scenarios(), value=preset, show_label=False, label=text.SCENARIO, container=False,
+                scenarios(preset), value=preset, show_label=False, label=text.SCENARIO, container=False,
                 elem_id="kv-preset",
             ),
             scenario=block("scenario"), error_preset=error_slot("preset"), graph=block("graph"),

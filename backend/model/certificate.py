@@ -1,0 +1,180 @@
+"""Probing whether a model's keys can be moved to another position, and in which way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.cache.kv_cache import KVCache
+from backend.cache.rope import LayerRotation, Rotation, rotate_layer
+from backend.model.device_map import dtype_of, home_of
+from backend.model.floor import numerical_floor
+from backend.records.run import Certificate, LayerCertificate
+
+#: Largest relative error of a moved key, against the model's own, that counts as a rotation: behind layer 0,
+#: where rounding adds up, and at layer 0, where a key is rounded once (measured: 2e-7, 5e-4 and 4e-3).
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+FIRST = {torch.float32: 1e-3, torch.float16: 2e-3, torch.bfloat16: 8e-3}
+#: Of layer 0's values: the same to the last bit wherever a token stands, unless embeddings hold positions.
+FIRST_VALUES = 1e-3
+#: Rounding adds up with depth and width: so many times what the same keys differ when computed in two pieces
+#: (measured: up to 3 times in bf16, over 48 layers and over 1,024 dimensions).
+ROUNDINGS = 6.0
+# Part of the tolerance beyond which the order of earlier tokens counts as seen, where keys hold no position.
+ORDER_MATTERS = 0.1
+
+
+@torch.inference_mode()
+def certify(
+    module: Any, shape: tuple[int, int, int, int], *, tokens: int = 48, shift: int = 37
+) -> tuple[Certificate, Rotation]:
+    """Probe whether keys are a pure rotation of position.
+
+    The same random tokens are prefilled at positions 0.. and ``shift``..; layer by layer the first
+    keys, rotated by ``shift``, must give the second, and values must not change at all. A model may take its
+    positions from the places in the sequence instead, deaf to the ones it is given; so one token is repeated,
+    and at layer 0 its keys, rotated back from their places, must all be alike, and so must its values.
+
+    Args:
+        module: a causal LM of transformers.
+        shape: (layers, 1, kv_heads, head_dim).
+    """
+    layers, _, kv_heads, head_dim = shape
+    device, dtype = home_of(module), dtype_of(module)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(
+        5, int(module.config.get_text_config().vocab_size) - 1, (1, tokens), generator=generator
+    )
+    ids = ids.to(device)
+
+    def run(start: int, pieces: tuple[int, ...], ids: Tensor = ids) -> tuple[Tensor, Tensor, Tensor]:
+        rows = ids.shape[0]
+        cache = KVCache((layers, rows, kv_heads, tokens, head_dim), dtype, device)
+        at, logits = 0, []
+        for size in pieces:
+            positions = torch.arange(start + at, start + at + size, device=device).expand(rows, -1)
+            mask = torch.ones(rows, at + size, dtype=torch.long, device=device)
+            out = module(
+                input_ids=ids[:, at : at + size],
+                position_ids=positions,
+                attention_mask=mask,
+                past_key_values=cache.cache,
+                use_cache=True,
+            )
+            logits.append(out.logits[0].float())
+            at += size
+        return cache.keys[:, 0], cache.values[:, 0], torch.cat(logits)
+
+    keys, values, logits = run(0, (tokens,))
+    moved_keys, moved_values, _ = run(shift, (tokens,))
+    other_keys, _, _ = run(0, (tokens // 2, tokens - tokens // 2))
+    positions = torch.full((tokens,), shift, device=device)
+    rules = _candidate_rules(module, head_dim)
+    tolerance = TOLERANCE[dtype]
+    same_keys, same_values, _ = run(0, (tokens,), ids[:, :1].expand(-1, tokens))
+    back = -torch.arange(tokens, device=device)
+    found, certificates = [], []
+    deaf = 0.0  # how much places matter at layer 0 beyond what the positions explain
+    limits = [max(tolerance, ROUNDINGS * _relative(x, y)) for x, y in zip(other_keys, keys, strict=True)]
+    limits[0] = FIRST[dtype]
+    for layer in range(layers):
+        errors = [_relative(rotate_layer(keys[layer], positions, r), moved_keys[layer]) for r in rules]
+        best = min(range(len(rules)), key=errors.__getitem__)
+        value_error = _relative(values[layer], moved_values[layer])
+        if layer == 0:
+            alike = rotate_layer(same_keys[0], back, rules[best])
+            deaf = _spread(alike)
+            value_error = max(value_error, _spread(same_values[0]))
+        good = max(errors[best], deaf) <= limits[layer]
+        good &= value_error <= (limits[layer] if layer else FIRST_VALUES)
+        dims = rules[best].rotated_dims
+        kind: Any = "not relocatable"
+        if good:
+            kind = "no position" if dims == 0 else "rotation" if dims == head_dim else "partial rotation"
+        found.append(rules[best])
+        certificates.append(LayerCertificate(kind, dims if good else 0, max(errors[best], deaf), value_error))
+    if all(c.kind == "no position" for c in certificates):
+        turned, _, turned_logits = run(0, (tokens,), ids[:, [*reversed(range(tokens - 1)), tokens - 1]])
+        if layers > 1:  # all that the last token's key at layer 1 can tell is what it saw at layer 0
+            apart = _relative(turned[1, :, -1], keys[1, :, -1])
+        else:
+            apart = _relative(turned_logits[-1], logits[-1])
+        if apart > ORDER_MATTERS * max(limits):
+            certificates = [replace(c, kind="distance bias") for c in certificates]
+    bad = [i for i, c in enumerate(certificates) if c.kind == "not relocatable"]
+    rotation, places = Rotation(tuple(found)), torch.arange(tokens, device=device)
+    floor, logit_floor = numerical_floor(
+        lambda pieces, rows: run(0, pieces, ids.expand(rows, -1)),
+        tokens,
+        lambda keys: rotation.rotate(rotation.rotate(keys, -places), places),
+    )
+    certificate = Certificate(
+        relocatable=not bad,
+        reason=_reason(certificates, bad, shift),
+        layers=tuple(certificates),
+        shift_tokens=shift,
+        floor=floor,
+        logit_floor=logit_floor,
+    )
+    return certificate, rotation
+
+
+def _reason(layers: Sequence[LayerCertificate], bad: Sequence[int], shift: int) -> str:
+    """The certificate in words."""
+    if bad:
+        first = layers[bad[0]]
+        return (
+            f"Not relocatable: at layer {bad[0]} a shift by up to {shift} positions changes the keys in a "
+            f"way no rotation explains (relative error {first.key_error:.2g}) or changes the values "
+            f"({first.value_error:.2g}); "
+            "the model's position is not a rotation of its keys. Only dense runs are possible."
+        )
+    kinds = [c.kind for c in layers]
+    if "distance bias" in kinds:
+        return (
+            "Keys hold no position: attention adds a bias by distance when it reads them (ALiBi), from where "
+            "they then stand. So copied keys need no turning."
+        )
+    free = [str(i) for i, kind in enumerate(kinds) if kind == "no position"]
+    if len(free) == len(kinds):
+        return "Keys hold no position at any layer, so copied keys need no turning."
+    worst = max(c.key_error for c in layers)
+    said = (
+        f"Keys move by rotation: a shift by {shift} positions is undone to a relative error of {worst:.1g}."
+    )
+    if free:
+        several = "s" if len(free) > 1 else ""
+        said += f" Those of layer{several} {', '.join(free)} hold no position and stay as they are."
+    return said
+
+
+def _candidate_rules(module: Any, head_dim: int) -> list[LayerRotation]:
+    """Every rotation this model might use: none, and each of its frequency tables in both pairings."""
+    rules = [LayerRotation(torch.empty(0, device=home_of(module)))]
+    seen: list[Tensor] = []
+    tables = [buffer for name, buffer in module.named_buffers() if name.endswith("inv_freq")]
+    if dims := getattr(module.config.get_text_config(), "rotary_dim", None):  # GPT-J and CodeGen keep sines
+        tables.append(10_000.0 ** -(torch.arange(0, dims, 2) / dims))
+    for buffer in [sign * table for table in tables for sign in (1, -1)]:  # NanoChat turns the other way
+        if buffer.numel() * 2 > head_dim:
+            continue
+        table = buffer.detach().float().to(home_of(module), copy=True)
+        if any(torch.equal(table, other) for other in seen if other.shape == table.shape):
+            continue
+        seen.append(table)
+        rules += [LayerRotation(table), LayerRotation(table, interleaved=True)]
+    return rules
+
+
+def _spread(rows: Tensor) -> float:
+    """How much the rows of one repeated token, (heads, tokens, head_dim), differ from the first."""
+    return _relative(rows, rows[:, :1].expand_as(rows))
+
+
+def _relative(found: Tensor, wanted: Tensor) -> float:
+    """Relative L2 difference."""
+    return float((found.float() - wanted.float()).norm() / wanted.float().norm().clamp_min(1e-12))

@@ -1,0 +1,45 @@
+"""What a model's chat template puts before and behind a prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.base.errors import ModelError
+from backend.base.text import show
+
+SENTINEL = "\u2063kv-reuse-lab\u2063"
+
+
+def wrapping(tokenizer: Any) -> tuple[str, str] | None:
+    """Text before and behind a user's message, the answer's beginning included; None without a template.
+
+    A model that can think before it answers is asked not to (``enable_thinking``, as in Qwen 3): the answers
+    of the lab's agents are short, and thoughts would fill them.
+
+    Raises:
+        ModelError: the template refuses a conversation of one user's message, or leaves its text out.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return None
+    try:
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": SENTINEL}],
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,
+        )
+    except Exception as error:  # a template is a program, and may fail in any way
+        raise _refused(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}") from None
+    before, found, after = text.partition(SENTINEL)
+    if not found or SENTINEL in after:
+        raise _refused(f"the message appears {text.count(SENTINEL)} times in {show(text)}")
+    return before, after
+
+
+def _refused(why: str) -> ModelError:
+    return ModelError(
+        f"The tokenizer's chat template cannot be used ({why}). It must take a conversation of one message "
+        "of the role 'user' and give its text once. Correct chat_template in the model's folder, or remove "
+        "it to use the model without one.",
+        field="model.name",
+    )

@@ -1,0 +1,75 @@
+"""Whether a model can write answers with the tokenizer that it came with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from backend.base.errors import ModelError
+from backend.model.device_map import home_of
+
+AHEAD = 1e-3  # of the logits' norm; what looks back alone is the same to the last bit
+
+
+def check_causal(name: str, config: Any) -> None:
+    """Refuse an architecture of which transformers has no causal language model.
+
+    Raises:
+        ModelError: see above.
+    """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise _not_causal(name, config)
+
+
+def _not_causal(name: str, config: Any) -> ModelError:
+    return ModelError(
+        f"The model {name!r} is of the architecture {config.model_type!r} and does not write one token after "
+        "another. The lab needs a causal language model, such as Llama, Qwen or Mistral. Give one.",
+        field="model.name",
+    )
+
+
+def check_loaded(name: str, module: Any, tokenizer: Any) -> None:
+    """Refuse a model that reads in both directions, and a tokenizer with which no answer ends or that is
+    another model's.
+
+    Raises:
+        ModelError: see above.
+    """
+    if _looks_ahead(module):
+        raise _not_causal(name, module.config)
+    if not stop_ids(module, tokenizer):
+        raise ModelError(
+            f"The tokenizer of {name!r} has no end-of-sequence token, and its generation_config.json names "
+            "none, so no answer would end. Set eos_token in tokenizer_config.json, or eos_token_id in "
+            "generation_config.json.",
+            field="model.name",
+        )
+    rows = int(module.get_input_embeddings().weight.shape[0])
+    if tokenizer.vocab_size > rows:
+        raise ModelError(
+            f"The tokenizer of {name!r} has {tokenizer.vocab_size:,} tokens, but the model knows {rows:,}. "
+            "At most as many are allowed. Put the model's own tokenizer into its folder.",
+            field="model.name",
+        )
+
+
+@torch.inference_mode()
+def _looks_ahead(module: Any) -> bool:
+    """Whether a later token changes what is said of an earlier one, as in BERT and its like. Their
+    configuration calls them no decoder; so does that of some which are (GPT-NeoX)."""
+    if getattr(module.config, "is_decoder", None) is not False:
+        return False
+    ids = torch.tensor([[1, 2, 1], [1, 2, 3]], device=home_of(module))
+    one, other = module(input_ids=ids).logits[:, 0].float()
+    return float((one - other).norm()) > AHEAD * float(one.norm())
+
+
+def stop_ids(module: Any, tokenizer: Any) -> set[int]:
+    """Tokens that end an answer: the model's own and the tokenizer's, which may end a turn of the chat."""
+    found = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
+    several = found if isinstance(found, list) else [found]
+    return {int(i) for i in (*several, tokenizer.eos_token_id) if i is not None}
