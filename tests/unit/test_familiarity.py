@@ -11,6 +11,7 @@ import pytest
 import torch
 from tiny import QUESTIONS, model, request, run
 
+from backend.base.errors import OptionError
 from backend.engine import surprisal as measured
 from backend.engine.runner import ModelRunner
 from backend.lab import Lab
@@ -28,6 +29,8 @@ from backend.records.familiarity import (
 from backend.records.run import RunRecord, RunRequest
 from backend.session import familiarity
 from backend.session.session import LabSession
+from backend.studies.batch import unusual
+from backend.training.familiarity import Asked, Seen, answered, calibrate
 
 IDS = (1, 40, 41, 200, 17, 300, 5)
 FEW = Bin(0.0, 0.5, 30, 2)
@@ -191,3 +194,53 @@ def test_the_shipped_calibration_is_that_of_the_shipped_weights_and_of_its_repor
     for name, one in (("prompt", found.prompt), ("run", found.run)):
         assert report[name]["curve"] == [[b.low, b.high, b.requests, b.wrong] for b in one.curve]
         assert report[name]["edits"]["auc"] >= 0.85
+
+
+def test_rows_tell_how_usual_a_request_was_and_older_ones_still_count():
+    known = {"level": "unusual", "surprising": 0.4, "words": ["x"], "wrong": 0.9, "like": None}
+    outcomes = [
+        {"agent": agent, "method": method, "correct": method == "naive"}
+        for agent in (1, 2)
+        for method in ("dense", "naive")
+    ]
+    rows = [{"index": i, "familiarity": known, "outcomes": outcomes} for i in (0, 0, 1)]
+    rows.append({"index": 2, "familiarity": known | {"level": "familiar"}, "outcomes": outcomes})
+    assert unusual(rows) == (
+        "2 of 3 requests are unusual for the model; dense answered 2 of them wrongly, so what reuse changes "
+        "there means little."
+    )
+    assert unusual([{"index": 0, "outcomes": outcomes}]) == ""
+
+
+def test_a_predictor_finds_what_goes_with_wrong_answers():
+    """Surprising values are answered wrongly; the template says nothing."""
+    rng = np.random.default_rng(0)
+    seen = []
+    for kind in ("as it ships", "names", "words"):
+        for _ in range(20):
+            wrong = bool(rng.random() < (0.1 if kind == "as it ships" else 0.5))
+            nats = rng.exponential(1.0, 40) + 8 * wrong * (np.arange(40) > 20)
+            one = Reading(nats.astype(np.float32), np.arange(40) > 20, np.full(5, 0.1, np.float32))
+            seen.append(Seen(kind, wrong, (one,)))
+    found, worth = calibrate(model(0), seen)
+    assert found.weights_hash == model(0).info.weights_hash
+    assert sum(b.requests for b in found.prompt.curve) == 60
+    assert worth["prompt"]["edits"]["auc"] > 0.95
+    assert worth["prompt"]["within_kinds"]["auc"] > 0.95
+    assert (
+        worth["features"]["values"]["all"]["auc"] > 0.95 > 0.7 > worth["features"]["template"]["all"]["auc"]
+    )
+    with pytest.raises(OptionError, match=r"answered wrongly.*Raise --count"):
+        calibrate(model(0), [one for one in seen if not one.wrong])
+
+
+def test_batched_answers_are_those_of_a_run():
+    loaded = model(0)
+    one = Asked("names", replace(request(["dense"]), expected="1"))
+    two = Asked("words", replace(request(["dense"], QUESTIONS[2]), expected="1"))
+    for asked, seen in zip((one, two), answered(loaded, [one, two]), strict=True):
+        record = run(LabSession(loaded), asked.request)
+        wrong = record.outcomes[-1].correct is not True
+        assert (seen.kind, seen.wrong) == (asked.kind, wrong)
+        for found, outcome in zip(seen.readings, record.outcomes, strict=True):
+            assert len(found.answer) == len(outcome.token_ids)
