@@ -193,7 +193,6 @@ def test_the_shipped_calibration_is_that_of_the_shipped_weights_and_of_its_repor
     assert found.weights_hash == report["weights"]
     for name, one in (("prompt", found.prompt), ("run", found.run)):
         assert report[name]["curve"] == [[b.low, b.high, b.requests, b.wrong] for b in one.curve]
-        assert report[name]["edits"]["auc"] >= 0.85
 
 
 def test_rows_tell_how_usual_a_request_was_and_older_ones_still_count():
