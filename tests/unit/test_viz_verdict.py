@@ -233,8 +233,8 @@ def test_texts_without_answers():
     )
     assert "Position-only reuse changed the final text; KVCOMM kept it." in said(record)
     assert said(unscored(record)).startswith(
-        "Nobody knows what is right here: Position-only and dense end with different texts; KVCOMM answers as "
-        "dense."
+        "Nobody knows what is right here: Position-only and dense end with different texts; KVCOMM "
+        "answers as dense."
     )
     kept = same_as_dense(record)
     assert "the same texts as dense" in said(kept)
