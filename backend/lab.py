@@ -24,6 +24,7 @@ from backend.records.anchor_cost import AnchorCostRequest
 from backend.records.blend import BlendRequest
 from backend.records.documents import DocumentRequest
 from backend.records.events import Event, Progress
+from backend.records.familiarity import Outlook
 from backend.records.hardware import Figures
 from backend.records.judge import JudgeProblem, JudgeRequest
 from backend.records.offsets import OffsetRequest
@@ -34,6 +35,7 @@ from backend.records.sweep import Count, Swept
 from backend.records.token_overlap import OverlapRequest, TokenOverlap
 from backend.session.admission import check_decoding
 from backend.session.estimate import Estimate
+from backend.session.familiarity import typed_outlook
 from backend.session.limits import Rate
 from backend.session.replay import check_replay, replay
 from backend.session.session import LabSession
@@ -236,6 +238,10 @@ class Lab:
     def estimate(self, request: RunRequest, count: int = 1) -> Estimate:
         """See :meth:`backend.session.session.LabSession.estimate`."""
         return self.session.estimate(request, count)
+
+    def familiarity(self, request: RunRequest) -> Outlook | None:
+        """See :func:`backend.session.familiarity.typed_outlook`."""
+        return typed_outlook(self.session, request)
 
     def pools(self, request: RunRequest) -> tuple[PoolState, ...]:
         """See :meth:`backend.session.session.LabSession.pools`."""

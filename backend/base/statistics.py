@@ -8,7 +8,7 @@ would draw other samples from a seed, and so move figures that are published.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -156,3 +156,20 @@ def mean_interval(values: ArrayLike) -> tuple[NDArray[np.float64], ...]:
     """Mean over the last axis, and the ends of its 95% interval (:func:`mean_and_half`)."""
     mean, half = mean_and_half(values)
     return mean, mean - half, mean + half
+
+
+def logistic(
+    found: Mapping[str, float],
+    features: Sequence[str],
+    mean: Sequence[float],
+    scale: Sequence[float],
+    weight: Sequence[float],
+    bias: float,
+) -> float:
+    """What a logistic regression says of named values: each enters as (value - mean) / scale, and as 0 where
+    it is not known."""
+    total = bias
+    for name, middle, size, factor in zip(features, mean, scale, weight, strict=True):
+        value = found.get(name, math.nan)
+        total += factor * (value - middle) / size if math.isfinite(value) else 0.0
+    return 1 / (1 + math.exp(-max(-700.0, min(700.0, total))))

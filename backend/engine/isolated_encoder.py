@@ -19,6 +19,7 @@ from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import ObservationLog
 from backend.engine.runner import ModelRunner
+from backend.engine.surprisal import surprisal
 from backend.model.link_tokens import Links, anchors_of
 from backend.records.run import EARLIER
 
@@ -68,10 +69,7 @@ class IsolatedEncoder:
     def surprisal(self, ids: Sequence[int]) -> Tensor:
         """(tokens,) minus log probability of each token when the text is read alone; infinite for the
         first."""
-        cache = self.runner.model.new_cache(len(ids))
-        logits = self.runner.forward(self.runner.ids(ids), cache, keep=0)[0, :-1]
-        said = -logits.log_softmax(-1).gather(-1, self.runner.ids(ids)[0, 1:, None])[:, 0]
-        return torch.cat([said.new_full((1,), torch.inf), said])
+        return surprisal(self.runner, ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens."""

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from backend.base.errors import RecordError
 from backend.base.serialization import decode, encode
+from backend.base.statistics import logistic
 from backend.prompts.scoring import Scoring, extract_answer
 
 EVERY = "every method"  # the target that is safe when no method changes the selection
@@ -113,11 +114,7 @@ class RiskGate:
 
     def safe(self, found: Mapping[str, float]) -> float:
         """Probability that reuse keeps the selection."""
-        total = self.bias
-        for name, mean, scale, weight in zip(self.features, self.mean, self.scale, self.weight, strict=True):
-            value = found.get(name, math.nan)
-            total += weight * (value - mean) / scale if math.isfinite(value) else 0.0
-        return 1 / (1 + math.exp(-max(-700.0, min(700.0, total))))
+        return logistic(found, self.features, self.mean, self.scale, self.weight, self.bias)
 
     def save(self, path: Path) -> Path:
         """Write the gate as JSON."""

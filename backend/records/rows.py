@@ -43,3 +43,19 @@ def outcome_row(record: RunRecord, outcome: Outcome) -> dict[str, Any]:
             "value_error": float(outcome.value_error.mean()),
         }
     return row
+
+
+def familiarity_row(record: RunRecord) -> dict[str, Any] | None:
+    """How familiar the model was with the request, and what that let expect; None where it was not measured.
+
+    ``wrong``, the chance that dense is wrong, and the held-out requests like it are None for weights without
+    a calibration.
+    """
+    if record.familiarity is None:
+        return None
+    found = record.familiarity.outlook
+    like = None if found.like is None else {"requests": found.like.requests, "wrong": found.like.wrong}
+    return {
+        "level": found.level, "surprising": round(found.surprising, 4), "words": list(found.words),
+        "wrong": None if found.wrong is None else round(found.wrong, 4), "like": like,
+    }  # fmt: skip

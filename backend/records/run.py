@@ -23,6 +23,7 @@ from backend.base.errors import RecordError
 from backend.base.serialization import Saved
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
+from backend.records.familiarity import Familiarity
 from backend.records.risk_gate import RiskGate
 
 FORMAT = 1
@@ -98,7 +99,7 @@ class RunRequest:
     methods: tuple[MethodChoice, ...]
     mode: Mode = "pinned"
     decoding: Decoding = Decoding()
-    probe_offsets: bool = True
+    probe_offsets: bool = True  # what the caches hold, and how familiar the prompts are
     expected: str | None = None  # the known answer, to be scored by pipeline.scoring
     probe_attention: bool = False
     gate: RiskGate | None = None  # may refuse reuse before the last agent, the judge
@@ -480,6 +481,7 @@ class RunRecord(Saved):
     pool_views: tuple[PoolView, ...] = ()
     attention: tuple[AttentionProbe, ...] = ()
     shadow: tuple[ShadowCheck, ...] = ()
+    familiarity: Familiarity | None = None  # not measured, or of an earlier version
     format: int = FORMAT
 
     def outcome(self, agent: int, method: str) -> Outcome:

@@ -21,6 +21,7 @@ from backend.prompts.pipeline import Agent
 from backend.prompts.template import called
 from backend.prompts.tools.registry import get_tool
 from backend.records.events import READ, AgentDone, Event, Progress, RunDone, TextSoFar
+from backend.records.familiarity import AgentSurprisal
 from backend.records.run import (
     REFERENCE,
     AttentionProbe,
@@ -33,6 +34,7 @@ from backend.records.run import (
     ToolUse,
 )
 from backend.session.admission import Admission
+from backend.session.familiarity import agent_surprisal, run_familiarity
 from backend.session.outcomes import attention_of, outcomes_of, same_text_notes
 from backend.session.pool_views import pool_views
 from backend.session.request_state import Flow, see_offsets
@@ -73,6 +75,7 @@ class Run:
         self.outcomes: list[Outcome] = []
         self.offsets: list[OffsetProbe] = []
         self.attention: list[AttentionProbe] = []
+        self.surprisal: list[AgentSurprisal] = []
         self.shadow: tuple[ShadowCheck, ...] = ()
         self.tools: list[ToolUse] = []
         self.unread: tuple[str, ...] = ()  # why attention was not measured
@@ -120,6 +123,9 @@ class Run:
         engine = self.session.at(request, agent)
         new = outcomes_of(engine, rows, request, decode_ms, self.prompts, self.offsets)
         self.outcomes += new
+        if request.probe_offsets:
+            prompt, answer = rows[0].context.prompt, new[0].token_ids.tolist()
+            self.surprisal.append(agent_surprisal(engine.model, prompt, new[0].prompt, answer))
         if request.probe_attention:
             try:
                 self.attention += attention_of(engine, rows, new)
@@ -166,6 +172,7 @@ class Run:
             tools=tuple(self.tools),
             attention=tuple(self.attention),
             shadow=self.shadow,
+            familiarity=run_familiarity(self.session, self.request, self.prompts, self.surprisal),
         )
 
     def _arrive(self, samples: Sequence[Observation], members: Sequence[Lane]) -> None:

@@ -19,7 +19,7 @@ from backend.base.serialization import encode
 from backend.base.statistics import wilson
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
-from backend.records.rows import outcome_row
+from backend.records.rows import familiarity_row, outcome_row
 from backend.records.run import Mode, RunRequest
 from backend.session.session import LabSession
 from backend.session.shadow_check import check_share, drawn, flip_rate
@@ -81,12 +81,26 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
                     "expected": example.answer,
                     "wall_ms": round(event.record.wall_ms, 1),
                     "outcomes": [outcome_row(event.record, o) for o in event.record.outcomes],
+                    "familiarity": familiarity_row(event.record),
                     "shadow": {c.method: c.flipped for c in event.record.shadow},
                 }
                 if keys[index] not in done:
                     file.append(row)
             finished += 1
             yield Progress(f"{mode}: request {index + 1} of {len(keys)}", finished, total)
+
+
+def unusual(rows: Sequence[dict[str, Any]]) -> str:
+    """One sentence: how many requests are unusual for the model, and how many of them dense answered wrongly;
+    empty where that was not measured."""
+    known = {row["index"]: row for row in rows if row.get("familiarity")}.values()
+    strange = [row for row in known if row["familiarity"]["level"] == "unusual"]
+    dense = [[o for o in row["outcomes"] if o["method"] == row["outcomes"][0]["method"]] for row in strange]
+    wrong = sum(mine[-1]["correct"] is False for mine in dense)
+    said = f"{len(strange)} of {len(known)} requests are unusual for the model"
+    if strange:
+        said += f"; dense answered {wrong} of them wrongly, so what reuse changes there means little"
+    return f"{said}." if known else ""
 
 
 def flip_rates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

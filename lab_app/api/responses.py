@@ -12,6 +12,7 @@ from backend.base.serialization import encode
 from backend.prompts.presets import Preset, load_preset, preset_names, preset_requests
 from backend.records.judge import Judged, JudgeOutcome
 from backend.records.judge_summary import table
+from backend.records.rows import familiarity_row
 from backend.records.run import ModelInfo, Outcome, RunRecord, reuse
 from backend.session.limits import Limits
 from viz.base import format as words
@@ -120,6 +121,7 @@ def run_body(record: RunRecord, token: str) -> Body:
     """
     request, dense = record.request, words.dense_label(record)
     others = words.others(record)
+    told = verdict(record)
     answer: Body = plain(
         {
             "run": record.id,
@@ -130,7 +132,9 @@ def run_body(record: RunRecord, token: str) -> Body:
             "mode": request.mode,
             "values": dict(request.values),
             "expected": request.expected,
-            "verdict": said(verdict(record).sentence_html),
+            "verdict": said(told.sentence_html),
+            "tone": told.tone,  # same, changed, unclear, or neutral: dense is wrong, or nobody knows
+            "familiarity": familiarity_row(record),
             "flipped": [label for label in others if compare(record, label).kind == "answer"],
             "methods": [method_body(record, m.label, dense) for m in in_order(record)],
             "agents": [agent_body(record, agent, dense) for agent in record.agents],

@@ -198,7 +198,7 @@ def run(args: argparse.Namespace) -> int:
     from backend.records.events import Progress
     from backend.records.run import Decoding, RunRequest
     from backend.session.session import LabSession
-    from backend.studies.batch import Batch, flip_rates, run_batch, summarise
+    from backend.studies.batch import Batch, flip_rates, run_batch, summarise, unusual
 
     choices = parse_methods(args.methods)
     preset = load_preset(
@@ -271,6 +271,8 @@ def run(args: argparse.Namespace) -> int:
     out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print_summary(summary)
     print_boundaries(rows)
+    if said := unusual(rows):
+        print(said)
     for line in report["shadow"]:
         low, high = line["flip_rate_ci"]
         print(

@@ -82,6 +82,14 @@ def add_training(add: Any) -> None:
         "--edits", action="store_true", help="presets as visitors edit them, one change at a time"
     )
 
+    sub = add("calibrate-familiarity", calibrate_familiarity,
+              "Learn how surprising a request is to a model that answers it wrongly.")  # fmt: skip
+    sub.add_argument("--model", default="embedded", help="a model that answers the lab's own tasks")
+    sub.add_argument("--count", type=int, default=20, help="requests of each of the 20 kinds")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--out", metavar="FILE", help="the calibration (familiarity.json beside the weights)")
+    sub.add_argument("--json", metavar="OUT", help="what it was found to be worth, with its counts")
+
 
 def train_embedded(args: argparse.Namespace) -> int:
     from backend.model.load import SHIPPED
@@ -289,4 +297,45 @@ def evaluate_embedded(args: argparse.Namespace) -> int:
         "suitability": suitability(model, args.count, args.seed),
     }
     print(json.dumps(report, indent=1))
+    return 0
+
+
+def calibrate_familiarity(args: argparse.Namespace) -> int:
+    from backend.base.machine import versions
+    from backend.model.load import load_model
+    from backend.session.familiarity import CALIBRATION, calibration_file
+    from backend.training.familiarity import answered, calibrate, held_out_requests
+
+    if args.count < 1:
+        raise OptionError(f"--count is {args.count}; at least 1 is needed. Change it.", field="count")
+    model = load_model(args.model)
+    usual = calibration_file(model)
+    if args.out is None and usual is None:
+        raise OptionError(f"{model.info.name} lies in no folder of its own. Give --out FILE.", field="out")
+    out = named_file("out", args.out, CALIBRATION) if args.out else usual
+    told = named_file("json", args.json, "familiarity-20.json") if args.json else None
+    asked, seen = list(held_out_requests(args.count, args.seed)), []
+    for one in answered(model, asked):
+        seen.append(one)
+        if sys.stderr.isatty():
+            print(f"\r{len(seen)} of {len(asked)} requests answered", end="", file=sys.stderr, flush=True)
+    calibration, worth = calibrate(model, seen)
+    assert out is not None
+    calibration.save(out)
+    head = {
+        "weights": model.info.weights_hash,
+        "count": args.count,
+        "seed": args.seed,
+        "versions": versions(),
+    }
+    if told is not None:
+        told.write_text(json.dumps(head | worth, indent=1) + "\n", encoding="utf-8")
+    for name, what in (("prompt", "from the prompt alone"), ("run", "with dense's answers")):
+        found = worth[name]["edits"]
+        low, high = found["ci"]
+        print(
+            f"{what}: AUC {found['auc']} ({low} to {high}) over {found['n']} edited requests, "
+            f"{found['wrong']} of them answered wrongly"
+        )
+    print(f"The calibration for the weights {model.info.weights_hash} is in {out}")
     return 0

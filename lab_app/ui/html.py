@@ -8,6 +8,7 @@ from typing import Any
 from backend.prompts.presets import Example
 from lab_app.ui import text
 from viz.base.format import clip, duration, escape, plural, size
+from viz.run.verdict import TONE_WORDS, Tone
 
 
 def known(example: Example | None, values: Mapping[str, str]) -> str:
@@ -52,23 +53,15 @@ def status(message: str, kind: str, done: int = 0, total: int = 0, again: bool =
     return f"{head}<p>{escape(message)}</p>{button}{bar}</div>"
 
 
-TONES = {
-    "same": "no change",
-    "improved": "changed for the better",
-    "changed": "changed",
-    "unclear": "undecided",
-}
-
-
 def verdict_card(
-    sentence_html: str, tone: str, points: Sequence[str], where: str, repair: str, footer: str
+    sentence_html: str, tone: Tone, points: Sequence[str], where: str, repair: str, footer: str
 ) -> str:
     """One look, three questions: the outcome, its source, its repair."""
     items = "".join(f"<li>{escape(point)}</li>" for point in points)
     listed = f"<ul>{items}</ul>" if items else ""
     return (
         f'<section class="kv-verdict kv-verdict-{tone}" aria-label="{text.QUESTION_1}">'
-        f'<p class="kv-eyebrow">{text.QUESTION_1} <span class="kv-verdict-tone">{TONES[tone]}</span></p>'
+        f'<p class="kv-eyebrow">{text.QUESTION_1} <span class="kv-verdict-tone">{TONE_WORDS[tone]}</span></p>'
         f'<p class="kv-verdict-sentence">{sentence_html}</p><div class="kv-answers">'
         f'<div><p class="kv-eyebrow">{text.QUESTION_2}</p><p>{where}</p></div>'
         f'<div><p class="kv-eyebrow">{text.QUESTION_3}</p><p>{repair}</p></div></div>'

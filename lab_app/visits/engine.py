@@ -11,6 +11,7 @@ from backend.records.anchor_cost import AnchorCostRequest
 from backend.records.blend import BlendRequest
 from backend.records.documents import DocumentRequest
 from backend.records.events import Event, Progress
+from backend.records.familiarity import Outlook
 from backend.records.hardware import Figures
 from backend.records.judge import JudgeProblem, JudgeRequest
 from backend.records.offsets import OffsetRequest
@@ -97,6 +98,9 @@ class Engine(Protocol):
 
     def estimate(self, request: RunRequest, count: int = 1) -> Any:
         """``.seconds``, ``.bytes`` and ``.tokens`` of ``count`` runs."""
+
+    def familiarity(self, request: RunRequest) -> Outlook | None:
+        """What the request's prompts let expect of dense's answer; None where that is not known."""
 
     def pools(self, request: RunRequest) -> tuple[PoolState, ...]:
         """The pools that the request's methods would use."""

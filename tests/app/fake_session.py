@@ -19,6 +19,7 @@ from backend.records.blend import BlendRequest, BlendStudy
 from backend.records.break_even import Machine
 from backend.records.documents import DocumentArm, DocumentRequest, DocumentStudy
 from backend.records.events import Event, Progress, RunDone, TextSoFar
+from backend.records.familiarity import Outlook
 from backend.records.hardware import Figures
 from backend.records.judge import JudgeRequest
 from backend.records.proximity import ProximityRecord, ProximityRequest
@@ -93,6 +94,10 @@ class FakeSession:
             self._step(cancel)
             self.warmed.append(example)
             yield Progress(f"Request {number + 1}", number, len(examples))
+
+    def familiarity(self, request: RunRequest) -> Outlook | None:
+        strange = "armadillo" in request.values["user_question"]
+        return Outlook("unusual" if strange else "familiar", 0.1, ("armadillo",) if strange else ())
 
     def study(self, request: object, *, cancel: threading.Event | None = None) -> Iterator[Any]:
         known = {

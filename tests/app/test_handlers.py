@@ -99,6 +99,15 @@ BAD = {
 }
 
 
+def test_how_usual_the_question_is_stands_beside_it(handlers: Handlers, visit: Visit) -> None:
+    def told(question: str) -> str:
+        return str(handlers.familiar(visit, make_form(visit, values={"user_question": question}))["familiar"])
+
+    assert "The model knows requests like this." in told("What is 1 + 1?")
+    assert "Unusual for the model: “armadillo”." in told("An armadillo has 3 balls.")
+    assert told("") == ""  # nothing to measure; what is missing is said elsewhere
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_told_beside_its_field(name: str, handlers: Handlers, visit: Visit) -> None:
     changes, slot, said = BAD[name]

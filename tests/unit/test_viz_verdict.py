@@ -11,6 +11,8 @@ from dataclasses import replace
 import numpy as np
 from fake_record import make_record
 
+from backend.records.familiarity import AgentSurprisal, Bin, Familiarity, Outlook
+from viz.run.familiarity import surprisal_panel
 from viz.run.verdict import verdict, verdict_html
 
 
@@ -61,8 +63,104 @@ def test_changed_answer():
     assert 2 <= len(verdict(record).points) <= 4
 
 
-def test_without_a_known_answer_nothing_is_called_right():
-    assert "38 became 36;" in said(make_record(expected=None))
+def unscored(record):
+    """The record without a known answer."""
+    known = replace(record.request, expected=None)
+    return replace(record, request=known, outcomes=tuple(replace(o, correct=None) for o in record.outcomes))
+
+
+def dense_wrong(record):
+    """The record in which dense answers 62 where 63 is right."""
+    record = replace(record, request=replace(record.request, expected="63"))
+    record = change(record, "dense", 3, answer="62", correct=False)
+    return change(record, "kvcomm", 3, answer="62", correct=False)
+
+
+def surprised(record, level="unusual", wrong=0.97, like=Bin(0.9, 1.0, 212, 208), words=("armadillo",)):  # noqa: B008
+    """The record with what the model's surprisal lets expect."""
+    found = Outlook(level, 0.4, words, wrong, like if wrong is not None else None)
+    agents = tuple(
+        AgentSurprisal(
+            agent,
+            (dense := record.outcome(agent, "dense")).prompt,
+            np.linspace(0, 9, len(record.prompts[dense.prompt].texts)).astype(np.float32),
+            np.linspace(0, 2, len(dense.texts)).astype(np.float32),
+        )
+        for agent in record.agents
+    )
+    return replace(record, familiarity=Familiarity(agents, 8.0, found))
+
+
+def test_where_nobody_knows_what_is_right_a_change_is_neither_harm_nor_gain():
+    record = unscored(make_record())
+    assert verdict(record).tone == "neutral"
+    assert said(record).startswith(
+        "Nobody knows what is right here: dense answers 38, Position-only 36; KVCOMM answers as dense."
+    )
+    assert "changed the answer" not in said(record)
+    kept = unscored(same_as_dense(make_record()))
+    assert verdict(kept).tone == "same"
+    assert said(kept).endswith("Nobody knows whether it is right.")
+
+
+def test_where_dense_is_wrong_there_is_nothing_to_judge():
+    record = dense_wrong(make_record())
+    record = change(record, "naive", 3, answer="1", correct=False)
+    assert verdict(record).tone == "neutral"
+    assert said(record).startswith(
+        "Dense itself is wrong: it answers 62 where 63 is right; Position-only 1 (wrong); KVCOMM answers as "
+        "dense."
+    )
+    better = change(record, "naive", 3, answer="63", correct=True)
+    assert verdict(better).tone == "neutral"
+    assert "Position-only 63 (right)" in said(better)
+    for one in (record, better):
+        assert "changed the answer" not in said(one)
+    kept = same_as_dense(same_as_dense(record), "kvcomm")
+    assert verdict(kept).tone == "neutral"
+    assert said(kept).startswith(
+        "Dense itself is wrong: it answers 62 where 63 is right; Position-only and KVCOMM answer as dense."
+    )
+
+
+def test_a_near_tie_is_told_where_dense_is_wrong_too():
+    record = dense_wrong(make_record())
+    own = record.outcome(3, "naive")
+    record = change(record, "naive", 3, answer="1", fidelity=replace(own.fidelity, margin=5e-5))
+    assert verdict(record).tone == "neutral"
+    assert "a near tie" in said(record)
+
+
+def test_what_is_known_of_such_requests_stands_beside_a_neutral_verdict():
+    record = surprised(dense_wrong(make_record()))
+    assert (
+        "Unusual for the model: “armadillo”. Its answer is probably wrong, with or without reuse. It "
+        "answered 208 of 212 held-out requests like this wrong." in said(record)
+    )
+    calm = surprised(unscored(make_record()), "familiar", 0.02, Bin(0.0, 0.1, 155, 4), ())
+    assert "The model knows requests like this. It answered 4 of 155 held-out" in said(calm)
+    other = surprised(unscored(make_record()), wrong=None, words=("<b>",))
+    text = verdict(other).sentence_html
+    assert "&lt;b&gt;" in text
+    assert "<b>" not in text
+    assert "Its weights are not calibrated, so this does not tell whether its answer is right." in text
+    assert "probably wrong" not in text
+    # where dense is known to be right, what was to be expected of it is no news
+    assert "Unusual" not in said(surprised(make_record()))
+
+
+def test_every_token_of_a_prompt_shows_how_surprising_it_is():
+    record = surprised(make_record())
+    prompt = record.prompts[record.outcome(1, "dense").prompt]
+    drawn = surprisal_panel(record, 1).html
+    assert drawn.count("<span style") == len(prompt.texts) + len(record.outcome(1, "dense").texts)
+    assert "--kv-depth:0%" in drawn
+    assert "--kv-depth:100%" in drawn  # 9 nats where 8 are usual
+    span = next(s for s in prompt.spans if s.kind == "placeholder")
+    part = surprisal_panel(record, 1, span.name).html
+    answer = len(record.outcome(1, "dense").texts)
+    assert part.count("<span style") == span.end - span.start + answer
+    assert "did not measure" in surprisal_panel(make_record(), 1).html
 
 
 def test_nothing_changed():
@@ -89,15 +187,6 @@ def test_near_tie():
     record = change(record, "naive", 3, fidelity=replace(own.fidelity, margin=5e-5))
     assert verdict(record).tone == "unclear"
     assert "a near tie" in said(record)
-
-
-def test_improved():
-    record = make_record()
-    record = change(record, "dense", 3, answer="36", correct=False)
-    record = change(record, "naive", 3, answer="38", correct=True)
-    record = change(record, "kvcomm", 3, answer="36", correct=False)
-    assert verdict(record).tone == "improved"
-    assert "for the better: 36 (wrong) became 38 (right)" in said(record)
 
 
 def test_empty_pools_are_explained():
@@ -138,11 +227,15 @@ def test_two_different_wrong_answers():
 
 def test_texts_without_answers():
     record = change(
-        change(change(make_record(expected=None), "dense", answer=None), "naive", answer=None),
+        change(change(make_record(), "dense", answer=None), "naive", answer=None),
         "kvcomm",
         answer=None,
     )
-    assert "changed the final text" in said(record)
+    assert "Position-only reuse changed the final text; KVCOMM kept it." in said(record)
+    assert said(unscored(record)).startswith(
+        "Nobody knows what is right here: Position-only and dense end with different texts; KVCOMM "
+        "answers as dense."
+    )
     kept = same_as_dense(record)
     assert "the same texts as dense" in said(kept)
 

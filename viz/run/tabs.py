@@ -17,6 +17,7 @@ from viz.base.figure import FigureView, Panel
 from viz.base.format import others
 from viz.run.break_even import break_even_view
 from viz.run.cache_error import error_by_layer, error_map, kl_along_answer, offset_by_layer
+from viz.run.familiarity import surprisal_panel
 from viz.run.summary import memory_view, record_html
 from viz.run.timing import ttft_view
 
@@ -82,7 +83,7 @@ def _errors(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
 
 
 def _answer(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
-    return (kl_along_answer(record, chosen.agent),)
+    return (kl_along_answer(record, chosen.agent), surprisal_panel(record, chosen.agent, chosen.span))
 
 
 def _anchors(record: RunRecord, chosen: Selection) -> tuple[View, ...]:

@@ -9,8 +9,10 @@ from backend.records.run import Fidelity, Outcome, RunRecord
 from viz.base import format as words
 from viz.base.format import escape, listing, number
 from viz.run.facts import facts, final_agent
+from viz.run.familiarity import outlook_words
 
-Tone = Literal["same", "changed", "unclear", "improved"]
+# Neutral: dense is wrong or nobody knows, so a change is neither harm nor gain.
+Tone = Literal["same", "changed", "unclear", "neutral"]
 Kind = Literal["nothing", "same", "text", "answer"]
 NEAR_TIE = 10.0  # a margin below this many floors is a near tie
 
@@ -40,10 +42,6 @@ class Compared:
     def near_tie(self) -> bool:
         found = self.evidence.fidelity if self.evidence else None
         return found is not None and is_near_tie(found)
-
-    @property
-    def improved(self) -> bool:
-        return self.kind == "answer" and self.dense.correct is False and self.outcome.correct is True
 
 
 def is_near_tie(fidelity: Fidelity) -> bool:
@@ -85,7 +83,12 @@ def verdict(record: RunRecord) -> Verdict:
     same = [c for c in found if c.kind == "same"]
     nothing = [c for c in found if c.kind == "nothing"]
     rest: list[str] = []
-    if changed:
+    compared = changed + worded + same
+    neutral = bool(changed) if ref.correct is None else bool(compared) and not ref.correct
+    if neutral:
+        head = _nothing_to_judge(record, changed, worded + same)
+        evidence = next((c for c in changed + worded if c.evidence), None)
+    elif changed:
         head = _changed(changed)
         kept = [c.name for c in worded + same]
         if kept:
@@ -102,19 +105,20 @@ def verdict(record: RunRecord) -> Verdict:
     for why in dict.fromkeys(c.why_nothing for c in nothing):
         names = listing(c.name for c in nothing if c.why_nothing == why)
         rest.append(escape(why.format(name=names)))
+    if ref.correct is None and compared and not neutral:
+        rest.append("Nobody knows whether it is right.")
+    if record.familiarity is not None and not ref.correct:
+        rest.append(outlook_words(record.familiarity.outlook))
     if record.request.mode == "free":
         rest.append("Every method read its own texts (free-running), so only answers are compared.")
-    return Verdict(_wrap(head, *rest), _tone(changed, worded + same), facts(record))
+    tone = "neutral" if neutral else _tone(changed, worded + same)
+    return Verdict(_wrap(head, *rest), tone, facts(record))
 
 
 def _tone(changed: list[Compared], kept: list[Compared]) -> Tone:
-    if any(c for c in changed if not c.near_tie and not c.improved):
+    if any(not c.near_tie for c in changed):
         return "changed"
-    if any(c.near_tie for c in changed):
-        return "unclear"
-    if changed:
-        return "improved"
-    return "same" if kept else "unclear"
+    return "same" if kept and not changed else "unclear"
 
 
 def _wrap(head: str, *rest: str) -> str:
@@ -136,17 +140,32 @@ def _changed(changed: list[Compared]) -> str:
     first = changed[0]
     names = escape(listing(c.name for c in changed))
     reuse = " reuse" if len(changed) == 1 and "only" in first.name.lower() else ""
-    better = " for the better" if all(c.improved for c in changed) else ""
     if first.dense.answer is None and all(c.outcome.answer is None for c in changed):
         return f"{names}{reuse} changed the final text"
     before = f"{_answer(first.dense)}{_right(first.dense)}"
     if len({c.outcome.answer for c in changed}) == 1:
         return (
-            f"{names}{reuse} changed the answer{better}: {before} became "
+            f"{names}{reuse} changed the answer: {before} became "
             f"{_answer(first.outcome)}{_right(first.outcome)}"
         )
     each = listing(f"{_answer(c.outcome)}{_right(c.outcome)} under {escape(c.name)}" for c in changed)
-    return f"Reuse changed the answer{better}: {before} became {each}"
+    return f"Reuse changed the answer: {before} became {each}"
+
+
+def _nothing_to_judge(record: RunRecord, changed: list[Compared], kept: list[Compared]) -> str:
+    """The head where dense is wrong, or nobody knows: every method's answer, and no word of harm or gain."""
+    ref = (changed + kept)[0].dense
+    each = listing(f"{escape(c.name)} {_answer(c.outcome)}{_right(c.outcome)}" for c in changed)
+    also = f"; {escape(listing(c.name for c in kept))} {'answers' if len(kept) == 1 else 'answer'} as dense"
+    also = also if kept else ""
+    if ref.correct is False:
+        right = escape(words.clip(record.request.expected or "", 48))
+        head = f"Dense itself is wrong: it answers {_answer(ref)} where {right} is right"
+        return f"{head}; {each}{also}." if changed else f"{head}{also}."
+    if ref.answer is None and all(c.outcome.answer is None for c in changed):
+        names = escape(listing(c.name for c in changed))
+        return f"Nobody knows what is right here: {names} and dense end with different texts{also}."
+    return f"Nobody knows what is right here: dense answers {_answer(ref)}, {each}{also}."
 
 
 def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> str:
@@ -171,8 +190,7 @@ def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> st
     if ref.answer is None:
         return f"Nothing changed: {names} {verb} the same texts as dense."
     verb = "answers" if len(found) == 1 else "answer"
-    wrong = f"; expected was {escape(record.request.expected)}" if ref.correct is False else ""
-    return f"Nothing changed: {names} {verb} {_answer(ref)}, as dense does{wrong}."
+    return f"Nothing changed: {names} {verb} {_answer(ref)}, as dense does."
 
 
 def _evidence(record: RunRecord, compared: Compared, several: bool) -> str:
@@ -204,11 +222,11 @@ def _why_nothing(outcomes: list[Outcome]) -> str:
     ).replace("}", "}}")
 
 
-TONE_WORDS = {
+TONE_WORDS: dict[Tone, str] = {
     "same": "no change",
     "changed": "changed",
     "unclear": "undecided",
-    "improved": "changed for the better",
+    "neutral": "nothing to judge",
 }
 
 

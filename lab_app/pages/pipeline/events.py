@@ -86,6 +86,10 @@ def connect_form(page: PipelinePage, act: Handlers) -> None:
     )  # fmt: skip
     edits = [any_edit(box) for box in form_boxes(page) if box is not page["preset"]]
     page.follows(with_form(act.refresh), FORM, when=edits)
+    # An event of its own: it waits for the model, and what follows from the form does not. While one is
+    # measured, of all further edits only the last is.
+    asked = [box.change for name, box in page.widgets.items() if name.startswith(("value_", "template_"))]
+    page.on(asked, with_form(act.familiar), FORM, latest=True, outputs=[page["familiar"], page["status"]])
 
 
 def connect_runs(page: PipelinePage, act: Handlers) -> None:

@@ -209,6 +209,14 @@ class Handlers:
                 update["status"] = ""
         return update
 
+    def familiar(self, visit: Visit, form: Form) -> Update:
+        """How usual the form's request is for the model, beside the question."""
+        try:
+            found = visit.engine.familiarity(forms.read_request(form, state(visit).example))
+        except LabError:  # told by refresh
+            found = None
+        return {"familiar": pipeline_html.familiar(found)}
+
     def _derived(self, visit: Visit, form: Form) -> Update:
         """Graph, cards, boxes and hints that follow from the templates."""
         pipeline = forms.read_pipeline(form)

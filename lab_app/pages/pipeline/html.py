@@ -7,6 +7,7 @@ from typing import Any
 
 from backend.prompts.pipeline import Agent, Pipeline
 from backend.prompts.presets import Preset
+from backend.records.familiarity import Outlook
 from backend.records.run import Certificate, ModelInfo, PoolState
 from backend.studies.gallery import GalleryEntry
 from lab_app.ui import text
@@ -15,6 +16,7 @@ from viz.base.format import clip, escape, listing, number, plural, size
 from viz.base.glossary import term
 from viz.base.placeholder_pills import template_html, weights_label
 from viz.run.agent_graph import graph_svg
+from viz.run.familiarity import outlook_words
 
 #: The name's mark, a small strip: x, y, width, colour.
 CELLS = (
@@ -180,6 +182,13 @@ def gallery_note(entry: GalleryEntry | None, unchanged: bool, same_weights: bool
     both = f"Checked: dense and reuse both answer {dense}."
     apart = f"Checked: dense answers {dense}, position-only reuse {reused}. Press Run to see it happen."
     return f'<p class="kv-help">{both if entry.effect == "harmless" else apart}</p>{said}'
+
+
+def familiar(outlook: Outlook | None) -> str:
+    """How usual the typed request is for the model; empty where that is not known."""
+    if outlook is None:
+        return ""
+    return f'<p class="kv-help kv-familiar-{outlook.level}">{outlook_words(outlook)}</p>'
 
 
 def notices(hints: Sequence[str]) -> str:

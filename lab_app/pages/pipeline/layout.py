@@ -123,6 +123,7 @@ def build_inputs(page: PipelinePage, preset: str) -> None:
                 elem_classes=value_classes(slot),
             )
             page.add(**{f"value_{slot}": box, f"error_value_{slot}": error_slot(f"value-{slot}")})
+        page.add(familiar=block("familiar", elem_classes="kv-may-be-empty"))
         with gr.Row(elem_classes="kv-line"):
             page.add(known=block("known"), next=gr.Button(text.NEXT, size="sm", elem_id="kv-next", scale=0))
         with gr.Row(elem_classes="kv-line"):

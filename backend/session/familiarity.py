@@ -1,0 +1,224 @@
+"""How familiar a session's model is with a request: before it is run, from its prompts; after, with dense's
+answers. Plain forward passes of their own, outside everything that is timed or counted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from backend.base.serialization import Floats
+from backend.engine.runner import ModelRunner
+from backend.engine.speed import pace
+from backend.engine.surprisal import filled_in, surprisal
+from backend.model.load import LoadedModel
+from backend.prompts.presets import load_preset, preset_names, preset_requests
+from backend.records.familiarity import (
+    AgentSurprisal,
+    Calibration,
+    Familiarity,
+    Outlook,
+    Reading,
+    outlook,
+    usual_surprisal,
+)
+from backend.records.run import Prompt, RunRequest, Span, TokenizedPrompt
+from backend.session.workspace import Workspace
+
+CALIBRATION = "familiarity.json"  # beside the weights
+COMPARED = 2  # requests of the scenario that weights without a calibration are compared with
+MOST_SECONDS = 2.0  # what it may take while somebody types
+MOST_WORDS = 3
+
+_CALIBRATIONS: WeakKeyDictionary[Any, Calibration | None] = WeakKeyDictionary()  # by the model's module
+_USUAL: WeakKeyDictionary[Any, dict[Any, float | None]] = WeakKeyDictionary()  # and there by scenario
+
+
+def calibration_file(model: LoadedModel) -> Path | None:
+    """Where the calibration of a model that was loaded from a folder lies, whether it is there or not."""
+    folder = str(getattr(model.module, "name_or_path", ""))  # empty: made in memory
+    return Path(folder) / CALIBRATION if folder and Path(folder).is_dir() else None
+
+
+def calibration_of(model: LoadedModel) -> Calibration | None:
+    """The calibration of a model's weights: beside them, and made for exactly them."""
+    if model.module not in _CALIBRATIONS:
+        file = calibration_file(model)
+        found = Calibration.load(file) if file else None
+        fits = found is not None and found.weights_hash == model.info.weights_hash
+        _CALIBRATIONS[model.module] = found if fits else None
+    return _CALIBRATIONS[model.module]
+
+
+# -- reading
+
+
+def read(model: LoadedModel, ids: Sequence[int], answer: Sequence[int] = ()) -> tuple[Floats, Floats]:
+    """Surprisal of a prompt's tokens and of the answer's, (tokens,) each; NaN for the first, and for results
+    that were filled in."""
+    whole = [*ids, *answer]
+    found = surprisal(ModelRunner(model), whole).cpu().numpy().astype(np.float32)
+    found[[0, *filled_in(model.tokens, whole)]] = np.nan
+    return found[: len(ids)], found[len(ids) :]
+
+
+def reading(spans: Iterable[Span], outside: Collection[str], tokens: Floats, answer: Floats) -> Reading:
+    """What of a prompt is known before any agent answers, and dense's answer to it.
+
+    Args:
+        spans: of the prompt, whose beginning ``tokens`` may be.
+        outside: names of the texts that come from outside.
+    """
+    typed, end = np.zeros(len(tokens), dtype=bool), len(tokens)
+    for span in spans:
+        if span.kind == "placeholder" and span.name not in outside:
+            end = span.start
+            break
+        typed[span.start : span.end] = span.kind == "placeholder"
+    return Reading(tokens[:end], typed[:end], answer)
+
+
+def known_prompts(session: Workspace, request: RunRequest) -> list[TokenizedPrompt]:
+    """Each agent's prompt up to the first text that an agent or its tool will write."""
+    pipeline, tokens, out = request.pipeline, session.model.tokens, []
+    values = pipeline.check_values(request.values)
+    given = {name: tokens.encode(text) for name, text in values.items()}
+    for agent in pipeline.order:
+        holes = {hole.name for hole in pipeline.template(agent).placeholders}
+        prompt = tokens.prompt(pipeline, agent, {name: given.get(name, ()) for name in holes})
+        ends = [s.start for s in prompt.spans if s.kind == "placeholder" and s.name not in given]
+        out.append(TokenizedPrompt(agent, prompt.ids[: min(ends, default=None)], prompt.spans))
+    return [prompt for prompt in out if prompt.ids]
+
+
+def _read_known(session: Workspace, request: RunRequest, prompts: Iterable[TokenizedPrompt]) -> list[Reading]:
+    out = []
+    for prompt in prompts:
+        engine = session.at(request, prompt.agent)
+        engine.check_room(len(prompt.ids), 0, prompt.agent)
+        tokens, answer = read(engine.model, prompt.ids)
+        out.append(reading(prompt.spans, request.pipeline.inputs, tokens, answer))
+    return out
+
+
+# -- judging
+
+
+def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
+    """What the prompts of a request let expect of dense's answer; None where nothing can be compared, or it
+    would take too long while somebody types.
+
+    Raises:
+        LabError: the request cannot be run.
+    """
+    prompts = known_prompts(session, request)
+    count = sum(len(prompt.ids) for prompt in prompts)
+    known = calibration_of(session.model) or _scenario(request) in _USUAL.get(session.model.module, {})
+    if count * (1 if known else 1 + COMPARED) * pace(session.engine, session.together)[0] > MOST_SECONDS:
+        return None
+
+    def work() -> Outlook | None:
+        usual = _usual(session, request)
+        readings = _read_known(session, request, prompts)
+        if usual is None or not readings:
+            return None
+        texts = [session.model.tokens.texts(prompt.ids) for prompt in prompts]
+        words = surprising_words(list(zip(texts, readings, strict=True)), usual)
+        found = _calibration(session, request)
+        return outlook(readings, words, usual, found.prompt if found else None)
+
+    return session.together.do(work)
+
+
+def agent_surprisal(
+    model: LoadedModel, prompt: TokenizedPrompt, index: int, answer: Sequence[int]
+) -> AgentSurprisal:
+    """The model's surprisal at one agent's prompt and at dense's answer."""
+    return AgentSurprisal(prompt.agent, index, *read(model, prompt.ids, answer))
+
+
+def run_familiarity(
+    session: Workspace, request: RunRequest, prompts: Sequence[Prompt], found: Sequence[AgentSurprisal]
+) -> Familiarity | None:
+    """What a run's surprisal lets expect; None where nothing can be compared."""
+    usual = _usual(session, request)
+    if usual is None or not found:
+        return None
+    outside = request.pipeline.inputs
+    readings = [reading(prompts[a.prompt].spans, outside, a.tokens, a.answer) for a in found]
+    texts = [prompts[a.prompt].texts for a in found]
+    words = surprising_words(list(zip(texts, readings, strict=True)), usual)
+    known = _calibration(session, request)
+    expected = outlook(readings, words, usual, known.run if known else None)
+    return Familiarity(tuple(found), usual, expected)
+
+
+def _calibration(session: Workspace, request: RunRequest) -> Calibration | None:
+    """The calibration that holds for a request: all its agents run on the lab's own weights."""
+    own = not any(agent.model for agent in request.pipeline.agents)
+    return calibration_of(session.model) if own else None
+
+
+def _scenario(request: RunRequest) -> tuple[str, ...]:
+    return (request.pipeline.name, *(agent.model for agent in request.pipeline.agents))
+
+
+def _usual(session: Workspace, request: RunRequest) -> float | None:
+    """The nats beyond which a token surprises: by the calibration, or measured once on the first requests of
+    the scenario as it ships; None where it has none."""
+    found = _calibration(session, request)
+    if found is not None:
+        return found.usual
+    kept, key = _USUAL.setdefault(session.model.module, {}), _scenario(request)
+    if key not in kept:
+        kept[key] = _measured(session, request)
+    return kept[key]
+
+
+def _measured(session: Workspace, request: RunRequest) -> float | None:
+    if request.pipeline.name not in preset_names():
+        return None
+    preset = load_preset(request.pipeline.name)
+    if preset.request_source == "file":
+        return None
+    readings: list[Reading] = []
+    for example in preset_requests(preset, COMPARED):
+        shipped = RunRequest(preset.pipeline, example.values, ())
+        readings += _read_known(session, shipped, known_prompts(session, shipped))
+    return usual_surprisal(readings)
+
+
+# -- words
+
+
+def surprising_words(parts: Sequence[tuple[Sequence[str], Reading]], usual: float) -> tuple[str, ...]:
+    """The most surprising words, at most ``MOST_WORDS``; of the texts from outside if any surprises there.
+
+    Args:
+        parts: of each agent, what each token adds to the text, and the reading of the first of them.
+    """
+    for typed in (True, False):
+        found: dict[str, float] = {}
+        for texts, one in parts:
+            for start, end in _words(texts[: len(one.surprisal)]):
+                known = one.surprisal[start:end][one.typed[start:end] == typed]
+                known = known[~np.isnan(known)]
+                word = "".join(texts[start:end]).strip(" \n\t.,;:!?()\"'")
+                if len(known) and word and (most := float(known.max())) > usual:
+                    found[word] = max(found.get(word, 0.0), most)
+        if found:
+            return tuple(sorted(found, key=lambda word: -found[word])[:MOST_WORDS])
+    return ()
+
+
+def _words(texts: Sequence[str]) -> Iterable[tuple[int, int]]:
+    """Token indices ``[start, end)`` of the words: a token that begins with white space begins one, and so
+    does the one behind it that ends with some."""
+    begins = [
+        i for i, text in enumerate(texts) if i == 0 or text[:1].isspace() or texts[i - 1][-1:].isspace()
+    ]
+    return pairwise([*begins, len(texts)])

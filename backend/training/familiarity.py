@@ -1,0 +1,278 @@
+"""What surprisal says of wrong answers, learned from held-out requests as they are and as visitors edit them.
+
+Every request is read densely; its features are those of :mod:`backend.records.familiarity`, its mark is
+whether the final answer is right. Two predictors are fitted: one that knows the prompts alone, for use while
+somebody types, and one that knows dense's answers too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.base.clock import Clock
+from backend.base.errors import OptionError
+from backend.base.statistics import bootstrap_interval
+from backend.engine.engine import Engine
+from backend.judge.gate_training import Line, fit
+from backend.methods.plan import Dense, Plan, Step
+from backend.model.load import LoadedModel
+from backend.prompts.presets import load_preset
+from backend.prompts.scoring import extract_answer, right
+from backend.prompts.tasks import Document, Style, make_document
+from backend.prompts.tasks.arithmetic import draw_problem
+from backend.records.familiarity import (
+    ANSWER_FEATURES,
+    FEW,
+    PROMPT_FEATURES,
+    SOME,
+    SURE,
+    UNSURE,
+    Bin,
+    Calibration,
+    Predictor,
+    Reading,
+    features,
+    surprising,
+    usual_surprisal,
+)
+from backend.records.run import Decoding, RunRequest, TokenizedPrompt
+from backend.session.familiarity import COMPARED, read, reading
+from backend.studies.task_requests import as_request
+from backend.training.edits import DENSE, FAMILIES, PIPELINES, PRESET, edited_request
+from backend.training.evaluate import marks, share
+
+UNEDITED = "as it ships"  # of a kind of request: the preset's, or a family's documents in the presets' words
+FOLDS, PENALTY = 5, 1.0
+EDGES = (0.0, 0.1, SURE, UNSURE, 0.9, 1.0)  # of the curve's bins
+AUC_RESAMPLES = 1000
+BATCH = 16
+Booleans = NDArray[np.bool_]
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A held-out request, and how to tell whether its final answer is right."""
+
+    kind: str
+    request: RunRequest
+    document: Document | None = None
+
+    def right(self, text: str) -> bool:
+        """Whether dense's final text is right."""
+        if self.document is not None:
+            return marks(self.document, text)["selection" if self.document.task == "judge" else "answer"]
+        scoring = self.request.pipeline.scoring
+        return right(extract_answer(text, scoring), self.request.expected or "", scoring)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request that dense has answered."""
+
+    kind: str
+    wrong: bool
+    readings: tuple[Reading, ...]
+
+    @property
+    def edited(self) -> bool:
+        return not self.kind.endswith(UNEDITED)
+
+
+def held_out_requests(count: int, seed: int) -> Iterator[Asked]:
+    """``count`` requests of each kind: the preset as it ships and with every edit; each family's documents in
+    the presets' words and in words that training never shows."""
+    rng = random.Random(f"familiarity:{seed}")
+    pipeline = load_preset(PRESET).pipeline
+    for _ in range(count):
+        problem = draw_problem(rng, True, 3, None, Style("stock"))
+        values = {"user_question": problem.question}
+        yield Asked(UNEDITED, RunRequest(pipeline, values, DENSE, expected=str(problem.answer)))
+    for kind in PIPELINES:
+        for _ in range(count):
+            yield Asked(kind, edited_request(rng, kind))
+    for family in FAMILIES:
+        for kind, style in ((f"{family}, {UNEDITED}", Style("stock")), (family, Style("unseen"))):
+            for _ in range(count):
+                document = make_document(rng, family, held_out=True, style=style)
+                yield Asked(kind, as_request(document, DENSE), document)
+
+
+def answered(model: LoadedModel, asked: Sequence[Asked]) -> Iterator[Seen]:
+    """Read requests densely and answer them, ``BATCH`` at a time, agent by agent."""
+    engine = Engine(model)
+    for at in range(0, len(asked), BATCH):
+        part = asked[at : at + BATCH]
+        texts: list[dict[str, tuple[int, ...]]] = [
+            {name: model.tokens.encode(text) for name, text in one.request.values.items()} for one in part
+        ]
+        readings: list[list[Reading]] = [[] for _ in part]
+        final = [""] * len(part)
+        for step in range(max(len(one.request.pipeline.order) for one in part)):
+            going = [i for i, one in enumerate(part) if step < len(one.request.pipeline.order)]
+            prompts = [_prompt(model, part[i].request, step, texts[i]) for i in going]
+            longest = max(part[i].request.pipeline.longest_answer for i in going)
+            prefills = [engine.execute(prompt, _dense(prompt), Clock()) for prompt in prompts]
+            decoded = engine.decode(prefills, Decoding(max_new_tokens=longest))
+            for i, prompt, answer in zip(going, prompts, decoded, strict=True):
+                pipeline = part[i].request.pipeline
+                tokens, own = read(model, prompt.ids, answer.ids)
+                readings[i].append(reading(prompt.spans, pipeline.inputs, tokens, own))
+                texts[i][pipeline.output(prompt.agent)] = answer.ids
+                final[i] = model.tokens.decode(answer.ids)
+        for one, found, text in zip(part, readings, final, strict=True):
+            yield Seen(one.kind, not one.right(text), tuple(found))
+
+
+def _prompt(
+    model: LoadedModel, request: RunRequest, step: int, texts: dict[str, tuple[int, ...]]
+) -> TokenizedPrompt:
+    agent = request.pipeline.order[step]
+    holes = (hole.name for hole in request.pipeline.template(agent).placeholders)
+    return model.tokens.prompt(request.pipeline, agent, {name: texts.get(name, ()) for name in holes})
+
+
+def _dense(prompt: TokenizedPrompt) -> Plan:
+    return Plan((Step(0, len(prompt.ids), Dense("calibration")),), "dense", "")
+
+
+# -- fitting
+
+
+def calibrate(model: LoadedModel, seen: Sequence[Seen]) -> tuple[Calibration, dict[str, Any]]:
+    """A calibration, and what it was found to be worth.
+
+    Raises:
+        OptionError: all requests were answered rightly, or all wrongly.
+    """
+    wrong = np.array([one.wrong for one in seen])
+    edited = np.array([one.edited for one in seen])
+    if min(wrong.sum(), (~wrong).sum()) < FOLDS:
+        raise OptionError(
+            f"{wrong.sum()} of {len(wrong)} held-out requests were answered wrongly; at least {FOLDS} wrong "
+            "and right ones are needed. Raise --count.",
+            field="count",
+        )
+    familiar = [r for one in seen if not one.edited and not one.wrong for r in one.readings]
+    usual = usual_surprisal(familiar)
+    rows = [features(one.readings, usual) for one in seen]
+    report: dict[str, Any] = {"usual_nats": round(usual, 3)}
+    report["kinds"] = {
+        kind: share(sum(one.wrong for one in mine), len(mine))
+        for kind in dict.fromkeys(one.kind for one in seen)
+        if (mine := [one for one in seen if one.kind == kind])
+    }
+    names = (*PROMPT_FEATURES, *ANSWER_FEATURES)
+    columns = np.array([[row.get(name, np.nan) for name in names] for row in rows])
+    report["features"] = {
+        name: _worth(np.nan_to_num(columns[:, i]), wrong, edited) for i, name in enumerate(names)
+    }
+    report["relative"] = _relative(seen, wrong, edited)
+    kinds = np.array([one.kind for one in seen])
+    prompt, report["prompt"] = _predictor(tuple(PROMPT_FEATURES), columns, wrong, edited, kinds)
+    run, report["run"] = _predictor(names, columns, wrong, edited, kinds)
+    return Calibration(model.info.weights_hash, usual, prompt, run), report
+
+
+def _predictor(
+    names: tuple[str, ...], columns: Numbers, wrong: Booleans, edited: Booleans, kinds: NDArray[np.str_]
+) -> tuple[Predictor, dict[str, Any]]:
+    """A fit on all requests, and its worth by cross-validation: over requests, and over kinds of request,
+    each scored by a fit that never saw its kind."""
+    mine = columns[:, : len(names)]
+    draws = np.random.default_rng(0).permutation(len(wrong))
+    fold = np.empty(len(wrong), dtype=np.int64)
+    for group in (draws[wrong[draws]], draws[~wrong[draws]]):  # each fold gets its share of both
+        fold[group] = np.arange(len(group)) % FOLDS
+    score = _out_of_fold(mine, wrong, fold)
+    curve = []
+    for low, high in pairwise(EDGES):
+        there = (score >= low) & ((score < high) | (high == EDGES[-1]))
+        curve.append(Bin(low, high, int(there.sum()), int(wrong[there].sum())))
+    line: Line = fit(mine, wrong, PENALTY)
+    mean, scale, weight = (tuple(map(float, part)) for part in (line.mean, line.scale, line.weight))
+    whole = Predictor(names, mean, scale, weight, line.bias, tuple(curve))
+    worth = _worth(score, wrong, edited)
+    unseen = _out_of_fold(mine, wrong, np.unique(kinds, return_inverse=True)[1])
+    worth["kinds_left_out"] = _worth(unseen, wrong, edited)
+    worth["within_kinds"] = _within(score, wrong, kinds)
+    worth["curve"] = [[b.low, b.high, b.requests, b.wrong] for b in curve]
+    return whole, worth
+
+
+def _out_of_fold(columns: Numbers, wrong: Booleans, fold: NDArray[np.int64]) -> Numbers:
+    """(requests,) each request's chance by the fit that did not know its fold."""
+    score = np.empty(len(wrong))
+    for part in np.unique(fold):
+        score[fold == part] = fit(columns[fold != part], wrong[fold != part], PENALTY).predict(
+            columns[fold == part]
+        )
+    return score
+
+
+def _relative(seen: Sequence[Seen], wrong: Booleans, edited: Booleans) -> dict[str, Any]:
+    """The worth of what other weights are judged by: the share of tokens beyond what is usual in a few
+    requests of the scenario as it ships, and the shares of wrong answers at its levels."""
+    scenarios: dict[str, float] = {}
+    for kind in dict.fromkeys(one.kind for one in seen):
+        if kind.endswith(UNEDITED):
+            few = [r for one in [s for s in seen if s.kind == kind][:COMPARED] for r in one.readings]
+            scenarios[kind] = usual_surprisal(few)
+    score = np.array(
+        [surprising(one.readings, scenarios.get(f"{one.kind.split(',')[0]}, {UNEDITED}", scenarios[UNEDITED]))
+         for one in seen]
+    )  # fmt: skip
+    worth = _worth(score, wrong, edited)
+    at = (score <= FEW, (score > FEW) & (score <= SOME), score > SOME)
+    worth["wrong_at"] = {
+        name: share(int(wrong[there].sum()), int(there.sum()))
+        for name, there in zip(("familiar", "unsure", "unusual"), at, strict=True)
+        if there.any()
+    }
+    return worth
+
+
+def _worth(score: Numbers, wrong: Booleans, edited: Booleans) -> dict[str, Any]:
+    """AUC of a score against *dense is wrong*, over all requests and over the edited ones."""
+    found = {}
+    for name, there in (("all", np.ones_like(edited)), ("edits", edited)):
+        found[name] = _auc(score[there], wrong[there])
+    return found
+
+
+def _within(score: Numbers, wrong: Booleans, kinds: NDArray[np.str_]) -> dict[str, Any]:
+    """AUC among requests of the same kind: pairs of a wrong and a right one of which the wrong one scores
+    higher, over all such pairs. Most kinds are nearly all right or all wrong, so there are few."""
+    ahead, pairs = 0.0, 0
+    for kind in np.unique(kinds):
+        bad, good = score[wrong & (kinds == kind)], score[~wrong & (kinds == kind)]
+        ahead += float((np.sign(bad[:, None] - good) / 2 + 0.5).sum())
+        pairs += len(bad) * len(good)
+    return {"auc": round(ahead / pairs, 3) if pairs else None, "pairs": pairs}
+
+
+def _auc(score: Numbers, wrong: Booleans) -> dict[str, Any] | None:
+    if not wrong.any() or wrong.all():
+        return None
+
+    ahead = np.sign(score[wrong][:, None] - score[~wrong]) / 2 + 0.5
+
+    def drawn(places: NDArray[np.int64]) -> Numbers:
+        """All draws at once: pairs that are in order, by how often both were drawn."""
+        often = np.array([np.bincount(row, minlength=len(wrong)) for row in places], dtype=float)
+        bad, good = often[:, wrong], often[:, ~wrong]
+        pairs = bad.sum(axis=1) * good.sum(axis=1)
+        return np.asarray(((bad @ ahead) * good).sum(axis=1)[pairs > 0] / pairs[pairs > 0])
+
+    low, high = bootstrap_interval(drawn, len(wrong), AUC_RESAMPLES)
+    return {
+        "auc": round(float(ahead.mean()), 3), "ci": [round(low, 3), round(high, 3)],
+        "n": len(wrong), "wrong": int(wrong.sum()),
+    }  # fmt: skip
