@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from fake_record import make_record
 
-from viz.run.verdict import verdict, verdict_html
+from viz.run.verdict import verdict
 
 
 def said(record) -> str:
@@ -155,7 +155,7 @@ def test_dense_alone():
 
 def test_answers_are_escaped():
     record = change(make_record(), "naive", 3, answer="<script>x</script>")
-    assert "<script" not in verdict_html(record)
+    assert "<script" not in verdict(record).sentence_html
 
 
 def test_drawing_loads_neither_torch_nor_the_page():

@@ -23,7 +23,6 @@ LARGEST = 9999
 class Story:
     """What may occur in a story: shares between 0 and 1, and the numbers' range."""
 
-    open_words: bool = True
     filler: float = 0.25
     amounts: float = 0.15
     ratios: float = 0.3
