@@ -43,7 +43,6 @@ from backend.judge.prompts import (
     right_final,
 )
 from backend.judge.verdicts import Reading, outcome_of, reading_of
-from backend.methods.dense import dense_plan
 from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
@@ -54,6 +53,7 @@ from backend.records.events import READ, Event, RunDone
 from backend.records.judge import Candidate, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
 from backend.records.run import REFERENCE, Decoding, MethodChoice, RunRecord, RunRequest, with_reference
 from backend.session.pool_views import principal_coordinates
+from backend.session.prompt_run import own_context, read_densely
 from backend.session.request_state import Flow, see_offsets
 from backend.session.session import LabSession
 from backend.session.streams import Past, Row, Stream
@@ -145,7 +145,7 @@ class JudgeSession(LabSession):
         [lane] = lanes
         lane.flow.start(values)
         context = lane.flow.context(request.pipeline.final)
-        prefill = self.engine.execute(context.prompt, dense_plan(context, "learning"), Clock())
+        prefill = read_densely(self.engine, context, "learning")
         see_offsets(context, prefill.cache, self.engine)
         lane.stream.history.append(Past([context], {}))
         lane.stream.shrink()
@@ -239,9 +239,7 @@ class JudgeLab:
         prefill = self.engine.execute(prompt, plan, Clock())
         for trial in range(BLANK_TRIES):
             seed = random.Random(f"write:{how.seed}:{number}:{agent}:{trial}").getrandbits(62)
-            [decoded] = self.engine.decode(
-                [prefill], replace(how, seed=seed), context=f"agent {agent}'s own context"
-            )
+            [decoded] = self.engine.decode([prefill], replace(how, seed=seed), context=own_context(agent))
             if self.agents.tokens.decode(decoded.ids).strip():
                 return decoded.ids, decoded.kv
         ids = self.agents.tokens.encode(NOTHING)
@@ -252,7 +250,7 @@ class JudgeLab:
     ) -> KVSegment:
         """The KV of a known answer in its writer's context, computed again."""
         prompt = self.agents.tokens.prompt(pipeline, agent, values)
-        return self.engine.encode(ids, prompt.ids, f"agent {agent}'s own context")
+        return self.engine.encode(ids, prompt.ids, own_context(agent))
 
     # -- judging
 

@@ -64,6 +64,7 @@ from backend.records.hypotheses import (
 )
 from backend.records.run import REUSED, Decoding, MethodChoice
 from backend.session.outcomes import remember_prompt
+from backend.session.prompt_run import read_prompt
 from backend.session.request_state import Flow
 
 SHIFTS = (1, 16, 64, 256, 1024)
@@ -214,13 +215,10 @@ def turns(
     for number in pipeline.order:
         context, clock = flow.context(number), engine.clock()
         engine.check_room(len(context.prompt.ids), decoding.max_new_tokens, number)
-        plan = method.plan(context, log, clock)
-        prefill = engine.execute(context.prompt, plan, clock, method=method, context=context)
+        context, prefill = read_prompt(engine, context, method, log, clock)
         began = engine.clock()
         with began.part("decode"):
             [decoded] = engine.decode([prefill], decoding, context="its own context")
-        done = Prefilled(context, prefill.cache, prefill.plan.plain, prefill.plan, prefill.hidden)
-        method.observe(done, log)
         if prefill.exact and not method.shares_texts:
             remember_prompt(engine, context, prefill, log)
         text = engine.model.tokens.decode(decoded.ids)
