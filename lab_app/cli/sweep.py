@@ -52,9 +52,9 @@ def sweep(args: argparse.Namespace) -> int:
     from backend.records.sweep import Count, Swept
     from backend.sweeps.compare import compare
     from backend.sweeps.export import export
+    from backend.sweeps.read import read_sweep
     from backend.sweeps.run import Recorded, run_sweep
     from backend.sweeps.runner import ModelRunner
-    from backend.sweeps.spec import read_sweep
     from backend.sweeps.store import SweepStore
     from backend.sweeps.summary import summarise
 

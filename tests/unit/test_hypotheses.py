@@ -31,7 +31,8 @@ from backend.records.hypotheses import (
     verdicts,
 )
 from backend.records.run import MethodChoice
-from backend.studies.hypotheses import entropy, hypotheses, levenshtein, moved_keys, repeated, right
+from backend.studies.episodes import entropy, levenshtein, repeated, right
+from backend.studies.hypotheses import hypotheses, moved_keys
 from viz.base.figure import FigureView
 from viz.studies.hypotheses import views
 
