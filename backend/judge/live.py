@@ -15,7 +15,8 @@ from typing import Any
 from backend.base.cancel import stop_if
 from backend.base.errors import RunCancelled
 from backend.judge.batch import gathered, run_judging, typed_problem
-from backend.judge.judge_lab import Given, Heard, JudgeLab, check
+from backend.judge.judge_lab import Heard, JudgeLab, check
+from backend.judge.judge_session import Given
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.records.judge import (

@@ -66,7 +66,7 @@ def sweep(args: argparse.Namespace) -> int:
             field="out",
         )
     if args.export == "parquet":
-        from backend.sweeps.datasets import parquet_module
+        from backend.sweeps.data_rows import parquet_module
 
         parquet_module()  # refused before the work, not after it
     summary, table = (out.with_suffix(f".{kind}") for kind in ("summary.json", f"rows.{args.export}"))

@@ -26,10 +26,9 @@ from backend.records.hypotheses import (
     PinnedStep,
     Rerun,
     Setting,
-    precision_recall,
     settings_of,
-    verdicts,
 )
+from backend.records.hypothesis_verdicts import precision_recall, verdicts
 from backend.records.run import MethodChoice
 from backend.studies.episodes import entropy, levenshtein, repeated, right
 from backend.studies.hypotheses import hypotheses, moved_keys
