@@ -19,9 +19,9 @@ from typing import Any
 
 from backend.records.events import Progress
 from backend.sweeps.grid import Shard, Slot
+from backend.sweeps.read import parse_sweep
 from backend.sweeps.rows import Finished, Row
 from backend.sweeps.run import run_sweep
-from backend.sweeps.spec import parse_sweep
 from backend.sweeps.store import SweepStore
 
 SWEEP = """

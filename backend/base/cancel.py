@@ -1,17 +1,51 @@
-"""Work that a person may stop at its next step."""
+"""Work in steps: a person may stop it at each, and its last word is what it returns."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
+from contextlib import closing
+from typing import TypeVar
 
 from backend.base.errors import RunCancelled
 
+Step = TypeVar("Step")
+Result = TypeVar("Result")
+KEPT = "What was finished before is still there."
 
-def stop_if(cancel: threading.Event | None) -> None:
-    """End the work that was asked to stop.
+
+def stop_if(cancel: threading.Event | None, kept: str = KEPT) -> None:
+    """End the work that was asked to stop. ``kept`` says what is left of it.
 
     Raises:
         RunCancelled: ``cancel`` is set.
     """
     if cancel is not None and cancel.is_set():
-        raise RunCancelled("Stopped. What was finished before is still there.")
+        raise RunCancelled(f"Stopped. {kept}")
+
+
+def stoppable(
+    steps: Generator[Step, None, Result], cancel: threading.Event | None, kept: str = KEPT
+) -> Generator[Step, None, Result]:
+    """The same steps and the same result, with a look at ``cancel`` behind each step.
+
+    Raises:
+        RunCancelled: ``cancel`` was set; the steps are closed.
+    """
+    with closing(steps):
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            yield step
+            stop_if(cancel, kept)
+
+
+def drained(steps: Generator[Step, None, Result]) -> Result:
+    """What steps end with, once all are done."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]

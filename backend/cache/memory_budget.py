@@ -54,7 +54,6 @@ class Memory:
         # What those that run may hold and need until they have ended.
         self._promised: WeakKeyDictionary[Holder, int] = WeakKeyDictionary()
         self._guard = threading.RLock()
-        self.emptied = 0  # sessions that had to make room so far
 
     def join(self, holder: Holder) -> None:
         """Count a session from now on, as long as it lives."""
@@ -130,7 +129,6 @@ class Memory:
         if not idle:
             return False
         min(idle, key=lambda h: h.used).forget()
-        self.emptied += 1
         release()
         return True
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from backend.base.cancel import drained
 from backend.base.clock import Clock
 from backend.base.errors import ModelError, PromptError
 from backend.cache.kv_cache import KVCache
@@ -148,12 +149,7 @@ class Engine(ModelRunner):
 
     def decode(self, prefills: Sequence[Prefill], decoding: Decoding, **more: Any) -> list[Decoded]:
         """All of :meth:`decode_steps` at once."""
-        steps = self.decode_steps(prefills, decoding, **more)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+        return drained(self.decode_steps(prefills, decoding, **more))
 
     def decode_steps(
         self,

@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backend.base.errors import OptionError, PromptError, RecordError, RunCancelled
+from backend.base.cancel import stop_if
+from backend.base.errors import OptionError, PromptError, RecordError
 from backend.base.row_file import RowFile
 from backend.base.serialization import encode
 from backend.base.text import check_text, show
@@ -78,7 +79,7 @@ def run_judging(
     if len(rows) < len(keys):
         yield from _remember(lab, request, rows, cancel)
         for index in range(len(rows), len(keys)):
-            _stop_if(cancel)
+            stop_if(cancel)
             yield Progress(f"Judging problem {index + 1} of {len(keys)}", index, len(keys))
             row = lab.judged(lab.draw(request, index + 1), request, keys[index], cancel)
             if path is not None:
@@ -102,7 +103,7 @@ def _remember(
     warm = [lab.draw(request, number) for number in range(1 - request.warmup, 1)]
     past = [*warm, *(row.problem for row in rows)]
     for index, problem in enumerate(past):
-        _stop_if(cancel)
+        stop_if(cancel)
         what = "Warming up with" if index < len(warm) else "Taking in what was judged before:"
         yield Progress(f"{what} problem {index + 1} of {len(past)}", index, len(past))
         full, bases = lab.execute(problem, request)
@@ -124,11 +125,6 @@ def _rows(path: Path | None, keys: Sequence[str]) -> dict[str, JudgedProblem]:
                     f"A row of {path.name} is not one of this version's judged problems. Choose another file."
                 ) from None
     return found
-
-
-def _stop_if(cancel: threading.Event | None) -> None:
-    if cancel is not None and cancel.is_set():
-        raise RunCancelled("Stopped. What was judged before is still there.")
 
 
 def typed_problem(

@@ -20,11 +20,10 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -32,8 +31,8 @@ from backend.base.clock import Clock
 from backend.base.errors import ModelError, OptionError
 from backend.cache.kv_cache import KVSegment
 from backend.cache.memory_budget import free_bytes
-from backend.cache.observations import Observation
 from backend.engine.engine import Engine
+from backend.judge.judge_session import Given, JudgeSession, side_by_side
 from backend.judge.prompts import (
     WORDINGS,
     check_wording,
@@ -43,36 +42,22 @@ from backend.judge.prompts import (
     right_final,
 )
 from backend.judge.verdicts import Reading, outcome_of, reading_of
-from backend.methods.dense import dense_plan
 from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.tasks.arithmetic import draw_problem
 from backend.prompts.tasks.judging import draw_results
-from backend.records.events import READ, Event, RunDone
+from backend.records.events import Event
 from backend.records.judge import Candidate, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
-from backend.records.run import REFERENCE, Decoding, MethodChoice, RunRecord, RunRequest, with_reference
+from backend.records.run import Decoding, RunRecord, RunRequest, with_reference
 from backend.session.pool_views import principal_coordinates
-from backend.session.request_state import Flow, see_offsets
-from backend.session.session import LabSession
-from backend.session.streams import Past, Row, Stream
-from backend.session.workspace import BESIDE
+from backend.session.prompt_run import own_context
 
 BLANK_TRIES = 8  # an agent that writes nothing is asked again with another seed
 NOTHING = "(no answer)"
 LOGIT_BYTES = 4
 Bases = tuple[KVSegment | None, ...]
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Given:
-    """A slot's text as tokens, with the KV its writer's decoding left (None: it is encoded alone)."""
-
-    ids: tuple[int, ...]
-    base: KVSegment | None
-    source: str
 
 
 @dataclass(frozen=True)
@@ -88,75 +73,6 @@ class Heard:
     def labelled(self) -> dict[str, None]:
         """The notes, each with the order's name before it."""
         return dict.fromkeys(f"{self.order.label}: {note}" for note in self.notes)
-
-
-class GivenFlow(Flow):
-    """A walk whose declared texts may come with their tokens, cache and writer."""
-
-    given: Mapping[str, Given]
-
-    def start(self, values: Mapping[str, str]) -> list[Observation]:
-        """Take the texts in; see :meth:`backend.session.request_state.Flow.start`."""
-        arrived = []
-        for name, text in values.items():
-            given = self.given.get(name)
-            if given is None or given.base is None:
-                found = super().start({name: text})
-            else:
-                self.ids[name] = given.ids
-                found = [self._observe(name, given.ids, text, given.base)]
-                found[0].led = given.base  # an answer has one base, whatever stands before it
-            for sample in found:
-                sample.source = given.source if given else ""
-            arrived += found
-        return arrived
-
-
-class JudgeSession(LabSession):
-    """The judge's session in one order. ``given`` belongs to the next run; ``rows`` to the last one: each
-    method's plan, cache and answer, dense first."""
-
-    waits = True
-    beside = BESIDE.format(what="Other orders, or runs of others,")
-    given: Mapping[str, Given] = {}
-    rows: Sequence[Row] = ()
-
-    def asking(
-        self, request: RunRequest, given: Mapping[str, Given], cancel: threading.Event | None = None
-    ) -> Generator[Event, None, RunRecord]:
-        """Run a request over given texts; ends with the record.
-
-        Raises:
-            LabError: the request cannot be run.
-            RunCancelled: ``cancel`` was set.
-        """
-        self.given, record = given, None
-        for event in self.run(request, cancel=cancel):
-            if isinstance(event, RunDone):
-                record = event.record
-            yield event
-        assert record is not None
-        return record
-
-    def learn(self, request: RunRequest, given: Mapping[str, Given]) -> None:
-        """Let the pools see a request: dense reads its prompt, and nobody answers."""
-        self.given = given
-        lanes, values = self.admission.prepare(replace(request, methods=(MethodChoice(REFERENCE),)))
-        [lane] = lanes
-        lane.flow.start(values)
-        context = lane.flow.context(request.pipeline.final)
-        prefill = self.engine.execute(context.prompt, dense_plan(context, "learning"), Clock())
-        see_offsets(context, prefill.cache, self.engine)
-        lane.stream.history.append(Past([context], {}))
-        lane.stream.shrink()
-
-    def flow(self, request: RunRequest, stream: Stream) -> Flow:
-        flow = GivenFlow(request.pipeline, self.engine, stream.log, engines=self.others)
-        flow.given = self.given
-        return flow
-
-    def finish(self, rows: list[Row]) -> None:
-        self.rows = rows
 
 
 class JudgeLab:
@@ -239,9 +155,7 @@ class JudgeLab:
         prefill = self.engine.execute(prompt, plan, Clock())
         for trial in range(BLANK_TRIES):
             seed = random.Random(f"write:{how.seed}:{number}:{agent}:{trial}").getrandbits(62)
-            [decoded] = self.engine.decode(
-                [prefill], replace(how, seed=seed), context=f"agent {agent}'s own context"
-            )
+            [decoded] = self.engine.decode([prefill], replace(how, seed=seed), context=own_context(agent))
             if self.agents.tokens.decode(decoded.ids).strip():
                 return decoded.ids, decoded.kv
         ids = self.agents.tokens.encode(NOTHING)
@@ -252,7 +166,7 @@ class JudgeLab:
     ) -> KVSegment:
         """The KV of a known answer in its writer's context, computed again."""
         prompt = self.agents.tokens.prompt(pipeline, agent, values)
-        return self.engine.encode(ids, prompt.ids, f"agent {agent}'s own context")
+        return self.engine.encode(ids, prompt.ids, own_context(agent))
 
     # -- judging
 
@@ -391,32 +305,6 @@ class JudgeLab:
                 notes |= heard.labelled
         wall = (time.perf_counter() - began) * 1e3
         return JudgedProblem(key, problem, tuple(outcomes), wall, tuple(notes))
-
-
-def side_by_side(works: Sequence[Generator[Event, None, T]]) -> list[T]:
-    """What works end with that go on by turns. None answers before all have read: then their answers are one
-    batch from its first token on.
-
-    Raises:
-        LabError: one of them failed; the others are given up.
-    """
-    found: dict[int, T] = {}
-    try:
-        reading = list(enumerate(works))
-        while reading:
-            turns, reading = deque(reading), []
-            while turns:
-                number, work = turns.popleft()
-                try:
-                    event = next(work)
-                except StopIteration as end:
-                    found[number] = end.value
-                else:
-                    (reading if event is READ else turns).append((number, work))
-    finally:
-        for work in works:
-            work.close()
-    return [found[number] for number in range(len(works))]
 
 
 def drawn_problem(request: JudgeRequest, number: int) -> JudgeProblem:

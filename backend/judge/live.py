@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from backend.base.cancel import stop_if
 from backend.base.errors import RunCancelled
 from backend.judge.batch import gathered, run_judging, typed_problem
-from backend.judge.judge_lab import Given, Heard, JudgeLab, check
+from backend.judge.judge_lab import Heard, JudgeLab, check
+from backend.judge.judge_session import Given
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.records.judge import (
@@ -52,7 +54,7 @@ def write(
     """
     check(request)
     yield Progress("The agents are writing", 0, 1)
-    _stop_if(cancel)
+    stop_if(cancel)
     lab = JudgeLab(model)
     problem, _ = lab.execute(lab.draw(request, 1), request)
     yield problem
@@ -98,7 +100,7 @@ def _watched(
     total, drawn = request.warmup + len(request.orders), replace(request, problems=(), warmup=0)
     for index in range(request.warmup):
         yield Progress(f"Filling the pools with problem {index + 1} of {request.warmup}", index, total)
-        _stop_if(cancel)
+        stop_if(cancel)
         other, bases = lab.execute(lab.draw(drawn, index + 1), request)
         for order in request.orders:
             lab.learn(other, bases, order, request)
@@ -123,8 +125,3 @@ def _watched(
             yield OrderDone(row, heard.order.label, heard.record)
     yield row
     yield gathered(lab, request, [row])
-
-
-def _stop_if(cancel: threading.Event | None) -> None:
-    if cancel is not None and cancel.is_set():
-        raise RunCancelled("Stopped. What was finished before is still there.")

@@ -11,29 +11,18 @@ same, for which reuse is exact, decide neither H2 nor H3; an exact prefix cache 
 
 from __future__ import annotations
 
-import math
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
 from backend.base.serialization import Saved, decode
-from backend.base.statistics import bootstrap_interval, wilson
 from backend.records.run import MethodChoice, ModelInfo
 
 HYPOTHESES_FORMAT = 1
 NEAR = 0.1  # nats (H2, H3)
-LESS = 0.2  # of the wall-clock time (H1)
-LOSS = 0.02  # of task success (H1)
-PRECISION = 0.7  # H3
-AT_TAU = 0.8  # H3
-HALO = 8  # H2: up to here
-FEWEST = 30  # observations, below which nothing is decided
 SMALLEST_TAU = 0.5  # from here on candidates are measured (H3)
 RERUNS = 5
 GUARDED, UNGUARDED = "segments", "segments, no probe"
@@ -215,19 +204,6 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the numbers decide: ``claim`` in words, the ``word``, and why. ``columns`` and ``values`` are the
-    numbers that it rests on."""
-
-    name: str
-    claim: str
-    word: Word
-    reason: str
-    columns: tuple[str, ...]
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class HypothesesRecord(Saved):
     """All rows of an experiment; :func:`verdicts` follow from them."""
 
@@ -263,153 +239,3 @@ def gathered(
 
 
 # -- verdicts
-
-
-def verdicts(record: HypothesesRecord) -> tuple[Verdict, ...]:
-    """H1 to H4, each decided by its numbers, or left undecided where they do not suffice."""
-    return (_h1(record), _h2(record), _h3(record), _h4(record))
-
-
-def _h1(record: HypothesesRecord) -> Verdict:
-    claim = "Segment reuse takes at least 20% less time than no reuse and costs at most 2 points of success."
-    dense, ours = (_episodes(record, label) for label in (record.request.methods[0].label, GUARDED))
-    both = sorted(dense.keys() & ours.keys())
-    columns = ("less time", "from", "to", "success lost", "from", "to", "episodes")
-    if len(both) < FEWEST:
-        return _undecided(
-            "H1", claim, columns, len(both), "episodes under both dense and guarded segment reuse"
-        )
-    times = np.array([(dense[e][0], ours[e][0]) for e in both])
-    # per turn, as a method's own turns may be more or fewer
-    less, low, high = _interval(
-        times, lambda pairs: 1 - pairs[..., 1].sum(axis=-1) / pairs[..., 0].sum(axis=-1)
-    )
-    lost = np.array([float(dense[e][1]) - float(ours[e][1]) for e in both])
-    loss, loss_low, loss_high = _interval(lost, lambda x: x.mean(axis=-1))
-    numbers = (less, low, high, loss, loss_low, loss_high, float(len(both)))
-    said = (
-        f"{less:.1%} less time a turn (95%: {low:.1%} to {high:.1%}), {loss:+.1%} success lost "
-        f"({loss_low:+.1%} to {loss_high:+.1%})"
-    )
-    if high < LESS or loss_low > LOSS:
-        failed = "the time saved is below 20%" if high < LESS else "success falls by more than 2 points"
-        return Verdict("H1", claim, "refuted", f"{said}: {failed}.", columns, numbers)
-    if low >= LESS and loss_high <= LOSS:
-        return Verdict("H1", claim, "supported", f"{said}.", columns, numbers)
-    return Verdict("H1", claim, "undecided", f"{said}: the interval holds the limit.", columns, numbers)
-
-
-def _episodes(record: HypothesesRecord, label: str) -> dict[int, tuple[float, bool]]:
-    """Mean time of a turn (to first token and decoding) and success, by episode."""
-    found: dict[int, list[LiveStep]] = {}
-    for step in record.live:
-        if step.method == label:
-            found.setdefault(step.episode, []).append(step)
-    return {
-        episode: (sum(s.ttft_ms + s.decode_ms for s in steps) / len(steps), bool(steps[-1].correct))
-        for episode, steps in found.items()
-    }
-
-
-def _h2(record: HypothesesRecord) -> Verdict:
-    claim = (
-        "With partial layers and a halo of at most 8 tokens, KL at the ends of grafts stays below 0.1 nats."
-    )
-    steps = [s for s in record.pinned if 0 < s.setting.halo <= HALO and s.setting.form == KEPT]
-    steps = steps or [s for s in record.pinned if 0 < s.setting.halo <= HALO and s.setting.form != SKIPPED]
-    ends: dict[tuple[int, int], list[float]] = {}
-    for step in steps:  # settings that read one prompt are no independent observations
-        ends.setdefault((step.episode, step.turn), []).extend(step.boundary)
-    prompts = [np.array(found) for found in ends.values() if found]
-    columns = ("mean KL", "from", "to", "share of grafts under 0.1", "prompts")
-    if len(prompts) < FEWEST:
-        return _undecided("H2", claim, columns, len(prompts), "prompts with a graft that is not exact")
-    means = np.array([x.mean() for x in prompts])
-    mean, low, high = _interval(means, lambda x: x.mean(axis=-1))
-    under = float((np.concatenate(prompts) < NEAR).mean())
-    numbers = (mean, low, high, under, float(len(prompts)))
-    said = f"Mean KL {mean:.3g} nats (95%: {low:.3g} to {high:.3g}); {under:.0%} of the grafts are below 0.1"
-    word: Word = "supported" if high < NEAR else "refuted" if low > NEAR else "undecided"
-    return Verdict("H2", claim, word, f"{said}.", columns, numbers)
-
-
-def _h3(record: HypothesesRecord) -> Verdict:
-    claim = "Of the segments that MinHash and context find at tau 0.8, more than 70% are reusable."
-    found = [c for c in record.candidates if c.similarity >= AT_TAU and c.context >= context_tau(record)]
-    columns = ("precision", "from", "to", "segments")
-    if len(found) < FEWEST:
-        return _undecided("H3", claim, columns, len(found), "alike segments behind another beginning")
-    good = sum(c.reusable for c in found)
-    low, high = wilson(good, len(found))
-    numbers = (good / len(found), low, high, float(len(found)))
-    said = f"{good} of {len(found)} are reusable, {numbers[0]:.0%} (95%: {low:.0%} to {high:.0%})"
-    word: Word = "supported" if low > PRECISION else "refuted" if high < PRECISION else "undecided"
-    return Verdict("H3", claim, word, f"{said}.", columns, numbers)
-
-
-def _h4(record: HypothesesRecord) -> Verdict:
-    claim = "Moving keys is numerically stable, and the probe's fallbacks cap the worst."
-    steps = [s for s in record.pinned if s.setting.form != SKIPPED and s.boundary]
-    columns = ("worst key error", "tolerance", "worst KL, no probe", "worst KL, probe", "prompts")
-    prompts = len({(s.episode, s.turn) for s in steps})
-    if prompts < FEWEST or not record.moved:
-        return _undecided("H4", claim, columns, prompts, "prompts with a graft that is not exact")
-    error = max(m.error for m in record.moved)
-    free = max(s.last for s in steps)
-    # what a probe of every prompt at 0.1 nats would have let through
-    kept = [s.last for s in steps if float(np.mean(s.boundary)) <= NEAR]
-    capped = max(kept, default=0.0)
-    numbers = (error, record.tolerance, free, capped, float(prompts))
-    said = (
-        f"Moved keys err by at most {error:.1g} (tolerated: {record.tolerance:.1g}); the worst next-token KL "
-        f"is {free:.3g} nats without and {capped:.3g} with the probe, which lets {len(kept)} of {len(steps)} "
-        f"readings of {prompts} prompts pass"
-    )
-    good = error <= record.tolerance and math.isfinite(capped) and capped <= NEAR
-    why = "" if good else ": a prompt that the probe lets pass is still worse than 0.1 nats"
-    if error > record.tolerance:
-        why = ": moved keys are not the same keys"
-    return Verdict("H4", claim, "supported" if good else "refuted", f"{said}{why}.", columns, numbers)
-
-
-def _undecided(name: str, claim: str, columns: tuple[str, ...], count: int, what: str) -> Verdict:
-    reason = f"There are {count} {what}; at least {FEWEST} are needed."
-    return Verdict(
-        name, claim, "undecided", reason, columns, (math.nan,) * (len(columns) - 1) + (float(count),)
-    )
-
-
-def _interval(
-    values: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], Any]
-) -> tuple[float, float, float]:
-    """A statistic with its 95% bootstrap interval.
-
-    Args:
-        statistic: of (..., values) or, of pairs, (..., values, 2), along the values.
-    """
-    return float(statistic(values)), *bootstrap_interval(lambda drawn: statistic(values[drawn]), len(values))
-
-
-def context_tau(record: HypothesesRecord) -> float:
-    """How alike the tokens before a segment had to be."""
-    return float(record.request.common.get("context_tau", 0.5))
-
-
-def precision_recall(record: HypothesesRecord) -> tuple[tuple[float, float, float, int], ...]:
-    """(tau, precision, recall, found) over thresholds from 0.5 on; recall among what is alike from 0.5 on,
-    behind another beginning. Precision is NaN where nothing is found."""
-    every = [c for c in record.candidates if c.context >= context_tau(record)]
-    reusable = sum(c.reusable for c in every)
-    out = []
-    for tau in np.round(np.arange(SMALLEST_TAU, 1.001, 0.05), 2).tolist():
-        found = [c for c in every if c.similarity >= tau]
-        good = sum(c.reusable for c in found)
-        out.append(
-            (
-                tau,
-                good / len(found) if found else math.nan,
-                good / reusable if reusable else math.nan,
-                len(found),
-            )
-        )
-    return tuple(out)

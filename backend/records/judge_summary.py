@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.statistics import NOTHING, Share, bootstrap, share, wilson
-from backend.records.judge import Counted, Judged, JudgeLine, JudgeOutcome, JudgeTable
+from backend.records.judge import Judged, JudgeOutcome
+from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 
 
 def paired(

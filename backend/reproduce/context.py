@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from backend.base.errors import RunCancelled
+from backend.base.cancel import stop_if
 from backend.bench.group import shape_or_model
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
@@ -107,5 +107,4 @@ class Context:
         Raises:
             RunCancelled: it was.
         """
-        if self.cancel is not None and self.cancel.is_set():
-            raise RunCancelled("Stopped. What was finished before is still there.")
+        stop_if(self.cancel)

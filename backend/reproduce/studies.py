@@ -9,7 +9,8 @@ from backend.base.row_file import RowFile
 from backend.base.statistics import share_of
 from backend.model.load import LoadedModel
 from backend.records.documents import DocumentStudy
-from backend.records.hypotheses import HypothesesRecord, HypothesesRequest, verdicts
+from backend.records.hypotheses import HypothesesRecord, HypothesesRequest
+from backend.records.hypothesis_verdicts import verdicts
 from backend.reproduce.context import Context, Linked, Step
 from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, Found, HypothesesPlan, Value
 from backend.reproduce.sweeping import value_of

@@ -27,10 +27,11 @@ from backend.studies.documents import adapted_arms
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
 from backend.sweeps.grid import shards_of
 from backend.sweeps.ray_cluster import Cluster
+from backend.sweeps.read import parse_sweep
 from backend.sweeps.run import run_sweep
 from backend.sweeps.runner import ModelRunner
 from backend.sweeps.scoring import rouge
-from backend.sweeps.spec import Sweep, parse_sweep
+from backend.sweeps.spec import Sweep
 from backend.sweeps.store import SweepStore
 from backend.sweeps.summary import summarise
 

@@ -18,8 +18,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from backend.base.cancel import drained, stop_if, stoppable
 from backend.base.clock import Clock
-from backend.base.errors import BudgetError, OptionError, RunCancelled
+from backend.base.errors import BudgetError, OptionError
 from backend.cache.observations import PromptInContext
 from backend.engine.decoding import Decoded
 from backend.engine.engine import Engine
@@ -29,14 +30,15 @@ from backend.methods.options import Options
 from backend.methods.plan import Plan
 from backend.methods.registry import method_class
 from backend.prompts.scoring import extract_answer, right
-from backend.prompts.template import called
 from backend.records.events import Progress
 from backend.records.replay import MOST_REPLAYED, PastRequest, Replay, Replayed
 from backend.records.run import Decoding, MethodChoice, RunRequest, reuse, with_reference
+from backend.session.prompt_run import own_context
 from backend.session.request_state import Flow
 from backend.session.streams import Past, Stream
 
 Choice = tuple[MethodChoice, Options]
+NOTHING_KEPT = "Nothing of the replay was kept."
 BATCH_ROWS = 32  # answers that are decoded together, as far as the budget allows
 NOTHING_HELD = (
     "No pinned request with these templates and decoding settings is remembered, so there is nothing to "
@@ -117,7 +119,7 @@ def replay(
     for index, past in enumerate(history):
         number, answered = forgotten + index + 1, index >= len(history) - last
         yield Progress(f"Copying for past request {number}", index, len(history))
-        player.stop_if_asked()
+        stop_if(cancel, NOTHING_KEPT)
         jobs = []
         # All methods live through the request side by side, agent by agent.
         for at_agent in zip(*(past.through(m, stream.log) for m in player.methods), strict=True):
@@ -200,11 +202,6 @@ class _Player:
         self.labels = [choice.label for choice, _ in choices]
         self.methods: list[Method] = [method_class(choice.name)(options) for choice, options in choices]
 
-    def stop_if_asked(self) -> None:
-        """Raises RunCancelled when it was asked for."""
-        if self.cancel is not None and self.cancel.is_set():
-            raise RunCancelled("Stopped. Nothing of the replay was kept.")
-
     def check_caches(self, history: Sequence[Past], budget_bytes: int) -> tuple[int, int]:
         """How many requests to decode together, and most bytes that the caches will then take: one per method
         and agent, and those of one agent once more as the batch.
@@ -234,7 +231,7 @@ class _Player:
         """Carry out the plans that share something."""
         engine = self.engines[job.context.prompt.agent]
         for index, plan in enumerate(job.plans):
-            self.stop_if_asked()
+            stop_if(self.cancel, NOTHING_KEPT)
             if not plan.plain:
                 job.prefills[index] = engine.execute(
                     job.context.prompt, plan, Clock(), method=self.methods[index], context=job.context
@@ -309,11 +306,5 @@ class _Player:
     def _decode(self, agent: int, prefills: Sequence[Prefill]) -> list[Decoded]:
         if not prefills:
             return []
-        place = f"agent {called(agent)}'s own context"
-        steps = self.engines[agent].decode_steps(prefills, self._decoding(agent), context=place)
-        while True:
-            self.stop_if_asked()
-            try:
-                next(steps)
-            except StopIteration as end:
-                return list(end.value)
+        steps = self.engines[agent].decode_steps(prefills, self._decoding(agent), context=own_context(agent))
+        return drained(stoppable(steps, self.cancel, NOTHING_KEPT))

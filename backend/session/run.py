@@ -14,16 +14,10 @@ from backend.base.cancel import stop_if
 from backend.base.errors import ModelError
 from backend.base.machine import versions
 from backend.cache.observations import Observation, PromptInContext
-from backend.methods.base import Arrived, Prefilled
-from backend.methods.candidates import slots_only
-from backend.methods.risk_guard import GuardedMethod
-from backend.prompts.pipeline import Agent
-from backend.prompts.template import called
-from backend.prompts.tools.registry import get_tool
+from backend.methods.base import Arrived
 from backend.records.events import READ, AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.records.familiarity import AgentSurprisal
 from backend.records.run import (
-    REFERENCE,
     AttentionProbe,
     OffsetProbe,
     Outcome,
@@ -37,6 +31,7 @@ from backend.session.admission import Admission
 from backend.session.familiarity import agent_surprisal, run_familiarity
 from backend.session.outcomes import attention_of, outcomes_of, same_text_notes
 from backend.session.pool_views import pool_views
+from backend.session.prompt_run import own_context, read_prompt, take_answer
 from backend.session.request_state import Flow, see_offsets
 from backend.session.shadow_check import shadow_checks
 from backend.session.streams import Lane, Row, flows_of
@@ -141,12 +136,13 @@ class Run:
     def _answer(self, flow: Flow, members: list[Lane], row: Row, agent: int) -> None:
         """An agent's answer, and what its tool makes of it, to those who read them."""
         assert row.decoded is not None
-        text = self.session.model.tokens.decode(row.decoded.ids)
-        sample = flow.answer(agent, row.decoded.ids, text, row.decoded.kv)
-        used = use_tool(self.request.pipeline.agent(agent), text, members)
-        self.tools += [used] if used else []
-        result = flow.tool_result(agent, used.text) if used else None
-        self._arrive([x for x in (sample, result) if x], members)
+        _, arrived, given = take_answer(flow, agent, row.decoded)
+        if given:
+            tool, label = self.request.pipeline.agent(agent).tool, members[0].choice.label
+            self.tools.append(
+                ToolUse(agent, label, tool, given.text, given.ok, given.reason or "", given.wall_ms)
+            )
+        self._arrive(arrived, members)
 
     def _record(self, lanes: list[Lane], notes: tuple[str, ...], began: float) -> RunRecord:
         pools = tuple(
@@ -196,24 +192,22 @@ class Run:
             spent = lane.flow.led_ms if lane.options.wants_lead_in else lane.flow.base_ms
             spent = spent if lane.method.needs_bases else {}
             clock.add("base", sum(spent.get(n, 0.0) for n in context.samples))
-            with clock.part("base"):
-                context = lane.method.layout(context)
-        plan = lane.method.plan(context, lane.stream.log, clock)
-        if request.slots_only and agent == request.pipeline.final:
-            plan = slots_only(plan, context.prompt)
-        method = lane.method
-        if request.gate is not None and agent == request.pipeline.final:
-            method = GuardedMethod(method, request.gate)
-        prefill = engine.execute(context.prompt, plan, clock, method=method, context=context)
-        plan = prefill.plan
-        real = plan.plain
-        lane.method.observe(Prefilled(context, prefill.cache, real, plan, prefill.hidden), lane.stream.log)
+        judging = agent == request.pipeline.final
+        context, prefill = read_prompt(
+            engine,
+            context,
+            lane.method,
+            lane.stream.log,
+            clock,
+            gate=request.gate if judging else None,
+            copy_slots_only=request.slots_only and judging,
+        )
         if request.mode == "pinned":
             if lane.choice.reference:
                 see_offsets(context, prefill.cache, engine)
-        elif real:
+        elif prefill.plan.plain:
             see_offsets(context, prefill.cache, engine, lane.method.needed())
-        return Row(lane, context, plan, prefill, clock)
+        return Row(lane, context, prefill.plan, prefill, clock)
 
     def _decode(self, rows: list[Row]) -> Generator[Event, None, float]:
         """Let every row answer, as one batch unless memory ran out; ms that it took."""
@@ -232,7 +226,7 @@ class Run:
         steps = self.session.at(request, agent).decode_steps(
             [r.prefill for r in rows],
             decoding,
-            context=f"agent {called(agent)}'s own context",
+            context=own_context(agent),
             keep_logits=request.mode == "pinned",
             together=session.together,
             wait=session.waits,
@@ -254,12 +248,3 @@ class Run:
                     if len(ids[index]) != shown[index]:
                         shown[index] = len(ids[index])
                         yield TextSoFar(agent, row.lane.choice.label, session.model.tokens.decode(ids[index]))
-
-
-def use_tool(agent: Agent, text: str, members: Sequence[Lane]) -> ToolUse | None:
-    """Call an agent's tool, if it has one, with its answer."""
-    if not agent.tool:
-        return None
-    found = get_tool(agent.tool).run(text)
-    label = members[0].choice.label if members else REFERENCE
-    return ToolUse(agent.id, label, agent.tool, found.text, found.ok, found.reason or "", found.wall_ms)

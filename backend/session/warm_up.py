@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import closing
 from dataclasses import replace
 
-from backend.base.cancel import stop_if
-from backend.base.clock import Clock
+from backend.base.cancel import stop_if, stoppable
 from backend.base.errors import BudgetError
 from backend.cache.memory_budget import out_of_memory, release
 from backend.cache.observations import PromptInContext
-from backend.engine.decoding import Decoded
-from backend.methods.dense import dense_plan
 from backend.prompts.presets import Example
-from backend.prompts.template import called
 from backend.records.events import Event, Progress
 from backend.records.run import REFERENCE, MethodChoice, RunRequest
 from backend.session.admission import Admission
+from backend.session.prompt_run import own_context, read_densely, take_answer
 from backend.session.request_state import see_offsets
-from backend.session.run import Run, use_tool
+from backend.session.run import Run
 from backend.session.shared_warm_up import Key, Ready, ready_key
 from backend.session.streams import Past, stream_key
 from backend.session.workspace import Workspace
@@ -135,7 +131,7 @@ class WarmUp:
 
     def _warm_batch(
         self, request: RunRequest, examples: Sequence[Example], cancel: threading.Event | None
-    ) -> Generator[None, None, None]:
+    ) -> Generator[object, None, None]:
         """Dense over several requests at once, into the pinned stream's history; yields at each step."""
         lanes, _ = self.admission.prepare(
             replace(request, values=dict(examples[0].values), methods=(DENSE,)), len(examples)
@@ -150,26 +146,23 @@ class WarmUp:
             for agent in request.pipeline.order:
                 engine, prefills = self.session.at(request, agent), []
                 for flow, history in zip(flows, histories, strict=True):
-                    yield
+                    yield None
                     stop_if(cancel)
                     context = flow.context(agent)
                     engine.check_room(
                         len(context.prompt.ids), self.session.answer_limit(request, agent), agent
                     )
-                    prefill = engine.execute(context.prompt, dense_plan(context, "warm-up"), Clock())
+                    prefill = read_densely(engine, context, "warm-up")
                     see_offsets(context, prefill.cache, engine)
                     history.append(context)
                     prefills.append(prefill)
                 decoding = replace(request.decoding, max_new_tokens=self.session.answer_limit(request, agent))
-                place = f"agent {called(agent)}'s own context"
-                steps = engine.decode_steps(prefills, decoding, context=place, together=self.session.together)
-                decoded = yield from _until(cancel, steps)
+                steps = engine.decode_steps(
+                    prefills, decoding, context=own_context(agent), together=self.session.together
+                )
+                decoded = yield from stoppable(steps, cancel)
                 for flow, row in zip(flows, decoded, strict=True):
-                    text = self.session.model.tokens.decode(row.ids)
-                    flow.answer(agent, row.ids, text, row.kv)
-                    used = use_tool(request.pipeline.agent(agent), text, ())
-                    if used:
-                        flow.tool_result(agent, used.text)
+                    take_answer(flow, agent, row)
             finished = True
         finally:
             if finished:
@@ -181,17 +174,3 @@ class WarmUp:
                 self.session.drop_idle({id(stream)})
             else:
                 self.session.settle(lanes, {DENSE.label: []}, finished=False)
-
-
-def _until(
-    cancel: threading.Event | None, steps: Generator[list[list[int]], None, list[Decoded]]
-) -> Generator[None, None, list[Decoded]]:
-    """What decoding ends with, unless it is cancelled at one of its steps; yields at each of them."""
-    with closing(steps):
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            yield
-            stop_if(cancel)

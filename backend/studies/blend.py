@@ -23,15 +23,14 @@ from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.base import Method, copy_everything
-from backend.methods.dense import dense_plan
 from backend.methods.registry import make_options, method_class
 from backend.model.load import LoadedModel
 from backend.prompts.template import called
-from backend.prompts.tools.registry import get_tool
 from backend.records.blend import CHOICES, MASKS, MOST_BLENDED, BlendRequest, BlendStudy
 from backend.records.events import Progress
 from backend.records.run import RECOMPUTED, Decoding
 from backend.session.probes.cache_error import cache_error
+from backend.session.prompt_run import own_context, read_densely, take_answer
 from backend.session.request_state import Flow
 
 KINDS = ("keys", "values", "chosen", "kl", "work")
@@ -180,13 +179,9 @@ def _read(model: LoadedModel, request: BlendRequest, number: int, agent: int, bu
                 "texts, or serve with a larger --budget-mb.",
                 field="blend.values",
             )
-        prefill = engine.execute(context.prompt, dense_plan(context, "read densely"), Clock())
+        prefill = read_densely(engine, context, "read densely")
         if one == agent:
             break
-        place = f"agent {called(one)}'s own context"
-        [decoded] = engine.decode([prefill], Decoding(max_new_tokens=limit), context=place)
-        text, tool = model.tokens.decode(decoded.ids), pipeline.agent(one).tool
-        flow.answer(one, decoded.ids, text, decoded.kv)
-        if tool:
-            flow.tool_result(one, get_tool(tool).run(text).text)
+        [decoded] = engine.decode([prefill], Decoding(max_new_tokens=limit), context=own_context(one))
+        take_answer(flow, one, decoded)
     return _Read(engine, log, context, prefill)

@@ -44,6 +44,7 @@ from backend.records.documents import (
 )
 from backend.records.events import Progress
 from backend.records.run import Decoding
+from backend.session.prompt_run import read_prompt
 from backend.session.request_state import Flow
 from backend.studies.task_requests import as_request
 
@@ -244,10 +245,8 @@ def read(
     method = method_class(arm.method)(make_options(arm.method, arm.options))
     for sample in context.samples.values():
         method.observe(Arrived(sample), log)
-    own = method.layout(context)
     clock = engine.clock()
-    plan = method.plan(own, log, clock)
-    prefill = engine.execute(own.prompt, plan, clock, method=method, context=own)
+    own, prefill = read_prompt(engine, context, method, log, clock)
     offline = clock.parts.pop("base", 0.0)
     return prefill, {
         "arm": arm.label,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from backend.prompts.presets import Example, Preset, load_preset
+from backend.prompts.presets import Example, Preset
 from backend.records.events import RunDone
 from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
 
@@ -88,13 +88,6 @@ def judge_example(preset: Preset, example: Example, record: RunRecord, name: str
     return GalleryEntry(
         name, effect, preset.pipeline.name, dict(example.values), example.answer, dense.answer, reused.answer
     )
-
-
-def verify(model: LoadedModel, entry: GalleryEntry) -> bool:
-    """Does the entry still hold, answer for answer?"""
-    preset = load_preset(entry.preset)
-    record = try_example(model, preset, entry.example)
-    return judge_example(preset, entry.example, record, entry.name) == entry
 
 
 def search(

@@ -15,13 +15,14 @@ from backend.base.errors import NotRelocatableError, OptionError
 from backend.bench.common import synchronise
 from backend.cache.observations import ObservationLog
 from backend.engine.engine import Engine
-from backend.methods.base import Arrived, Finished, Prefilled
+from backend.methods.base import Arrived, Finished
 from backend.methods.registry import make_options, method_class
 from backend.model.load import LoadedModel
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
 from backend.prompts.scoring import extract_answer, right
 from backend.records.run import Decoding, MethodChoice
+from backend.session.prompt_run import own_context, read_prompt, take_answer
 from backend.session.request_state import Flow, see_offsets
 
 
@@ -105,29 +106,25 @@ class Server:
         ttft = decode = 0.0
         reused = 0
         for agent in self.pipeline.order:
-            context = self.method.layout(flow.context(agent))
+            context = flow.context(agent)
             limit = self.pipeline.agent(agent).max_new_tokens
             limit = limit if longest is None else min(limit, longest)
             self.engine.check_room(len(context.prompt.ids), limit, agent)
             clock = self.engine.clock()
-            plan = self.method.plan(context, self.log, clock)
-            prefill = self.engine.execute(context.prompt, plan, clock, method=self.method, context=context)
+            context, prefill = read_prompt(self.engine, context, self.method, self.log, clock)
             self._wait()
             middle = time.perf_counter()
             ttft += middle - first
-            plan = prefill.plan
-            self.method.observe(Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden), self.log)
-            if plan.plain:
+            if prefill.plan.plain:
                 see_offsets(context, prefill.cache, self.engine, self.method.needed())
-            [decoded] = self.engine.decode([prefill], Decoding(limit), context=f"agent {agent}'s own context")
+            [decoded] = self.engine.decode([prefill], Decoding(limit), context=own_context(agent))
             self._wait()
             first = time.perf_counter()
             decode += first - middle
-            reused += plan.state == "reused"
-            text = self.model.tokens.decode(decoded.ids)
-            written = flow.answer(agent, decoded.ids, text, decoded.kv)
-            if written is not None:
-                self.method.observe(Arrived(written), self.log)
+            reused += prefill.plan.state == "reused"
+            text, arrived, _ = take_answer(flow, agent, decoded)
+            for sample in arrived:
+                self.method.observe(Arrived(sample), self.log)
         self.method.observe(Finished(), self.log)
         wall = time.perf_counter() - began
         self.method.forget(set(self.log.shrink(self.method.needed())))

@@ -2,23 +2,23 @@
 
 ::
 
-    spec      a sweep file, checked        datasets  published problems from files or the hub
-    problems  what a task sends            traces    prompts of another system, replayed
-    grid      shards, keys of rows         scoring   right or wrong, as the papers count it
-    runner    shards on a model            rows      the columns
-    run       the loop: progress, resuming store     the SQLite file
-    stats     lines with intervals         compare   lines against lines: paired tests
-    choices   methods of a sweep file      against   what lines are compared with
-    cluster   shards at once, on Ray       hub       data sets' files from the hub
-    desk      a sweep that a page asks for export    CSV and Parquet
+    spec        what a sweep compares    read         a sweep file, checked
+    datasets    published problems       hub          data sets' files from the hub
+    problems    what a task sends        traces       prompts of another system, replayed
+    grid        shards, keys of rows     method_axes  methods of a sweep file
+    runner      shards on a model        ray_cluster  shards at once, on Ray
+    run         progress, resuming       store, rows  the SQLite file and its columns
+    scoring     right or wrong           summary      lines with intervals
+    compare     paired tests of lines    baselines    what lines are compared with
+    page_sweep  asked for from a page    export       CSV and Parquet
 
 In Python::
 
     from backend.model.load import load_model
     from backend.sweeps.compare import compare
-    from backend.sweeps.run import SweepDone, run_sweep
+    from backend.sweeps.read import read_sweep
+    from backend.sweeps.run import run_sweep
     from backend.sweeps.runner import ModelRunner
-    from backend.sweeps.spec import read_sweep
     from backend.sweeps.summary import summarise
     from backend.sweeps.store import SweepStore
 

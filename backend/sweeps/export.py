@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from backend.records.sweep import Cell
-from backend.sweeps.datasets import parquet_module
+from backend.sweeps.data_rows import parquet_module
 from backend.sweeps.rows import COLUMNS, Row
 
 ExportFormat = Literal["csv", "parquet"]

@@ -37,9 +37,10 @@ from backend.records.sweep import Count, SweepPlan, Swept
 from backend.sweeps.compare import compare
 from backend.sweeps.export import export
 from backend.sweeps.grid import Shard, shards_of, slots_of
+from backend.sweeps.read import parse_sweep
 from backend.sweeps.run import SweepDone, run_sweep
 from backend.sweeps.runner import ModelRunner
-from backend.sweeps.spec import JudgeTask, Sweep, parse_sweep
+from backend.sweeps.spec import JudgeTask, Sweep
 from backend.sweeps.store import SweepStore
 from backend.sweeps.summary import summarise
 

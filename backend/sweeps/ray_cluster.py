@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from backend.base import errors
-from backend.base.errors import LabError, OptionError, RunCancelled
+from backend.base.cancel import stop_if
+from backend.base.errors import LabError, OptionError
 from backend.records.events import Progress
 from backend.sweeps.grid import Shard
 from backend.sweeps.rows import Finished
@@ -188,8 +189,7 @@ class Cluster:
                     )
                     going[stream] = worker, shard
                 ready, _ = self.ray.wait(list(going), num_returns=1, timeout=WAIT_SECONDS)
-                if cancel is not None and cancel.is_set():
-                    raise RunCancelled("Stopped. What was finished before is still there.")
+                stop_if(cancel)
                 for stream in ready:
                     worker, shard = going[stream]
                     try:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
-from backend.base.errors import BudgetError, RunCancelled
+from backend.base.cancel import stop_if
+from backend.base.errors import BudgetError
 from backend.base.serialization import decode, encode
 from backend.judge.judge_lab import JudgeLab
 from backend.model.load import LoadedModel
@@ -148,7 +149,7 @@ class ModelRunner:
         lab = JudgeLab(model, agents, budget_bytes=shard.budget_mb << 20, orders=len(request.orders))
         past = shard.problems[: shard.warmup + first]
         for index, problem in enumerate(past):
-            _stop_if(cancel)
+            stop_if(cancel)
             yield Progress(f"Taking in what was judged before: {index + 1} of {len(past)}", index, len(past))
             place = index - shard.warmup
             known = memo(unit_of(slots[place], weights)) if place >= 0 else None
@@ -158,7 +159,7 @@ class ModelRunner:
             for order in request.orders:
                 lab.learn(full, bases, order, request)
         for place in range(first, shard.size):
-            _stop_if(cancel)
+            stop_if(cancel)
             problem = shard.problems[shard.warmup + place]
             yield Progress(f"Judging problem {place + 1} of {shard.size}", place, shard.size)
             unit = unit_of(slots[place], weights)
@@ -276,8 +277,3 @@ def _place(slot: Slot, decoding: Decoding) -> dict[str, Any]:
 def unit_of(slots: list[Slot], weights: str) -> str:
     """Identity of a problem in its cell, whatever methods read it: dense's row in the first order."""
     return slots[0].key(weights)
-
-
-def _stop_if(cancel: threading.Event | None) -> None:
-    if cancel is not None and cancel.is_set():
-        raise RunCancelled("Stopped. What was finished before is still there.")

@@ -30,6 +30,7 @@ from backend.prompts.pipeline import MAX_NEW_TOKENS, Agent, Pipeline
 from backend.prompts.presets import MAX_REQUEST_FILE_BYTES, read_text
 from backend.prompts.template import QUESTION
 from backend.records.run import RunRequest
+from backend.session.prompt_run import own_context
 from backend.session.request_state import Flow
 from backend.session.session import LabSession
 from backend.session.streams import Stream
@@ -175,7 +176,7 @@ class TracedFlow(Flow):
             ids, text = engine.model.tokens.encode(known), known
             prompt = engine.model.tokens.prompt(self.pipeline, agent, self.ids)
             engine.check_room(len(prompt.ids) + len(ids), 1, agent)
-            kv = engine.encode(ids, prompt.ids, f"agent {agent}'s own context")
+            kv = engine.encode(ids, prompt.ids, own_context(agent))
         return super().answer(agent, ids, text, kv)
 
 

@@ -124,7 +124,8 @@ def hypotheses(args: argparse.Namespace) -> int:
     from backend.base.machine import versions
     from backend.base.serialization import encode
     from backend.model.load import load_model
-    from backend.records.hypotheses import HypothesesRecord, HypothesesRequest, precision_recall, verdicts
+    from backend.records.hypotheses import HypothesesRecord, HypothesesRequest
+    from backend.records.hypothesis_verdicts import precision_recall, verdicts
     from backend.studies.hypotheses import hypotheses as measure
 
     out = named_file("json", args.json, "segments.json")

@@ -13,7 +13,7 @@ from lab_app.cli.common import named_file, parse_methods, print_table, read_gate
 
 if TYPE_CHECKING:
     from backend.base.statistics import Share
-    from backend.records.judge import JudgeTable
+    from backend.records.judge_tables import JudgeTable
 
 
 def add_judge(add: Any) -> None:

@@ -38,8 +38,7 @@ if __name__ == "__main__":
 '''
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.py[cod]", "*.egg-info")
 PORT = 7860
-#: Keys of a Space's card and what they may hold (huggingface.co/docs/hub/spaces-config-reference).
-COLOURS = ("red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray")
+#: What a Space's card may ask for (huggingface.co/docs/hub/spaces-config-reference).
 HARDWARE = (
     "cpu-basic",
     "cpu-upgrade",

@@ -52,9 +52,9 @@ def sweep(args: argparse.Namespace) -> int:
     from backend.records.sweep import Count, Swept
     from backend.sweeps.compare import compare
     from backend.sweeps.export import export
+    from backend.sweeps.read import read_sweep
     from backend.sweeps.run import Recorded, run_sweep
     from backend.sweeps.runner import ModelRunner
-    from backend.sweeps.spec import read_sweep
     from backend.sweeps.store import SweepStore
     from backend.sweeps.summary import summarise
 
@@ -66,7 +66,7 @@ def sweep(args: argparse.Namespace) -> int:
             field="out",
         )
     if args.export == "parquet":
-        from backend.sweeps.datasets import parquet_module
+        from backend.sweeps.data_rows import parquet_module
 
         parquet_module()  # refused before the work, not after it
     summary, table = (out.with_suffix(f".{kind}") for kind in ("summary.json", f"rows.{args.export}"))

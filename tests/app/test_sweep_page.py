@@ -26,7 +26,7 @@ from backend.prompts.presets import load_preset, preset_requests
 from backend.records.run import Decoding, MethodChoice, RunRequest
 from backend.records.sweep import Compared, Count, Swept
 from backend.sweeps.page_sweep import LINES, SweepDesk
-from backend.sweeps.spec import parse_sweep
+from backend.sweeps.read import parse_sweep
 from lab_app.pages import registry as pages
 from lab_app.pages.sweeps import page as sweep_page
 from lab_app.server.downloads import routes

@@ -19,8 +19,8 @@ from fake_sweep import FakeRunner
 from backend.base.errors import LabError, OptionError, RunCancelled
 from backend.sweeps.grid import Shard
 from backend.sweeps.ray_cluster import Cluster, raised, ray_module, refused
+from backend.sweeps.read import parse_sweep
 from backend.sweeps.run import SweepDone, run_sweep
-from backend.sweeps.spec import parse_sweep
 from backend.sweeps.store import SweepStore
 
 SWEEP = """

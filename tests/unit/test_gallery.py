@@ -16,10 +16,15 @@ from backend.studies.gallery import (
     load_gallery,
     save_gallery,
     try_example,
-    verify,
 )
 
 WEIGHTS, ENTRIES = load_gallery()
+
+
+def holds(model: LoadedModel, entry: GalleryEntry) -> bool:
+    preset = load_preset(entry.preset)
+    record = try_example(model, preset, entry.example)
+    return judge_example(preset, entry.example, record, entry.name) == entry
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +49,13 @@ def test_there_are_enough_of_both() -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_every_example_still_holds(entry: GalleryEntry, embedded: LoadedModel) -> None:
-    assert verify(embedded, entry)
+    assert holds(embedded, entry)
 
 
 def test_the_check_can_fail(embedded: LoadedModel) -> None:
     entry = ENTRIES[0]
-    assert not verify(embedded, replace(entry, reused=(entry.reused or "") + "0"))
-    assert not verify(embedded, replace(entry, expected=entry.expected + "0"))
+    assert not holds(embedded, replace(entry, reused=(entry.reused or "") + "0"))
+    assert not holds(embedded, replace(entry, expected=entry.expected + "0"))
 
 
 def test_judging_by_hand(embedded: LoadedModel) -> None:

@@ -26,12 +26,12 @@ from backend.records.hypotheses import (
     PinnedStep,
     Rerun,
     Setting,
-    precision_recall,
     settings_of,
-    verdicts,
 )
+from backend.records.hypothesis_verdicts import precision_recall, verdicts
 from backend.records.run import MethodChoice
-from backend.studies.hypotheses import entropy, hypotheses, levenshtein, moved_keys, repeated, right
+from backend.studies.episodes import entropy, levenshtein, repeated, right
+from backend.studies.hypotheses import hypotheses, moved_keys
 from viz.base.figure import FigureView
 from viz.studies.hypotheses import views
 

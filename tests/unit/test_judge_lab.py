@@ -29,7 +29,8 @@ from backend.engine.prefill import Prefill
 from backend.engine.turns import Together
 from backend.judge import verdicts as judge_reading
 from backend.judge.batch import keys_of, read_problems, run_judging, typed_problem
-from backend.judge.judge_lab import JudgeLab, JudgeSession, side_by_side
+from backend.judge.judge_lab import JudgeLab
+from backend.judge.judge_session import JudgeSession, side_by_side
 from backend.judge.prompts import Verdict, execution_pipeline, judge_pipeline, read_verdict, same_final, truth
 from backend.judge.verdicts import most_wins, near_tie
 from backend.model.load import LoadedModel, wrap_model

@@ -15,10 +15,11 @@ from backend.judge.judge_lab import JudgeLab
 from backend.judge.prompts import final_of, read_verdict, right_final
 from backend.model.load import LoadedModel
 from backend.records.judge import JudgeRequest
+from backend.sweeps.read import parse_sweep
 from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone, run_sweep
 from backend.sweeps.runner import ModelRunner
-from backend.sweeps.spec import Sweep, parse_sweep
+from backend.sweeps.spec import Sweep
 from backend.sweeps.store import SweepStore
 
 ROW = {

@@ -22,14 +22,8 @@ from backend.records.offsets import APPROXIMATIONS, MOST_PREFIXES, MOST_SAMPLES,
 from backend.records.proximity import ProximityRecord
 from backend.records.run import MethodChoice
 from backend.session.session import LabSession
-from backend.studies.offsets import (
-    METHODS,
-    approximate,
-    nearest_tokens,
-    needed_bytes,
-    offset_study,
-    sample_offsets,
-)
+from backend.studies.offset_estimates import METHODS, approximate
+from backend.studies.offsets import nearest_tokens, needed_bytes, offset_study, sample_offsets
 from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.sections import offset_study as tab
 from lab_app.pages.pipeline.state import state

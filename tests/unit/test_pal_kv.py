@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, error, model
 
-from backend.judge.judge_lab import Given, JudgeLab, JudgeSession, side_by_side
+from backend.judge.judge_lab import JudgeLab
+from backend.judge.judge_session import Given, JudgeSession, side_by_side
 from backend.methods.kvcomm.weights import Weight, of_those
 from backend.methods.plan import Blend
 from backend.methods.registry import profile_options

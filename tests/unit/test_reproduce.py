@@ -20,7 +20,7 @@ from backend.methods.registry import method_class, option_fields
 from backend.model.link_tokens import SHIPPED as LINKED_WEIGHTS
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
-from backend.records.hypotheses import Verdict
+from backend.records.hypothesis_verdicts import Verdict
 from backend.records.run import MethodChoice
 from backend.reproduce import energy, studies, sweeping
 from backend.reproduce.context import Context, Linked
@@ -50,7 +50,8 @@ from backend.reproduce.timings import group_units
 from backend.studies.documents import base_arms
 from backend.studies.latency import Server
 from backend.sweeps.grid import shards_of, slots_of
-from backend.sweeps.spec import JudgeTask, parse_sweep
+from backend.sweeps.read import parse_sweep
+from backend.sweeps.spec import JudgeTask
 from backend.training.link_tokens.train import LinkRecipe
 from lab_app.cli.main import main
 from lab_app.cli.reproduce import IMAGES, RESULTS

@@ -231,7 +231,7 @@ def test_hub_means_each_formats_own_data_set(tmp_path: Path, monkeypatch: pytest
         asked.append(data)
         raise ModelError("enough")
 
-    monkeypatch.setattr("backend.sweeps.spec.fetch", fetch)
+    monkeypatch.setattr("backend.sweeps.read.fetch", fetch)
     for name, ids in wanted.items():
         plan: Any = find(name).scales["paper"].plan
         context = Context(find(name), "paper", "some/model", tmp_path, data="hub")
@@ -255,7 +255,7 @@ def test_the_hubs_rows_are_measured(
     file = tmp_path / "rows.jsonl"
     file.write_text(f"{json.dumps(MMLU)}\n" * 4, encoding="utf-8")
     fetched = lambda data, usual: replace(data, revision="abc", paths=(file,))  # noqa: E731
-    monkeypatch.setattr("backend.sweeps.spec.fetch", fetched)
+    monkeypatch.setattr("backend.sweeps.read.fetch", fetched)
     monkeypatch.setattr(Context, "load", lambda *_: tiny_model)
     one = find("kvcomm-table-a3")
     task = {"pipeline": "math-2", "agents": 2, "data": "mmlu", "format": "mmlu", "label": "MMLU, 4 agents"}

@@ -137,14 +137,16 @@ def test_stored_runs_expire_with_their_files(tmp_path: Path) -> None:
 
 
 def test_the_store_is_bounded_and_says_so(tmp_path: Path) -> None:
-    store = SharedRuns(tmp_path, total_bytes=3 << 20, entry_bytes=2 << 20)
+    clock = Clock()
+    store = SharedRuns(tmp_path, total_bytes=3 << 20, entry_bytes=2 << 20, lifetime_days=2, clock=clock)
     with pytest.raises(RecordError, match=r"takes 2\.5 MiB; up to 2 MiB"):
         store.put(bytes(5 << 19))
     name = store.put(bytes(2 << 20))
     with pytest.raises(RecordError, match=r"full \(2 of 3 MiB\)"):
         store.put(bytes(2 << 20))
     assert len(store.get(name)) == 2 << 20, "what is stored stays"
-    store.delete(name)
+    clock.now += 3 * 86_400
+    store.sweep()
     assert store.held_bytes == 0
     store.put(bytes(2 << 20))
 

@@ -16,7 +16,8 @@ from backend.prompts.presets import load_preset
 from backend.prompts.resize_documents import MOST, with_documents
 from backend.sweeps.grid import shards_of
 from backend.sweeps.problems import pipeline_requests
-from backend.sweeps.spec import PipelineTask, parse_sweep
+from backend.sweeps.read import parse_sweep
+from backend.sweeps.spec import PipelineTask
 
 TEN = load_preset("documents-10").pipeline
 

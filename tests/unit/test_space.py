@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.base.errors import LabError, OptionError
-from lab_app.cli.space import COLOURS, PORT, ROOT, docker_card, render_docker, split_card
+from lab_app.cli.space import PORT, ROOT, docker_card, render_docker, split_card
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,9 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_card_is_complete_and_the_readme_follows_it(space: Path) -> None:
     card, body = split_card((space / "README.md").read_text(encoding="utf-8"))
     assert (card["sdk"], card["app_port"], card["suggested_hardware"]) == ("docker", PORT, "t4-small")
-    assert {card["colorFrom"], card["colorTo"]} <= set(COLOURS)
+    assert {card["colorFrom"], card["colorTo"]} <= set(
+        "red yellow green blue indigo purple pink gray".split()
+    )
     assert card["title"] == "KV Reuse Lab"
     assert body == split_card((ROOT / "README.md").read_text(encoding="utf-8"))[1]
 

@@ -15,8 +15,9 @@ from backend.base.statistics import Share
 from backend.records.sweep import Axis, Baseline, Cell, Compared, SweepLine, Swept
 from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
 from backend.sweeps.grid import Slot, shards_of, slots_of
+from backend.sweeps.read import parse_sweep
 from backend.sweeps.run import SweepDone
-from backend.sweeps.spec import Sweep, parse_sweep
+from backend.sweeps.spec import Sweep
 from backend.sweeps.summary import summarise
 from lab_app.cli.sweep import tables
 

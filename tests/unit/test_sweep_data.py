@@ -19,6 +19,7 @@ from backend.prompts.template import QUESTION
 from backend.sweeps.datasets import FORMATS, Problem, read_problems, values_of
 from backend.sweeps.grid import shards_of
 from backend.sweeps.problems import judge_problems, pipeline_requests
+from backend.sweeps.read import parse_sweep
 from backend.sweeps.scoring import (
     SCORERS,
     boxed,
@@ -29,7 +30,7 @@ from backend.sweeps.scoring import (
     score,
     token_f1,
 )
-from backend.sweeps.spec import JudgeTask, PipelineTask, parse_sweep
+from backend.sweeps.spec import JudgeTask, PipelineTask
 from backend.sweeps.traces import read_trace
 
 ROWS: dict[str, tuple[dict[str, Any], Problem]] = {

@@ -23,7 +23,8 @@ from backend.base.errors import LabError, OptionError, PromptError
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB, Problem, read_problems
 from backend.sweeps.grid import shards_of, slots_of
 from backend.sweeps.hub import HubData, fetch, splits_of
-from backend.sweeps.spec import JudgeTask, PipelineTask, Sweep, parse_sweep
+from backend.sweeps.read import parse_sweep
+from backend.sweeps.spec import JudgeTask, PipelineTask, Sweep
 from lab_app.cli.main import main
 
 Files = dict[str, bytes]

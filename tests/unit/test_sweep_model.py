@@ -24,10 +24,11 @@ from backend.records.run import MethodChoice, RunRecord, RunRequest
 from backend.records.sweep import Count
 from backend.sweeps.grid import shards_of
 from backend.sweeps.problems import Request
+from backend.sweeps.read import parse_sweep
 from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone, run_sweep
 from backend.sweeps.runner import ModelRunner, pipeline_rows
-from backend.sweeps.spec import Sweep, parse_sweep
+from backend.sweeps.spec import Sweep
 from backend.sweeps.store import SweepStore
 from backend.sweeps.traces import TraceSession, read_trace
 from lab_app.cli.main import main

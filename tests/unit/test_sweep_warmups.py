@@ -14,8 +14,8 @@ from backend.base.errors import OptionError
 from backend.base.statistics import bootstrap, clustered
 from backend.sweeps.compare import compare
 from backend.sweeps.grid import Slot, shards_of, slots_of
+from backend.sweeps.read import parse_sweep
 from backend.sweeps.run import SweepDone
-from backend.sweeps.spec import parse_sweep
 from backend.sweeps.summary import summarise
 
 TEXT = "name: pools\ntasks: [math-2]\nproblems: 6\nwarmup: 2\nwarmups: 12\nmethods: [dense, naive]\n"
@@ -40,7 +40,8 @@ def test_the_interval_is_as_wide_as_the_warm_ups_differ() -> None:
     pools = (rng.random(20) < 0.6).astype(float)
     values, of = np.repeat(pools, 50), np.repeat(np.arange(20), 50)
     found = clustered(list(values), list(of))
-    assert found.value == pytest.approx(pools.mean()) and found.of == 1000
+    assert found.value == pytest.approx(pools.mean())
+    assert found.of == 1000
     naive = bootstrap(list(values))
     assert found.high - found.low > 5 * (naive.high - naive.low)
     half = 1.96 * pools.std(ddof=1) / math.sqrt(20)
@@ -54,7 +55,7 @@ def test_independent_values_lose_little_by_being_clustered() -> None:
 
 
 def test_its_interval_holds_the_truth_as_often_as_it_says() -> None:
-    """Of pools that differ about 95 in 100 intervals hold the mean, of those over requests alone far fewer."""
+    """Of pools that differ 95 in 100 intervals hold the mean, of those over requests alone far fewer."""
     rng, held, without = np.random.default_rng(2), 0, 0
     for trial in range(150):
         rates = np.clip(rng.normal(0.7, 0.15, 20), 0, 1)
@@ -77,7 +78,7 @@ def test_one_warm_up_has_no_interval_and_what_is_unknown_is_left_out() -> None:
 
 def test_lines_are_over_all_warm_ups_and_the_tests_count_them() -> None:
     done = swept(TEXT, by_pool)
-    assert len(done.cells) == 12 and len(done.line_cells) == 1
+    assert (len(done.cells), len(done.line_cells)) == (12, 1)
     dense, naive = summarise(done)
     assert (dense.problems, dense.warmups, dense.counted) == (72, 12, "72 behind 12")
     assert dense.label == "math-2", "the seed of the first is no name"
@@ -85,7 +86,7 @@ def test_lines_are_over_all_warm_ups_and_the_tests_count_them() -> None:
     [test] = compare(done).tests
     assert (test.pairs, test.warmups) == (72, 12)
     lost = test.only_other // 6
-    # a sign of the same direction in each differing warm-up: Wilcoxon over warm-ups, not McNemar over problems
+    # a sign of the same direction in each differing warm-up: Wilcoxon over warm-ups, not McNemar
     assert test.mcnemar is not None
     assert 0.5**lost / 3 <= test.mcnemar <= 1
     assert test.mcnemar > 100 * 0.5**test.only_other

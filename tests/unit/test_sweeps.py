@@ -28,9 +28,10 @@ from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
 from backend.sweeps.export import export
 from backend.sweeps.grid import Shard, Slot, shards_of, slots_of
 from backend.sweeps.problems import arranged
+from backend.sweeps.read import parse_sweep, read_sweep
 from backend.sweeps.rows import COLUMNS, Finished
 from backend.sweeps.run import Recorded, SweepDone, run_sweep
-from backend.sweeps.spec import JudgeTask, Sweep, parse_sweep, read_sweep
+from backend.sweeps.spec import JudgeTask, Sweep
 from backend.sweeps.store import SweepStore
 from backend.sweeps.summary import mean, median, summarise
 

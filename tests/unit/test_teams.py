@@ -11,7 +11,8 @@ from backend.base.errors import LabError, PromptError
 from backend.prompts.presets import load_preset
 from backend.prompts.resize import team
 from backend.sweeps.grid import shards_of
-from backend.sweeps.spec import PipelineTask, parse_sweep
+from backend.sweeps.read import parse_sweep
+from backend.sweeps.spec import PipelineTask
 
 PAPER = ("gsm8k-paper-5", "mmlu-paper", "humaneval-paper")
 

@@ -33,7 +33,7 @@ from viz.run.agent_graph import graph_svg
 from viz.run.comparison import comparison_html
 from viz.run.tabs import TABS, Selection
 from viz.run.token_strip import strip_html
-from viz.run.verdict import verdict_html
+from viz.run.verdict import verdict
 
 METHODS = ("dense", "prefix", "naive", "oracle", MethodChoice("kvcomm", {"gamma": 1.0}))
 TEMPLATES = {
@@ -442,7 +442,7 @@ def test_every_figure_draws_every_turn(records: list[RunRecord]) -> None:
         for tab in TABS:
             assert tab.views(record, Selection(agent, "kvcomm"))
         assert strip_html(record, agent, None, "kvcomm")
-    page = comparison_html(record) + verdict_html(record)
+    page = comparison_html(record) + verdict(record).sentence_html
     for turn in (1, 2, 3):
         assert f"Checker, turn {turn}" in page
     assert "1000001" not in page.replace('data-agent="1000001"', "")

@@ -13,7 +13,7 @@ from fake_record import make_record
 
 from backend.records.familiarity import AgentSurprisal, Bin, Familiarity, Outlook
 from viz.run.familiarity import surprisal_panel
-from viz.run.verdict import verdict, verdict_html
+from viz.run.verdict import verdict
 
 
 def said(record) -> str:
@@ -248,7 +248,7 @@ def test_dense_alone():
 
 def test_answers_are_escaped():
     record = change(make_record(), "naive", 3, answer="<script>x</script>")
-    assert "<script" not in verdict_html(record)
+    assert "<script" not in verdict(record).sentence_html
 
 
 def test_drawing_loads_neither_torch_nor_the_page():

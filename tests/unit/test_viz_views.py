@@ -21,10 +21,9 @@ from viz.run.agent_graph import graph_svg
 from viz.run.cache_error import error_by_layer, error_map, kl_along_answer, offset_by_layer
 from viz.run.comparison import comparison_html, live_html
 from viz.run.summary import memory_view, record_html
-from viz.run.tabs import TABS, Selection, default_selection, valid_selection
+from viz.run.tabs import TABS, Selection
 from viz.run.timing import ttft_view
 from viz.run.token_strip import strip_html
-from viz.run.verdict import verdict_html
 from viz.studies.proximity import examples
 from viz.studies.proximity import views as proximity_views
 
@@ -104,7 +103,6 @@ def html_of(record) -> list[str]:
     pipeline = record.request.pipeline
     texts = {(a, m): record.outcome(a, m).text for a in record.agents for m in record.labels}
     return [
-        verdict_html(record),
         comparison_html(record),
         comparison_html(record, dimmed=True),
         live_html(pipeline, record.labels, texts, "Inspector: " + record.id, 3, 7),
@@ -340,13 +338,6 @@ def test_pairs_are_shown_with_nothing_hidden():
 )
 def test_odd_characters_are_visible(text, shown):
     assert visible(text) == shown
-
-
-def test_selection_survives_another_record():
-    record = make_record()
-    assert valid_selection(record, Selection(99, "gone", "prefix 0")).agent == default_selection(record).agent
-    assert valid_selection(record, None) == default_selection(record)
-    assert valid_selection(record, Selection(1, "naive")) == Selection(1, "naive")
 
 
 def test_theme_has_both_pages_and_fixed_methods():

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.statistics import Share
-from backend.records.judge import Counted, Judged, JudgeLine, JudgeTable
+from backend.records.judge import Judged
+from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 from viz.base.figure import FigureView, Panel, empty_view, figure
 from viz.base.format import NONE, clip, escape, listing, number, plot_text, plural
 from viz.base.subplots import two_panels

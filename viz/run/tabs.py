@@ -49,18 +49,6 @@ def default_selection(record: RunRecord) -> Selection:
     return Selection(final if final in record.agents else record.agents[-1], record.labels[-1])
 
 
-def valid_selection(record: RunRecord, wish: Selection | None) -> Selection:
-    """A selection that this record can show."""
-    if wish is None:
-        return default_selection(record)
-    found = default_selection(record)
-    return Selection(
-        wish.agent if wish.agent in record.agents else found.agent,
-        wish.method if wish.method in record.labels else found.method,
-        wish.span,
-    )
-
-
 def gated_method(record: RunRecord, selection: Selection) -> str:
     """The selected method if it has a gate, else the first that has one."""
     labels = (selection.method, *others(record))

@@ -220,23 +220,3 @@ def _why_nothing(outcomes: list[Outcome]) -> str:
     return "{name} reused nothing: " + (outcomes[-1].reason or "every token was computed.").replace(
         "{", "{{"
     ).replace("}", "}}")
-
-
-TONE_WORDS: dict[Tone, str] = {
-    "same": "no change",
-    "changed": "changed",
-    "unclear": "undecided",
-    "neutral": "nothing to judge",
-}
-
-
-def verdict_html(record: RunRecord) -> str:
-    """The verdict card."""
-    found = verdict(record)
-    points = "".join(f"<li>{escape(p)}</li>" for p in found.points)
-    listed = f"<ul>{points}</ul>" if points else ""
-    return (
-        f'<section class="kv-verdict kv-verdict-{found.tone}" aria-label="Did reuse change the outcome?">'
-        f'<span class="kv-verdict-tone">{TONE_WORDS[found.tone]}</span>'
-        f'<p class="kv-verdict-sentence">{found.sentence_html}</p>{listed}</section>'
-    )

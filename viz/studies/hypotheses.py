@@ -7,14 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from backend.records.hypotheses import (
-    AT_TAU,
-    NEAR,
-    PRECISION,
-    HypothesesRecord,
-    precision_recall,
-    verdicts,
-)
+from backend.records.hypotheses import NEAR, HypothesesRecord
+from backend.records.hypothesis_verdicts import AT_TAU, PRECISION, precision_recall, verdicts
 from viz.base.figure import FigureView, Panel, empty_view, figure, hatch
 from viz.base.format import escape, number, percent, plot_text, plural
 from viz.base.theme import method_styles

@@ -159,10 +159,6 @@ class SegmentStore:
         room = self._rooms.get(owner)
         return room.bytes if room else 0
 
-    @property
-    def owners(self) -> tuple[Owner, ...]:
-        return tuple(self._rooms)
-
     def twin(self) -> SegmentStore:
         """A store that goes on by itself; segments and indexes are shared."""
         other = object.__new__(SegmentStore)

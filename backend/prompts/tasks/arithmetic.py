@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from backend.prompts.filled_results import COMPARISONS
 from backend.prompts.tasks.base import ITEMS, NAMES, Document, Piece, Style, Wording, held_out
 from backend.prompts.tasks.roles import AGENT_HEADERS, BEFORE_TASK, role_text
-from backend.prompts.tasks.stories import compute, draw_story
+from backend.prompts.tasks.stories import draw_story
+from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw
 
 STORY_EDITS = ("extra", "words", "numbers", "ratios", "bare")

@@ -23,7 +23,7 @@ from backend.prompts.tasks.judge_words import role_text
 from backend.prompts.tasks.judging import GLANCES, ROLES, beside, judgement, selection_text
 from backend.prompts.tasks.program_forms import draw_open
 from backend.prompts.tasks.programs import draw_program
-from backend.prompts.tasks.stories import compute
+from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw, start_sentence
 
 WORDS = (*NAMES, *ITEMS, *COLORS, *CITIES, *FOODS)

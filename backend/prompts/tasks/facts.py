@@ -36,7 +36,6 @@ FILLERS = (
     "busy|quiet|hard).;That is (true|all|right|what we know).;(Nothing|Not much) else (is known|happened|"
     "changed).;(Note|Remember) (that|this) (well|for later).;I (hope|think) this helps."
 )
-QUESTION_WORDS = "Where Who What Which How When Tell Name".split()
 TRIES = 400
 
 

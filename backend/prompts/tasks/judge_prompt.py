@@ -23,7 +23,7 @@ from backend.prompts.tasks.candidate_words import (
 from backend.prompts.tasks.judge_words import FORMS, role_text
 from backend.prompts.tasks.parts import joined, one, opened, pick, settled
 from backend.prompts.tasks.question_words import open_question, open_values
-from backend.prompts.tasks.stories import compute
+from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw
 
 SOLVING = ("right", "all", "corrects")  # what needs the judge's own solution

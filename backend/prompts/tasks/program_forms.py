@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from backend.prompts.filled_results import COMPARISONS
 from backend.prompts.tasks.arithmetic import ordered
 from backend.prompts.tasks.parts import pick
-from backend.prompts.tasks.stories import compute
+from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw
 
 LARGEST = 999

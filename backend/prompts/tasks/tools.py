@@ -9,7 +9,7 @@ from backend.prompts.tasks import tool_words as words
 from backend.prompts.tasks.arithmetic import ordered
 from backend.prompts.tasks.base import ASIDES, ITEMS, NAMES, Document, Piece, Style, Wording, held_out
 from backend.prompts.tasks.parts import joined, one, opened, pick, settled
-from backend.prompts.tasks.stories import compute
+from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw, start_sentence
 
 AGENT = Wording(

@@ -153,13 +153,6 @@ class SharedRuns:
                 "in a minute."
             )
 
-    def delete(self, name: str) -> None:
-        """Forget a bundle; nothing happens when there is none."""
-        if _ID.fullmatch(name):
-            with self._connected() as base:
-                base.execute("DELETE FROM shared WHERE id = ?", (name,))
-            self._path(name).unlink(missing_ok=True)
-
     def sweep(self) -> int:
         """Delete what has expired, and files that belong to nothing; how many."""
         now = self._clock()

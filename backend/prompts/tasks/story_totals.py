@@ -1,0 +1,131 @@
+"""Stories whose numbers are added up: parts of a whole, and what a purchase costs."""
+
+from __future__ import annotations
+
+from backend.prompts.tasks.story_teller import Step, Story, compute
+from backend.prompts.tasks.words import Draw, start_sentence
+
+_WORDY = {
+    "+": ("{a} plus {b}", "the sum of {a} and {b}", "{a} and {b} together", "{a} + {b}", "{a} added to {b}", "{b} more than {a}"),
+    "-": ("{a} minus {b}", "the difference of {a} and {b}", "{a} take away {b}", "{a} - {b}", "{b} less than {a}", "{a} less {b}"),
+    "*": ("{a} times {b}", "the product of {a} and {b}", "{a} multiplied by {b}", "{a} * {b}", "{a} x {b}"),
+    "/": ("{a} divided by {b}", "{a} over {b}", "{a} / {b}", "{a} : {b}"),
+}  # fmt: skip
+
+
+def draw_sum(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+    """A bare sum: signs or words, with or without an instruction, worked from the left."""
+    rng = d.rng
+    top = story.highest
+    value = start = d.number(story.lowest, top)
+    done: list[Step] = []
+    if d.chance(0.15):
+        half = d.chance(0.4)
+        if half:
+            value = start = value + value % 2
+            text, step = (
+                d.one(("half of {a}", "(a|one) half of {a}", "{a} halved", "half {a}")),
+                (value, "/", 2),
+            )
+        else:
+            text, step = (
+                d.one(("twice {a}", "double {a}", "two times {a}", "{a} doubled", "the double of {a}")),
+                (value, "*", 2),
+            )
+        text = text.format(a=start)
+        done.append(step)
+        value = compute(*step)
+    else:
+        multiply = d.chance(0.2)
+        for _ in range(max(1, steps)):
+            op = rng.choice("**/" if multiply else "+-")
+            if op == "-" and value < 2:
+                op = "+"
+            if op == "+":
+                right = d.number(min(story.lowest, 99), max(1, top - value))
+            elif op == "-":
+                right = d.number(1, value)
+            elif op == "*":
+                right = rng.randint(2, 12)
+            else:
+                divisors = [x for x in range(2, 13) if value % x == 0]
+                op, right = ("/", rng.choice(divisors)) if divisors else ("*", 2)
+            done.append((value, op, right))
+            value = compute(value, op, right)
+        if len(done) == 1 and d.chance(0.5):
+            left, op, right = done[0]
+            pattern = d.pick(_WORDY[op])
+            if pattern.startswith("{b} more"):
+                done[0] = (left, op, right)
+            text = pattern.format(a=left, b=right)
+        else:
+            gap = d.rng.choice((" ", " ", " ", ""))
+            wordy = d.chance(0.15)
+            names = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}
+            text = str(start)
+            for _, op, right in done:
+                text += (
+                    f" {names[op]} {right}"
+                    if wordy
+                    else f"{gap}{op if op != '*' else rng.choice('*x')}{gap}{right}"
+                )
+    ask = d.pick(
+        (
+            "What is {e}?", "{e}", "{e} = ?", "{e} =", "Compute {e}.", "Calculate {e}", "How much is {e}?", "What's {e}?",
+            "Solve: {e}", "Work out {e}.", "Please compute {e}.", "What does {e} make?", "What do you get for {e}?",
+            "{e} is what?", "Tell me {e}.", "Find {e}.", "What is the result of {e}?", "Give me the value of {e}.",
+            "{e}?", "Hi, what is {e}?", "Evaluate {e}.", "Can you tell me what {e} is?",
+        )
+    )  # fmt: skip
+    return start_sentence(ask.format(e=text)), done, value
+
+
+def draw_purchase(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+    """Prices: what somebody pays for several things, and what is left of a note."""
+    rng = d.rng
+    who, thing = d.name(), d.thing()
+    price, count = d.number(max(2, min(story.lowest, 500)), max(3, story.highest // 20)), rng.randint(2, 12)
+    money = d.pick("euros dollars coins pounds cents pesos francs crowns points yen rubles marks".split())
+    base = d.one(
+        (
+            "One of the {i} costs {n} {e}. {s} buys {m}.", "{i} cost {n} {e} each. {s} buys {m} [of them].",
+            "{s} buys {m} {i} (for|at) {n} {e} each.", "A shop sells {i} at {n} {e} each. {s} takes {m}.",
+            "{s} bought {m} {i}. Each [one] cost {n} {e}.", "{s} orders {m} {i}, and each costs {n} {e}.",
+            "The price of the {i} is {n} {e} each, and {s} needs {m} of them.", "{s} sells {m} {i} for {n} {e} each.",
+            "{s} gets {m} {i}. The price is {n} {e} apiece.", "{i} are {n} {e} each. {s} wants {m}.",
+            "{s} pays {n} {e} for each of {m} {i}.", "{m} {i} at {n} {e} each are what {s} buys.",
+        ),
+        s=who, i=thing, n=price, m=count, e=money,
+    )  # fmt: skip
+    order = (
+        (price, count)
+        if base.find(f" {price} ") < base.find(str(count)) and base.find(f" {price} ") >= 0
+        else (count, price)
+    )
+    done: list[Step] = [(order[0], "*", order[1])]
+    total = price * count
+    if steps > 1 and d.chance(0.6):
+        paid = total + d.number(1, 500)
+        base += " " + d.one(
+            ("{s} pays with {n} {e}.", "{s} has {n} {e}.", "{s} had {n} {e} before.", "{s} gives the clerk {n} {e}.",
+             "In the purse there are {n} {e}.", "{s} came with {n} {e}.", "{s} takes {n} {e} along.", "{s} hands over {n} {e}.",
+             "{s} started with {n} {e}.", "{s} puts {n} {e} on the table."),
+            s=who, n=paid, e=money,
+        )  # fmt: skip
+        ask = d.one(
+            ("How much change does {s} get?", "How many {e} are left?", "What is left?", "How much is left for {s}?",
+             "How many {e} does {s} have left?", "How many {e} does {s} keep?", "How much money remains?",
+             "How many {e} come back?", "What change is that?", "How many {e} remain?"),
+            s=who, e=money,
+        )  # fmt: skip
+        done.append((paid, "-", total))
+        if "sells" in base.partition(".")[0] and "shop" not in base:
+            base = base.replace("sells", "buys", 1)
+        return start_sentence(base) + " " + ask, done, paid - total
+    ask = d.one(
+        ("How much is that [in total]?", "How many {e} is that?", "What is the total [price]?", "How much in (all|total)?",
+         "How much money is that?", "What does it come to?", "How many {e} altogether?", "Find the total.",
+         "How much do all the {i} cost?", "What do the {i} cost together?"),
+        s=who, e=money, i=thing,
+    )  # fmt: skip
+    return start_sentence(base) + " " + ask, done, total

@@ -1,0 +1,75 @@
+"""One prompt read and one answer taken, in the way that runs, warm-ups, the judge and studies share."""
+
+from __future__ import annotations
+
+from backend.base.clock import Clock
+from backend.cache.observations import Observation, ObservationLog, PromptInContext
+from backend.engine.decoding import Decoded
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
+from backend.methods.base import Method, Prefilled
+from backend.methods.candidates import slots_only
+from backend.methods.dense import dense_plan
+from backend.methods.risk_guard import GuardedMethod
+from backend.prompts.template import called
+from backend.prompts.tools.base import ToolResult
+from backend.prompts.tools.registry import get_tool
+from backend.records.risk_gate import RiskGate
+from backend.session.request_state import Flow
+
+
+def own_context(agent: int) -> str:
+    """In words, where the KV of an agent's answer was computed."""
+    return f"agent {called(agent)}'s own context"
+
+
+def read_prompt(
+    engine: Engine,
+    context: PromptInContext,
+    method: Method,
+    log: ObservationLog,
+    clock: Clock,
+    *,
+    gate: RiskGate | None = None,
+    copy_slots_only: bool = False,
+) -> tuple[PromptInContext, Prefill]:
+    """Let a method lay a prompt out and plan it, carry the plan out, and show the method what came of it.
+
+    Args:
+        clock: gets ``base`` (the layout of a method that shares texts) and what plan and engine note.
+        gate: may refuse reuse once the prompt is assembled.
+        copy_slots_only: copy nothing but the texts that stand side by side.
+
+    Returns:
+        The prompt as the method reads it, and its prefill.
+    """
+    if method.shares_texts:
+        with clock.part("base"):
+            context = method.layout(context)
+    plan = method.plan(context, log, clock)
+    if copy_slots_only:
+        plan = slots_only(plan, context.prompt)
+    asked = method if gate is None else GuardedMethod(method, gate)
+    prefill = engine.execute(context.prompt, plan, clock, method=asked, context=context)
+    plan = prefill.plan
+    method.observe(Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden), log)
+    return context, prefill
+
+
+def read_densely(engine: Engine, context: PromptInContext, reason: str) -> Prefill:
+    """Forward a whole prompt, with no method to ask."""
+    return engine.execute(context.prompt, dense_plan(context, reason), Clock())
+
+
+def take_answer(flow: Flow, agent: int, decoded: Decoded) -> tuple[str, list[Observation], ToolResult | None]:
+    """Give an agent's answer, and what its tool makes of it, to those who read them.
+
+    Returns:
+        The answer's text, the samples that arrived, and the tool's result where the agent has a tool.
+    """
+    text = flow.engine.model.tokens.decode(decoded.ids)
+    written = flow.answer(agent, decoded.ids, text, decoded.kv)
+    tool = flow.pipeline.agent(agent).tool
+    given = get_tool(tool).run(text) if tool else None
+    result = flow.tool_result(agent, given.text) if given else None
+    return text, [sample for sample in (written, result) if sample], given

@@ -1,0 +1,118 @@
+"""An agent loop's episode under one method, turn by turn, and what is counted on its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backend.base.clock import Clock
+from backend.cache.observations import ObservationLog, PromptInContext
+from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
+from backend.methods.base import Method
+from backend.methods.plan import Blend, Plan
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.presets import Example
+from backend.prompts.scoring import extract_answer, same_answer
+from backend.prompts.tools.react import act, find_action
+from backend.records.run import Decoding
+from backend.session.outcomes import remember_prompt
+from backend.session.prompt_run import read_prompt
+from backend.session.request_state import Flow
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn as it was read and answered."""
+
+    number: int
+    context: PromptInContext
+    prefill: Prefill
+    clock: Clock
+    ids: tuple[int, ...]
+    text: str
+    decode_ms: float
+    last: bool
+
+
+def turns(
+    engine: Engine,
+    pipeline: Pipeline,
+    log: ObservationLog,
+    example: Example,
+    method: Method,
+    decoding: Decoding,
+) -> Iterator[Turn]:
+    """An episode under one method, turn by turn, until it finishes or the turns are over."""
+    flow = Flow(pipeline, engine, log)
+    flow.start(example.values)
+    for number in pipeline.order:
+        context, clock = flow.context(number), engine.clock()
+        engine.check_room(len(context.prompt.ids), decoding.max_new_tokens, number)
+        context, prefill = read_prompt(engine, context, method, log, clock)
+        began = engine.clock()
+        with began.part("decode"):
+            [decoded] = engine.decode([prefill], decoding, context="its own context")
+        if prefill.exact and not method.shares_texts:
+            remember_prompt(engine, context, prefill, log)
+        text = engine.model.tokens.decode(decoded.ids)
+        last = (find_action(text) or "").lower().startswith("finish") or number == pipeline.order[-1]
+        yield Turn(number, context, prefill, clock, decoded.ids, text, began.parts["decode"], last)
+        if last:
+            break
+        flow.answer(number, decoded.ids, text, decoded.kv)
+        flow.tool_result(number, act(text).text)
+    log.observations.clear()  # samples of one episode; the methods here keep what they need themselves
+
+
+def copied(plan: Plan, total: int) -> tuple[int, int]:
+    """Tokens that a plan copies where it is exact, and elsewhere; the last one is always forwarded."""
+    counts = [0, 0]
+    for step in plan.steps:
+        if isinstance(step.action, Blend):
+            counts[not step.action.exact] += min(step.end, total - 1) - step.start
+    return counts[0], counts[1]
+
+
+def repeated(ids: Sequence[int], seen: set[tuple[int, ...]], size: int) -> int:
+    """Tokens that stand in a run of ``size`` which ``seen`` holds; adds the prompt's own runs to it."""
+    covered = np.zeros(len(ids), dtype=bool)
+    grams = [tuple(ids[at : at + size]) for at in range(len(ids) - size + 1)]
+    for at, gram in enumerate(grams):
+        if gram in seen:
+            covered[at : at + size] = True
+    seen.update(grams)
+    return int(covered.sum())
+
+
+def right(text: str, expected: str | None) -> bool:
+    """Did the episode end with the known answer?"""
+    said = extract_answer(text, "text") if (find_action(text) or "").lower().startswith("finish") else None
+    return said is not None and same_answer(said, expected)
+
+
+def levenshtein(a: Sequence[int], b: Sequence[int]) -> int:
+    """Fewest insertions, deletions and replacements that make one of the other."""
+    row = np.arange(len(b) + 1)
+    other = np.asarray(b, dtype=np.int64)
+    for number, token in enumerate(a, 1):
+        changed = np.minimum(row[1:] + 1, row[:-1] + (other != token))
+        best = np.concatenate([[number], changed])
+        # an insertion costs one more than the place before: a running minimum of what is left of it
+        steps = np.arange(len(best))
+        row = np.minimum.accumulate(best - steps) + steps
+    return int(row[-1])
+
+
+def entropy(texts: Sequence[Sequence[int]]) -> float:
+    """Mean over places of the entropy, in nats, of the tokens that the texts have there; an ended text has
+    none."""
+    longest = max((len(t) for t in texts), default=0)
+    each = []
+    for place in range(longest):
+        tokens = [t[place] if place < len(t) else None for t in texts]
+        shares = np.array([tokens.count(token) for token in set(tokens)]) / len(tokens)
+        each.append(float(-(shares * np.log(shares)).sum()))
+    return float(np.mean(each)) if each else 0.0
