@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from markupsafe import Markup
+
 from backend.records.run import Fidelity, Outcome, RunRecord
 from viz.base import format as words
-from viz.base.format import escape, listing, number
+from viz.base.format import listing, number
+from viz.base.html import html, joined, listed, quoted
 from viz.run.facts import facts, final_agent
 
 Tone = Literal["same", "changed", "unclear", "improved"]
@@ -19,7 +22,7 @@ NEAR_TIE = 10.0  # a margin below this many floors is a near tie
 class Verdict:
     """The sentence as HTML, its tone, and two to four further facts as plain text."""
 
-    sentence_html: str
+    sentence_html: Markup
     tone: Tone
     points: tuple[str, ...]
 
@@ -78,30 +81,32 @@ def verdict(record: RunRecord) -> Verdict:
     found = [compare(record, label) for label in words.others(record)]
     ref = record.outcome(final_agent(record), words.dense_label(record))
     if not found:
-        head = f"Dense answers {_answer(ref)}{_right(ref)}. Add a reuse method to see what reuse changes."
+        head = html(
+            "Dense answers {}{}. Add a reuse method to see what reuse changes.", _answer(ref), _right(ref)
+        )
         return Verdict(_wrap(head), "unclear", facts(record))
     changed = [c for c in found if c.kind == "answer"]
     worded = [c for c in found if c.kind == "text"]
     same = [c for c in found if c.kind == "same"]
     nothing = [c for c in found if c.kind == "nothing"]
-    rest: list[str] = []
+    rest: list[str | Markup] = []
     if changed:
         head = _changed(changed)
         kept = [c.name for c in worded + same]
         if kept:
-            head += f"; {escape(listing(kept))} kept it"
+            head += html("; {} kept it", listing(kept))
         head += "."
         evidence = next((c for c in changed if c.evidence), None)
     elif worded or same:
         head = _kept(record, worded, same)
         evidence = next((c for c in worded if c.evidence), None)
     else:
-        head, evidence = "Nothing was reused, so nothing could change.", None
+        head, evidence = Markup("Nothing was reused, so nothing could change."), None
     if evidence is not None and evidence.evidence is not None:
         rest.append(_evidence(record, evidence, several=len(changed or worded) > 1))
     for why in dict.fromkeys(c.why_nothing for c in nothing):
         names = listing(c.name for c in nothing if c.why_nothing == why)
-        rest.append(escape(why.format(name=names)))
+        rest.append(why.format(name=names))
     if record.request.mode == "free":
         rest.append("Every method read its own texts (free-running), so only answers are compared.")
     return Verdict(_wrap(head, *rest), _tone(changed, worded + same), facts(record))
@@ -117,74 +122,72 @@ def _tone(changed: list[Compared], kept: list[Compared]) -> Tone:
     return "same" if kept else "unclear"
 
 
-def _wrap(head: str, *rest: str) -> str:
-    tail = "".join(f' <span class="kv-verdict-rest">{r}</span>' for r in rest)
-    return f'<strong class="kv-verdict-head">{head}</strong>{tail}'
+def _wrap(head: Markup, *rest: str) -> Markup:
+    tail = joined(html(' <span class="kv-verdict-rest">{}</span>', r) for r in rest)
+    return html('<strong class="kv-verdict-head">{}</strong>{}', head, tail)
 
 
-def _answer(outcome: Outcome) -> str:
+def _answer(outcome: Outcome) -> Markup:
     if outcome.answer is None:
-        return "without a recognised answer"
-    return f'<span class="kv-answer">{escape(words.clip(outcome.answer, 48))}</span>'
+        return Markup("without a recognised answer")
+    return html('<span class="kv-answer">{}</span>', words.clip(outcome.answer, 48))
 
 
-def _right(outcome: Outcome) -> str:
-    return {None: "", True: "&nbsp;(right)", False: "&nbsp;(wrong)"}[outcome.correct]
+def _right(outcome: Outcome) -> Markup:
+    return Markup({None: "", True: "&nbsp;(right)", False: "&nbsp;(wrong)"}[outcome.correct])
 
 
-def _changed(changed: list[Compared]) -> str:
+def _changed(changed: list[Compared]) -> Markup:
     first = changed[0]
-    names = escape(listing(c.name for c in changed))
+    names = listing(c.name for c in changed)
     reuse = " reuse" if len(changed) == 1 and "only" in first.name.lower() else ""
     better = " for the better" if all(c.improved for c in changed) else ""
     if first.dense.answer is None and all(c.outcome.answer is None for c in changed):
-        return f"{names}{reuse} changed the final text"
-    before = f"{_answer(first.dense)}{_right(first.dense)}"
+        return html("{}{} changed the final text", names, reuse)
+    before = _answer(first.dense) + _right(first.dense)
     if len({c.outcome.answer for c in changed}) == 1:
-        return (
-            f"{names}{reuse} changed the answer{better}: {before} became "
-            f"{_answer(first.outcome)}{_right(first.outcome)}"
-        )
-    each = listing(f"{_answer(c.outcome)}{_right(c.outcome)} under {escape(c.name)}" for c in changed)
-    return f"Reuse changed the answer{better}: {before} became {each}"
+        after = _answer(first.outcome) + _right(first.outcome)
+        return html("{}{} changed the answer{}: {} became {}", names, reuse, better, before, after)
+    each = listed(html("{}{} under {}", _answer(c.outcome), _right(c.outcome), c.name) for c in changed)
+    return html("Reuse changed the answer{}: {} became {}", better, before, each)
 
 
-def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> str:
+def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> Markup:
     found = worded + same
     ref = found[0].dense
     if worded:
-        one = f"{escape(listing(c.name for c in worded))} worded it differently"
         said = (
-            one
+            f"{listing(c.name for c in worded)} worded it differently"
             if len(record.agents) == 1
             else listing(
-                f"{escape(c.name)} worded {words.plural(c.agents_differ, 'agent')} of {len(record.agents)} "
-                f"differently"
+                f"{c.name} worded {words.plural(c.agents_differ, 'agent')} of {len(record.agents)} "
+                "differently"
                 for c in worded
             )
         )
         if ref.answer is None:
-            return f"The final text stayed the same, but {said}."
-        return f"The answer stayed {_answer(ref)}{_right(ref)}, but {said}."
-    names = escape(found[0].name) if len(found) == 1 else f"all {len(found)} methods"
+            return html("The final text stayed the same, but {}.", said)
+        return html("The answer stayed {}{}, but {}.", _answer(ref), _right(ref), said)
+    names = found[0].name if len(found) == 1 else f"all {len(found)} methods"
     verb = "writes" if len(found) == 1 else "write"
     if ref.answer is None:
-        return f"Nothing changed: {names} {verb} the same texts as dense."
+        return html("Nothing changed: {} {} the same texts as dense.", names, verb)
     verb = "answers" if len(found) == 1 else "answer"
-    wrong = f"; expected was {escape(record.request.expected)}" if ref.correct is False else ""
-    return f"Nothing changed: {names} {verb} {_answer(ref)}, as dense does{wrong}."
+    wrong = f"; expected was {record.request.expected}" if ref.correct is False else ""
+    return html("Nothing changed: {} {} {}, as dense does{}.", names, verb, _answer(ref), wrong)
 
 
-def _evidence(record: RunRecord, compared: Compared, several: bool) -> str:
+def _evidence(record: RunRecord, compared: Compared, several: bool) -> Markup:
     outcome = compared.evidence
     if outcome is None or outcome.fidelity is None:
-        return ""
+        return Markup()
     fidelity = outcome.fidelity
-    where = escape(words.agent_name(record.request.pipeline, outcome.agent))
-    who = f" under {escape(compared.name)}" if several else ""
-    text = (
-        f"First different token{who}: {words.quoted(fidelity.method_token)} instead of "
-        f"{words.quoted(fidelity.dense_token)} at {where}"
+    text = html(
+        "First different token{}: {} instead of {} at {}",
+        f" under {compared.name}" if several else "",
+        quoted(fidelity.method_token),
+        quoted(fidelity.dense_token),
+        words.agent_name(record.request.pipeline, outcome.agent),
     )
     if fidelity.margin is not None:
         text += f", dense margin {number(fidelity.margin)} nats, numerical floor {number(fidelity.floor, 1)}"
@@ -212,13 +215,15 @@ TONE_WORDS = {
 }
 
 
-def verdict_html(record: RunRecord) -> str:
+def verdict_html(record: RunRecord) -> Markup:
     """The verdict card."""
     found = verdict(record)
-    points = "".join(f"<li>{escape(p)}</li>" for p in found.points)
-    listed = f"<ul>{points}</ul>" if points else ""
-    return (
-        f'<section class="kv-verdict kv-verdict-{found.tone}" aria-label="Did reuse change the outcome?">'
-        f'<span class="kv-verdict-tone">{TONE_WORDS[found.tone]}</span>'
-        f'<p class="kv-verdict-sentence">{found.sentence_html}</p>{listed}</section>'
+    points = joined(html("<li>{}</li>", p) for p in found.points)
+    return html(
+        '<section class="kv-verdict kv-verdict-{}" aria-label="Did reuse change the outcome?">'
+        '<span class="kv-verdict-tone">{}</span><p class="kv-verdict-sentence">{}</p>{}</section>',
+        found.tone,
+        TONE_WORDS[found.tone],
+        found.sentence_html,
+        html("<ul>{}</ul>", points) if points else "",
     )

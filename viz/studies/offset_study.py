@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from backend.records.offsets import APPROXIMATIONS, KINDS, PARTS, OffsetStudy
 from viz.base.figure import FigureView, empty_view, figure
-from viz.base.format import GAP, agent_name, clip, escape, number, percent, plot_text, token_name, visible
+from viz.base.format import GAP, agent_name, clip, number, percent, plot_text, visible
+from viz.base.html import render
 from viz.base.subplots import layer_axes, two_panels
 from viz.base.theme import MAGNITUDE, METHOD_COLOURS, OUTLINE_COLOUR, SLOT_COLOURS
 
@@ -526,24 +528,13 @@ def _rounded(*values: Any) -> tuple[float | str, ...]:
     return tuple("" if np.isnan(v) else round(float(v), 6) for v in values)
 
 
-def tokens_html(record: OffsetStudy, focus: Focus) -> str:
+def tokens_html(record: OffsetStudy, focus: Focus) -> Markup:
     """The segment's tokens as buttons (``data-pick``), the darker the more the context changes them."""
     focus = valid_focus(record, focus)
-    moved = sum(_of_prefix(_whole(getattr(record, kind)), focus).mean(axis=0) for kind in KINDS)
-    heat = moved / max(float(np.max(moved)), 1e-12)
     keys, values = (_of_prefix(_whole(getattr(record, kind)), focus).mean(axis=0) for kind in KINDS)
-    buttons = []
-    for i, text in enumerate(record.texts):
-        tip = f"token {i}: keys move by {number(float(keys[i]), 2)}, values by {number(float(values[i]), 2)}"
-        pressed = "true" if i == focus.token else "false"
-        buttons.append(
-            f'<button type="button" class="kv-pick" data-pick="{i}" aria-pressed="{pressed}" '
-            f'style="--kv-heat:{60 * float(heat[i]):.0f}%" data-tip="{escape(tip)}">'
-            f"{escape(token_name(text))}</button>"
-        )
-    return (
-        '<section class="kv-card kv-panel"><h3 class="kv-card-title">Which token do the figures show?</h3>'
-        f'<div class="kv-picks" role="group" aria-label="Tokens of the text">{"".join(buttons)}</div>'
-        '<p class="kv-how">Click a token, here or in the map of tokens. The darker, the more the context '
-        "changes its keys and values, mean over the layers.</p></section>"
+    heat = (keys + values) / max(float(np.max(keys + values)), 1e-12)
+    return render(
+        "studies/offset_tokens.html",
+        tokens=zip(record.texts, keys.tolist(), values.tolist(), heat.tolist(), strict=True),
+        chosen=focus.token,
     )
