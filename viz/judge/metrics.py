@@ -147,7 +147,7 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
             found: list[Share] = [getattr(line, kind) for line in lines]
             drawing.add_scatter(
                 x=[100 * s.value for s in found],
-                y=[f"{line.order}<br>{plot_text(look.name)}" for line in lines],
+                y=[f"{plot_text(line.order)}<br>{plot_text(look.name)}" for line in lines],
                 error_x={
                     "type": "data",
                     "symmetric": False,
@@ -164,7 +164,7 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
                 yaxis=f"y{axis}",
                 hovertemplate="%{y}: %{x:.1f}%<extra></extra>",
             )
-    names = [f"{o}<br>{plot_text(look.name)}" for o in orders for look in looks.values()]
+    names = [f"{plot_text(o)}<br>{plot_text(look.name)}" for o in orders for look in looks.values()]
     scale = {"title": {"text": "share of problems (%)"}, "range": [-3, 103]}
     drawing.update_layout(
         xaxis=scale,

@@ -16,8 +16,6 @@ from viz.base.theme import STEP_NAMES
 from viz.run.facts import final_agent
 from viz.run.verdict import compare
 
-TRY = "Not tried in this run. "
-
 
 @dataclass(frozen=True)
 class Standing:
@@ -159,7 +157,8 @@ def repair(record: RunRecord) -> Markup:
     if better:
         return html("{} already corrects its copies; add Naive to see how much that repairs.", better[0].name)
     return Markup(
-        TRY + "Add KVCOMM: it corrects the copied cache by the offsets that similar earlier texts showed."
+        "Not tried in this run. Add KVCOMM: it corrects the copied cache by the offsets that similar earlier "
+        "texts showed."
     )
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from backend.records.break_even import LONGEST, Answer, Case, answer, dense_ms, parts_ms, reuse_ms
 from backend.records.hardware import Figures
 from viz.base.figure import FigureView, Panel, figure, hatch
-from viz.base.format import GAP, milliseconds, number, plot_text, plural, ratio, size
+from viz.base.format import GAP, milliseconds, number, plural, ratio, size
 from viz.base.html import html, joined
 from viz.base.theme import TIME_PARTS, MethodStyle, method_styles
 
@@ -149,7 +149,7 @@ def by_length(figures: Figures, case: Case) -> FigureView:
                     "color": look.colour, "symbol": f"{look.symbol}-open", "size": 8, "line": {"width": 2},
                 },
                 text=[f"{t.shared:,} of {t.tokens:,} tokens shared, {t.anchors} anchors" for t in timed],
-                hovertemplate="%{text}: %{y:.3g} ms<extra>" + plot_text(f"{name}, timed") + "</extra>",
+                hovertemplate="%{text}: %{y:.3g} ms<extra>" + f"{name}, timed" + "</extra>",
             )  # fmt: skip
     crossing = least is not None and 1 < least <= end
     if crossing:

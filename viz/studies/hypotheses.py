@@ -50,7 +50,8 @@ def verdict_panel(record: HypothesesRecord) -> Panel:
     ]
     body = table(("", "hypothesis", "verdict", "because"), [("", rows)], row_heads=True) + Markup(
         '<p class="kv-how">A verdict is given where the whole 95% interval lies on one side of the limit, '
-        "from 30 observations on. Segments behind the same beginning are exact and decide neither H2 nor H3.</p>"
+        "from 30 observations on. Segments behind the same beginning are exact and decide neither H2 nor "
+        "H3.</p>"
     )
     return Panel("hypotheses", "Which of the plan’s hypotheses hold on this model?", body)
 

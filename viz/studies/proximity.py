@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from backend.records.proximity import BINS, Correlation, ProximityRecord
 from viz.base.figure import FigureView, Panel, figure
-from viz.base.format import clip, number, plot_text, visible
+from viz.base.format import clip, number, visible
 from viz.base.html import html, table
 from viz.base.subplots import layer_axes, two_panels
 from viz.base.theme import METHOD_COLOURS, SLOT_COLOURS
@@ -172,7 +172,7 @@ def bound(record: ProximityRecord) -> FigureView:
             x=np.arange(layers),
             y=values,
             mode="lines+markers",
-            name=plot_text(label),
+            name=label,
             line={"color": METHOD_COLOURS[(1, 0)[index]], "width": 2, "dash": ("solid", "dash")[index]},
             marker={"size": 5},
             hovertemplate=f"{label}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",

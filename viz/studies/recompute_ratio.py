@@ -8,7 +8,7 @@ import numpy as np
 
 from backend.records.blend import BlendStudy
 from viz.base.figure import FigureView, figure
-from viz.base.format import number, plot_text, plural
+from viz.base.format import number, plural
 from viz.base.subplots import two_panels
 from viz.base.theme import METHOD_COLOURS, SYMBOLS
 
@@ -56,7 +56,7 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
                     "thickness": 1.2, "width": 4,
                 },
                 mode="lines+markers",
-                name=plot_text(NAMES[choice]),
+                name=NAMES[choice],
                 line={"color": METHOD_COLOURS[1 + index], "width": 2},
                 marker={"size": 6, "symbol": SYMBOLS[index]},
                 legendgroup=choice,
@@ -104,7 +104,7 @@ def by_work(record: BlendStudy) -> FigureView:
             x=work,
             y=mean,
             mode="lines+markers",
-            name=plot_text(NAMES[choice]),
+            name=NAMES[choice],
             line={"color": METHOD_COLOURS[1 + index], "width": 2},
             marker={"size": 6, "symbol": SYMBOLS[index]},
             hovertemplate=f"{NAMES[choice]}<br>%{{x:.0%}} of dense's work: %{{y:.4g}} nats<extra></extra>",

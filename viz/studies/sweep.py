@@ -324,7 +324,7 @@ def others_html(swept: Swept) -> Markup:
         + Markup(
             '<p class="kv-how">Each line beside the one that is the same in everything but what is named, '
             "problem by problem. Lost / won: problems that just the other, or just this one, has right. "
-            "Times of two cells were taken one after the other: what else the machine did then is in them.</p>"
+            "Times of two cells were taken one after the other: what else the machine did is in them.</p>"
         )
     )
 
