@@ -31,7 +31,7 @@ def names(path: Path) -> set[str]:
 
 
 WALKED = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)(?:\(\))?` \|", PAGE, re.MULTILINE)
-PATHS = sorted({q for q in QUOTED if "/" in q and re.fullmatch(r"[\w./-]+", q) and q not in LOCAL})
+PATHS = sorted({q for q in QUOTED if re.fullmatch(r"\w[\w.-]*/[\w./-]+", q) and q not in LOCAL})
 KNOWN = {
     name
     for folder in ("backend", "viz", "lab_app")
@@ -69,3 +69,22 @@ def test_the_picture_of_the_rooms_is_current() -> None:
     program = [sys.executable, "scripts/house.py", "--check"]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def anchor(heading: str) -> str:
+    """What a heading is linked by."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]), ids=lambda p: p.name
+)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|mailto:)([^)\s]*)\)", page.read_text(encoding="utf-8")):
+        path, _, part = target.partition("#")
+        there = page.parent / path if path else page
+        assert there.exists(), target
+        if part and there.suffix == ".md":
+            assert part in {
+                anchor(h) for h in re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), re.M)
+            }, part
