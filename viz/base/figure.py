@@ -79,6 +79,19 @@ def hatch(shape: str) -> dict[str, Any]:
     }
 
 
+def interval(below: Any, above: Any, **look: Any) -> dict[str, Any]:
+    """Error bars: how far they reach below and above each value."""
+    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    return bars | {"thickness": 1.2, "width": 4} | look
+
+
+def colour_bar(title: str) -> dict[str, Any]:
+    """A colour scale beside a map."""
+    small = {"size": 11}
+    words = {"text": title, "font": small}
+    return {"title": words, "thickness": 10, "len": 1, "tickfont": small, "outlinewidth": 0, "x": 1.01}
+
+
 def empty_view(key: str, title: str, why: str, columns: Sequence[str] = ()) -> FigureView:
     """A view without data that says why there is none."""
     drawing = figure(

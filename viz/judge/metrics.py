@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from backend.base.statistics import Share
 from backend.records.judge import Counted, Judged, JudgeLine, JudgeTable
-from viz.base.figure import FigureView, Panel, empty_view, figure
+from viz.base.figure import FigureView, Panel, colour_bar, empty_view, figure, interval
 from viz.base.format import NONE, clip, listing, number, plot_text, plural
 from viz.base.html import render
 from viz.base.subplots import two_panels
@@ -148,14 +148,9 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
             drawing.add_scatter(
                 x=[100 * s.value for s in found],
                 y=[f"{plot_text(line.order)}<br>{plot_text(look.name)}" for line in lines],
-                error_x={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [100 * (s.high - s.value) for s in found],
-                    "arrayminus": [100 * (s.value - s.low) for s in found],
-                    "thickness": 1.2,
-                    "width": 4,
-                },
+                error_x=interval(
+                    [100 * (s.value - s.low) for s in found], [100 * (s.high - s.value) for s in found]
+                ),
                 mode="markers",
                 name=plot_text(look.name),
                 marker={"color": look.colour, "symbol": look.symbol, "size": 10},
@@ -203,7 +198,7 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
         texttemplate="%{text}",
         colorscale=MAGNITUDE,
         zmin=0,
-        colorbar={"title": {"text": "problems"}, "thickness": 10, "outlinewidth": 0},
+        colorbar=colour_bar("problems"),
         hovertemplate="%{y} methods right, %{x} selected as dense: %{z} problems<extra></extra>",
     )
     drawing.update_layout(
@@ -249,15 +244,11 @@ def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> 
         drawing.add_bar(
             x=names,
             y=[100 * p.value for p in line.picks],
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [100 * (p.high - p.value) for p in line.picks],
-                "arrayminus": [100 * (p.value - p.low) for p in line.picks],
-                "thickness": 1,
-                "width": 2,
-                "color": OUTLINE_COLOUR,
-            },
+            error_y=interval(
+                [100 * (p.value - p.low) for p in line.picks],
+                [100 * (p.high - p.value) for p in line.picks],
+                color=OUTLINE_COLOUR,
+            ),
             name=plot_text(look.name),
             marker={"color": look.colour},
             hovertemplate="%{x}: %{y:.1f}%<extra>" + plot_text(look.name) + "</extra>",
@@ -340,10 +331,7 @@ def question_map(
                 "cmax": 100,
                 "line": {"width": 1.2, "color": OUTLINE_COLOUR},
                 "showscale": index == 0,
-                "colorbar": {
-                    "title": {"text": "kept (%)", "font": {"size": 11}}, "thickness": 10,
-                    "tickfont": {"size": 11}, "outlinewidth": 0, "x": 1.01,
-                },
+                "colorbar": colour_bar("kept (%)"),
             },
             customdata=[
                 f"{p.number}: {plot_text(clip(p.question, 80))}<br>{kept[p.number]} of {asked[p.number]} "

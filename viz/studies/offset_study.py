@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from backend.records.offsets import KINDS, OffsetStudy
-from viz.base.figure import FigureView, figure
+from viz.base.figure import FigureView, colour_bar, figure
 from viz.base.format import clip, number, percent, plot_text, visible
 from viz.base.html import render
 from viz.base.subplots import layer_axes, two_panels
@@ -165,14 +165,7 @@ def _scale(peak: float) -> dict[str, Any]:
         "colorscale": MAGNITUDE,
         "cmin": 0,
         "cmax": peak or 1,
-        "colorbar": {
-            "title": {"text": "offset<br>(L2)", "font": {"size": 11}},
-            "thickness": 10,
-            "len": 1,
-            "tickfont": {"size": 11},
-            "outlinewidth": 0,
-            "x": 1.01,
-        },
+        "colorbar": colour_bar("offset<br>(L2)"),
     }
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from backend.records.proximity import BINS, Correlation, ProximityRecord
-from viz.base.figure import FigureView, Panel, figure
+from viz.base.figure import FigureView, Panel, figure, interval
 from viz.base.format import clip, number, visible
 from viz.base.html import html, table
 from viz.base.subplots import layer_axes, two_panels
@@ -119,14 +119,7 @@ def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
         drawing.add_scatter(
             x=np.arange(layers),
             y=found.rho,
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": found.high - found.rho,
-                "arrayminus": found.rho - found.low,
-                "thickness": 1.2,
-                "width": 4,
-            },
+            error_y=interval(found.rho - found.low, found.high - found.rho),
             mode="lines+markers",
             name=label,
             line={"color": METHOD_COLOURS[(1, 6)[index]], "width": 2, "dash": ("solid", "dash")[index]},

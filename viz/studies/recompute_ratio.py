@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from backend.records.blend import BlendStudy
-from viz.base.figure import FigureView, figure
+from viz.base.figure import FigureView, figure, interval
 from viz.base.format import number, plural
 from viz.base.subplots import two_panels
 from viz.base.theme import METHOD_COLOURS, SYMBOLS
@@ -51,10 +51,7 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
             drawing.add_scatter(
                 x=list(ratios),
                 y=mean,
-                error_y={
-                    "type": "data", "symmetric": False, "array": high - mean, "arrayminus": mean - low,
-                    "thickness": 1.2, "width": 4,
-                },
+                error_y=interval(mean - low, high - mean),
                 mode="lines+markers",
                 name=NAMES[choice],
                 line={"color": METHOD_COLOURS[1 + index], "width": 2},

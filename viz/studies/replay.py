@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from backend.base.statistics import wilson
 from backend.records.replay import PastRequest, Replay, Replayed
-from viz.base.figure import FigureView, Panel, figure
+from viz.base.figure import FigureView, Panel, figure, interval
 from viz.base.format import GAP, agent_name, clip, listing, percent, plot_text, plural
 from viz.base.html import html, joined, render, table
 from viz.base.subplots import two_panels
@@ -150,11 +150,11 @@ def trade_off(record: Replay) -> FigureView:
     copied = [100 * tally.reused_tokens / max(1, tally.tokens) for tally in others]
     same = [100 * tally.same / max(1, tally.requests) for tally in others]
     spans = [tally.interval for tally in others]
-    error = {
-        "type": "data", "symmetric": False, "thickness": 1.3, "width": 5, "color": OUTLINE_COLOUR,
-        "array": [100 * high - share for share, (_, high) in zip(same, spans, strict=True)],
-        "arrayminus": [share - 100 * low for share, (low, _) in zip(same, spans, strict=True)],
-    }  # fmt: skip
+    error = interval(
+        [share - 100 * low for share, (low, _) in zip(same, spans, strict=True)],
+        [100 * high - share for share, (_, high) in zip(same, spans, strict=True)],
+        color=OUTLINE_COLOUR,
+    )
     for axis, values, bars in (("", copied, None), ("2", same, error)):
         drawing.add_scatter(
             x=values,

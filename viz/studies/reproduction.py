@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from viz.base.figure import FigureView, figure
+from viz.base.figure import FigureView, figure, interval
 from viz.base.format import number, plot_text
 from viz.base.html import html, joined
 from viz.base.theme import DASHES, FONT, METHOD_COLOURS, SYMBOLS
@@ -80,14 +80,10 @@ def view(report: Mapping[str, Any]) -> FigureView:
             customdata=x,
             mode="lines+markers",
             name=plot_text(curve.name),
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [0 if h is None else h - v for v, h in zip(y, high, strict=True)],
-                "arrayminus": [0 if w is None else v - w for v, w in zip(y, low, strict=True)],
-                "thickness": 1,
-                "width": 3,
-            },
+            error_y=interval(
+                [0 if w is None else v - w for v, w in zip(y, low, strict=True)],
+                [0 if h is None else h - v for v, h in zip(y, high, strict=True)],
+            ),
             line={"color": METHOD_COLOURS[curve.index], "width": 2, "dash": DASHES[curve.index]},
             marker={"size": 7, "symbol": SYMBOLS[curve.index]},
             hovertemplate=f"{plot_text(curve.name)}<br>%{{customdata}}: %{{y}}<extra></extra>",

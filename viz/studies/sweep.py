@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from backend.base.statistics import Share
 from backend.records.sweep import Comparison, SweepLine, Swept
-from viz.base.figure import FigureView, Panel, figure
+from viz.base.figure import FigureView, Panel, figure, interval
 from viz.base.format import clip, number, percent, plot_text, plural
 from viz.base.html import html, joined, table
 from viz.base.theme import MethodStyle, method_styles
@@ -205,11 +205,11 @@ def _dots(
             hovertemplate=f"{plot_text(look.name)}<br>%{{customdata[0]}}<br>"
             f"%{{x:{'.1%' if share else '.2f'}}}, %{{customdata[1]}} problems<extra></extra>",
             showlegend=False,
-            error_x={
-                "type": "data", "symmetric": False, "thickness": 1.4, "width": 4, "color": look.colour,
-                "array": [high - s.value for (_, _, s), (_, high) in zip(known, ends, strict=True)],
-                "arrayminus": [s.value - low for (_, _, s), (low, _) in zip(known, ends, strict=True)],
-            },
+            error_x=interval(
+                [s.value - low for (_, _, s), (low, _) in zip(known, ends, strict=True)],
+                [high - s.value for (_, _, s), (_, high) in zip(known, ends, strict=True)],
+                color=look.colour,
+            ),
         )  # fmt: skip
     drawing.update_layout(
         yaxis={
