@@ -51,6 +51,7 @@ lint: $(VENV)/.test-stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/imports.py
+	$(BIN)/python scripts/house.py --check
 
 format: $(VENV)/.test-stamp
 	$(BIN)/ruff check --fix-only .

@@ -31,12 +31,12 @@ from lab_app.ui.validation import Problems
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, card_html
 from viz.base.theme import PLOTLY_DARK
+from viz.studies.offset_focus import usual_token
 from viz.studies.offset_study import (
     PART_WORDS,
     Focus,
     token_map,
     tokens_html,
-    usual_token,
     valid_focus,
     views,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -103,7 +104,7 @@ def test_pictures_are_saved_beside_the_report(tmp_path: Path) -> None:
     assert svg_file.read_text(encoding="utf-8") == svg(made)
     page = html_file.read_text(encoding="utf-8")
     assert '"questions answered right"' in page
-    assert "default-src 'none'" in page.replace("&#x27;", "'"), "and asks no server"
+    assert "default-src 'none'" in unescape(page), "and asks no server"
     assert "](kvlink-figure-6.svg)" in markdown(made)
     assert draw(figure_6(), tmp_path / "none") == [], "nothing was measured"
     table = report(find("kvlink-table-5"), "embedded", [], [], {})

@@ -7,9 +7,8 @@ import math
 from backend.records.run import GateDecision, RunRecord
 from viz.base import format as words
 from viz.base.figure import Panel
-from viz.base.format import escape, plural
-from viz.base.glossary import term
-from viz.base.placeholder_pills import pill
+from viz.base.format import plural
+from viz.base.html import render
 
 
 def told_apart(a: float, b: float) -> tuple[str, str]:
@@ -64,27 +63,15 @@ def decision_panel(record: RunRecord, agent: int, method: str) -> Panel:
     """Every placeholder's decision in words, and what the agent did in the end."""
     title = "What did the gate say, in words?"
     outcome = record.outcome(agent, method)
-    if not outcome.gate:
-        return Panel("decision", title, '<p class="kv-note">This method asked no gate for this prompt.</p>')
-    pipeline = record.request.pipeline
-    items = "".join(
-        f"<li>{pill(pipeline, gate.placeholder)} {escape(' '.join(decision_words(gate)))}</li>"
-        for gate in outcome.gate
+    refused = [
+        words.slot_words(record.request.pipeline, g.placeholder) for g in outcome.gate if not g.shareable
+    ]
+    body = render(
+        "anchors/gate_decisions.html",
+        pipeline=record.request.pipeline,
+        agent=agent,
+        outcome=outcome,
+        decisions=[(g.placeholder, " ".join(decision_words(g))) for g in outcome.gate],
+        refused=refused,
     )
-    refused = [g for g in outcome.gate if not g.shareable]
-    who = escape(words.agent_name(pipeline, agent))
-    rule = (
-        f"{who} may reuse, because every text that it reads is shared."
-        if not refused
-        else f"{who} reads its whole prompt afresh, because "
-        f"{escape(words.listing(words.slot_words(pipeline, g.placeholder) for g in refused))} "
-        f"{'is' if len(refused) == 1 else 'are'} not shared (Algorithm 1)."
-    )
-    if not refused and outcome.state != "reused":
-        rule = f"{rule} It did not: {escape(outcome.reason)}"
-    return Panel(
-        "decision",
-        title,
-        f'<ul class="kv-decisions">{items}</ul><p class="kv-how">{rule} The {term("gate")} compares the '
-        f"{term('entropy')} of the anchors’ weights with gamma times that of even weights.</p>",
-    )
+    return Panel("decision", title, body)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from markupsafe import Markup
+
 from backend.records.run import GateDecision, PoolState, RunRecord
 from viz.base import format as words
 from viz.base.figure import FigureView, empty_view, figure, hatch
-from viz.base.format import escape, number, plot_text
-from viz.base.glossary import term
-from viz.base.placeholder_pills import pill
+from viz.base.format import number, plot_text
+from viz.base.html import render
 from viz.base.theme import ACTION_COLOURS, SLOT_COLOURS
 
 MAX_BARS = 24
@@ -193,15 +194,14 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
     return FigureView("weights", title, how, finding, drawing, columns, tuple(rows))
 
 
-def pool_table(record: RunRecord, method: str) -> str:
+def pool_table(record: RunRecord, method: str) -> Markup:
     """The anchors that a method holds after the run."""
-    pools = [p for p in record.pools if p.method == method]
-    if not pools:
-        return f'<p class="kv-note">This method keeps no {term("anchor pool", "anchor pools")}.</p>'
-    return "".join(_pool(record, p) for p in pools)
+    pools = [(pool, _anchors(record, pool)) for pool in record.pools if pool.method == method]
+    return render("anchors/pool_table.html", pipeline=record.request.pipeline, pools=pools)
 
 
-def _pool(record: RunRecord, pool: PoolState) -> str:
+def _anchors(record: RunRecord, pool: PoolState) -> list[tuple[Any, ...]]:
+    """A row for each anchor: number, tokens, uses, who saw its offset, bytes, start of its text."""
     view = next(
         (v for v in record.pool_views if (v.method, v.placeholder) == (pool.method, pool.placeholder)), None
     )
@@ -216,23 +216,13 @@ def _pool(record: RunRecord, pool: PoolState) -> str:
             for n, agents, b in zip(pool.anchors, view.agents, held, strict=True)
         ]
     own = view.sample if view is not None else None
-    body = "".join(
-        f'<tr><td class="kv-right">{n}</td><td class="kv-right">{length}</td><td class="kv-right">{uses}</td>'
-        f"<td>{escape(agents)}</td><td>{size}</td>"
-        f'<td class="kv-preview">{escape(words.clip(preview, 140))}{" (this run’s text)" if n == own else ""}'
-        "</td></tr>"
-        for n, length, uses, preview, (agents, size) in zip(
-            pool.anchors, pool.lengths, pool.uses, pool.previews, known, strict=False
+    texts = [
+        words.clip(preview, 140) + (" (this run’s text)" if n == own else "")
+        for n, preview in zip(pool.anchors, pool.previews, strict=False)
+    ]
+    return [
+        (n, length, uses, *seen, text)
+        for n, length, uses, seen, text in zip(
+            pool.anchors, pool.lengths, pool.uses, known, texts, strict=False
         )
-    )
-    empty = "" if body else '<tr><td colspan="6">Empty: the next text becomes the first anchor.</td></tr>'
-    return (
-        f'<div class="kv-table-wrap"><table class="kv-table"><caption>'
-        f"{pill(record.request.pipeline, pool.placeholder)} "
-        f"{len(pool.anchors)} of {words.plural(pool.capacity, 'anchor')}, {words.size(pool.bytes)}"
-        f"{f' of {words.size(pool.budget_bytes)}' if pool.budget_bytes else ''}, oldest first</caption>"
-        '<thead><tr><th class="kv-right">anchor</th><th class="kv-right">tokens</th><th class="kv-right">'
-        "uses</th>"
-        "<th>offset seen by</th><th>memory</th>"
-        f"<th>text</th></tr></thead><tbody>{body}{empty}</tbody></table></div>"
-    )
+    ]

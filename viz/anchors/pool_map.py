@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from backend.records.run import GateDecision, PoolState, PoolView, RunRecord
 from viz.anchors.memory import NO_VIEW, pools_of
 from viz.base import format as words
-from viz.base.figure import FigureView, empty_view, figure
+from viz.base.figure import FigureView, colour_bar, empty_view, figure
 from viz.base.format import number, percent, plot_text, plural
 from viz.base.subplots import two_panels
 from viz.base.theme import MAGNITUDE, SLOT_COLOURS
@@ -160,10 +160,7 @@ def _draw(drawing: go.Figure, index: int, layout: Layout, texts: list[dict[str, 
                     if here
                     else {
                         "colorscale": MAGNITUDE, "cmin": 0, "cmax": 1, "showscale": index == 0,
-                        "colorbar": {
-                            "title": {"text": "weight", "font": {"size": 11}}, "thickness": 10,
-                            "tickfont": {"size": 11}, "outlinewidth": 0, "x": 1.01,
-                        },
+                        "colorbar": colour_bar("weight"),
                     }
                 ),
             },

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from backend.records.run import Mix, Outcome, RunRecord
 from viz.base import format as words
-from viz.base.figure import FigureView, empty_view, figure, pool_columns
+from viz.base.figure import FigureView, colour_bar, empty_view, figure, pool_columns
 from viz.base.format import number, plot_text, plural
 from viz.base.subplots import span_words, two_panels
 from viz.base.theme import MAGNITUDE
@@ -183,14 +183,7 @@ def _heatmap(
         zmin=0,
         zmax=1,
         showscale=index == len(sides) - 1,
-        colorbar={
-            "title": {"text": "weight", "font": {"size": 11}},
-            "thickness": 10,
-            "len": 1,
-            "tickfont": {"size": 11},
-            "outlinewidth": 0,
-            "x": 1.01,
-        },
+        colorbar=colour_bar("weight"),
         hovertemplate=f"anchor %{{y}}, {where}<br>weight %{{z:.3f}}<extra></extra>",
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from backend.records.run import AttentionProbe, RunRecord
 from viz.attention.regions import QUERIES, Region, absent, mass_of, probes, regions
 from viz.base import format as words
-from viz.base.figure import MAX_COLUMNS, FigureView, empty_view, figure, pool_columns
+from viz.base.figure import MAX_COLUMNS, FigureView, colour_bar, empty_view, figure, pool_columns
 from viz.base.format import number, plot_text
 from viz.base.subplots import mark_spans, span_words
 from viz.base.theme import DIVERGING, MAGNITUDE
@@ -283,14 +283,7 @@ def _bar(colours: str, low: float, high: float, title: str) -> dict[str, Any]:
         "colorscale": colours,
         "cmin": low,
         "cmax": high,
-        "colorbar": {
-            "title": {"text": title, "font": {"size": 11}},
-            "thickness": 10,
-            "len": 1,
-            "tickfont": {"size": 11},
-            "outlinewidth": 0,
-            "x": 1.01,
-        },
+        "colorbar": colour_bar(title),
     }
 
 

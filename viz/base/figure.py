@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import Markup
 from numpy.typing import NDArray
 
-from viz.base.format import escape, plot_text
+from viz.base.format import plot_text
+from viz.base.html import render
 from viz.base.theme import base_layout
 
 MAX_COLUMNS = 512
@@ -54,7 +56,7 @@ class FigureView:
 
 @dataclass(frozen=True)
 class Panel:
-    """A piece of HTML in the place of a figure."""
+    """A piece of HTML in the place of a figure; escaped in a card unless it is :class:`Markup`."""
 
     key: str
     title: str
@@ -75,6 +77,19 @@ def hatch(shape: str) -> dict[str, Any]:
         "size": 6,
         "solidity": 0.28,
     }
+
+
+def interval(below: Any, above: Any, **look: Any) -> dict[str, Any]:
+    """Error bars: how far they reach below and above each value."""
+    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    return bars | {"thickness": 1.2, "width": 4} | look
+
+
+def colour_bar(title: str) -> dict[str, Any]:
+    """A colour scale beside a map."""
+    small = {"size": 11}
+    words = {"text": title, "font": small}
+    return {"title": words, "thickness": 10, "len": 1, "tickfont": small, "outlinewidth": 0, "x": 1.01}
 
 
 def empty_view(key: str, title: str, why: str, columns: Sequence[str] = ()) -> FigureView:
@@ -103,23 +118,6 @@ def pool_columns(
     return np.maximum.reduceat(values, starts, axis=1).astype(np.float32), starts, width
 
 
-def card_html(view: FigureView | Panel) -> str:
-    """A card around a view: words here, and an element with the figure's JSON for the page to draw in."""
-    if isinstance(view, Panel):
-        return (
-            f'<section class="kv-card kv-panel" data-view="{escape(view.key)}">'
-            f'<h3 class="kv-card-title">{escape(view.title)}</h3>{view.html}</section>'
-        )
-    reading = f'<p class="kv-how">{escape(view.how_to_read)}</p>' if view.how_to_read else ""
-    height = int(view.figure.layout.height or 320)
-    plot = (
-        ""
-        if view.empty
-        else f'<div class="kv-plot" style="min-height:{height}px" data-view="{escape(view.key)}" '
-        f'data-figure="{escape(view.json())}"></div>'
-    )
-    return (
-        f'<figure class="kv-card kv-figure" data-view="{escape(view.key)}">'
-        f'<figcaption><h3 class="kv-card-title">{escape(view.title)}</h3>'
-        f'<p class="kv-finding">{escape(view.finding)}</p></figcaption>{plot}{reading}</figure>'
-    )
+def card_html(view: FigureView | Panel) -> Markup:
+    """A card around a view; a figure is drawn into its ``kv-plot`` by a script that has the figure's JSON."""
+    return render("base/card.html", view=view, panel=isinstance(view, Panel))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import unicodedata
 from collections.abc import Iterable
@@ -17,6 +16,15 @@ from backend.records.run import ACTIONS, Outcome, Prompt, RunRecord, Span
 from viz.base.theme import MethodStyle, method_styles
 
 NONE = "–"
+#: What an outcome's state is called on the page.
+STATE_WORDS = {
+    "dense": "computed",
+    "reused": "reused",
+    "partial": "partly reused",
+    "fallback": "gate refused",
+}
+#: Actions in the order in which shares are listed.
+ACTION_ORDER = ("reused", "corrected", "recomputed", "computed")
 GAP = "\u00a0"  # between a number and its unit, so that no line breaks there
 
 
@@ -70,6 +78,11 @@ def percent(part: float, whole: float) -> str:
 def ratio(value: float, reference: float) -> str:
     """``0.42x`` of the reference."""
     return f"{number(value / reference, 2)}×" if reference else NONE
+
+
+def grouped(count: int) -> str:
+    """``1,234``."""
+    return f"{count:,}"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
@@ -173,6 +186,17 @@ def action_counts(outcome: Outcome) -> dict[str, int]:
     return {name: int(np.count_nonzero(codes == code)) for code, name in enumerate(ACTIONS)}
 
 
+def cached_tokens(record: RunRecord, label: str) -> tuple[int, int]:
+    """Prompt tokens that a method took from a cache, and all of them, over the agents."""
+    counts = [action_counts(record.outcome(agent, label)) for agent in record.agents]
+    return sum(c["reused"] + c["corrected"] for c in counts), sum(sum(c.values()) for c in counts)
+
+
+def total_ttft(record: RunRecord, label: str) -> float:
+    """A method's time to first token over the agents, in milliseconds."""
+    return sum(record.outcome(agent, label).timing.ttft_ms for agent in record.agents)
+
+
 def main_actions(outcome: Outcome) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """One action code per token: the most frequent over layers."""
     if outcome.actions.size == 0:
@@ -184,17 +208,6 @@ def main_actions(outcome: Outcome) -> np.ndarray[Any, np.dtype[np.uint8]]:
 def reused_anything(outcome: Outcome) -> bool:
     """Did any token's KV come from a cache?"""
     return bool(((outcome.actions == 1) | (outcome.actions == 2)).any())
-
-
-def embedded_json(value: object) -> str:
-    """JSON that is safe inside a ``<script>`` element."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def quoted(text: str) -> str:
-    """A token in quotation marks, as HTML."""
-    return f'<q class="kv-token">{escape(token_name(text))}</q>'
 
 
 def duration(seconds: float) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from viz.base.format import escape
+from functools import lru_cache
+
+from markupsafe import Markup, escape
 
 GLOSSARY: dict[str, str] = {
     "KV cache": "What a model remembers of text it has read: one key and one value vector per token "
@@ -56,9 +58,11 @@ GLOSSARY: dict[str, str] = {
 }
 
 
-def term(name: str, shown: str | None = None) -> str:
+TERM = Markup('<abbr class="kv-term" tabindex="0" data-tip="{}">{}</abbr>')
+
+
+@lru_cache(maxsize=1024)
+def term(name: str, shown: str | None = None) -> Markup:
     """A word with its explanation on hover and focus; an unknown term is shown without one."""
-    text = escape(shown or name)
-    if name not in GLOSSARY:
-        return text
-    return f'<abbr class="kv-term" tabindex="0" data-tip="{escape(GLOSSARY[name])}">{text}</abbr>'
+    text = shown or name
+    return TERM.format(GLOSSARY[name], text) if name in GLOSSARY else escape(text)

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
-from viz.base.format import clip, escape, slot_words, slots
+from viz.base.format import clip, slot_words, slots
+
+PILL = Markup(
+    '<span class="kv-pill" style="--kv-slot:var(--kv-slot-{})" data-placeholder="{}" '
+    'data-tip="Filled with: {}">{}</span>'
+)
+WEIGHTS = Markup(
+    '<span class="kv-weights" data-tip="Runs on the weights {}, not on the lab’s own.">weights {}</span>'
+)
 
 
-def pill(pipeline: Pipeline, name: str, shown: str | None = None) -> str:
+def pill(pipeline: Pipeline, name: str, shown: str | None = None) -> Markup:
     """One placeholder, in its own colour and braces, with whose text it is on hover."""
-    index = slots(pipeline).get(name, 0)
-    words = slot_words(pipeline, name)
-    return (
-        f'<span class="kv-pill" style="--kv-slot:var(--kv-slot-{index})" data-placeholder="{escape(name)}" '
-        f'data-tip="{escape(f"Filled with: {words}")}">{escape(shown or name)}</span>'
-    )
+    return PILL.format(slots(pipeline).get(name, 0), name, slot_words(pipeline, name), shown or name)
 
 
-def weights_label(model: str) -> str:
+def weights_label(model: str) -> Markup:
     """The other weights that an agent runs on, as a small label; nothing for the lab's own."""
-    if not model:
-        return ""
-    tip = f"Runs on the weights {clip(model)}, not on the lab’s own."
-    return f'<span class="kv-weights" data-tip="{escape(tip)}">weights {escape(clip(model, 24))}</span>'
+    return WEIGHTS.format(clip(model), clip(model, 24)) if model else Markup()
 
 
-def template_html(pipeline: Pipeline, agent_id: int) -> str:
+def template_html(pipeline: Pipeline, agent_id: int) -> Markup:
     """An agent's template; line ends are kept."""
     parts = [
-        pill(pipeline, part.name) if isinstance(part, Placeholder) else escape(part)
+        pill(pipeline, part.name) if isinstance(part, Placeholder) else part
         for part in pipeline.template(agent_id).parts
     ]
-    return f'<p class="kv-template">{"".join(parts).rstrip()}</p>'
+    return Markup('<p class="kv-template">{}</p>').format(Markup().join(parts).rstrip())

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from viz.base.format import escape
+from markupsafe import Markup, escape
 
 MAX_TOKENS = 4000
+DELETED = Markup('<del class="kv-del" title="only in dense">{}</del>')
+INSERTED = Markup('<ins class="kv-ins{}" title="not in dense">{}</ins>')
 
 
-def diff_html(reference: Sequence[str], tokens: Sequence[str], start: int | None = None) -> str:
+def diff_html(reference: Sequence[str], tokens: Sequence[str], start: int | None = None) -> Markup:
     """``tokens`` with what differs from ``reference`` marked.
 
     Insertions become ``<ins>``, left-out tokens ``<del>``; both differ in underline and in background.
@@ -18,25 +20,25 @@ def diff_html(reference: Sequence[str], tokens: Sequence[str], start: int | None
     """
     if list(reference) == list(tokens) or max(len(reference), len(tokens)) > MAX_TOKENS:
         return plain_html(tokens)
-    out: list[str] = []
+    out: list[Markup] = []
     matcher = SequenceMatcher(None, list(reference), list(tokens), autojunk=False)
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":
             out.append(plain_html(tokens[c:d]))
             continue
         if b > a:
-            out.append(f'<del class="kv-del" title="only in dense">{_shown(reference[a:b])}</del>')
+            out.append(DELETED.format(_shown(reference[a:b])))
         if d > c:
             first = " kv-first" if start is not None and c <= start < d else ""
-            out.append(f'<ins class="kv-ins{first}" title="not in dense">{_shown(tokens[c:d])}</ins>')
-    return "".join(out)
+            out.append(INSERTED.format(first, _shown(tokens[c:d])))
+    return Markup().join(out)
 
 
-def plain_html(tokens: Sequence[str]) -> str:
+def plain_html(tokens: Sequence[str]) -> Markup:
     """Tokens as escaped text."""
     return escape("".join(tokens))
 
 
 def _shown(tokens: Sequence[str]) -> str:
     text = "".join(tokens)
-    return escape(text if text.strip() else text.replace("\n", "↵\n").replace(" ", "␣") or "∅")
+    return text if text.strip() else text.replace("\n", "↵\n").replace(" ", "␣") or "∅"

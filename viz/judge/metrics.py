@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from backend.base.statistics import Share
 from backend.records.judge import Judged
 from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
-from viz.base.figure import FigureView, Panel, empty_view, figure
-from viz.base.format import NONE, clip, escape, listing, number, plot_text, plural
+from viz.base.figure import FigureView, Panel, colour_bar, empty_view, figure, interval
+from viz.base.format import NONE, clip, listing, number, plot_text, plural
+from viz.base.html import render
 from viz.base.subplots import two_panels
 from viz.base.theme import MAGNITUDE, OUTLINE_COLOUR, MethodStyle, method_styles
 
@@ -76,39 +77,29 @@ def finding(table: JudgeTable) -> str:
 
 def table_panel(table: JudgeTable, judged: Judged | None = None) -> Panel:
     """Table 1 of the paper, with intervals."""
-    if not table.lines:
-        return Panel("judge_table", "Does the judge still select the same?", f"<p>{NOT_YET}</p>")
     looks = _styles(table, judged)
-    heads = (
-        "method", "final answer right", "selection right", "selects as dense (JCR)", "JCR change by order",
-        "candidate blocks reused", "unread", "near ties", "same text",
-    )  # fmt: skip
-    body = []
-    for order in dict.fromkeys(line.order for line in table.lines):
-        lines = [line for line in table.lines if line.order == order]
-        body.append(
-            f'<tr><th colspan="{len(heads)}" scope="rowgroup">{escape(order)}, '
-            f"{plural(lines[0].problems, 'problem')}{_moved(lines[0])}</th></tr>"
-        )
-        for line in lines:
-            cells = [share_words(s) for s in (line.accuracy, line.selection, line.jcr)]
-            cells += [change_words(line.jcr_change), share_words(line.blocks)]
-            cells += [str(n) for n in (line.failures, line.near_ties, line.twins)]
-            inner = "".join(f'<td class="kv-num">{escape(cell)}</td>' for cell in cells)
-            body.append(f"<tr><td>{escape(looks[line.method].name)}</td>{inner}</tr>")
-    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    notes = "".join(f"<p>{escape(note)}</p>" for note in judged.notes) if judged else ""
-    html = (
-        f'{notes}<div class="kv-table-wrap"><table class="kv-table">'
-        f"<caption>{escape(finding(table))}</caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-        '<p class="kv-how">Shares with 95% intervals; changes in points against the first order, paired by '
-        "problem. Selections are compared with dense’s in the same order and as the candidates’ own "
-        "numbers. A near tie is a "
-        "differing selection that rounding alone could have caused; “same text” counts differing selections "
-        "of a candidate with the very words of dense’s. Unread answers count as not dense’s.</p>"
+    orders: dict[str, list[JudgeLine]] = {}
+    for line in table.lines:
+        orders.setdefault(line.order, []).append(line)
+    body = render(
+        "judge/table.html",
+        not_yet=NOT_YET,
+        notes=judged.notes if judged else (),
+        finding=finding(table),
+        orders=[
+            (order, lines[0].problems, _moved(lines[0]), [_cells(x, looks) for x in lines])
+            for order, lines in orders.items()
+        ],
     )
-    return Panel("judge_table", "Does the judge still select the same?", html)
+    return Panel("judge_table", "Does the judge still select the same?", body)
+
+
+def _cells(line: JudgeLine, looks: dict[str, MethodStyle]) -> tuple[object, ...]:
+    return (
+        looks[line.method].name, share_words(line.accuracy), share_words(line.selection),
+        share_words(line.jcr), change_words(line.jcr_change), share_words(line.blocks), line.failures,
+        line.near_ties, line.twins,
+    )  # fmt: skip
 
 
 def _moved(dense: JudgeLine) -> str:
@@ -157,15 +148,10 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
             found: list[Share] = [getattr(line, kind) for line in lines]
             drawing.add_scatter(
                 x=[100 * s.value for s in found],
-                y=[f"{line.order}<br>{plot_text(look.name)}" for line in lines],
-                error_x={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [100 * (s.high - s.value) for s in found],
-                    "arrayminus": [100 * (s.value - s.low) for s in found],
-                    "thickness": 1.2,
-                    "width": 4,
-                },
+                y=[f"{plot_text(line.order)}<br>{plot_text(look.name)}" for line in lines],
+                error_x=interval(
+                    [100 * (s.value - s.low) for s in found], [100 * (s.high - s.value) for s in found]
+                ),
                 mode="markers",
                 name=plot_text(look.name),
                 marker={"color": look.colour, "symbol": look.symbol, "size": 10},
@@ -174,7 +160,7 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
                 yaxis=f"y{axis}",
                 hovertemplate="%{y}: %{x:.1f}%<extra></extra>",
             )
-    names = [f"{o}<br>{plot_text(look.name)}" for o in orders for look in looks.values()]
+    names = [f"{plot_text(o)}<br>{plot_text(look.name)}" for o in orders for look in looks.values()]
     scale = {"title": {"text": "share of problems (%)"}, "range": [-3, 103]}
     drawing.update_layout(
         xaxis=scale,
@@ -213,7 +199,7 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
         texttemplate="%{text}",
         colorscale=MAGNITUDE,
         zmin=0,
-        colorbar={"title": {"text": "problems"}, "thickness": 10, "outlinewidth": 0},
+        colorbar=colour_bar("problems"),
         hovertemplate="%{y} methods right, %{x} selected as dense: %{z} problems<extra></extra>",
     )
     drawing.update_layout(
@@ -259,15 +245,11 @@ def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> 
         drawing.add_bar(
             x=names,
             y=[100 * p.value for p in line.picks],
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [100 * (p.high - p.value) for p in line.picks],
-                "arrayminus": [100 * (p.value - p.low) for p in line.picks],
-                "thickness": 1,
-                "width": 2,
-                "color": OUTLINE_COLOUR,
-            },
+            error_y=interval(
+                [100 * (p.value - p.low) for p in line.picks],
+                [100 * (p.high - p.value) for p in line.picks],
+                color=OUTLINE_COLOUR,
+            ),
             name=plot_text(look.name),
             marker={"color": look.colour},
             hovertemplate="%{x}: %{y:.1f}%<extra>" + plot_text(look.name) + "</extra>",
@@ -350,10 +332,7 @@ def question_map(
                 "cmax": 100,
                 "line": {"width": 1.2, "color": OUTLINE_COLOUR},
                 "showscale": index == 0,
-                "colorbar": {
-                    "title": {"text": "kept (%)", "font": {"size": 11}}, "thickness": 10,
-                    "tickfont": {"size": 11}, "outlinewidth": 0, "x": 1.01,
-                },
+                "colorbar": colour_bar("kept (%)"),
             },
             customdata=[
                 f"{p.number}: {plot_text(clip(p.question, 80))}<br>{kept[p.number]} of {asked[p.number]} "

@@ -14,7 +14,7 @@ from backend.records.risk import (
     trade,
 )
 from backend.records.risk_gate import EVERY, OWN_FEATURES, TEXT_FEATURES
-from viz.base.figure import FigureView, empty_view, figure
+from viz.base.figure import FigureView, empty_view, figure, interval
 from viz.base.format import listing, number, percent, plot_text, plural
 from viz.base.theme import DASHES, SYMBOLS, method_styles
 
@@ -127,10 +127,7 @@ def calibration_view(record: RiskRecord) -> FigureView:
         furthest = max(furthest, float(np.abs(found.score - found.share).max()))
         drawing.add_scatter(
             x=found.score, y=found.share, mode="lines+markers", customdata=found.sets,
-            error_y={
-                "type": "data", "symmetric": False, "array": found.high - found.share,
-                "arrayminus": found.share - found.low, "thickness": 1, "width": 3,
-            },
+            error_y=interval(found.share - found.low, found.high - found.share),
             hovertemplate="score %{x:.2f}: %{y:.0%} of %{customdata} sets safe<extra></extra>",
             **looks[test.target],
         )  # fmt: skip
@@ -193,12 +190,10 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
             marker=look["marker"] | {"size": 11, "color": look["line"]["color"]}, legendgroup=method,
             showlegend=False,
             hovertemplate=f"threshold {at:.2f}: %{{x:.0%}} copied, JCR %{{y:.1%}}<extra></extra>",
-            error_y={
-                "type": "data", "symmetric": False,
-                "array": [float(bought.high[here] - bought.consistency[here])],
-                "arrayminus": [float(bought.consistency[here] - bought.low[here])],
-                "thickness": 1, "width": 3,
-            },
+            error_y=interval(
+                [float(bought.consistency[here] - bought.low[here])],
+                [float(bought.high[here] - bought.consistency[here])],
+            ),
         )  # fmt: skip
         said.append(
             f"{look['name']} copies {percent(float(bought.copied[here]), 1)} of the tokens at JCR "

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from markupsafe import Markup
+
 from backend.records.judge import JudgedProblem, JudgeOutcome, JudgeRequest
-from viz.base.format import clip, escape, listing, number, percent, plural, ratio
-from viz.base.glossary import term
+from viz.base.format import clip, listing, percent, plural
+from viz.base.html import html, joined, render
 from viz.base.theme import MethodStyle, method_styles
-from viz.run.comparison import STATE_TERMS, STATE_WORDS
 from viz.run.verdict import Tone
 
 SLOTS = 6  # colours of candidates
@@ -59,8 +60,8 @@ def tone(row: JudgedProblem) -> Tone:
     return "unclear" if parted or not known else "same"
 
 
-def sentence(row: JudgedProblem, request: JudgeRequest) -> str:
-    """Did reuse change the verdict? As HTML."""
+def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
+    """Did reuse change the verdict?"""
     looks, orders, dense = looks_of(row, request), orders_of(row), _dense(row)
     parted: dict[str, list[JudgeOutcome]] = {}
     for outcome in row.outcomes:
@@ -68,13 +69,13 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> str:
             parted.setdefault(outcome.method, []).append(outcome)
     others = [label for label in looks if label != dense]
     if not others:
-        return _head(f"Dense selects {escape(_each(row, dense))}. Choose a method to see what reuse changes.")
+        return _head(f"Dense selects {_each(row, dense)}. Choose a method to see what reuse changes.")
     if request.protocol == "rewriting":
         return _rewritten(looks, orders, dense)
     if all(by[dense].selected is None for by in orders.values()):
         why = listing(dict.fromkeys(by[dense].failure or "no selection" for by in orders.values()))
         return _head(
-            f"Dense’s own verdict cannot be read ({escape(why)}), so consistency is undefined.",
+            f"Dense’s own verdict cannot be read ({why}), so consistency is undefined.",
             "The text is below. Another question or criterion may help.",
         )
     kept = [label for label in others if label not in parted]
@@ -85,21 +86,21 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> str:
         names = _names(looks, list(dict.fromkeys(o.method for o in other)))
         return _head(
             f"The selection held, but {names} gave another final answer: {_answer(told)} where dense says "
-            f"{_answer(was)} ({escape(order_words(told.order))})."
+            f"{_answer(was)} ({order_words(told.order)})."
         )
     if not parted:
         return _head(
             f"Nothing changed: {_names(looks, kept)} select{'s' if len(kept) == 1 else ''} what dense does "
-            f"in {_orders(len(orders))}: {escape(_each(row, dense))}."
+            f"in {_orders(len(orders))}: {_each(row, dense)}."
         )
     first = next(iter(parted.values()))[0]
     was = orders[first.order][dense]
     said = (
-        f"{_names(looks, list(parted))} changed the selection: {escape(looks[first.method].name)} took "
-        f"{escape(selection_words(first))} where dense takes {escape(selection_words(was))}"
+        f"{_names(looks, list(parted))} changed the selection: {looks[first.method].name} took "
+        f"{selection_words(first)} where dense takes {selection_words(was)}"
     )
     if len(orders) > 1:
-        said += f" ({escape(order_words(first.order))})"
+        said += f" ({order_words(first.order)})"
     rest = [f"Kept by {_names(looks, kept)}."] if kept else []
     same = [o for found in parted.values() for o in found if o.same_answer]
     if same and request.protocol != "selection":  # there, no answer is given
@@ -118,7 +119,7 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> str:
 
 def _rewritten(
     looks: Mapping[str, MethodStyle], orders: Mapping[str, Mapping[str, JudgeOutcome]], dense: str
-) -> str:
+) -> Markup:
     """Of judges that write an answer of their own and select none."""
     changed = [
         (o, by[dense])
@@ -135,32 +136,36 @@ def _rewritten(
     found, was = changed[0]
     return _head(
         f"{names} changed the answer: {_answer(found)} where dense writes {_answer(was)} "
-        f"({escape(order_words(found.order))}). The judge selects none."
+        f"({order_words(found.order)}). The judge selects none."
     )
 
 
-def baseline(row: JudgedProblem) -> str:
-    """Dense's own order sensitivity, before any claim about reuse; as HTML."""
+def baseline(row: JudgedProblem) -> Markup:
+    """Dense's own order sensitivity, before any claim about reuse."""
     dense, orders = _dense(row), orders_of(row)
     chosen = [by[dense].selected for by in orders.values()]
     if all(c is None for c in chosen) and len({by[dense].answer for by in orders.values()}) == 1:
-        return f"Dense itself writes the same answer in {_orders(len(orders))}."
+        return html("Dense itself writes the same answer in {}.", _orders(len(orders)))
     if len(orders) < 2:
-        return "Only one order was judged. Add shuffled ones to see whether dense keeps its own mind."
+        return Markup("Only one order was judged. Add shuffled ones to see whether dense keeps its own mind.")
     read = [c for c in chosen if c is not None]
     distinct = len(set(read))
     if not read:
-        return "Dense’s selection could not be read in any order."
+        return Markup("Dense’s selection could not be read in any order.")
     if distinct == 1:
-        return f"Dense itself keeps its selection in all of {plural(len(read), 'order')} that can be read."
-    return (
-        f"Dense itself is sensitive to the order: {distinct} different selections in "
-        f"{plural(len(read), 'order')}. Consistency is with dense <em>in the same order</em>."
+        return html(
+            "Dense itself keeps its selection in all of {} that can be read.", plural(len(read), "order")
+        )
+    return html(
+        "Dense itself is sensitive to the order: {} different selections in {}. Consistency is with dense "
+        "<em>in the same order</em>.",
+        distinct,
+        plural(len(read), "order"),
     )
 
 
-def repaired(row: JudgedProblem, request: JudgeRequest) -> str:
-    """What keeps dense's selection, and at what cost; as HTML."""
+def repaired(row: JudgedProblem, request: JudgeRequest) -> Markup:
+    """What keeps dense's selection, and at what cost."""
     looks, dense = looks_of(row, request), _dense(row)
     oracles = [choice.label for choice in request.methods if choice.name in ORACLES]
     found = []
@@ -174,79 +179,47 @@ def repaired(row: JudgedProblem, request: JudgeRequest) -> str:
             read = sum(o.forwarded_tokens for o in mine) / max(1, sum(o.prompt_tokens for o in mine))
             found.append((-kept / len(mine), read, label, kept, len(mine)))
     if not found:
-        return (
+        return Markup(
             "Nothing was reused, so there is nothing to repair. KVCOMM’s pools may need more problems first."
         )
     _, read, label, kept, of = min(found)
+    name, orders, tokens = looks[label].name, plural(of, "order"), percent(read, 1)
     if kept < of:
-        return (
-            f"Nothing tried here keeps dense’s selection in every order. {escape(looks[label].name)} comes "
-            f"nearest: {kept} of {plural(of, 'order')}, reading {percent(read, 1)} of the tokens."
-        )
-    return (
-        f"{escape(looks[label].name)} keeps dense’s selection in {kept} of {plural(of, 'order')} while "
-        f"reading {percent(read, 1)} of the tokens; it is the cheapest of those that keep most."
-    )
+        return html(
+            "Nothing tried here keeps dense’s selection in every order. {} comes nearest: {} of {}, reading "
+            "{} of the tokens.", name, kept, orders, tokens,
+        )  # fmt: skip
+    return html(
+        "{} keeps dense’s selection in {} of {} while reading {} of the tokens; it is the cheapest of those "
+        "that keep most.", name, kept, orders, tokens,
+    )  # fmt: skip
 
 
-def grid_html(row: JudgedProblem, request: JudgeRequest) -> str:
+def grid_html(row: JudgedProblem, request: JudgeRequest) -> Markup:
     """Orders by methods."""
-    looks, orders, dense = looks_of(row, request), orders_of(row), _dense(row)
-    head = "".join(
-        f'<th style="--kv-method:var(--kv-method-{look.index})">{escape(look.name)}</th>'
-        for look in looks.values()
-    )
-    body = []
-    for label, by in orders.items():
-        layout = next(iter(by.values())).layout
-        places = "".join(_chip(n) for n in layout)
-        cells = "".join(f"<td>{_cell(by[m], by[dense], m == dense) if m in by else ''}</td>" for m in looks)
-        body.append(
-            f'<tr><th scope="row"><b>{escape(order_words(label))}</b>'
-            f'<span class="kv-layout" title="the candidate in each slot, from the first">{places}</span></th>'
-            f"{cells}</tr>"
-        )
-    how = (
-        "Rows are orders, with the candidate in each slot; columns are methods. A number is a candidate’s "
-        "own, wherever it stood. ≠: another selection than dense’s in the same order."
-    )
-    return (
-        '<section class="kv-card kv-panel kv-judge-grid"><h3 class="kv-card-title">Which candidate was '
-        f'selected?</h3><p class="kv-finding">{escape(_counts(row, looks))}</p>'
-        '<div class="kv-table-wrap" tabindex="0">'
-        f'<table class="kv-table"><thead><tr><th>Order</th>{head}</tr></thead><tbody>{"".join(body)}</tbody>'
-        f'</table></div><p class="kv-how">{how}</p></section>'
+    looks = looks_of(row, request)
+    return render(
+        "judge/verdict_grid.html",
+        looks=looks,
+        orders=[(order_words(label), by) for label, by in orders_of(row).items()],
+        dense=_dense(row),
+        counts=_counts(row, looks),
+        slots=SLOTS,
     )
 
 
-def picks_html(row: JudgedProblem, request: JudgeRequest) -> str:
+def picks_html(row: JudgedProblem, request: JudgeRequest) -> Markup:
     """How often each slot was taken, over the orders."""
     looks = looks_of(row, request)
-    count = len(row.problem.candidates)
     counted = {label: _picks(row, label) for label in looks}
-    most = max((n for found in counted.values() for n in found.values()), default=0)
-    rows = []
-    for label, look in looks.items():
-        found = counted[label]
-        cells = "".join(
-            f'<td><span class="kv-pick-count" style="--kv-fill:{100 * found[k] / most if most else 0:.0f}%">'
-            f"{found[k]}</span></td>"
-            for k in (*range(1, count + 1), 0, None)
-        )
-        rows.append(
-            f'<tr><th scope="row" style="--kv-method:var(--kv-method-{look.index})">{escape(look.name)}</th>'
-            f"{cells}</tr>"
-        )
-    head = "".join(f"<th>slot {k}</th>" for k in range(1, count + 1))
     orders = len(orders_of(row))
-    return (
-        '<section class="kv-card kv-panel kv-judge-picks"><h3 class="kv-card-title">Which slot was taken?'
-        f'</h3><p class="kv-finding">{escape(_favourite(counted, looks, orders))}</p>'
-        '<div class="kv-table-wrap" tabindex="0"><table class="kv-table"><thead><tr><th>Method</th>'
-        f"{head}<th>none</th><th>unreadable</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-        '<p class="kv-how">Selections over '
-        f"{plural(orders, 'order')}, by the place in which the selected candidate stood. A judge that "
-        "looks at what is said takes a slot as often as the best candidate stands there.</p></section>"
+    return render(
+        "judge/picks.html",
+        rows=[(look, counted[label]) for label, look in looks.items()],
+        most=max((n for found in counted.values() for n in found.values()), default=0),
+        slots=len(row.problem.candidates),
+        favourite=_favourite(counted, looks, orders),
+        orders=orders,
     )
 
 
@@ -282,46 +255,8 @@ def _counts(row: JudgedProblem, looks: Mapping[str, MethodStyle]) -> str:
     return f"Selections equal to dense’s in the same order: {listing(said)}."
 
 
-def _cell(outcome: JudgeOutcome, dense: JudgeOutcome, reference: bool) -> str:
-    if outcome.selected is None:
-        chosen = f'<span class="kv-unread" title="{escape(outcome.failure)}">unreadable</span>'
-    elif outcome.selected == (0,):
-        chosen = '<span class="kv-unread">none</span>'
-    else:
-        chosen = "".join(_chip(n) for n in outcome.selected)
-    badges = []
-    if outcome.consistent is False:
-        badges.append('<span class="kv-badge kv-bad">≠ dense</span>')
-        if outcome.near_tie:
-            badges.append(f'<span class="kv-badge">{term("near tie")}</span>')
-    elif outcome.consistent and not reference:
-        badges.append('<span class="kv-badge kv-good">= dense</span>')
-    if outcome.consistent is not None and not outcome.same_answer:
-        badges.append('<span class="kv-badge kv-bad">answer ≠</span>')
-    if outcome.selection_right is not None:
-        mark = "✓ right" if outcome.selection_right else "✗ wrong"
-        badges.append(f'<span class="kv-badge kv-badge-quiet">{mark}</span>')
-    answer = escape(clip(outcome.answer, 18)) if outcome.answer else "no answer"
-    facts = [f"margin {number(outcome.margin, 2)}"] if outcome.margin is not None else []
-    facts.append(term(STATE_TERMS[outcome.state], STATE_WORDS[outcome.state]))
-    if not reference:
-        facts.append(f"{outcome.reused_blocks} of {outcome.blocks} copied whole")
-        facts.append(f"TTFT {ratio(outcome.ttft_ms, dense.ttft_ms)}")
-    return (
-        f'<div class="kv-judge-cell"><p class="kv-chosen">{chosen}<span class="kv-judge-answer">{answer}'
-        f'</span></p><p class="kv-badges">{"".join(badges)}</p>'
-        f'<p class="kv-judge-facts">{" · ".join(facts)}</p></div>'
-    )
-
-
 def _answer(outcome: JudgeOutcome) -> str:
-    return escape(clip(outcome.answer, 32)) if outcome.answer else "none"
-
-
-def _chip(candidate: int) -> str:
-    return (
-        f'<b class="kv-candidate" style="--kv-slot:var(--kv-slot-{(candidate - 1) % SLOTS})">{candidate}</b>'
-    )
+    return clip(outcome.answer, 32) if outcome.answer else "none"
 
 
 def _dense(row: JudgedProblem) -> str:
@@ -337,14 +272,13 @@ def _each(row: JudgedProblem, label: str) -> str:
 def _names(looks: Mapping[str, MethodStyle], labels: list[str]) -> str:
     if len(labels) == len(looks) - 1 and len(labels) > 2:
         return f"all {len(labels)} methods"
-    return escape(listing(looks[label].name for label in labels))
+    return listing(looks[label].name for label in labels)
 
 
 def _orders(count: int) -> str:
     return "this order" if count == 1 else f"all {count} orders"
 
 
-def _head(said: str, *rest: str) -> str:
-    said = said[:1].upper() + said[1:]
-    tail = "".join(f' <span class="kv-verdict-rest">{r}</span>' for r in rest)
-    return f'<strong class="kv-verdict-head">{said}</strong>{tail}'
+def _head(said: str, *rest: str) -> Markup:
+    tail = joined(html(' <span class="kv-verdict-rest">{}</span>', r) for r in rest)
+    return html('<strong class="kv-verdict-head">{}</strong>{}', said[:1].upper() + said[1:], tail)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from backend.records.agent_loop import LoopLine, LoopRecord, summary
 from backend.records.run import PROVENANCE
-from viz.base.figure import FigureView, empty_view, figure, hatch
+from viz.base.figure import FigureView, empty_view, figure, hatch, interval
 from viz.base.format import listing, milliseconds, number, percent, plot_text, plural
 from viz.base.theme import ACTION_COLOURS, MethodStyle, method_styles
 
@@ -78,10 +78,7 @@ def _by_turn(
             x=turns, y=y, mode="lines+markers", name=plot_text(look.name),
             line={"color": look.colour, "width": 2, "dash": look.dash},
             marker={"symbol": look.symbol, "size": 7},
-            error_y={
-                "type": "data", "symmetric": False, "array": np.subtract(high, y).clip(0),
-                "arrayminus": np.subtract(y, low).clip(0), "thickness": 1.1, "width": 3,
-            },
+            error_y=interval(np.subtract(y, low).clip(0), np.subtract(high, y).clip(0)),
             hovertemplate=f"{plot_text(look.name)}<br>turn %{{x}}: %{{y:.4g}}<extra></extra>",
         )  # fmt: skip
         rows += [
@@ -174,11 +171,10 @@ def success(record: LoopRecord) -> FigureView:
                 "color": [styles[x.method].colour for x in mine], "size": 9,
                 "symbol": "circle" if mode == "pinned" else "diamond",
             },
-            error_x={
-                "type": "data", "symmetric": False, "thickness": 1.3, "width": 4,
-                "array": np.array([x.right_high for x in mine]) - share,
-                "arrayminus": share - np.array([x.right_low for x in mine]),
-            },
+            error_x=interval(
+                share - np.array([x.right_low for x in mine]),
+                np.array([x.right_high for x in mine]) - share,
+            ),
             hovertemplate="%{y}: %{x:.1%}<extra></extra>",
         )  # fmt: skip
     drawing.update_layout(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
 
 from backend.records.agent_loop import copied_tokens, over
-from backend.records.run import PROVENANCE, Outcome, Prompt, RunRecord, SpanAction, ToolUse
+from backend.records.run import PROVENANCE, Outcome, Prompt, RunRecord, ToolUse
 from viz.base import format as words
-from viz.base.format import escape, milliseconds, number, percent, plural
-from viz.base.glossary import term
+from viz.base.format import milliseconds, number, percent
+from viz.base.html import render
 from viz.base.theme import MethodStyle, method_styles
 
 
@@ -18,7 +21,7 @@ def turns_html(
     names: Mapping[str, str],
     writing: Mapping[str, str] | None = None,
     tools: Sequence[ToolUse] = (),
-) -> str:
+) -> Markup:
     """A card per turn, one column per method.
 
     Args:
@@ -28,87 +31,52 @@ def turns_html(
         tools: what the tools gave.
     """
     looks = method_styles(labels, names)
-    turns = list(dict.fromkeys(o.agent for o in outcomes))
-    cards = [
-        _card(t, [o for o in outcomes if o.agent == t], labels, looks, [u for u in tools if u.agent == t])
-        for t in turns
+    numbers = dict.fromkeys(o.agent for o in outcomes)
+    turns = [
+        (t, _cells([o for o in outcomes if o.agent == t], labels, looks, [u for u in tools if u.agent == t]))
+        for t in numbers
     ]
     if writing:
-        cards.append(_going((turns[-1] if turns else 0) + 1, writing, looks))
-    return f'<div class="kv-loop">{_legend()}{"".join(cards)}</div>' if cards else ""
+        cells = [{"look": looks[m], "text": text} for m, text in writing.items() if m in looks]
+        turns.append((max(numbers, default=0) + 1, cells))
+    return render("pages/agent_loop_turns.html", turns=turns, provenance=PROVENANCE) if turns else Markup()
 
 
-def fragments_html(record: RunRecord, turn: int) -> str:
+def fragments_html(record: RunRecord, turn: int) -> Markup:
     """The prompt of a turn under every method, each fragment marked by where its cache came from."""
     looks = words.styles(record)
     lanes = [
-        f'<div class="kv-loop-lane" style="--kv-method:var(--kv-method-{looks[o.method].index})">'
-        f"<h4>{escape(looks[o.method].name)}</h4>{_bar(o)}"
-        f'<p class="kv-loop-text">{_fragments(words.prompt_of(record, o), o)}</p></div>'
+        (looks[o.method], _fragments(o, words.prompt_of(record, o)))
         for o in record.outcomes
         if o.agent == turn
     ]
-    return (
-        f'{_legend()}<div class="kv-loop-lanes">{"".join(lanes)}</div>'
-        '<p class="kv-how">Each fragment is marked by where its cache came from; the reason shows on hover. '
-        "Soft tokens are not drawn.</p>"
-    )
+    return render("pages/agent_loop_fragments.html", lanes=lanes, provenance=PROVENANCE)
 
 
-def _legend() -> str:
-    keys = "".join(
-        f'<span><i class="kv-prov-key kv-prov-{_slug(word)}" aria-hidden="true"></i>{term(word)}</span>'
-        for word in PROVENANCE
-    )
-    return f'<p class="kv-loop-legend">{keys}</p>'
-
-
-def _slug(word: str) -> str:
-    return word.replace(" ", "-")
-
-
-def _card(
-    turn: int,
+def _cells(
     outcomes: Sequence[Outcome],
     labels: Sequence[str],
     looks: Mapping[str, MethodStyle],
     tools: Sequence[ToolUse],
-) -> str:
+) -> list[dict[str, Any]]:
+    """What each method wrote in a turn, what its tool gave, and what it cost."""
     dense = next((o for o in outcomes if o.method == labels[0]), None)
     seen = {use.method: use.text for use in tools}
     shared = tools[0].text if len(tools) == 1 else ""  # pinned: all read what dense's call gave
-    cells = []
-    for o in outcomes:
-        observed = seen.get(o.method, shared)
-        told = f"Observation {turn}: {words.clip(observed, 200)}"
-        said = f'<p class="kv-loop-seen">{escape(told)}</p>' if observed and not over(o) else ""
-        same = dense is None or o is dense or o.text == dense.text
-        cells.append(
-            f'<article class="kv-cell" style="--kv-method:var(--kv-method-{looks[o.method].index})">'
-            f"<h4>{escape(looks[o.method].name)}</h4>{_bar(o)}"
-            f'<p class="kv-loop-out{"" if same else " kv-changed"}">{escape(o.text)}</p>{said}'
-            f'<div class="kv-badges">{_badges(o, dense)}</div></article>'
-        )
-    return _turn(turn, "".join(cells))
+    return [
+        {
+            "look": looks[o.method],
+            "fragments": _fragments(o),
+            "text": o.text,
+            "changed": not (dense is None or o is dense or o.text == dense.text),
+            "observed": "" if over(o) else words.clip(seen.get(o.method, shared), 200),
+            "badges": _badges(o, dense),
+        }
+        for o in outcomes
+    ]
 
 
-def _going(turn: int, writing: Mapping[str, str], looks: Mapping[str, MethodStyle]) -> str:
-    cells = "".join(
-        f'<article class="kv-cell" style="--kv-method:var(--kv-method-{looks[label].index})">'
-        f"<h4>{escape(looks[label].name)}</h4>"
-        f'<p class="kv-loop-out">{escape(text)}<i class="kv-caret" aria-hidden="true"></i></p></article>'
-        for label, text in writing.items()
-        if label in looks
-    )
-    return _turn(turn, cells)
-
-
-def _turn(turn: int, cells: str) -> str:
-    head = f'<section class="kv-loop-turn"><h3>Turn {turn}</h3>'
-    return f'{head}<div class="kv-loop-cells">{cells}</div></section>'
-
-
-def _badges(outcome: Outcome, dense: Outcome | None) -> str:
+def _badges(outcome: Outcome, dense: Outcome | None) -> list[str]:
     total = outcome.actions.shape[1]
     out = [
         f"{percent(copied_tokens(outcome), total)} of {total:,} tokens reused",
@@ -116,36 +84,17 @@ def _badges(outcome: Outcome, dense: Outcome | None) -> str:
     ]
     if outcome.fidelity is not None and outcome is not dense:
         out.append(f"KL {number(outcome.fidelity.kl_first, 2)} nats")
-    return "".join(f'<span class="kv-badge kv-num">{escape(x)}</span>' for x in out)
+    return out
 
 
-def _bar(outcome: Outcome) -> str:
-    """The prompt as a bar: its fragments in order, as wide as they are long."""
-    parts = "".join(
-        f'<i class="kv-prov-{_slug(_word(s))}" style="flex-grow:{s.end - s.start}" title="{_why(s)}"></i>'
+def _fragments(outcome: Outcome, prompt: Prompt | None = None) -> list[tuple[str, int, str, str]]:
+    """The prompt's fragments in order: provenance, tokens, why, and the text if a prompt is given."""
+    return [
+        (
+            s.provenance or "computed",
+            s.end - s.start,
+            s.reason,
+            "".join(prompt.texts[s.start : s.end]) if prompt else "",
+        )
         for s in outcome.spans
-    )
-    return f'<div class="kv-loop-bar" role="img" aria-label="{escape(_told(outcome))}">{parts}</div>'
-
-
-def _told(outcome: Outcome) -> str:
-    counts: dict[str, int] = {}
-    for s in outcome.spans:
-        counts[_word(s)] = counts.get(_word(s), 0) + s.end - s.start
-    return ", ".join(f"{plural(count, 'token')} {word}" for word, count in counts.items())
-
-
-def _fragments(prompt: Prompt, outcome: Outcome) -> str:
-    return "".join(
-        f'<span class="kv-prov-{_slug(_word(s))}" title="{_why(s)}">'
-        f"{escape(''.join(prompt.texts[s.start : s.end]))}</span>"
-        for s in outcome.spans
-    )
-
-
-def _word(action: SpanAction) -> str:
-    return action.provenance or "computed"
-
-
-def _why(action: SpanAction) -> str:
-    return escape(f"{_word(action)}, {plural(action.end - action.start, 'token')}: {action.reason}")
+    ]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 
 from backend.records.run import ACTIONS, EARLIER, Outcome, RunRecord, Span
 from viz.base import format as words
-from viz.base.format import escape, percent, plural
-from viz.base.glossary import term
-from viz.run.comparison import ACTION_ORDER
+from viz.base.format import plural
+from viz.base.html import render
 from viz.run.facts import final_agent
 
 
@@ -56,37 +56,30 @@ def _one(outcome: Outcome, span: Span) -> Treated:
     return Treated(span.name, outcome.method, tokens, links, exact, known, words.listing(sources))
 
 
-def documents_html(record: RunRecord) -> str:
+def documents_html(record: RunRecord) -> Markup:
     """A table, one row per text of the last agent's prompt, one column per method but dense."""
     agent, labels, looks = final_agent(record), words.others(record), words.styles(record)
     if not labels:
-        return ""
-    columns = {label: treated(record, agent, label) for label in labels}
-    pipeline = record.request.pipeline
-    head = "".join(
-        f'<th style="--kv-method:var(--kv-method-{looks[label].index})">{escape(looks[label].name)}</th>'
-        for label in labels
-    )
+        return Markup()
+    columns = [treated(record, agent, label) for label in labels]
     rows = []
-    for place, one in enumerate(columns[labels[0]]):
-        every = [columns[label][place] for label in labels]
-        said = record.request.values.get(one.name, "")
-        name = words.slot_words(pipeline, one.name)
-        total = sum(one.tokens.values())
+    for every in zip(*columns, strict=True):
+        name = words.slot_words(record.request.pipeline, every[0].name)
         rows.append(
-            f'<tr><th scope="row"><b>{escape(name[:1].upper() + name[1:])}</b> '
-            f'<span class="kv-num">{plural(total, "token")}</span>'
-            f"<q>{escape(words.clip(said, 80))}</q></th><td>{_when(every)}</td>"
-            f"{''.join(f'<td>{_badges(t)}</td>' for t in every)}</tr>"
+            {
+                "name": name[:1].upper() + name[1:],
+                "tokens": sum(every[0].tokens.values()),
+                "text": words.clip(record.request.values.get(every[0].name, ""), 80),
+                "known": _known(every),
+                "every": every,
+            }
         )
-    return (
-        '<section class="kv-card kv-panel kv-texts"><h3 class="kv-card-title">What was done with each '
-        f'text?</h3><p class="kv-finding">{escape(finding(record))}</p>'
-        '<div class="kv-table-wrap" tabindex="0"><table class="kv-table"><thead><tr>'
-        f"<th>Text</th><th>{term('base KV', 'Its own cache')}</th>{head}</tr></thead>"
-        f'<tbody>{"".join(rows)}</tbody></table></div><p class="kv-how">Each cell says what became of the '
-        "text’s tokens in the reader’s prompt. Copied alone: the cache of the text read by itself, which has "
-        "seen nothing that stands before it here. Recomputed: read again, in this prompt.</p></section>"
+    return render(
+        "pages/documents.html",
+        looks=[looks[label] for label in labels],
+        finding=finding(record),
+        rows=rows,
+        actions=words.ACTION_ORDER,
     )
 
 
@@ -109,30 +102,3 @@ def finding(record: RunRecord) -> str:
 def _known(every: Sequence[Treated]) -> bool | None:
     """Was a text's cache there before this run? None where no method took it."""
     return next((t.known for t in every if t.known is not None), None)
-
-
-def _when(every: Sequence[Treated]) -> str:
-    known = _known(every)
-    if known is None:
-        return '<span class="kv-badge kv-badge-quiet">not used</span>'
-    mark, tone = ("already known", " kv-good") if known else ("encoded now", "")
-    return f'<span class="kv-badge{tone}">{mark}</span>'
-
-
-def _badges(one: Treated) -> str:
-    total = sum(one.tokens.values())
-    present = [name for name in ACTION_ORDER if one.tokens[name]]
-    said = []
-    for name in present:
-        shown = {"reused": "copied, exact" if one.exact else "copied alone"}.get(name, name)
-        share = "" if len(present) == 1 else f" {percent(one.tokens[name], total)}"
-        said.append(
-            f'<span class="kv-badge" title="{escape(one.source if name in ("reused", "corrected") else "")}">'
-            f'<i class="kv-key-box kv-a-{name}" aria-hidden="true"></i>{escape(shown + share)}</span>'
-        )
-    if one.links:
-        said.append(
-            f'<span class="kv-badge"><i class="kv-key-box kv-a-link" aria-hidden="true"></i>'
-            f"{plural(one.links, 'link token')}</span>"
-        )
-    return f'<span class="kv-badges">{"".join(said)}</span>'

@@ -7,9 +7,10 @@ step says so (``Told.shows``). A step's methods are known by their place behind 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from markupsafe import Markup, escape
 
 from backend.records.run import Outcome, RunRecord
 from viz.anchors.gate_decisions import decision_panel
@@ -17,7 +18,8 @@ from viz.anchors.pool import gate_view, weights_view
 from viz.attention.views import mass_by_slot
 from viz.base import format as words
 from viz.base.figure import FigureView, Panel
-from viz.base.format import escape, listing, milliseconds, number, percent, plural, ratio, size
+from viz.base.format import milliseconds, number, percent, plural, ratio, size
+from viz.base.html import html, listed, quoted
 from viz.run.cache_error import offset_by_layer
 from viz.run.cache_error_facts import error_by_layer
 from viz.run.facts import final_agent
@@ -34,7 +36,7 @@ class Told:
     Attributes:
         choice: the key of the prediction that came true; None where this run decides none.
         shows: does the run show the effect that the step is about?
-        sentences: one or two for a person, as HTML.
+        sentences: one or two for a person; :func:`told` escapes what is no :class:`Markup` in them.
         views: figures.
         texts: are the agents' texts side by side worth a look?
         strip: the agent whose prompt is shown token by token, if one is.
@@ -50,7 +52,8 @@ class Told:
 
 def told(key: str, record: RunRecord) -> Told:
     """What ``record`` says at the step ``key``."""
-    return STEPS[key](record)
+    found = STEPS[key](record)
+    return replace(found, sentences=tuple(map(escape, found.sentences)))
 
 
 # -- what the steps have in common
@@ -69,11 +72,11 @@ def _said(outcome: Outcome) -> str:
     return outcome.text.strip() if outcome.answer is None else outcome.answer
 
 
-def shown_answer(outcome: Outcome) -> str:
-    """The answer of an outcome as HTML."""
+def shown_answer(outcome: Outcome) -> Markup:
+    """The answer of an outcome."""
     if outcome.answer is None:
-        return "no answer that can be read"
-    return f'<span class="kv-answer">{escape(words.clip(outcome.answer, 40))}</span>'
+        return Markup("no answer that can be read")
+    return html('<span class="kv-answer">{}</span>', words.clip(outcome.answer, 40))
 
 
 def copied_error(record: RunRecord, label: str, like: str | None = None) -> float | None:
@@ -100,20 +103,12 @@ def layer_errors(record: RunRecord, agent: int, label: str) -> np.ndarray | None
 
 
 def _name(record: RunRecord, label: str) -> str:
-    return escape(words.styles(record)[label].name)
-
-
-def _copied(record: RunRecord, label: str) -> tuple[int, int]:
-    """Prompt tokens from a cache, and all, over the agents."""
-    counts = [words.action_counts(record.outcome(agent, label)) for agent in record.agents]
-    return sum(c["reused"] + c["corrected"] for c in counts), sum(sum(c.values()) for c in counts)
+    return words.styles(record)[label].name
 
 
 def _times(record: RunRecord, label: str) -> tuple[float, float]:
     """Time to first token under a method and under dense, over the agents, in milliseconds."""
-    dense = words.dense_label(record)
-    here = sum(record.outcome(a, label).timing.ttft_ms for a in record.agents)
-    return here, sum(record.outcome(a, dense).timing.ttft_ms for a in record.agents)
+    return words.total_ttft(record, label), words.total_ttft(record, words.dense_label(record))
 
 
 NOT_MEASURED = "This run holds no measure of the cache’s error, so it decides nothing here."
@@ -125,7 +120,7 @@ NOT_MEASURED = "This run holds no measure of the cache’s error, so it decides 
 def cache(record: RunRecord) -> Told:
     """How much of a prompt that was read before has to be read again."""
     label, dense = words.others(record)[0], words.dense_label(record)
-    kept, total = _copied(record, label)
+    kept, total = words.cached_tokens(record, label)
     share = 1 - kept / total if total else 1.0
     choice = "few" if share <= 0.1 else "half" if share <= 0.75 else "all"
     here, before = _times(record, label)
@@ -136,13 +131,14 @@ def cache(record: RunRecord) -> Told:
         f"Of {plural(total, 'token')}, {kept:,} came from the cache and {total - kept:,} had to be read "
         f"({percent(total - kept, total)}). Their keys and values, {plural(record.model.layers, 'layer')} of "
         f"them, take {held}.",
-        f"The first word came after {milliseconds(here)} instead of {milliseconds(before)} "
-        f"({ratio(here, before)}; measured once), and the answer is "
-        + (
-            f"the same: {shown_answer(record.outcome(agent, dense))}."
-            if same
-            else f"{shown_answer(record.outcome(agent, label))} instead of "
-            f"{shown_answer(record.outcome(agent, dense))}, which an exact cache should not do."
+        html(
+            "The first word came after {} instead of {} ({}; measured once), and the answer is {}{}.",
+            milliseconds(here),
+            milliseconds(before),
+            ratio(here, before),
+            "the same: " if same else html("{} instead of ", shown_answer(record.outcome(agent, label))),
+            shown_answer(record.outcome(agent, dense))
+            + ("" if same else ", which an exact cache should not do"),
         ),
     )
     return Told(choice, choice != "all" and same, said, (ttft_view(record),), strip=agent)
@@ -154,15 +150,19 @@ def prefix(record: RunRecord) -> Told:
     same, total = answers(record, label)
     choice = "all" if same == total else "some" if same else "none"
     lost = [a for a in record.agents if _said(record.outcome(a, label)) != _said(record.outcome(a, dense))]
-    kept, tokens = _copied(record, label)
+    kept, tokens = words.cached_tokens(record, label)
     said = [
         f"{same} of {total} answers are dense’s, with {percent(kept, tokens)} of the prompts’ tokens copied."
     ]
     if lost:
         a = record.outcome(lost[-1], label)
         said.append(
-            f"{escape(words.agent_name(record.request.pipeline, lost[-1]))} says {shown_answer(a)}; with its "
-            f"prompt read in full, {shown_answer(record.outcome(lost[-1], dense))}."
+            html(
+                "{} says {}; with its prompt read in full, {}.",
+                words.agent_name(record.request.pipeline, lost[-1]),
+                shown_answer(a),
+                shown_answer(record.outcome(lost[-1], dense)),
+            )
         )
     else:
         said.append(
@@ -255,8 +255,7 @@ def anchors(record: RunRecord) -> Told:
     if after is None or not before:
         why = record.outcome(agent, mixed).reason
         said: tuple[str, ...] = (
-            f"In this run {_name(record, mixed)} copied nothing, so there is nothing to compare. "
-            f"{escape(why)}",
+            f"In this run {_name(record, mixed)} copied nothing, so there is nothing to compare. {why}",
         )
         return Told(None, False, said, views, texts=True)
     left = after / before
@@ -297,8 +296,8 @@ def gate(record: RunRecord) -> Told:
     shows = passed[first] != passed[second]
     if stop is not None:
         why = (
-            f"{_name(record, label)} refuses {escape(words.slot_words(pipeline, stop.placeholder))} at "
-            f"{escape(words.agent_name(pipeline, agent))}: {escape(stop.reason)}"
+            f"{_name(record, label)} refuses {words.slot_words(pipeline, stop.placeholder)} at "
+            f"{words.agent_name(pipeline, agent)}: {stop.reason}"
         )
     else:
         why = "Neither gate refused anything."
@@ -317,20 +316,21 @@ def judge(record: RunRecord) -> Told:
     if ref.answer is None:
         said = ("Dense’s own verdict cannot be read in this run, so it decides nothing here.",)
         return Told(None, False, said, texts=True, strip=agent)
-    first = (
-        f"Read in full, the judge names {shown_answer(ref)}; over copied candidates, {shown_answer(out)}; "
-        "computed "
-        f"but kept apart, {shown_answer(control)}."
+    first = html(
+        "Read in full, the judge names {}; over copied candidates, {}; computed but kept apart, {}.",
+        *map(shown_answer, (ref, out, control)),
     )
     evidence = compare(record, plain).evidence
     near = evidence.fidelity if evidence is not None else None
     if choice == "same":
-        second = "In this run the copy did not change the verdict. On other candidates it may."
+        second: str = "In this run the copy did not change the verdict. On other candidates it may."
     elif near is not None and near.margin is not None:
-        second = (
-            f"The texts part at {words.quoted(near.method_token)} instead of "
-            f"{words.quoted(near.dense_token)}, where "
-            f"dense’s lead was {number(near.margin, 2)} nats; rounding alone moves {number(near.floor, 1)}."
+        second = html(
+            "The texts part at {} instead of {}, where dense’s lead was {} nats; rounding alone moves {}.",
+            quoted(near.method_token),
+            quoted(near.dense_token),
+            number(near.margin, 2),
+            number(near.floor, 1),
         )
     else:
         second = "The cache below shows where the copy differs."
@@ -346,10 +346,11 @@ def repair(record: RunRecord) -> Told:
     agent, dense = final_agent(record), words.dense_label(record)
     ref = record.outcome(agent, dense)
     back = {m: record.outcome(agent, m).answer == ref.answer for m in (plain, quarter, half)}
-    named = listing(
-        f"{shown_answer(record.outcome(agent, m))} ({_name(record, m)})" for m in (plain, quarter, half)
+    named = listed(
+        html("{} ({})", shown_answer(record.outcome(agent, m)), _name(record, m))
+        for m in (plain, quarter, half)
     )
-    first = f"Dense names {shown_answer(ref)}. The others: {named}."
+    first = html("Dense names {}. The others: {}.", shown_answer(ref), named)
     read = [_work(record, agent, m) for m in (quarter, half)]
     times = [_times(record, m) for m in (quarter, half)]
     second = (

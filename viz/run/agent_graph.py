@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 
+from markupsafe import Markup
+
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import agent_and_turn
-from viz.base.format import agent_name, agent_weights, clip, escape, listing
+from viz.base.format import agent_name, agent_weights, clip, listing
+from viz.base.html import render
 
 RADIUS = 12
 MOST_WIDTH = 372  # the bench's inner width, which the drawing should fit at full size
 LEAST_PITCH, MOST_PITCH, NAMES_FROM = 30, 76, 50
 
 
-def graph_svg(pipeline: Pipeline) -> str:
+def graph_svg(pipeline: Pipeline) -> Markup:
     """The pipeline as SVG: the request, then the agents in running order, an arc for every reading.
 
     Colours come from the page. Names are left out when there are too many agents for them.
@@ -31,29 +34,27 @@ def graph_svg(pipeline: Pipeline) -> str:
     most = max(map(len, labels.values()), default=0)
     height = middle + RADIUS + (34 + 12 * max(0, most - 2) if named else 6 + 12 * most)
     width = pitch * (len(order) + 1)
-    lines = "".join(_edge(centre[p], centre[a], middle, index[a] - index[p], p == 0) for p, a in edges)
-    request = [("kv-g-name", "request")] if named else []
-    nodes = _node(pitch / 2, middle, "", "request", "kv-g-request", request) + "".join(
-        _node(
+    nodes = [(pitch / 2, "?", "request", "kv-g-request", [("kv-g-name", "request")] if named else [])]
+    nodes += [
+        (
             centre[a],
-            middle,
             str(agent_and_turn(a)[0]),
             _called(pipeline, a),
             "kv-g-judge" if a == pipeline.judge else "",
             labels[a],
         )
         for a in order
-    )
-    lines += "".join(_turn(centre[a], pitch, height) for p, a in itertools.pairwise(order) if _later(p, a))
-    said = "; ".join(_sentence(pipeline, a, edges) for a in order)
-    return (
-        f'<svg class="kv-graph" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
-        f'style="max-width:{width:.0f}px" '
-        f'aria-label="{escape("Who reads whom. " + said)}"><title>Who reads whom</title><desc>'
-        f"{escape(said)}.</desc>"
-        '<defs><marker id="kv-arrow" viewBox="0 0 8 8" refX="6.5" refY="4" markerWidth="6" markerHeight="6" '
-        'orient="auto"><path class="kv-g-tip" d="M0 0.8 7.5 4 0 7.2z"/></marker></defs>'
-        f"{lines}{nodes}</svg>"
+    ]
+    return render(
+        "run/agent_graph.html",
+        width=width,
+        height=height,
+        middle=middle,
+        radius=RADIUS,
+        said="; ".join(_sentence(pipeline, a, edges) for a in order),
+        edges=[(p == 0, _path(centre[p], centre[a], middle, index[a] - index[p])) for p, a in edges],
+        turns=[centre[a] - pitch / 2 for p, a in itertools.pairwise(order) if _later(p, a)],
+        nodes=nodes,
     )
 
 
@@ -66,46 +67,17 @@ def _later(before: int, agent: int) -> bool:
     return agent_and_turn(before)[1] < agent_and_turn(agent)[1]
 
 
-def _turn(x: float, pitch: float, height: float) -> str:
-    """A line where a turn begins."""
-    return (
-        f'<path class="kv-g-turn" d="M{x - pitch / 2:.1f} 2V{height - 2:.1f}" stroke="currentColor" '
-        'stroke-opacity="0.35" stroke-dasharray="2 3"/>'
-    )
-
-
 def _rise(span: int) -> float:
     return 8 + 9.0 * min(span, 8)
 
 
-def _edge(start: float, end: float, middle: float, span: int, request: bool) -> str:
-    kind = "kv-g-edge kv-g-from-request" if request else "kv-g-edge"
+def _path(start: float, end: float, middle: float, span: int) -> str:
+    """An edge's path: straight to the next agent, an arc beyond it."""
     if span <= 1:
-        return f'<path class="{kind}" d="M{start + RADIUS + 1:.1f} {middle:.1f}H{end - RADIUS - 2:.1f}"/>'
+        return f"M{start + RADIUS + 1:.1f} {middle:.1f}H{end - RADIUS - 2:.1f}"
     x1, x2, y = start + RADIUS * 0.5, end - RADIUS * 0.45, middle - RADIUS * 0.9
     top, lean = middle - RADIUS - _rise(span) * 1.22, (end - start) * 0.2
-    return (
-        f'<path class="{kind}" d="M{x1:.1f} {y:.1f}C{x1 + lean:.1f} {top:.1f} {x2 - lean:.1f} {top:.1f} '
-        f'{x2:.1f} {y - 2:.1f}"/>'
-    )
-
-
-def _node(x: float, y: float, number: str, name: str, kind: str, labels: list[tuple[str, str]]) -> str:
-    """One node and the lines below it, each as its class and its text."""
-    ring = (
-        f'<circle class="kv-g-ring" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS + 3}"/>'
-        if kind == "kv-g-judge"
-        else ""
-    )
-    inner = f'<text class="kv-g-number" x="{x:.1f}" y="{y + 4:.1f}">{number or "?"}</text>'
-    lines = "".join(
-        f'<text class="{look}" x="{x:.1f}" y="{y + RADIUS + 15 + 12 * i:.1f}">{escape(row)}</text>'
-        for i, (look, row) in enumerate(labels)
-    )
-    return (
-        f'<g class="kv-g-node {kind}"><title>{escape(name)}</title>{ring}'
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>{inner}{lines}</g>'
-    )
+    return f"M{x1:.1f} {y:.1f}C{x1 + lean:.1f} {top:.1f} {x2 - lean:.1f} {top:.1f} {x2:.1f} {y - 2:.1f}"
 
 
 def _labels(pipeline: Pipeline, agent: int, pitch: float, named: bool) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from backend.records.run import Outcome, RunRecord
 from viz.base import format as words
-from viz.base.figure import MAX_COLUMNS, FigureView, empty_view, figure, pool_columns
+from viz.base.figure import MAX_COLUMNS, FigureView, colour_bar, empty_view, figure, pool_columns
 from viz.base.format import number, plot_text
 from viz.base.subplots import layer_axes, mark_spans, span_words, two_panels
 from viz.base.theme import MAGNITUDE
@@ -121,14 +121,7 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
         colorscale=MAGNITUDE,
         zmin=0,
         zmax=peak or 1,
-        colorbar={
-            "title": {"text": "error, share<br>of dense’s", "font": {"size": 11}},
-            "thickness": 10,
-            "len": 1,
-            "tickfont": {"size": 11},
-            "outlinewidth": 0,
-            "x": 1.01,
-        },
+        colorbar=colour_bar("error, share<br>of dense’s"),
         hovertemplate="token %{x}, layer %{y}<br>error %{z:.3f}<extra></extra>",
     )
     drawing.update_layout(

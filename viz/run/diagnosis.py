@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 
 from backend.records.run import Outcome, RunRecord
 from viz.base import format as words
-from viz.base.format import escape, number
+from viz.base.format import number
 from viz.base.glossary import term
+from viz.base.html import html, joined
 from viz.base.theme import STEP_NAMES
 from viz.run.facts import final_agent
 from viz.run.verdict import compare
-
-TRY = "Not tried in this run. "
 
 
 @dataclass(frozen=True)
@@ -60,29 +60,35 @@ def _mean_error(outcomes: list[Outcome]) -> float | None:
     return float(np.nanmean(values)) if values.size else None
 
 
-def where(record: RunRecord) -> str:
+def where(record: RunRecord) -> Markup:
     """Where does it come from?"""
     found = [s for s in standings(record) if s.kind != "nothing"]
     if not found:
-        return "Nothing was copied from a cache in this run, so there is nothing to trace."
+        return Markup("Nothing was copied from a cache in this run, so there is nothing to trace.")
     if record.request.mode == "free":
-        return (
-            f"Only a {term('pinned')} run can trace it: free-running methods read different texts. "
-            "Switch the mode and run again."
+        return html(
+            "Only a {} run can trace it: free-running methods read different texts. "
+            "Switch the mode and run again.",
+            term("pinned"),
         )
     rank = {"answer": 0, "text": 1, "same": 2}
-    told = min(found, key=lambda s: (rank.get(s.kind, 3), -(s.error or 0)))
-    worst = _worst_segment(record, told.label)
-    changed = [a for a in record.agents if _differs(record, a, told.label)]
-    said = (
-        f"{escape(told.name)} first departs from dense at {_agent(record, changed[0])}. " if changed else ""
-    )
+    traced = min(found, key=lambda s: (rank.get(s.kind, 3), -(s.error or 0)))
+    worst = _worst_segment(record, traced.label)
+    changed = [a for a in record.agents if _differs(record, a, traced.label)]
+    said = Markup()
+    if changed:
+        said = html("{} first departs from dense at {}. ", traced.name, _agent(record, changed[0]))
     if worst is None:
-        return said or f"{escape(told.name)} left no measurable error in the cache."
+        return said or html("{} left no measurable error in the cache.", traced.name)
     agent, name, error, layer = worst
-    place = f"{_segment(record, name)} of {_agent(record, agent)}’s prompt"
-    said += f"Its copied cache is furthest from dense’s in the {place}: "
-    return said + f"mean error <b>{number(error, 2)}</b> of dense’s size, worst at layer {layer}."
+    return said + html(
+        "Its copied cache is furthest from dense’s in the {} of {}’s prompt: "
+        "mean error <b>{}</b> of dense’s size, worst at layer {}.",
+        _segment(record, name),
+        _agent(record, agent),
+        number(error, 2),
+        layer,
+    )
 
 
 def _differs(record: RunRecord, agent: int, label: str) -> bool:
@@ -107,16 +113,16 @@ def _worst_segment(record: RunRecord, label: str) -> tuple[int, str, float, int]
 
 
 def _agent(record: RunRecord, agent: int) -> str:
-    return escape(words.agent_name(record.request.pipeline, agent))
+    return words.agent_name(record.request.pipeline, agent)
 
 
 def _segment(record: RunRecord, name: str) -> str:
     if name.startswith("prefix"):
-        return f"template text ({escape(name)})"
-    return escape(words.slot_words(record.request.pipeline, name))
+        return f"template text ({name})"
+    return words.slot_words(record.request.pipeline, name)
 
 
-def repair(record: RunRecord) -> str:
+def repair(record: RunRecord) -> Markup:
     """What would repair it?"""
     found = standings(record)
     reused = [s for s in found if s.kind != "nothing"]
@@ -125,7 +131,7 @@ def repair(record: RunRecord) -> str:
     refused = [s for s in found if s.kind == "nothing"]
     names = {choice.label: choice.name for choice in record.request.methods}
     if not reused:
-        return (
+        return Markup(
             "Nothing needs repair. To see what correction does, let a method reuse: "
             "fill its pools or raise gamma."
         )
@@ -133,36 +139,43 @@ def repair(record: RunRecord) -> str:
         return steps
     if better and plain:
         return _corrected(min(better, key=_distance), max(plain, key=_distance))
-    if refused:
-        name = escape(refused[0].name)
-        if any(names.get(s.label) == "kvcomm" for s in refused):
-            return (
-                f"{name}’s {term('gate')} refused to reuse and computed the prompts: safe, but nothing was "
-                f"gained. More anchors or a higher {term('gamma')} let it correct instead."
-            )
-        return f"{name} copied nothing. Computing the prompt is always a repair; it costs dense’s time."
-    if plain and all(s.kind == "same" for s in plain) and all((s.error or 0) < 0.01 for s in plain):
-        return "Nothing needs repair: the copied cache agrees with dense’s."
-    if better:
-        return (
-            f"{escape(better[0].name)} already corrects its copies; add Naive to see how much that repairs."
+    if any(names.get(s.label) == "kvcomm" for s in refused):
+        return html(
+            "{}’s {} refused to reuse and computed the prompts: safe, but nothing was gained. "
+            "More anchors or a higher {} let it correct instead.",
+            refused[0].name,
+            term("gate"),
+            term("gamma"),
         )
-    return TRY + "Add KVCOMM: it corrects the copied cache by the offsets that similar earlier texts showed."
+    if refused:
+        return html(
+            "{} copied nothing. Computing the prompt is always a repair; it costs dense’s time.",
+            refused[0].name,
+        )
+    if plain and all(s.kind == "same" for s in plain) and all((s.error or 0) < 0.01 for s in plain):
+        return Markup("Nothing needs repair: the copied cache agrees with dense’s.")
+    if better:
+        return html("{} already corrects its copies; add Naive to see how much that repairs.", better[0].name)
+    return Markup(
+        "Not tried in this run. Add KVCOMM: it corrects the copied cache by the offsets that similar earlier "
+        "texts showed."
+    )
 
 
 def _distance(standing: Standing) -> float:
     return standing.kl if standing.kl is not None else standing.error or 0.0
 
 
-def _corrected(better: Standing, plain: Standing) -> str:
-    name, other = escape(better.name), escape(plain.name)
+def _corrected(better: Standing, plain: Standing) -> Markup:
+    name, other = better.name, plain.name
     moved = []
     if better.error is not None and plain.error is not None:
-        moved.append(f"mean cache error {number(plain.error, 2)} to <b>{number(better.error, 2)}</b>")
-    if better.kl is not None and plain.kl is not None:
         moved.append(
-            f"{term('KL')} of the first token {number(plain.kl, 2)} to <b>{number(better.kl, 2)}</b> nats"
+            html("mean cache error {} to <b>{}</b>", number(plain.error, 2), number(better.error, 2))
         )
+    if better.kl is not None and plain.kl is not None:
+        first = html("{} of the first token", term("KL"))
+        moved.append(html("{} {} to <b>{}</b> nats", first, number(plain.kl, 2), number(better.kl, 2)))
     nearer = _distance(better) < _distance(plain)
     how = "Computing some tokens again" if better.again else "Correcting the copies with anchors"
     kept, lost = better.kind != "answer", plain.kind == "answer"
@@ -181,20 +194,21 @@ def _corrected(better: Standing, plain: Standing) -> str:
         )
     else:
         said = f"Leaving the correction out: {name} changed the answer and {other} did not"
-    return said + (f" ({'; '.join(moved)})." if moved else ".")
+    return html("{} ({}).", said, joined(moved, "; ")) if moved else html("{}.", said)
 
 
-def _steps(found: list[Standing]) -> str:
+def _steps(found: list[Standing]) -> Markup:
     """With a method and itself minus single steps in one run: which step matters most."""
     whole = next((s for s in found if any(o.label.startswith(f"{s.label} without ") for o in found)), None)
     if whole is None:
-        return ""
+        return Markup()
     without = [s for s in found if s.label.startswith(f"{whole.label} without ")]
     worst = max(without, key=_distance)
     step = worst.label.removeprefix(whole.label + " without ")
-    step = words.escape(STEP_NAMES.get(step, step))
-    unit = "nats of KL at the first token" if whole.kl is not None else "mean cache error"
-    return (
-        f"All steps together leave {number(_distance(whole), 2)} {unit}. The step that matters most is "
-        f"<b>{step}</b>: switched off, it is {number(_distance(worst), 2)}."
+    return html(
+        "All steps together leave {} {}. The step that matters most is <b>{}</b>: switched off, it is {}.",
+        number(_distance(whole), 2),
+        "nats of KL at the first token" if whole.kl is not None else "mean cache error",
+        STEP_NAMES.get(step, step),
+        number(_distance(worst), 2),
     )

@@ -30,9 +30,7 @@ def facts(record: RunRecord) -> tuple[str, ...]:
         )
     shares: list[tuple[str, int]] = []
     for label in words.others(record):
-        counts = [words.action_counts(record.outcome(a, label)) for a in record.agents]
-        total = sum(sum(c.values()) for c in counts)
-        kept = sum(c["reused"] + c["corrected"] for c in counts)
+        kept, total = words.cached_tokens(record, label)
         shares.append((f"{looks[label].name} {words.percent(kept, total)}", total))
     if shares and len({total for _, total in shares}) == 1:
         points.append(
@@ -40,10 +38,8 @@ def facts(record: RunRecord) -> tuple[str, ...]:
         )
     elif shares:
         points.append(f"Prompt tokens taken from a cache: {listing(f'{s} of {n:,}' for s, n in shares)}.")
-    reference = sum(record.outcome(a, dense).timing.ttft_ms for a in record.agents)
-    times = [
-        (m, sum(record.outcome(a, m).timing.ttft_ms for a in record.agents)) for m in words.others(record)
-    ]
+    reference = words.total_ttft(record, dense)
+    times = [(m, words.total_ttft(record, m)) for m in words.others(record)]
     if times:
         said = listing(
             f"{looks[m].name} {words.milliseconds(t)} ({words.ratio(t, reference)} dense)" for m, t in times

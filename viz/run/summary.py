@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from markupsafe import Markup
 
 from backend.records.run import RunRecord
 from viz.base import format as words
 from viz.base.figure import FigureView, figure, hatch
-from viz.base.format import escape, number, plot_text, size
-from viz.base.glossary import term
+from viz.base.format import number, plot_text, size
+from viz.base.html import render
 from viz.base.theme import METHOD_COLOURS
 
 
@@ -75,7 +77,7 @@ def memory_view(record: RunRecord) -> FigureView:
     )
 
 
-def record_html(record: RunRecord) -> str:
+def record_html(record: RunRecord) -> Markup:
     """Everything that identifies a run, as definition lists."""
     model, request, certificate = record.model, record.request, record.model.certificate
     layers = {
@@ -139,10 +141,7 @@ def record_html(record: RunRecord) -> str:
     ]
     if record.notes:
         parts.append(("Notes", {str(i + 1): note for i, note in enumerate(record.notes)}))
-    return (
-        f'<div class="kv-record">'
-        f"{''.join(_list(name, values.items()) for name, values in parts if values)}</div>"
-    )
+    return render("run/record.html", parts=parts)
 
 
 def _mode(record: RunRecord) -> str:
@@ -162,8 +161,3 @@ def _options(name: str, options: Mapping[str, Any]) -> str:
         for key, value in options.items()
     )
     return f"{name}: {', '.join(parts)}"
-
-
-def _list(title: str, items: Iterable[tuple[str, Any]]) -> str:
-    body = "".join(f"<dt>{term(k)}</dt><dd>{escape(v)}</dd>" for k, v in items)
-    return f"<h4>{escape(title)}</h4><dl>{body}</dl>"

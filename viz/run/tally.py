@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 
 from backend.records.run import COMPUTED, RECOMPUTED, RunRecord
-from viz.base.format import escape, percent
+from viz.base.format import percent
+from viz.base.html import render
 from viz.base.theme import method_styles
 
 
@@ -53,33 +55,24 @@ def count(record: RunRecord) -> tuple[Count, ...]:
     return tuple(out)
 
 
-def tally_html(rows: Sequence[tuple[Count, ...]], wanted: int) -> str:
+def tally_html(rows: Sequence[tuple[Count, ...]], wanted: int) -> Markup:
     """The counts of several requests as a table; empty without any."""
     if not rows:
-        return ""
-    labels = [c.label for c in rows[0]]
-    styles = method_styles(labels, {c.label: c.name for c in rows[0]})
+        return Markup()
+    styles = method_styles([c.label for c in rows[0]], {c.label: c.name for c in rows[0]})
     dense = sum(row[0].ttft_ms for row in rows)
-    body = ""
-    for index, label in enumerate(labels):
-        mine = [row[index] for row in rows]
+    lines = []
+    for mine in zip(*rows, strict=True):
         scored = [c for c in mine if c.right is not None]
-        right = f"{sum(bool(c.right) for c in scored)} of {len(scored)}" if scored else "not known"
         agents, tokens = sum(c.agents for c in mine), sum(c.tokens for c in mine)
-        time = sum(c.ttft_ms for c in mine)
-        body += (
-            f"<tr><td>{escape(styles[label].name)}</td><td>{right}</td>"
-            f"<td>{sum(c.as_dense for c in mine)} of {len(mine)}</td>"
-            f"<td>{percent(sum(c.reused_agents for c in mine), agents)}</td>"
-            f"<td>{percent(sum(c.cached_tokens for c in mine), tokens)}</td>"
-            f"<td>{time / max(1e-9, dense):.2f}\u00d7 dense</td></tr>"
+        lines.append(
+            (
+                styles[mine[0].label].name,
+                f"{sum(bool(c.right) for c in scored)} of {len(scored)}" if scored else "not known",
+                f"{sum(c.as_dense for c in mine)} of {len(mine)}",
+                percent(sum(c.reused_agents for c in mine), agents),
+                percent(sum(c.cached_tokens for c in mine), tokens),
+                f"{sum(c.ttft_ms for c in mine) / max(1e-9, dense):.2f}\u00d7 dense",
+            )
         )
-    return (
-        '<div class="kv-card kv-table-wrap" id="kv-tally-card"><table class="kv-table"><caption>'
-        f"{len(rows)} of {wanted} requests of the set, one after the other; "
-        "the last one is shown below</caption>"
-        "<thead><tr><th>method</th><th>final answer right</th><th>final answer as dense</th>"
-        "<th>agents that reused all</th><th>prompt tokens from a cache</th>"
-        "<th>time to first token, summed</th>"
-        f"</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    return render("run/tally.html", lines=lines, done=len(rows), wanted=wanted)

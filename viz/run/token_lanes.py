@@ -7,11 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
-from backend.records.run import ACTIONS, Outcome, Prompt, RunRecord
+from backend.records.run import ACTIONS, Outcome, Prompt, RunRecord, Span
 from viz.base import format as words
-from viz.base.format import escape
+from viz.base.html import render
 
 MAX_LANES = 8
 
@@ -66,42 +67,33 @@ def runs_of(prompt: Prompt, codes: list[NDArray[Any]]) -> list[tuple[int, int]]:
 
 def reading_html(
     record: RunRecord, prompt: Prompt, lanes: list[Lane], selected: tuple[int, int] | None, shown: str
-) -> str:
+) -> Markup:
     """The readable prompt; a row of radio buttons chooses whose colouring it takes."""
-    group = f"kv-reading-{prompt.agent}-{lanes[0].outcome.prompt}-{record.id}"
-    chosen = next((i for i, lane in enumerate(lanes) if lane.label == shown), len(lanes) - 1)
-    tabs = "".join(
-        f'<label style="--kv-method:var(--kv-method-{lane.index})"><input type="radio" '
-        f'name="{escape(group)}" data-lane="{i}" '
-        f'data-method="{escape(lane.label)}"{" checked" if i == chosen else ""}>{escape(lane.name)}</label>'
-        for i, lane in enumerate(lanes)
-    )
     colours = words.slots(record.request.pipeline)
-    starts = {s.start: s for s in prompt.spans if s.end > s.start}
-    ends = {s.end for s in prompt.spans if s.end > s.start}
-    out: list[str] = []
-    for start, end in runs_of(prompt, [lane.codes for lane in lanes]):
-        span = starts.get(start)
-        if span is not None and span.kind == "placeholder":
-            out.append(
-                f'<span class="kv-slot-text" style="--kv-slot:var(--kv-slot-{colours.get(span.name, 0)})">'
-                f'<span class="kv-slot-tag" aria-hidden="true">{escape(span.name)}</span>'
-            )
-        kinds = " ".join(f"l{i}a{lane.codes[start]}" for i, lane in enumerate(lanes))
-        cells = "".join(
-            f"<i data-token={t}{' class=kv-on' if selected and selected[0] <= t < selected[1] else ''}>"
-            f"{escape(prompt.texts[t])}</i>"
-            for t in range(start, end)
-        )
-        out.append(f'<span class="{kinds}">{cells}</span>')
-        inside = words.span_at(prompt, end - 1)
-        if end in ends and inside is not None and inside.kind == "placeholder":
-            out.append("</span>")
-    return (
-        f'<div class="kv-reading"><div class="kv-reading-head"><span>The prompt, marked as under</span>'
-        f"{tabs}</div>"
-        f'<p class="kv-text" data-agent="{prompt.agent}">{"".join(out)}</p></div>'
+    spans = [s for s in prompt.spans if s.end > s.start]
+    starts, ends = {s.start: s for s in spans}, {s.end: s for s in spans}
+    low, high = selected or (0, 0)
+    return render(
+        "run/token_text.html",
+        agent=prompt.agent,
+        lanes=lanes,
+        group=f"kv-reading-{prompt.agent}-{lanes[0].outcome.prompt}-{record.id}",
+        chosen=next((i for i, lane in enumerate(lanes) if lane.label == shown), len(lanes) - 1),
+        colours=colours,
+        runs=[
+            {
+                "begins": _placeholder(starts.get(start)),
+                "ends": _placeholder(ends.get(end)),
+                "looks": " ".join(f"l{i}a{lane.codes[start]}" for i, lane in enumerate(lanes)),
+                "tokens": [(t, low <= t < high, prompt.texts[t]) for t in range(start, end)],
+            }
+            for start, end in runs_of(prompt, [lane.codes for lane in lanes])
+        ],
     )
+
+
+def _placeholder(span: Span | None) -> Span | None:
+    return span if span is not None and span.kind == "placeholder" else None
 
 
 def lane_data(record: RunRecord, prompt: Prompt, lanes: list[Lane]) -> dict[str, Any]:

@@ -5,14 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from markupsafe import Markup
+
 from backend.records.run import Fidelity, Outcome, RunRecord
 from viz.base import format as words
-from viz.base.format import escape, listing, number
+from viz.base.format import listing, number
+from viz.base.html import html, joined, listed, quoted
 from viz.run.facts import facts, final_agent
 from viz.run.familiarity import outlook_words
 
 # Neutral: dense is wrong or nobody knows, so a change is neither harm nor gain.
 Tone = Literal["same", "changed", "unclear", "neutral"]
+TONE_WORDS: dict[Tone, str] = {
+    "same": "no change",
+    "changed": "changed",
+    "unclear": "undecided",
+    "neutral": "nothing to judge",
+}
 Kind = Literal["nothing", "same", "text", "answer"]
 NEAR_TIE = 10.0  # a margin below this many floors is a near tie
 
@@ -21,7 +30,7 @@ NEAR_TIE = 10.0  # a margin below this many floors is a near tie
 class Verdict:
     """The sentence as HTML, its tone, and up to five further facts as plain text."""
 
-    sentence_html: str
+    sentence_html: Markup
     tone: Tone
     points: tuple[str, ...]
 
@@ -76,13 +85,15 @@ def verdict(record: RunRecord) -> Verdict:
     found = [compare(record, label) for label in words.others(record)]
     ref = record.outcome(final_agent(record), words.dense_label(record))
     if not found:
-        head = f"Dense answers {_answer(ref)}{_right(ref)}. Add a reuse method to see what reuse changes."
+        head = html(
+            "Dense answers {}{}. Add a reuse method to see what reuse changes.", _answer(ref), _right(ref)
+        )
         return Verdict(_wrap(head), "unclear", facts(record))
     changed = [c for c in found if c.kind == "answer"]
     worded = [c for c in found if c.kind == "text"]
     same = [c for c in found if c.kind == "same"]
     nothing = [c for c in found if c.kind == "nothing"]
-    rest: list[str] = []
+    rest: list[str | Markup] = []
     compared = changed + worded + same
     neutral = bool(changed) if ref.correct is None else bool(compared) and not ref.correct
     if neutral:
@@ -92,19 +103,19 @@ def verdict(record: RunRecord) -> Verdict:
         head = _changed(changed)
         kept = [c.name for c in worded + same]
         if kept:
-            head += f"; {escape(listing(kept))} kept it"
+            head += html("; {} kept it", listing(kept))
         head += "."
         evidence = next((c for c in changed if c.evidence), None)
     elif worded or same:
         head = _kept(record, worded, same)
         evidence = next((c for c in worded if c.evidence), None)
     else:
-        head, evidence = "Nothing was reused, so nothing could change.", None
+        head, evidence = Markup("Nothing was reused, so nothing could change."), None
     if evidence is not None and evidence.evidence is not None:
         rest.append(_evidence(record, evidence, several=len(changed or worded) > 1))
     for why in dict.fromkeys(c.why_nothing for c in nothing):
         names = listing(c.name for c in nothing if c.why_nothing == why)
-        rest.append(escape(why.format(name=names)))
+        rest.append(why.format(name=names))
     if ref.correct is None and compared and not neutral:
         rest.append("Nobody knows whether it is right.")
     if record.familiarity is not None and not ref.correct:
@@ -121,88 +132,86 @@ def _tone(changed: list[Compared], kept: list[Compared]) -> Tone:
     return "same" if kept and not changed else "unclear"
 
 
-def _wrap(head: str, *rest: str) -> str:
-    tail = "".join(f' <span class="kv-verdict-rest">{r}</span>' for r in rest)
-    return f'<strong class="kv-verdict-head">{head}</strong>{tail}'
+def _wrap(head: Markup, *rest: str) -> Markup:
+    tail = joined(html(' <span class="kv-verdict-rest">{}</span>', r) for r in rest)
+    return html('<strong class="kv-verdict-head">{}</strong>{}', head, tail)
 
 
-def _answer(outcome: Outcome) -> str:
+def _answer(outcome: Outcome) -> Markup:
     if outcome.answer is None:
-        return "without a recognised answer"
-    return f'<span class="kv-answer">{escape(words.clip(outcome.answer, 48))}</span>'
+        return Markup("without a recognised answer")
+    return html('<span class="kv-answer">{}</span>', words.clip(outcome.answer, 48))
 
 
-def _right(outcome: Outcome) -> str:
-    return {None: "", True: "&nbsp;(right)", False: "&nbsp;(wrong)"}[outcome.correct]
+def _right(outcome: Outcome) -> Markup:
+    return Markup({None: "", True: "&nbsp;(right)", False: "&nbsp;(wrong)"}[outcome.correct])
 
 
-def _changed(changed: list[Compared]) -> str:
+def _changed(changed: list[Compared]) -> Markup:
     first = changed[0]
-    names = escape(listing(c.name for c in changed))
+    names = listing(c.name for c in changed)
     reuse = " reuse" if len(changed) == 1 and "only" in first.name.lower() else ""
     if first.dense.answer is None and all(c.outcome.answer is None for c in changed):
-        return f"{names}{reuse} changed the final text"
-    before = f"{_answer(first.dense)}{_right(first.dense)}"
+        return html("{}{} changed the final text", names, reuse)
+    before = _answer(first.dense) + _right(first.dense)
     if len({c.outcome.answer for c in changed}) == 1:
-        return (
-            f"{names}{reuse} changed the answer: {before} became "
-            f"{_answer(first.outcome)}{_right(first.outcome)}"
-        )
-    each = listing(f"{_answer(c.outcome)}{_right(c.outcome)} under {escape(c.name)}" for c in changed)
-    return f"Reuse changed the answer: {before} became {each}"
+        after = _answer(first.outcome) + _right(first.outcome)
+        return html("{}{} changed the answer: {} became {}", names, reuse, before, after)
+    each = listed(html("{}{} under {}", _answer(c.outcome), _right(c.outcome), c.name) for c in changed)
+    return html("Reuse changed the answer: {} became {}", before, each)
 
 
-def _nothing_to_judge(record: RunRecord, changed: list[Compared], kept: list[Compared]) -> str:
+def _nothing_to_judge(record: RunRecord, changed: list[Compared], kept: list[Compared]) -> Markup:
     """The head where dense is wrong, or nobody knows: every method's answer, and no word of harm or gain."""
     ref = (changed + kept)[0].dense
-    each = listing(f"{escape(c.name)} {_answer(c.outcome)}{_right(c.outcome)}" for c in changed)
-    also = f"; {escape(listing(c.name for c in kept))} {'answers' if len(kept) == 1 else 'answer'} as dense"
-    also = also if kept else ""
+    each = listed(html("{} {}{}", c.name, _answer(c.outcome), _right(c.outcome)) for c in changed)
+    verb = "answers" if len(kept) == 1 else "answer"
+    also = f"; {listing(c.name for c in kept)} {verb} as dense" if kept else ""
     if ref.correct is False:
-        right = escape(words.clip(record.request.expected or "", 48))
-        head = f"Dense itself is wrong: it answers {_answer(ref)} where {right} is right"
-        return f"{head}; {each}{also}." if changed else f"{head}{also}."
+        right = words.clip(record.request.expected or "", 48)
+        head = html("Dense itself is wrong: it answers {} where {} is right", _answer(ref), right)
+        return html("{}; {}{}.", head, each, also) if changed else html("{}{}.", head, also)
     if ref.answer is None and all(c.outcome.answer is None for c in changed):
-        names = escape(listing(c.name for c in changed))
-        return f"Nobody knows what is right here: {names} and dense end with different texts{also}."
-    return f"Nobody knows what is right here: dense answers {_answer(ref)}, {each}{also}."
+        names = listing(c.name for c in changed)
+        return html("Nobody knows what is right here: {} and dense end with different texts{}.", names, also)
+    return html("Nobody knows what is right here: dense answers {}, {}{}.", _answer(ref), each, also)
 
 
-def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> str:
+def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> Markup:
     found = worded + same
     ref = found[0].dense
     if worded:
-        one = f"{escape(listing(c.name for c in worded))} worded it differently"
         said = (
-            one
+            f"{listing(c.name for c in worded)} worded it differently"
             if len(record.agents) == 1
             else listing(
-                f"{escape(c.name)} worded {words.plural(c.agents_differ, 'agent')} of {len(record.agents)} "
-                f"differently"
+                f"{c.name} worded {words.plural(c.agents_differ, 'agent')} of {len(record.agents)} "
+                "differently"
                 for c in worded
             )
         )
         if ref.answer is None:
-            return f"The final text stayed the same, but {said}."
-        return f"The answer stayed {_answer(ref)}{_right(ref)}, but {said}."
-    names = escape(found[0].name) if len(found) == 1 else f"all {len(found)} methods"
+            return html("The final text stayed the same, but {}.", said)
+        return html("The answer stayed {}{}, but {}.", _answer(ref), _right(ref), said)
+    names = found[0].name if len(found) == 1 else f"all {len(found)} methods"
     verb = "writes" if len(found) == 1 else "write"
     if ref.answer is None:
-        return f"Nothing changed: {names} {verb} the same texts as dense."
+        return html("Nothing changed: {} {} the same texts as dense.", names, verb)
     verb = "answers" if len(found) == 1 else "answer"
-    return f"Nothing changed: {names} {verb} {_answer(ref)}, as dense does."
+    return html("Nothing changed: {} {} {}, as dense does.", names, verb, _answer(ref))
 
 
-def _evidence(record: RunRecord, compared: Compared, several: bool) -> str:
+def _evidence(record: RunRecord, compared: Compared, several: bool) -> Markup:
     outcome = compared.evidence
     if outcome is None or outcome.fidelity is None:
-        return ""
+        return Markup()
     fidelity = outcome.fidelity
-    where = escape(words.agent_name(record.request.pipeline, outcome.agent))
-    who = f" under {escape(compared.name)}" if several else ""
-    text = (
-        f"First different token{who}: {words.quoted(fidelity.method_token)} instead of "
-        f"{words.quoted(fidelity.dense_token)} at {where}"
+    text = html(
+        "First different token{}: {} instead of {} at {}",
+        f" under {compared.name}" if several else "",
+        quoted(fidelity.method_token),
+        quoted(fidelity.dense_token),
+        words.agent_name(record.request.pipeline, outcome.agent),
     )
     if fidelity.margin is not None:
         text += f", dense margin {number(fidelity.margin)} nats, numerical floor {number(fidelity.floor, 1)}"

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from markupsafe import Markup
+
 from backend.records.break_even import LONGEST, Answer, Case, answer, dense_ms, parts_ms, reuse_ms
 from backend.records.hardware import Figures
 from viz.base.figure import FigureView, Panel, figure, hatch
-from viz.base.format import GAP, escape, milliseconds, number, plot_text, plural, ratio, size
+from viz.base.format import GAP, milliseconds, number, plural, ratio, size
+from viz.base.html import html, joined
 from viz.base.theme import TIME_PARTS, MethodStyle, method_styles
 
 POINTS = 81  # of each line
@@ -29,17 +32,18 @@ def views(figures: Figures, case: Case) -> tuple[Panel, FigureView, FigureView]:
     return Panel("pays", title, facts_html(figures, case)), by_length(figures, case), by_part(figures, case)
 
 
-def facts_html(figures: Figures, case: Case) -> str:
+def facts_html(figures: Figures, case: Case) -> Markup:
     """Every number that the formula gives, each with what it means."""
-    found = answer(figures.machine, case)
-    rows = "".join(
-        f"<div><dt>{escape(label)}</dt><dd>{escape(value)} <em>{escape(note)}</em></dd></div>"
-        for label, value, note in facts(case, found)
+    rows = joined(
+        html("<div><dt>{}</dt><dd>{} <em>{}</em></dd></div>", *fact)
+        for fact in facts(case, answer(figures.machine, case))
     )
-    return (
-        f'<dl class="kv-metrics kv-pays">{rows}</dl>'
-        f'<p class="kv-how">{escape(figures.machine.name)}: {escape(figures.where)}. By the formula; '
-        "decoding and whether the answer stays right are not in it.</p>"
+    return html(
+        '<dl class="kv-metrics kv-pays">{}</dl><p class="kv-how">{}: {}. By the formula; decoding and '
+        "whether the answer stays right are not in it.</p>",
+        rows,
+        figures.machine.name,
+        figures.where,
     )
 
 
@@ -145,7 +149,7 @@ def by_length(figures: Figures, case: Case) -> FigureView:
                     "color": look.colour, "symbol": f"{look.symbol}-open", "size": 8, "line": {"width": 2},
                 },
                 text=[f"{t.shared:,} of {t.tokens:,} tokens shared, {t.anchors} anchors" for t in timed],
-                hovertemplate="%{text}: %{y:.3g} ms<extra>" + plot_text(f"{name}, timed") + "</extra>",
+                hovertemplate="%{text}: %{y:.3g} ms<extra>" + f"{name}, timed" + "</extra>",
             )  # fmt: skip
     crossing = least is not None and 1 < least <= end
     if crossing:

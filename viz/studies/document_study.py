@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
-from viz.base.figure import FigureView, empty_view, figure
+from viz.base.figure import FigureView, empty_view, figure, interval
 from viz.base.format import milliseconds, percent, plot_text, ratio, size
 from viz.base.theme import DASHES, METHOD_COLOURS, SYMBOLS
 
@@ -35,15 +35,11 @@ def _bars(study: DocumentStudy, labels: list[str], colours: list[str]) -> Any:
         y=[plot_text(label) for label in labels[::-1]],
         orientation="h",
         marker={"color": colours[::-1]},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [high - m for m, (_, _, _, high) in zip(middle, shares, strict=True)][::-1],
-            "arrayminus": [m - low for m, (_, _, low, _) in zip(middle, shares, strict=True)][::-1],
-            "thickness": 1.4,
-            "width": 5,
-            "color": "#8b95a1",
-        },
+        error_x=interval(
+            [m - low for m, (_, _, low, _) in zip(middle, shares, strict=True)][::-1],
+            [high - m for m, (_, _, _, high) in zip(middle, shares, strict=True)][::-1],
+            color="#8b95a1",
+        ),
         hovertemplate="%{y}: %{x:.1%}<extra></extra>",
     )
     drawing.update_layout(
@@ -135,14 +131,7 @@ def _lines(
             customdata=xs,
             mode="lines+markers",
             name=plot_text(label),
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": highs,
-                "arrayminus": lows,
-                "thickness": 1,
-                "width": 3,
-            },
+            error_y=interval(lows, highs),
             line={"color": METHOD_COLOURS[index % 7], "width": 2, "dash": DASHES[index % 7]},
             marker={"size": 7, "symbol": SYMBOLS[index % 7]},
             hovertemplate=f"{plot_text(label)}<br>%{{customdata}}: %{{y:.1%}}<extra></extra>",
@@ -277,14 +266,9 @@ def speed(study: DocumentStudy) -> FigureView:
             name=plot_text(name),
             line={"color": METHOD_COLOURS[index % 7], "width": 2, "dash": DASHES[index % 7]},
             marker={"size": 7, "symbol": SYMBOLS[index % 7]},
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": found.high_ms[index] - found.ttft_ms[index],
-                "arrayminus": found.ttft_ms[index] - found.low_ms[index],
-                "thickness": 1,
-                "width": 3,
-            },
+            error_y=interval(
+                found.ttft_ms[index] - found.low_ms[index], found.high_ms[index] - found.ttft_ms[index]
+            ),
             hovertemplate=f"{plot_text(name)}<br>%{{x}} tokens: %{{y:.3g}} ms<extra></extra>",
         )
         rows += [

@@ -6,11 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from backend.records.hypotheses import NEAR, HypothesesRecord
 from backend.records.hypothesis_verdicts import AT_TAU, PRECISION, precision_recall, verdicts
 from viz.base.figure import FigureView, Panel, empty_view, figure, hatch
-from viz.base.format import escape, number, percent, plot_text, plural
+from viz.base.format import number, percent, plot_text, plural
+from viz.base.html import html, table
 from viz.base.theme import method_styles
 
 MARKS = {"supported": "✓", "refuted": "✗", "undecided": "?"}
@@ -31,20 +33,21 @@ def views(record: HypothesesRecord) -> tuple[FigureView | Panel, ...]:
 
 def verdict_panel(record: HypothesesRecord) -> Panel:
     """Each hypothesis with its verdict and the reason."""
-    rows = "".join(
-        f'<tr><th scope="row">{v.name}</th><td>{escape(v.claim)}</td>'
-        f'<td class="kv-verdict-{v.word}">{MARKS[v.word]} {v.word}</td><td>{escape(v.reason)}</td></tr>'
+    rows = [
+        (
+            v.name,
+            v.claim,
+            html('<span class="kv-verdict-{}">{} {}</span>', v.word, MARKS[v.word], v.word),
+            v.reason,
+        )
         for v in verdicts(record)
+    ]
+    body = table(("", "hypothesis", "verdict", "because"), [("", rows)], row_heads=True) + Markup(
+        '<p class="kv-how">A verdict is given where the whole 95% interval lies on one side of the limit, '
+        "from 30 observations on. Segments behind the same beginning are exact and decide neither H2 nor "
+        "H3.</p>"
     )
-    html = (
-        '<div class="kv-table-wrap"><table '
-        'class="kv-table"><thead><tr><th></th><th>hypothesis</th><th>verdict</th>'
-        f"<th>because</th></tr></thead><tbody>{rows}</tbody></table></div>"
-        '<p class="kv-how">A verdict is given where the whole 95% interval lies on one '
-        "side of the limit, from "
-        "30 observations on. Segments behind the same beginning are exact and decide neither H2 nor H3.</p>"
-    )
-    return Panel("hypotheses", "Which of the plan’s hypotheses hold on this model?", html)
+    return Panel("hypotheses", "Which of the plan’s hypotheses hold on this model?", body)
 
 
 def _labels(record: HypothesesRecord) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from backend.records.proximity import BINS, Correlation, ProximityRecord
-from viz.base.figure import FigureView, Panel, figure
-from viz.base.format import clip, escape, number, plot_text, visible
+from viz.base.figure import FigureView, Panel, figure, interval
+from viz.base.format import clip, number, visible
+from viz.base.html import html, table
 from viz.base.subplots import layer_axes, two_panels
 from viz.base.theme import METHOD_COLOURS, SLOT_COLOURS
 
@@ -117,14 +119,7 @@ def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
         drawing.add_scatter(
             x=np.arange(layers),
             y=found.rho,
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": found.high - found.rho,
-                "arrayminus": found.rho - found.low,
-                "thickness": 1.2,
-                "width": 4,
-            },
+            error_y=interval(found.rho - found.low, found.high - found.rho),
             mode="lines+markers",
             name=label,
             line={"color": METHOD_COLOURS[(1, 6)[index]], "width": 2, "dash": ("solid", "dash")[index]},
@@ -170,7 +165,7 @@ def bound(record: ProximityRecord) -> FigureView:
             x=np.arange(layers),
             y=values,
             mode="lines+markers",
-            name=plot_text(label),
+            name=label,
             line={"color": METHOD_COLOURS[(1, 0)[index]], "width": 2, "dash": ("solid", "dash")[index]},
             marker={"size": 5},
             hovertemplate=f"{label}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
@@ -199,25 +194,22 @@ def examples(record: ProximityRecord) -> Panel:
     for index, label in enumerate(BINS):
         members = np.flatnonzero(record.bins == index)
         for pair in members[np.unique(np.linspace(0, len(members) - 1, EXAMPLES).round().astype(int))]:
-            words = "".join(map(_token, record.texts[pair], record.tokens[pair]))
-            numbers = (record.embedding[pair], record.keys[-1, pair], record.key_offsets[-1, pair])
-            cells = "".join(f'<td class="kv-num">{number(float(value))}</td>' for value in numbers)
-            rows.append(f"<tr><td>{label}</td>{words}{cells}</tr>")
+            distances = (record.embedding[pair], record.keys[-1, pair], record.key_offsets[-1, pair])
+            tokens = map(_token, record.texts[pair], record.tokens[pair])
+            rows.append((label, *tokens, *(number(float(value)) for value in distances)))
     heads = ("bin", "token", "token", "embeddings apart", "keys apart", "key offsets apart")
-    head = "".join(f"<th>{name}</th>" for name in heads)
-    html = (
-        f'<div class="kv-table-wrap"><table class="kv-table kv-pairs"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-        '<p class="kv-how">Keys and offsets at the last layer; the number beside a token is its id. ␣ is a '
-        "space, ↵ a line end, \\u00a0 a character without a shape, \ufffd a byte of a longer character.</p>"
+    how = (
+        "Keys and offsets at the last layer; the number beside a token is its id. ␣ is a space, ↵ a line "
+        "end, \\u00a0 a character without a shape, \ufffd a byte of a longer character."
     )
-    return Panel("proximity_pairs", "Which tokens were paired?", html)
+    body = table(heads, [("", rows)], look="kv-pairs") + html('<p class="kv-how">{}</p>', how)
+    return Panel("proximity_pairs", "Which tokens were paired?", body)
 
 
-def _token(text: str, token: np.int64) -> str:
-    """A token's cell: its text, nothing of it hidden, and its id."""
+def _token(text: str, token: np.int64) -> Markup:
+    """A token's text, nothing of it hidden, and its id."""
     shown = clip(visible(text), 32) or "(nothing)"
-    return f'<td><q class="kv-token">{escape(shown)}</q> <span class="kv-note">{int(token)}</span></td>'
+    return html('<q class="kv-token">{}</q> <span class="kv-note">{}</span>', shown, int(token))
 
 
 def _plain(value: np.floating[Any]) -> float | str:

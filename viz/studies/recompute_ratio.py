@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from backend.records.blend import BlendStudy
-from viz.base.figure import FigureView, figure
-from viz.base.format import number, plot_text, plural
+from viz.base.figure import FigureView, figure, interval
+from viz.base.format import number, plural
 from viz.base.subplots import two_panels
 from viz.base.theme import METHOD_COLOURS, SYMBOLS
 
@@ -51,12 +51,9 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
             drawing.add_scatter(
                 x=list(ratios),
                 y=mean,
-                error_y={
-                    "type": "data", "symmetric": False, "array": high - mean, "arrayminus": mean - low,
-                    "thickness": 1.2, "width": 4,
-                },
+                error_y=interval(mean - low, high - mean),
                 mode="lines+markers",
-                name=plot_text(NAMES[choice]),
+                name=NAMES[choice],
                 line={"color": METHOD_COLOURS[1 + index], "width": 2},
                 marker={"size": 6, "symbol": SYMBOLS[index]},
                 legendgroup=choice,
@@ -104,7 +101,7 @@ def by_work(record: BlendStudy) -> FigureView:
             x=work,
             y=mean,
             mode="lines+markers",
-            name=plot_text(NAMES[choice]),
+            name=NAMES[choice],
             line={"color": METHOD_COLOURS[1 + index], "width": 2},
             marker={"size": 6, "symbol": SYMBOLS[index]},
             hovertemplate=f"{NAMES[choice]}<br>%{{x:.0%}} of dense's work: %{{y:.4g}} nats<extra></extra>",

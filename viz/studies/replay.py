@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from backend.base.statistics import wilson
 from backend.records.replay import PastRequest, Replay, Replayed
-from viz.base.figure import FigureView, Panel, figure
-from viz.base.format import GAP, agent_name, clip, escape, listing, percent, plot_text, plural
-from viz.base.glossary import term
-from viz.base.placeholder_pills import pill
+from viz.base.figure import FigureView, Panel, figure, interval
+from viz.base.format import GAP, agent_name, clip, listing, percent, plot_text, plural
+from viz.base.html import html, joined, render, table
 from viz.base.subplots import two_panels
-from viz.base.textdiff import diff_html, plain_html
+from viz.base.textdiff import diff_html
 from viz.base.theme import (
     ACTION_COLOURS,
     METHOD_COLOURS,
@@ -27,7 +27,7 @@ from viz.base.theme import (
     MethodStyle,
     method_styles,
 )
-from viz.run.comparison import STATE_TERMS, STATE_WORDS, grid, head
+from viz.run.comparison import grid
 
 #: What became of a final answer: (words, mark, colour). The first two are dense's answers.
 FATES = (
@@ -112,43 +112,31 @@ def counts(record: Replay) -> Panel:
     looks = styles(record)
     rows = []
     for index, tally in enumerate(tallies(record)):
-        low, high = tally.interval
-        same = (
-            "the reference"
-            if index == 0
-            else f"{tally.same} of {tally.requests} "
-            f'<span class="kv-note">{100 * low:.0f} to {100 * high:.0f}{GAP}%</span>'
+        low, high = (f"{100 * x:.0f}" for x in tally.interval)
+        same = f"{tally.same} of {tally.requests}"
+        rows.append(
+            (
+                looks[tally.label].name,
+                percent(tally.reused_blocks, tally.blocks),
+                percent(tally.reused_tokens, tally.tokens),
+                html('{} <span class="kv-note">{} to {}{}%</span>', same, low, high, GAP)
+                if index
+                else "the reference",
+                f"{tally.right} of {tally.known}" if tally.known else "not known",
+                f"{tally.tokens - tally.reused_tokens:,}",
+                f"{tally.forwarded:,}" if index else "remembered",
+            )
         )
-        right = f"{tally.right} of {tally.known}" if tally.known else "not known"
-        read = tally.tokens - tally.reused_tokens
-        cells = (
-            escape(looks[tally.label].name),
-            percent(tally.reused_blocks, tally.blocks),
-            percent(tally.reused_tokens, tally.tokens),
-            same,
-            right,
-            f"{read:,}",
-            "remembered" if index == 0 else f"{tally.forwarded:,}",
-        )
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     heads = (
         "method", "shared texts copied", "prompt tokens copied", "final answer as dense (95%)",
         "final answer right", "prompt tokens it reads", "of these read by the replay",
     )  # fmt: skip
-    line = "".join(f"<th>{name}</th>" for name in heads)
     how = (
         "Pinned: every method read the texts that dense wrote. A method that shares nothing at an agent "
         "answers as dense there by definition, so the replay reads nothing for it. Intervals are Wilson’s."
     )
-    html = (
-        f'<div class="kv-table-wrap"><table class="kv-table"><thead><tr>{line}</tr></thead>'
-        f'<tbody>{"".join(rows)}</tbody></table></div><p class="kv-how">{how}</p>{_notes(record)}'
-    )
-    return Panel("replay_counts", "What would these settings have done?", html)
-
-
-def _notes(record: Replay) -> str:
-    return "".join(f'<p class="kv-how">{escape(note)}</p>' for note in record.notes)
+    notes = joined(html('<p class="kv-how">{}</p>', note) for note in (how, *record.notes))
+    return Panel("replay_counts", "What would these settings have done?", table(heads, [("", rows)]) + notes)
 
 
 def trade_off(record: Replay) -> FigureView:
@@ -162,11 +150,11 @@ def trade_off(record: Replay) -> FigureView:
     copied = [100 * tally.reused_tokens / max(1, tally.tokens) for tally in others]
     same = [100 * tally.same / max(1, tally.requests) for tally in others]
     spans = [tally.interval for tally in others]
-    error = {
-        "type": "data", "symmetric": False, "thickness": 1.3, "width": 5, "color": OUTLINE_COLOUR,
-        "array": [100 * high - share for share, (_, high) in zip(same, spans, strict=True)],
-        "arrayminus": [share - 100 * low for share, (low, _) in zip(same, spans, strict=True)],
-    }  # fmt: skip
+    error = interval(
+        [share - 100 * low for share, (low, _) in zip(same, spans, strict=True)],
+        [100 * high - share for share, (_, high) in zip(same, spans, strict=True)],
+        color=OUTLINE_COLOUR,
+    )
     for axis, values, bars in (("", copied, None), ("2", same, error)):
         drawing.add_scatter(
             x=values,
@@ -291,14 +279,14 @@ def texts(record: Replay, chosen: int) -> Panel:
     looks, dense = styles(record), record.labels[0]
     mine = {(row.agent, row.method): row for row in record.rows if row.request == chosen}
 
-    def cell(agent: int, label: str) -> str:
+    def cell(agent: int, label: str) -> Markup:
         return _cell(record, mine[agent, label], mine[agent, dense])
 
-    heads = [head(looks[m], _summary([mine[a, m] for a in record.agents], m == dense)) for m in record.labels]
+    heads = [_summary([mine[a, m] for a in record.agents], m == dense) for m in record.labels]
     body = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell)
     asked = next(asked for asked in record.requests if asked.number == chosen)
-    html = f'<p class="kv-finding">{escape(clip(question(asked), 240))}</p>{body}'
-    return Panel("replay_texts", f"What did the agents write at request {chosen}?", html)
+    body = html('<p class="kv-finding">{}</p>', clip(question(asked), 240)) + body
+    return Panel("replay_texts", f"What did the agents write at request {chosen}?", body)
 
 
 def question(asked: PastRequest) -> str:
@@ -315,32 +303,13 @@ def _summary(rows: Sequence[Replayed], reference: bool) -> str:
     return f"{percent(copied, whole)} of tokens and {blocks} shared texts copied"
 
 
-def _cell(record: Replay, row: Replayed, dense: Replayed) -> str:
+def _cell(record: Replay, row: Replayed, dense: Replayed) -> Markup:
     same = row.texts == dense.texts
-    text = plain_html(row.texts) if same else diff_html(dense.texts, row.texts)
-    badges = [
-        f'<span class="kv-badge kv-state kv-state-{row.state}"><i aria-hidden="true"></i>'
-        f"{term(STATE_TERMS[row.state], STATE_WORDS[row.state])}</span>"
-    ]
-    if row.answer is not None:
-        changed = not row.as_dense
-        badges.append(
-            f'<span class="kv-badge kv-badge-answer{" kv-changed" if changed else ""}">'
-            f"{'≠ ' if changed else ''}answer {escape(clip(row.answer, 24))}</span>"
-        )
-    if row.correct is not None:
-        mark, word, tone = ("✓", "right", "good") if row.correct else ("✗", "wrong", "bad")
-        badges.append(f'<span class="kv-badge kv-{tone}"><b aria-hidden="true">{mark}</b> {word}</span>')
-    if same and row is not dense:
-        badges.append('<span class="kv-badge kv-badge-quiet">= dense’s text</span>')
-    pipeline, verdicts = record.request.pipeline, ("✗ compute", "✓ share")
-    gates = "".join(
-        f"<li>{pill(pipeline, g.placeholder)} <b>{verdicts[g.shareable]}</b> {escape(g.reason)}</li>"
-        for g in row.gate
-    )
-    listed = f'<ul class="kv-gates">{gates}</ul>' if gates else ""
-    return (
-        f'<div class="kv-badges">{"".join(badges)}</div>'
-        f'<p class="kv-out{" kv-out-same" if same and row is not dense else ""}">{text or "(no text)"}</p>'
-        f'<details class="kv-why"><summary>Why</summary><p>{escape(row.reason)}</p>{listed}</details>'
+    return render(
+        "studies/replay_cell.html",
+        record=record,
+        outcome=row,
+        text="".join(row.texts) if same else diff_html(dense.texts, row.texts),
+        changed=not row.as_dense,
+        quiet_same=same and row is not dense,
     )

@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from viz.base.figure import FigureView, figure
-from viz.base.format import escape, number, plot_text
+from markupsafe import Markup
+
+from viz.base.figure import FigureView, figure, interval
+from viz.base.format import number, plot_text
+from viz.base.html import html, joined
 from viz.base.theme import DASHES, FONT, METHOD_COLOURS, SYMBOLS
 
 WIDTH, HEIGHT = 760, 420
@@ -19,6 +22,11 @@ LEGEND_ROW = 3  # names in a row
 MOST_TICKS = 6
 #: A method's line as SVG draws it, by Plotly's name.
 STROKES = {"solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4"}
+
+
+STYLE = Markup(
+    f"text{{font:12px {FONT};fill:#454e59}}@media(prefers-color-scheme:dark){{text{{fill:#b9c1ca}}}}"
+)
 
 
 @dataclass(frozen=True)
@@ -72,22 +80,22 @@ def view(report: Mapping[str, Any]) -> FigureView:
             customdata=x,
             mode="lines+markers",
             name=plot_text(curve.name),
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [0 if h is None else h - v for v, h in zip(y, high, strict=True)],
-                "arrayminus": [0 if w is None else v - w for v, w in zip(y, low, strict=True)],
-                "thickness": 1,
-                "width": 3,
-            },
+            error_y=interval(
+                [0 if w is None else v - w for v, w in zip(y, low, strict=True)],
+                [0 if h is None else h - v for v, h in zip(y, high, strict=True)],
+            ),
             line={"color": METHOD_COLOURS[curve.index], "width": 2, "dash": DASHES[curve.index]},
             marker={"size": 7, "symbol": SYMBOLS[curve.index]},
             hovertemplate=f"{plot_text(curve.name)}<br>%{{customdata}}: %{{y}}<extra></extra>",
         )
     percent = any(curve.percent for curve in drawn)
     drawing.update_layout(
-        xaxis={"title": {"text": axes["x"]}},
-        yaxis={"title": {"text": axes["y"]}, "range": [0, 1.02] if percent else None, "rangemode": "tozero"}
+        xaxis={"title": {"text": plot_text(axes["x"])}},
+        yaxis={
+            "title": {"text": plot_text(axes["y"])},
+            "range": [0, 1.02] if percent else None,
+            "rangemode": "tozero",
+        }
         | ({"tickformat": ".0%"} if percent else {}),
     )
     rows = tuple((curve.name, *point) for curve in drawn for point in curve.points)
@@ -123,7 +131,7 @@ def svg(report: Mapping[str, Any]) -> str:
     def up(y: float) -> float:
         return HEIGHT - BOTTOM - y / heights[-1] * (HEIGHT - TOP - BOTTOM)
 
-    parts = [*_axes(axes, places, heights, percent, across, up)]
+    parts: list[Markup] = [*_axes(axes, places, heights, percent, across, up)]
     barred = any(low is not None for curve in drawn for _, _, low, _ in curve.points)
     for at, curve in enumerate(drawn):
         aside = (at - (len(drawn) - 1) / 2) * 4 * barred  # bars beside each other, not over
@@ -134,12 +142,18 @@ def svg(report: Mapping[str, Any]) -> str:
         name_y = 18 + at // LEGEND_ROW * 20
         parts += _curve(curve, [(name_x, name_y, None, None), (name_x + 26, name_y, None, None)], up)
         parts.append(_text(name_x + 36, name_y + 4, curve.name, "start"))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" role="img"><title>{escape(report["asks"])}</title>'
-        f"<desc>{escape(finding(drawn))}</desc><style>text{{font:12px {FONT};fill:#454e59}}"
-        "@media(prefers-color-scheme:dark){text{fill:#b9c1ca}}</style>\n" + "\n".join(parts) + "\n</svg>\n"
+    drawing = html(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        'height="{height}" role="img"><title>{asks}</title><desc>{finding}</desc><style>{style}</style>\n'
+        "{parts}\n</svg>\n",
+        width=WIDTH,
+        height=HEIGHT,
+        asks=report["asks"],
+        finding=finding(drawn),
+        style=STYLE,
+        parts=joined(parts, "\n"),
     )
+    return str(drawing)
 
 
 def _tops(drawn: Sequence[Curve]) -> list[float]:
@@ -153,33 +167,45 @@ def _axes(
     percent: bool,
     across: Callable[[float], float],
     up: Callable[[float], float],
-) -> Iterator[str]:
+) -> Iterator[Markup]:
     for y in heights:
         strength = 0.25 if y else 1
-        yield f'<path d="M{LEFT} {up(y):.1f}H{WIDTH - RIGHT}" stroke="#8b95a1" stroke-opacity="{strength}"/>'
+        yield html(
+            '<path d="M{} {:.1f}H{}" stroke="#8b95a1" stroke-opacity="{}"/>',
+            LEFT,
+            up(y),
+            WIDTH - RIGHT,
+            strength,
+        )
         yield _text(LEFT - 8, up(y) + 4, said(y, True) if percent else f"{y:g}", "end")
     for x in places:
         yield _text(across(x), HEIGHT - BOTTOM + 18, f"{x:g}")
     yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, axes["x"])
     turned = f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)"
-    yield f'<g transform="{turned}">{_text(0, 0, axes["y"])}</g>'
+    yield html('<g transform="{}">{}</g>', turned, _text(0, 0, axes["y"]))
 
 
-def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, anchor: str = "middle") -> Markup:
+    return html('<text x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>', x, y, anchor, text)
 
 
 def _curve(
     curve: Curve,
     points: Sequence[tuple[float, float, float | None, float | None]],
     up: Callable[[float], float],
-) -> Iterator[str]:
+) -> Iterator[Markup]:
     """Line, bars and dots; a point is its place in the drawing, with the interval's ends as values."""
     colour, stroke = METHOD_COLOURS[curve.index], STROKES[DASHES[curve.index]]
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y, _, _ in points)
-    dashes = f' stroke-dasharray="{stroke}"' if stroke else ""
-    yield f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
+    dashes = html(' stroke-dasharray="{}"', stroke) if stroke else ""
+    yield html('<path d="M{}" fill="none" stroke="{}" stroke-width="2"{}/>', path, colour, dashes)
     for x, y, low, high in points:
         if low is not None and high is not None:
-            yield f'<path d="M{x:.1f} {up(low):.1f}V{up(high):.1f}" stroke="{colour}" stroke-opacity="0.6"/>'
-        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2" fill="{colour}"/>'
+            yield html(
+                '<path d="M{:.1f} {:.1f}V{:.1f}" stroke="{}" stroke-opacity="0.6"/>',
+                x,
+                up(low),
+                up(high),
+                colour,
+            )
+        yield html('<circle cx="{:.1f}" cy="{:.1f}" r="3.2" fill="{}"/>', x, y, colour)

@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from markupsafe import Markup
+
 from backend.base.statistics import Share
 from backend.records.sweep import Comparison, SweepLine, Swept
-from viz.base.figure import FigureView, Panel, figure
-from viz.base.format import clip, escape, number, percent, plot_text, plural
+from viz.base.figure import FigureView, Panel, figure, interval
+from viz.base.format import clip, number, percent, plot_text, plural
+from viz.base.html import html, joined, table
 from viz.base.theme import MethodStyle, method_styles
 
 MOST_CELLS = 24  # in a figure; the table and the files have all of them
@@ -202,11 +205,11 @@ def _dots(
             hovertemplate=f"{plot_text(look.name)}<br>%{{customdata[0]}}<br>"
             f"%{{x:{'.1%' if share else '.2f'}}}, %{{customdata[1]}} problems<extra></extra>",
             showlegend=False,
-            error_x={
-                "type": "data", "symmetric": False, "thickness": 1.4, "width": 4, "color": look.colour,
-                "array": [high - s.value for (_, _, s), (_, high) in zip(known, ends, strict=True)],
-                "arrayminus": [s.value - low for (_, _, s), (low, _) in zip(known, ends, strict=True)],
-            },
+            error_x=interval(
+                [s.value - low for (_, _, s), (low, _) in zip(known, ends, strict=True)],
+                [high - s.value for (_, _, s), (_, high) in zip(known, ends, strict=True)],
+                color=look.colour,
+            ),
         )  # fmt: skip
     drawing.update_layout(
         yaxis={
@@ -232,57 +235,54 @@ def _dots(
     return FigureView(key, title, how, finding, drawing, columns, rows)
 
 
-def _share(share: Share) -> str:
+def _share(share: Share) -> str | Markup:
     if not share.of or not math.isfinite(share.value):
         return "-"
-    said = f"{share.value:.1%}"
-    return (
-        said if not math.isfinite(share.low) else f"{said} <small>{share.low:.0%} to {share.high:.0%}</small>"
-    )
+    if not math.isfinite(share.low):
+        return f"{share.value:.1%}"
+    return html("{:.1%} <small>{:.0%} to {:.0%}</small>", share.value, share.low, share.high)
 
 
-def _middle(share: Share, places: int, unit: str = "") -> str:
+def _middle(share: Share, places: int, unit: str = "") -> str | Markup:
     """A median or mean, with its interval if there is one."""
     if not share.of:
         return "-"
-    said = f"{share.value:.{places}f}{unit}"
-    if math.isfinite(share.high - share.low):
-        said += f" <small>{share.low:.{places}f} to {share.high:.{places}f}</small>"
-    return said
+    value, low, high = (f"{x:.{places}f}" for x in (share.value, share.low, share.high))
+    if not math.isfinite(share.high - share.low):
+        return value + unit
+    return html("{}{} <small>{} to {}</small>", value, unit, low, high)
 
 
-def _p(value: float | None, corrected: float | None) -> str:
+def _p(value: float | None, corrected: float | None) -> str | Markup:
     """As measured, and under it after the correction."""
     if value is None or corrected is None:
         return "-"
-    one, other = ("&lt;0.001" if p < 0.001 else f"{p:.3f}" for p in (value, corrected))
-    return f"{one} <small>Holm {other}</small>"
+    one, other = ("<0.001" if p < 0.001 else f"{p:.3f}" for p in (value, corrected))
+    return html("{} <small>Holm {}</small>", one, other)
 
 
-def table_html(swept: Swept) -> str:
+def table_html(swept: Swept) -> Markup:
     """All lines as a table."""
-    looks = styles(swept)
+    looks, against = styles(swept), swept.against_dense
     scored = ("score",) * swept.graded
     head = (
         "method", "problems", "right", *scored, "as dense", "tokens from a cache", "first token, ms",
         "dense’s / it", "lost / won", swept.p_name, "times p",
     )  # fmt: skip
-    body = ""
     many = len({line.cell for line in swept.lines}) > 1
-    against = swept.against_dense
-    for _, group in groupby(swept.lines, key=lambda line: line.cell):
-        lines: Sequence[SweepLine] = list(group)
-        if many:
-            body += f'<tr><th scope="rowgroup" colspan="{len(head)}">{escape(lines[0].label)}</th></tr>'
-        for x in lines:
-            cells = (
-                x.counted, _share(x.accuracy), *(_middle(x.score, 3) for _ in scored),
+    groups = []
+    for _, found in groupby(swept.lines, key=lambda line: line.cell):
+        lines: Sequence[SweepLine] = list(found)
+        rows = [
+            (
+                looks[x.method].name, x.counted, _share(x.accuracy), *(_middle(x.score, 3) for _ in scored),
                 _share(x.as_dense), _share(x.tokens), _middle(x.ttft_ms, 1), _middle(x.ttft_ratio, 2, "×"),
                 *_parted(against.get((x.cell, x.method))),
-            )  # fmt: skip
-            body += f'<tr><th scope="row">{escape(looks[x.method].name)}</th>'
-            body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-    return _table(head, body) + (
+            )
+            for x in lines
+        ]  # fmt: skip
+        groups.append((lines[0].label if many else "", rows))
+    return table(head, groups, row_heads=True) + Markup(
         '<p class="kv-how">Lost / won: problems that just dense, or just the method, has right; McNemar’s '
         "exact test on them. Times: the last agent’s, medians; Wilcoxon’s signed ranks, problem by problem. "
         "Behind several warm-ups both tests are of the warm-ups’ differences, and intervals are drawn over "
@@ -291,11 +291,11 @@ def table_html(swept: Swept) -> str:
     )
 
 
-def others_html(swept: Swept) -> str:
+def others_html(swept: Swept) -> Markup:
     """Comparisons with what is not dense, baseline by baseline, what cannot be compared; empty without."""
     tests = swept.against_others
     if not tests and not swept.compared.left_out:
-        return ""
+        return Markup()
     looks, sure = styles(swept), _clear(tests)
     judged = sum(x.mcnemar is not None for x in tests)
     finding = f"In {plural(judged, 'test')} no difference in what is right is clear."
@@ -305,24 +305,29 @@ def others_html(swept: Swept) -> str:
             f"{len(sure)} of {plural(judged, 'test')} are clear. Most: {_named(swept, most)} lost "
             f"{most.only_other} that {most.against} had right, and won {most.only_mine}."
         )
-    body = ""
-    for against, group in groupby(tests, key=lambda x: x.against):
-        body += f'<tr><th scope="rowgroup" colspan="7">against {escape(against)}</th></tr>'
-        for x in group:
-            cells = (
-                escape(looks[x.method].name), str(x.pairs), *_parted(x)[:2], _middle(x.ttft_ratio, 2, "×"),
-                _parted(x)[2],
-            )  # fmt: skip
-            body += f'<tr><th scope="row">{escape(x.label)}</th>'
-            body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    groups = [
+        (
+            f"against {against}",
+            [
+                (
+                    x.label, looks[x.method].name, x.pairs, *_parted(x)[:2], _middle(x.ttft_ratio, 2, "×"),
+                    _parted(x)[2],
+                )
+                for x in found
+            ],
+        )
+        for against, found in groupby(tests, key=lambda x: x.against)
+    ]  # fmt: skip
     head = ("cell", "method", "pairs", "lost / won", swept.p_name, "its time / this one’s", "times p")
-    said = f'<p class="kv-finding">{escape(finding)}</p>' + _table(head, body) if tests else ""
+    said = html('<p class="kv-finding">{}</p>', finding) + table(head, groups, row_heads=True)
     return (
-        said
-        + "".join(f'<p class="kv-help">{escape(why)}</p>' for why in swept.compared.left_out)
-        + '<p class="kv-how">Each line beside the one that is the same in everything but what is named, '
-        "problem by problem. Lost / won: problems that just the other, or just this one, has right. Times of "
-        "two cells were taken one after the other: what else the machine did then is in them.</p>"
+        (said if tests else Markup())
+        + joined(html('<p class="kv-help">{}</p>', why) for why in swept.compared.left_out)
+        + Markup(
+            '<p class="kv-how">Each line beside the one that is the same in everything but what is named, '
+            "problem by problem. Lost / won: problems that just the other, or just this one, has right. "
+            "Times of two cells were taken one after the other: what else the machine did is in them.</p>"
+        )
     )
 
 
@@ -332,11 +337,3 @@ def _parted(test: Comparison | None) -> tuple[str, str, str]:
         return "-", "-", "-"
     parted = "-" if test.mcnemar is None else f"{test.only_other} / {test.only_mine}"
     return parted, _p(test.mcnemar, test.mcnemar_holm), _p(test.wilcoxon, test.wilcoxon_holm)
-
-
-def _table(head: Sequence[str], body: str) -> str:
-    heads = "".join(f"<th>{name}</th>" for name in head)
-    return (
-        f'<div class="kv-table-wrap" tabindex="0"><table class="kv-table"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from backend.records.token_overlap import OBSERVERS, TokenOverlap
 from viz.base import format as words
-from viz.base.figure import FigureView, figure, pool_columns
+from viz.base.figure import FigureView, colour_bar, figure, interval, pool_columns
 from viz.base.format import GAP, number, plot_text, plural
 from viz.base.theme import MAGNITUDE, METHOD_COLOURS, OUTLINE_COLOUR
 
@@ -37,10 +37,7 @@ def overlap_by_budget(record: TokenOverlap) -> FigureView:
         drawing.add_scatter(
             x=100 * budgets,
             y=mean,
-            error_y={
-                "type": "data", "symmetric": False, "array": high - mean, "arrayminus": mean - low,
-                "thickness": 1.2, "width": 4,
-            },
+            error_y=interval(mean - low, high - mean),
             mode="lines+markers",
             name=shown,
             line={"color": METHOD_COLOURS[(1, 6)[index]], "width": 2, "dash": ("solid", "dash")[index]},
@@ -118,12 +115,7 @@ def scores_of_tokens(record: TokenOverlap) -> FigureView:
         colorscale=MAGNITUDE,
         zmin=0,
         zmax=100,
-        colorbar={
-            "title": {"text": "rank (%)", "font": {"size": 11}},
-            "thickness": 10,
-            "outlinewidth": 0,
-            "x": 1.01,
-        },
+        colorbar=colour_bar("rank (%)"),
         hovertemplate="%{y}<br>candidate token %{x} (%{text}): rank %{z:.0f} %<extra></extra>",
     )
     for edge in np.flatnonzero(np.diff(record.slot)) + 0.5:

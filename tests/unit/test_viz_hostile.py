@@ -1,0 +1,279 @@
+"""No text from a person or a model becomes markup: every figure and piece of HTML, from hostile records.
+
+Three checks belong together: nothing hostile comes out, every function that draws was called, and every place
+that escapes for a figure had a hostile text to escape.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import hostile
+import pytest
+from hostile import EVIL, TOUR
+from markupsafe import escape
+
+import viz
+from viz.anchors import cost
+from viz.anchors.pool_map import anchor_map
+from viz.attention.views import closer_views, slot_views
+from viz.base import format as words
+from viz.base.figure import FigureView, Panel, card_html
+from viz.base.placeholder_pills import template_html
+from viz.judge import metrics, risk_gate, verdict_grid
+from viz.pages import agent_loop, documents, tour
+from viz.pages.agent_loop_turns import fragments_html, turns_html
+from viz.run import diagnosis, verdict
+from viz.run.agent_graph import graph_svg
+from viz.run.comparison import comparison_html, live_html
+from viz.run.report import figure_html, report_html
+from viz.run.tabs import TABS, Selection
+from viz.run.tally import count, tally_html
+from viz.run.token_strip import strip_html
+from viz.studies import (
+    break_even_calculator,
+    document_study,
+    offset_study,
+    proximity,
+    recompute_ratio,
+    replay,
+    reproduction,
+    sweep,
+    token_overlap,
+)
+
+FOLDER = Path(viz.__file__).parent
+OPENING = EVIL[:8]  # what is left of it where a text is cut
+#: Tags that a figure's text may have: Plotly reads these, and the lab writes no other.
+FIGURE_TAGS = {"br", "b", "extra"}
+#: Figures that show the lab's own names alone.
+WITHOUT_TEXTS = {"recompute ratio"}
+#: What may stand in ``Markup(...)`` beside a literal: text of the lab's own files, and numbers.
+OWN_MARKUP = {
+    "viz/base/html.py",
+    "viz/studies/reproduction.py",
+    "viz/run/report.py",
+    "viz/run/token_strip.py",
+    "viz/run/verdict.py",
+}
+
+
+def of_run() -> Iterator[Any]:
+    for record in hostile.runs():
+        pipeline, last = record.request.pipeline, record.agents[-1]
+        texts = {(a, m): record.outcome(a, m).text for a in record.agents for m in record.labels}
+        names = {m.label: m.name for m in record.request.methods}
+        yield comparison_html(record)
+        yield live_html(pipeline, record.labels, texts, EVIL, 3, 7)
+        yield graph_svg(pipeline)
+        yield from (strip_html(record, agent, (3, 9)) for agent in (record.agents[0], last))
+        yield from (template_html(pipeline, agent) for agent in record.agents)
+        yield from (diagnosis.where(record), diagnosis.repair(record), verdict.verdict(record).sentence_html)
+        yield verdict.verdict_html(record)
+        yield tally_html([count(record)], 3)
+        yield turns_html(record.outcomes, record.labels, names, {record.labels[0]: EVIL}, record.tools)
+        yield fragments_html(record, last)
+        yield documents.documents_html(record)
+        spans = [None, *(s.name for s in record.prompts[-1].spans if s.kind == "placeholder")]
+        for method in record.labels:
+            for span in spans[: 2 if method == record.labels[-1] else 1]:
+                for tab in TABS:
+                    yield from tab.views(record, Selection(last, method, span))
+            yield from slot_views(record, last)
+            yield from closer_views(record, last, method)
+            yield anchor_map(record, last, method, umap=EVIL)
+
+
+def of_tour() -> Iterator[Any]:
+    for key in tour.STEPS:
+        record = hostile.sullied(hostile.RunRecord.load(TOUR / f"{key}.kvrun"))
+        found = tour.told(key, record)
+        yield verdict.verdict(record).sentence_html
+        yield from found.sentences
+        yield from found.views
+
+
+def of_judge() -> Iterator[Any]:
+    judged, table, counts = hostile.judged()
+    yield from metrics.views(judged, table, counts, judged.points)
+    row, request = judged.rows[0], judged.request
+    for draw in (
+        verdict_grid.sentence,
+        verdict_grid.repaired,
+        verdict_grid.grid_html,
+        verdict_grid.picks_html,
+    ):
+        yield draw(row, request)
+    yield verdict_grid.sentence(row, hostile.replace(request, protocol="rewriting"))
+    yield verdict_grid.baseline(row)
+
+
+def of_reproduction() -> Iterator[Any]:
+    report = hostile.reproduction()
+    view = reproduction.view(report)
+    yield from (view, reproduction.svg(report), figure_html(view, EVIL, EVIL))
+
+
+def of_report() -> Iterator[Any]:
+    yield report_html(next(iter(hostile.runs())), citation=EVIL)
+
+
+def of_offsets() -> Iterator[Any]:
+    record, focus = hostile.offsets(), offset_study.Focus()
+    yield from offset_study.views(record, focus)
+    yield offset_study.tokens_html(record, focus)
+
+
+DRAWN: dict[str, Callable[[], Any]] = {
+    "run": of_run,
+    "report": of_report,
+    "tour": of_tour,
+    "judge": of_judge,
+    "risk gate": lambda: (*risk_gate.views(hostile.risk()), *risk_gate.views(hostile.risk(gated=False))),
+    "agent loop": lambda: agent_loop.views(hostile.loop()),
+    "anchor cost": lambda: cost.views(hostile.cost()),
+    "proximity": lambda: (*proximity.views(hostile.pairs()), proximity.examples(hostile.pairs())),
+    "offset study": of_offsets,
+    "replay": lambda: replay.views(hostile.replayed(), 1),
+    "recompute ratio": lambda: recompute_ratio.views(hostile.blend()),
+    "token overlap": lambda: token_overlap.views(hostile.overlap()),
+    "sweep": lambda: sweep.views(hostile.sweep()),
+    "document study": lambda: document_study.views(hostile.documents()),
+    "break-even": lambda: break_even_calculator.views(*hostile.figures()),
+    "reproduction": of_reproduction,
+}
+called: set[CodeType] = set()
+escaped: set[tuple[str, int]] = set()
+
+
+@pytest.fixture(scope="module")
+def drawn() -> dict[str, list[Any]]:
+    """Everything drawn once, with the functions that drew and the places that escaped noted."""
+    found: dict[str, list[Any]] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(str(FOLDER)):
+            called.add(frame.f_code)
+            if frame.f_code is words.plot_text.__code__ and OPENING in str(frame.f_locals["text"]):
+                above = frame.f_back
+                assert above is not None
+                escaped.add((above.f_code.co_filename, above.f_lineno))
+
+    sys.setprofile(note)
+    try:
+        for name, draw in DRAWN.items():
+            found[name] = list(draw())
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+class Tags(HTMLParser):
+    """The elements and attributes of a piece of HTML."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.scripts: list[dict[str, str | None]] = []
+        self.attributes: set[str] = set()
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes |= {name for name, _ in attrs}
+        if tag == "script":
+            self.scripts.append(dict(attrs))
+
+
+def strings(value: Any) -> Iterator[str]:
+    """Every text that is shown of a figure's JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key != "legendgroup":  # a name for the script, never shown
+                yield from strings(item)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_nothing_hostile_comes_out(drawn: dict[str, list[Any]], name: str) -> None:
+    reached = False
+    for item in drawn[name]:
+        html = str(card_html(item)) if isinstance(item, FigureView | Panel) else str(item)
+        reached |= escape(OPENING) in html
+        if "<!doctype" not in html:
+            assert "<script>" not in html
+            assert all(s.get("type") == "application/json" for s in Tags(html).scripts)
+        assert EVIL not in html
+        assert "\"'&" not in html.replace("&#34;&#39;&amp;", "")
+        assert not any(re.search(r"[^\w:-]", attribute) for attribute in Tags(html).attributes)
+        if isinstance(item, FigureView):
+            for text in strings(json.loads(item.json())):
+                tags = set(re.findall(r"</?([a-zA-Z]+)", text))
+                assert tags <= FIGURE_TAGS, text
+                assert EVIL not in text
+                assert '<b>"' not in text
+                reached |= words.plot_text(OPENING) in text
+    assert reached or name in WITHOUT_TEXTS, "no hostile text was drawn at all"
+
+
+def modules() -> list[Any]:
+    found = [importlib.import_module(m.name) for m in pkgutil.walk_packages(viz.__path__, "viz.")]
+    return [m for m in found if m.__name__ != "viz.studies.hypotheses"]  # drawn by its own test alone
+
+
+def test_every_function_that_draws_was_called(drawn: dict[str, list[Any]]) -> None:
+    draws = re.compile(r"FigureView|Panel|Markup|View\b")
+    left = {
+        f"{module.__name__}.{name}"
+        for module in modules()
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__
+        and draws.search(str(function.__annotations__.get("return")))
+        and inspect.unwrap(function).__code__ not in called
+    }
+    assert not left
+
+
+def calls(name: str) -> Iterator[tuple[Path, ast.Call]]:
+    for path in sorted(FOLDER.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name:
+                yield path, node
+
+
+def test_every_escape_of_a_figure_has_met_a_hostile_text(drawn: dict[str, list[Any]]) -> None:
+    """So the first test fails where one is taken out."""
+    met = {(path, line) for path, line in escaped}
+    left = [
+        f"{path.relative_to(FOLDER.parent)}:{node.lineno}"
+        for path, node in calls("plot_text")
+        if path.name != "hypotheses.py"
+        and not any((str(path), line) in met for line in range(node.lineno, (node.end_lineno or 0) + 1))
+    ]
+    assert not left
+
+
+def test_templates_escape_by_type_and_markup_is_made_of_literals() -> None:
+    for path in FOLDER.rglob("*.html"):
+        source = path.read_text(encoding="utf-8")
+        assert "|safe" not in source.replace(" ", "")
+        assert "autoescape" not in source
+    for path, node in calls("Markup"):
+        if str(path.relative_to(FOLDER.parent)) not in OWN_MARKUP:
+            assert all(isinstance(ast.literal_eval(arg), str) for arg in node.args), f"{path}:{node.lineno}"
+    for path, node in calls("html"):
+        assert isinstance(ast.literal_eval(node.args[0]), str), f"{path}:{node.lineno}"
