@@ -19,11 +19,12 @@ REQUIREMENTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test chromium lint ruff types contracts circles format picture soak fuzz gpu clean FORCE
+.PHONY: help lab test test-all chromium lint ruff types contracts circles format picture soak fuzz gpu clean FORCE
 
 help:
 	@echo "make lab      install, then serve the lab at http://$(HOST):$(PORT)"
 	@echo "make test     install what the tests need, then lint and test"
+	@echo "make test-all the same, with every example of the gallery and every end of every option"
 	@echo "make lint     ruff, mypy, import contracts"
 	@echo "make format   let ruff rewrite the code"
 	@echo "make picture  renew docs/images/lab.png from the running page"
@@ -35,10 +36,15 @@ help:
 lab: $(VENV)/.lab-stamp
 	$(BIN)/kvlab serve --host $(HOST) --port $(PORT) $(ARGS)
 
-# Browser tests come first in one run of all, so that they end while the other worker still has work.
-test:
+# A sample of what is alike, with fewer drawn examples; test-all runs everything.
+test: SAMPLE := --sample
+test test-all:
 	@$(MAKE) --no-print-directory -j $(JOBS) lint chromium
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone" $(SAMPLE) $(ARGS); $(SOME)
+	$(BIN)/python -m pytest -m alone $(SAMPLE) $(or $(ARGS),tests/backend/sweeps); $(SOME)
+
+# ARGS may choose tests of one kind only: that the other run found none is no failure.
+SOME := found=$$?; [ $$found = 5 ] || exit $$found
 
 chromium:
 	@scripts/install-chromium.sh

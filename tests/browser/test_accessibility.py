@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from axe_core_python.sync_playwright import Axe
-from fake_record import make_record
-from fake_session import FakeModel, StandingSession
-from playwright.sync_api import Page, expect, sync_playwright
+from fake_session import StandingSession
+from playwright.sync_api import Page, expect
 
+from browser.conftest import Watched
 from lab_app.pages.registry import FIRST, PAGES
-from lab_app.server.serve import launch
 
-# Gradio's queue reads its own statistics in ways that pandas has deprecated.
-pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
-PATIENCE = 120_000  # ms; a slow machine is no failure
-expect.set_options(timeout=PATIENCE)
 EVERY_PAGE = (FIRST, *(spec.key for spec in PAGES))
 
 
-@pytest.fixture(scope="module")
-def page(chromium_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    folder = tmp_path_factory.mktemp("lab")
-    first = make_record(layers=4).save(folder / "first.kvrun")
-    blocks, address = launch(
-        FakeModel, "127.0.0.1", 0, block=False, first_run=first,
-        engine=lambda model: StandingSession(model, 0.02),
-    )  # fmt: skip
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium_path, args=FLAGS)
-        found = browser.new_page(viewport={"width": 1280, "height": 800})
-        found.set_default_timeout(PATIENCE)
-        found.goto(address)
-        expect(found.locator("body[data-kv-visit]")).to_be_visible()
-        yield found
-        browser.close()
-    blocks.close(verbose=False)
+@pytest.fixture
+def page(opened: Watched, address: str) -> Page:
+    found = opened(address)
+    expect(found.locator("body[data-kv-visit]")).to_be_visible()
+    return found
 
 
 def violations(page: Page, options: dict[str, Any]) -> list[str]:

@@ -59,6 +59,15 @@ def others(field: Any) -> list[Any]:
 # Every method with its defaults, and with each option at each of its ends or choices.
 VARIANTS: list[tuple[str, dict[str, Any]]] = [(cls.name, {}) for cls in METHODS]
 VARIANTS += [(cls.name, {field.name: value}) for cls, field in OPTIONS for value in others(field)]
+EACH_VARIANT = pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        pytest.param(name, options, id=f"{name} {options}", marks=pytest.mark.sampled(4))
+        if options
+        else pytest.param(name, options, id=name)
+        for name, options in VARIANTS
+    ],
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -187,7 +196,7 @@ def walked(tiny_model: LoadedModel) -> list[tiny.Walk]:
     return [first, *more]
 
 
-@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=[f"{n} {o}" if o else n for n, o in VARIANTS])
+@EACH_VARIANT
 def test_plans_partition_the_prompt_and_nothing_else_is_forwarded(
     walked: list[tiny.Walk], name: str, options: dict[str, Any]
 ) -> None:

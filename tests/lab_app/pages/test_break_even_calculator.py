@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import tiny
 from fake_session import FakeModel, FakeSession
-from playwright.sync_api import expect, sync_playwright
 
 from backend.base.errors import BudgetError
 from backend.records.break_even import Case
@@ -24,7 +21,6 @@ from lab_app.pages.pipeline.sections.break_even import (
     measure,
     read,
 )
-from lab_app.server.serve import launch
 from lab_app.ui.validation import Problems
 from lab_app.visits.visits import VisitStore
 
@@ -100,54 +96,3 @@ def test_measured_hardware_stands_there_at_first(monkeypatch: pytest.MonkeyPatch
     )  # as in an image that holds no measurements
     assert first_asked().hardware == SHEET
     assert [value for _, value in hardware()] == [HERE, SHEET]
-
-
-# -- in a browser
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    blocks, found = launch(tiny.model, "127.0.0.1", 0, block=False, engine=tiny.lab)
-    yield found
-    blocks.close(verbose=False)
-
-
-@pytest.mark.browser
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_calculator_in_a_browser(chromium_path: str, address: str) -> None:
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=chromium_path, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(PATIENCE)
-        complaints: list[str] = []
-        page.on("pageerror", lambda e: complaints.append(str(e)))
-        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-        page.goto(address)
-        expect(page.locator("body[data-kv-visit]")).to_be_visible(timeout=PATIENCE)
-        page.click("#kv-tab-timing-button")
-        view, prompt = page.locator("#kv-view-pays"), page.locator("#kv-pays-prompt input")
-        expect(view).to_contain_text("ms sooner", timeout=PATIENCE)
-        expect(view.locator(".main-svg").first).to_be_visible(timeout=PATIENCE)
-        prompt.fill("2000")
-        expect(view).to_contain_text("A prompt of 2,000 tokens", timeout=PATIENCE)
-        prompt.fill("0")
-        expect(page.locator("#kv-error-pays-prompt")).to_contain_text("is 0; allowed", timeout=PATIENCE)
-        expect(view).to_contain_text("cannot be reckoned with", timeout=PATIENCE)
-        prompt.fill("3500")
-        expect(page.locator("#kv-error-pays-prompt .kv-problem")).to_have_count(0, timeout=PATIENCE)
-        page.click("#kv-pays-hardware input")
-        page.click("ul[role=listbox] li:has-text('A data sheet')")
-        expect(view).to_contain_text("llama-8b on 600 TFLOP/s", timeout=PATIENCE)
-        page.locator("#kv-pays-tflops input").fill("60")
-        expect(view).to_contain_text("llama-8b on 60 TFLOP/s", timeout=PATIENCE)
-        page.click("#kv-pays-hardware input")
-        page.click("ul[role=listbox] li:has-text('This machine')")
-        expect(view).to_contain_text("has not been measured yet", timeout=PATIENCE)
-        expect(page.locator("#kv-pays-tflops")).to_be_hidden(timeout=PATIENCE)
-        page.click("#kv-pays-measure")
-        expect(view).to_contain_text("A prompt of 3,500 tokens", timeout=6 * PATIENCE)
-        expect(page.locator("#kv-pays-status")).to_have_text("", timeout=PATIENCE)
-        assert complaints == []
-        browser.close()

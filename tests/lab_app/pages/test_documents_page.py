@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import tiny
 from fake_session import FakeModel, FakeSession
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from tiny import model
 
 from backend.prompts.presets import load_preset
@@ -19,7 +18,6 @@ from lab_app.pages.documents import page as documents
 from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
 from lab_app.pages.documents.page import CARDS, DocumentsState
-from lab_app.server.serve import launch
 from lab_app.ui.validation import Problems
 from lab_app.visits.visits import Visit, VisitStore
 from viz.pages.documents import finding, treated
@@ -313,70 +311,3 @@ def test_the_ratio_study_stops_between_prompts(lab: VisitStore, visit: Visit) ->
             visit.cancel.set()
     assert visit.results == {}
     assert visit.cancel is None
-
-
-# -- in a browser
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    blocks, found = launch(model, "127.0.0.1", 0, block=False, first_run=None, engine=tiny.lab)
-    yield found
-    blocks.close(verbose=False)
-
-
-@pytest.mark.browser
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=chromium_path, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(PATIENCE)
-        complaints: list[str] = []
-        page.on("pageerror", lambda e: complaints.append(str(e)))
-        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-        page.goto(f"{address}#documents")
-        first = page.locator("#kv-documents-text-0 textarea")
-        expect(first).not_to_have_value("", timeout=PATIENCE)
-        expect(page.locator("#kv-frame")).to_be_hidden()
-        before = [page.locator(f"#kv-documents-text-{n} textarea").input_value() for n in (0, 1)]
-        page.click("#kv-documents-down-0")
-        expect(first).to_have_value(before[1], timeout=PATIENCE)
-        page.click("#kv-documents-add")
-        expect(page.locator("#kv-documents-text-5 textarea")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-error-documents-text-5")).to_contain_text(
-            "Document 6 is empty", timeout=PATIENCE
-        )
-        page.click("#kv-documents-run")
-        expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
-        expect(first).to_have_value(before[1])
-        page.click("#kv-documents-remove-5")
-        expect(page.locator("#kv-error-documents-text-5 .kv-problem")).to_have_count(0, timeout=PATIENCE)
-        for said in ("encoded now", "already known"):
-            expect(page.locator("#kv-documents-cost")).to_contain_text("tokens to read", timeout=PATIENCE)
-            page.click("#kv-documents-run")
-            expect(page.locator("#kv-documents-table .kv-badge", has_text=said)).to_have_count(
-                6, timeout=3 * PATIENCE
-            )
-            expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-documents-strip .kv-band").first).to_be_visible()
-        page.fill("#kv-documents-ratio-prompts input", "2")
-        page.click("#kv-documents-ratio-run")
-        expect(page.locator("#kv-view-documents-ratio .main-svg").first).to_be_visible(timeout=3 * PATIENCE)
-        expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-documents-trained-none")).to_contain_text("kvlab train-links")
-        expect(page.locator("#kv-documents-trained-weights")).to_be_hidden()
-        page.fill("#kv-documents-trained-questions input", "2")
-        page.click("#kv-documents-trained-run")
-        expect(page.locator("#kv-view-documents-trained .main-svg").first).to_be_visible(timeout=3 * PATIENCE)
-        expect(page.locator("#kv-documents-run")).to_be_visible(timeout=PATIENCE)
-        page.click("#kv-documents-closer")
-        expect(page.locator("#kv-frame")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-page-documents")).to_be_hidden()
-        expect(page.locator("#kv-status")).to_contain_text("saved record", timeout=PATIENCE)
-        page.click('.kv-nav a[data-page="documents"]')
-        expect(first).to_have_value(before[1])
-        assert complaints == []
-        browser.close()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import tiny
 from fake_session import FakeModel, FakeSession
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from tiny import model
 
 from backend.prompts.presets import load_preset, preset_requests
@@ -30,7 +28,6 @@ from lab_app.pages.judge import page as judge
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge import risk_gate as judge_gate
 from lab_app.pages.judge.page import CARDS, JudgeState
-from lab_app.server.serve import launch
 from lab_app.visits.visits import Kept, Visit, VisitStore
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
 
@@ -419,86 +416,3 @@ def test_a_cancelled_set_keeps_what_was_finished(real: VisitStore) -> None:
     assert "Stopped" in last["set_status"]
     assert "judged" in visit.results
     assert 1 <= len(visit.result("judged").rows) < 50
-
-
-# -- in a browser
-
-
-HELD, LATE = threading.Event(), threading.Event()
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    says = judge.refresh
-
-    def late(visit: Visit, given: dict[str, Any]) -> dict[str, Any]:
-        """What follows, told late if something is wrong."""
-        update = says(visit, given)
-        if not update["cost"]:
-            HELD.set()
-            LATE.wait(PATIENCE / 1000)
-        return update
-
-    LATE.set()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judge, "refresh", late)
-        blocks, found = launch(model, "127.0.0.1", 0, block=False, first_run=None, engine=tiny.lab)
-    yield found
-    blocks.close(verbose=False)
-
-
-@pytest.mark.browser
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=chromium_path, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(PATIENCE)
-        complaints: list[str] = []
-        page.on("pageerror", lambda e: complaints.append(str(e)))
-        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-        page.goto(address)
-        # the early page has a bar of its own: what is pressed belongs to the one that stays
-        expect(page.locator(".kv-early")).to_have_count(0, timeout=PATIENCE)
-        expect(page.locator("body[data-kv-visit]")).to_be_visible(timeout=PATIENCE)
-        page.click('.kv-nav a[data-page="judge"]')
-        expect(page.locator("#kv-judge-text-0 textarea")).not_to_have_value("", timeout=PATIENCE)
-        # what follows the first paint has answered, or its answer would undo what is typed
-        expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts, ", timeout=PATIENCE)
-        page.fill("#kv-judge-seed input", "-1")
-        expect(page.locator("#kv-error-judge-seed")).to_contain_text("allowed", timeout=PATIENCE)
-        page.click("#kv-judge-run")  # refused at once: nothing is left that says it is starting
-        expect(page.locator("#kv-judge-run")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-judge-status .kv-status")).to_have_count(0, timeout=PATIENCE)
-        page.fill("#kv-judge-seed input", "3")
-        expect(page.locator("#kv-error-judge-seed .kv-problem")).to_have_count(0, timeout=PATIENCE)
-        page.click("#kv-judge-run")
-        expect(page.locator("#kv-judge-grid tbody tr")).to_have_count(2, timeout=6 * PATIENCE)
-        expect(page.locator("#kv-judge-verdict .kv-verdict-tone")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-judge-run")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-view-judge-attention .main-svg").first).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#kv-judge-picks tbody tr")).to_have_count(3)
-        # a message about a candidate comes after the candidate has gone
-        HELD.clear()
-        LATE.clear()
-        page.fill("#kv-judge-text-3 textarea", "")
-        assert HELD.wait(PATIENCE / 1000)
-        page.click("#kv-judge-remove-3")
-        expect(page.locator("#kv-judge-card-3")).to_be_hidden(timeout=PATIENCE)
-        page.wait_for_timeout(500)
-        LATE.set()
-        page.wait_for_timeout(1000)
-        expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts, ", timeout=PATIENCE)
-        expect(page.locator("#kv-error-judge-text_3 .kv-problem")).to_have_count(0)
-        page.get_by_role("radio", name="Independently").check()
-        page.click("#kv-judge-write")
-        expect(page.locator("#kv-judge-source-help")).to_contain_text(
-            "Written by the model", timeout=PATIENCE
-        )
-        page.fill("#kv-judge-count input", "2")
-        page.click("#kv-judge-set-run")
-        expect(page.locator("#kv-judge-set-status")).to_contain_text("2 problems", timeout=6 * PATIENCE)
-        assert complaints == []
-        browser.close()

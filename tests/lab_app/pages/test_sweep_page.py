@@ -8,7 +8,6 @@ import json
 import math
 import sqlite3
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 import tiny
 from fake_session import FakeModel, FakeSession
-from playwright.sync_api import expect, sync_playwright
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -30,7 +28,6 @@ from backend.sweeps.spec import parse_sweep
 from lab_app.pages import registry as pages
 from lab_app.pages.sweeps import page as sweep_page
 from lab_app.server.downloads import routes
-from lab_app.server.serve import launch
 from lab_app.visits.queue import wait_for_turn as waits
 from lab_app.visits.visits import Visit, VisitStore
 from viz.studies.sweep import MOST_CELLS, views
@@ -502,69 +499,3 @@ def test_a_session_that_fails_is_told() -> None:
     assert "ValueError" in last["status"]
     assert (last["run.visible"], other.cancel) == (True, None)
     assert merged(sweep_page.run(lab, other, given()))["status"] == ""
-
-
-# -- in a browser
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    blocks, found = launch(tiny.model, "127.0.0.1", 0, block=False, first_run=None, engine=tiny.lab)
-    yield found
-    blocks.close(verbose=False)
-
-
-@pytest.mark.browser
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_page_in_a_browser(chromium_path: str, address: str) -> None:
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=chromium_path, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(PATIENCE)
-        complaints: list[str] = []
-        page.on("pageerror", lambda e: complaints.append(str(e)))
-        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-        page.goto(f"{address}#sweep")
-        expect(page.locator(".kv-early")).to_have_count(0, timeout=PATIENCE)
-        expect(page.locator("body[data-kv-visit]")).to_be_visible(timeout=PATIENCE)
-        cost, box = page.locator("#kv-sweep-cost"), page.locator("#kv-sweep-yaml textarea")
-        expect(cost).to_contain_text("72 rows in 2 cells", timeout=PATIENCE)
-        box.fill("name: x\ntasks: [math-9]\nmethods: [dense]")
-        expect(page.locator("#kv-error-sweep-text")).to_contain_text("no preset", timeout=PATIENCE)
-        expect(box).to_have_value("name: x\ntasks: [math-9]\nmethods: [dense]")
-        box.fill(TEXT)
-        expect(page.locator("#kv-error-sweep-text .kv-problem")).to_have_count(0, timeout=PATIENCE)
-        expect(cost).to_contain_text("18 rows", timeout=PATIENCE)
-        page.click("#kv-sweep-run")
-        expect(page.locator("#kv-view-sweep .main-svg").first).to_be_visible(timeout=6 * PATIENCE)
-        expect(page.locator("#kv-sweep-run")).to_be_visible(timeout=6 * PATIENCE)
-        expect(page.locator("#kv-view-sweep table th[scope=row]")).to_have_count(6, timeout=PATIENCE)
-        expect(cost).to_contain_text("nothing is missing", timeout=PATIENCE)
-        with page.expect_download(timeout=PATIENCE) as saved:
-            page.click("#kv-sweep-csv")
-        assert len(Path(saved.value.path()).read_text(encoding="utf-8").splitlines()) == 19
-        # problems from a file, and a file that is none
-        button, note = page.locator("#kv-sweep-upload"), page.locator("#kv-sweep-uploaded")
-        for content, said in ((b"\xff", "no UTF-8 text"), (CSV.encode(), "5 lines")):
-            page.locator("#kv-page-sweep input[type=file]").set_input_files(
-                {"name": "problems.csv", "mimeType": "text/csv", "buffer": content}
-            )
-            expect(note).to_contain_text(said, timeout=PATIENCE)
-        expect(button).to_be_visible()
-        box.fill(TEXT.replace("[math-2]", "[{pipeline: math-2, data: upload.csv, format: gsm8k}]"))
-        expect(cost).to_contain_text("18 rows", timeout=PATIENCE)
-        expect(page.locator("#kv-error-sweep-text .kv-problem")).to_have_count(0, timeout=PATIENCE)
-        # much longer: stopped on the way, and what was done stays
-        box.fill(TEXT.replace("problems: 3", "problems: 400"))
-        expect(page.locator("#kv-sweep-status")).to_contain_text("earlier text", timeout=PATIENCE)
-        expect(cost).to_contain_text("9 of them", timeout=PATIENCE)
-        page.click("#kv-sweep-run")
-        expect(page.locator("#kv-sweep-status")).to_contain_text("15 of 2,400 rows", timeout=6 * PATIENCE)
-        page.click("#kv-sweep-cancel")
-        expect(page.locator("#kv-sweep-status")).to_contain_text("Stopped", timeout=PATIENCE)
-        expect(page.locator("#kv-sweep-run")).to_be_visible(timeout=PATIENCE)
-        expect(cost).not_to_contain_text(" 9 of them", timeout=PATIENCE)
-        assert complaints == []
-        browser.close()

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fake_session import FakeModel, FakeSession
-from playwright.sync_api import Page, expect, sync_playwright
 
 from backend.base.errors import LabError
 from lab_app.pages.tour import html as tour_html
 from lab_app.pages.tour import page as tour
 from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import recorded, steps
-from lab_app.server.serve import launch
 from lab_app.visits import classroom
 from lab_app.visits.classroom import MOST_MEMBERS, MOST_ROOMS, Rooms
 from lab_app.visits.visits import Visit, VisitStore
@@ -280,76 +277,3 @@ def test_news_of_a_room_tell_no_prediction(lab: VisitStore) -> None:
     lab.rooms.vote(room, member(1), CHOICES[0])
     assert lab.rooms.state(room.id) == {"version": 0, "predicted": 1, "members": 1}
     assert lab.rooms.state("nobody") is None
-
-
-# -- in a browser
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    blocks, found = launch(FakeModel, "127.0.0.1", 0, block=False, first_run=None, engine=FakeSession)
-    yield found
-    blocks.close(verbose=False)
-
-
-def predict(page: Page, button: str) -> None:
-    """Choose the first answer by the keyboard, and press a button."""
-    first = page.locator("#kv-tour-guess input").first
-    expect(first).to_be_enabled()
-    first.focus()
-    page.keyboard.press("Space")
-    expect(first).to_be_checked()
-    page.locator(button).focus()
-    page.keyboard.press("Enter")
-
-
-@pytest.mark.browser
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_tour_from_start_to_end(chromium_path: str, address: str) -> None:
-    """Every step by the keyboard on a phone's width in lesson mode, then a class of two."""
-    expect.set_options(timeout=PATIENCE)
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=chromium_path, args=["--no-sandbox", "--disable-gpu"]
-        )
-        complaints: list[str] = []
-
-        def opened(where: str, width: int) -> Page:
-            page = browser.new_context(viewport={"width": width, "height": 844}).new_page()
-            page.set_default_timeout(PATIENCE)
-            page.on("pageerror", lambda e: complaints.append(str(e)))
-            page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-            page.goto(where)
-            expect(page.locator(".kv-tour-step h2")).to_be_visible()
-            return page
-
-        page = opened(f"{address}?lesson=1#tour", 390)
-        expect(page.locator("#kv-tour-teacher")).to_be_hidden()
-        for index, step in enumerate(steps()):
-            expect(page.locator(".kv-tour-step h2")).to_have_text(step.title)
-            predict(page, "#kv-tour-replay" if index == 1 else "#kv-tour-run")
-            expect(page.locator(".kv-tour-source")).to_have_text(words.RECORDED if index == 1 else words.LIVE)
-            expect(page.locator("#kv-view-tour .kv-card-title").first).to_be_visible()
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), step.key
-            if index + 1 < len(steps()):
-                expect(page.locator("#kv-tour-next")).to_be_enabled()
-                page.locator("#kv-tour-next").press("Enter")
-        assert "lesson=1" in page.url
-        assert f"step={len(steps())}" in page.url
-        expect(page.locator("#kv-tour-next")).to_be_hidden()
-
-        teacher = opened(f"{address}#tour", 1280)
-        teacher.locator("#kv-tour-teacher button").first.click()
-        teacher.click("#kv-tour-open-room")
-        link = teacher.locator(".kv-room-link").get_attribute("href")
-        student = opened(f"{address}{link}", 390)
-        expect(student.locator("#kv-tour-run")).to_be_hidden()
-        predict(student, "#kv-tour-vote")
-        expect(student.locator("#kv-tour-tally")).to_contain_text(words.WAIT_REVEAL)
-        expect(teacher.locator(".kv-tour-tally")).to_contain_text("1 of 1 participant")
-        teacher.click("#kv-tour-replay")
-        expect(student.locator(".kv-tour-reveal")).to_be_visible()
-        teacher.click("#kv-tour-next")
-        expect(student.locator(".kv-tour-step h2")).to_have_text(steps()[1].title)
-        assert complaints == []
-        browser.close()
