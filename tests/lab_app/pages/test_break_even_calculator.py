@@ -24,8 +24,6 @@ from lab_app.pages.pipeline.sections.break_even import (
 from lab_app.ui.validation import Problems
 from lab_app.visits.visits import VisitStore
 
-PATIENCE = 30_000
-
 
 def test_boxes_become_a_case_or_messages_beside_them() -> None:
     figures, case = read(Asked(2000, 50, 10, 3, 8, 4, SHEET, "smollm2-135m", 10, 100), None)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import tiny
 from fake_session import FakeModel, FakeSession
-from playwright.sync_api import expect
 from tiny import model
 
 from backend.prompts.presets import load_preset
@@ -23,8 +22,6 @@ from lab_app.visits.visits import Visit, VisitStore
 from viz.pages.documents import finding, treated
 
 TEXTS = ["Nina works for Hugo.", "Hugo lives in Rome.", "Omar eats rice."]
-PATIENCE = 60_000  # ms; a slow machine is no failure
-expect.set_options(timeout=PATIENCE)
 QUESTION_TEXT = "Where does the boss of Nina live?"
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import tiny
 from fake_session import FakeModel, FakeSession
-from playwright.sync_api import expect
 from tiny import model
 
 from backend.prompts.presets import load_preset, preset_requests
@@ -31,8 +30,6 @@ from lab_app.pages.judge.page import CARDS, JudgeState
 from lab_app.visits.visits import Kept, Visit, VisitStore
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
 
-PATIENCE = 60_000  # ms; a slow machine is no failure
-expect.set_options(timeout=PATIENCE)
 TEXTS = ["3 + 4 = 8. The answer is 8", "3 + 4 = 7. The answer is 7", "4 + 3 = 7. The answer is 7"]
 
 

@@ -41,7 +41,6 @@ problems: 3
 warmup: 1
 max_new_tokens: 4
 """
-PATIENCE = 30_000
 TRACE = "\n".join(
     json.dumps({"request": str(n), "agent": agent, "question": q, "prompt": prompt, "response": said})
     for n, q in enumerate(["How many?", "What for?"])

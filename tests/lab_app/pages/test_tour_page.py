@@ -20,7 +20,6 @@ from lab_app.visits.visits import Visit, VisitStore
 
 FIRST = steps()[0]
 CHOICES = list(FIRST.choices)
-PATIENCE = 180_000  # ms; a slow machine is no failure
 
 
 @pytest.fixture
