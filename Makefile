@@ -20,12 +20,13 @@ REQUIREMENTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test lint format picture soak fuzz gpu clean FORCE
+.PHONY: help lab test test-all chromium lint ruff types contracts circles format picture soak fuzz gpu clean FORCE
 
 help:
 	@echo "make lab      install, then serve the lab at http://$(HOST):$(PORT)"
 	@echo "make lab MODEL=<hub id or folder>   the same with a model of your own"
 	@echo "make test     install what the tests need, then lint and test"
+	@echo "make test-all the same, with every example of the gallery and every end of every option"
 	@echo "make lint     ruff, mypy, import contracts"
 	@echo "make format   let ruff rewrite the code"
 	@echo "make picture  renew docs/images/lab.png from the running page"
@@ -37,19 +38,32 @@ help:
 lab: $(VENV)/.lab-stamp
 	$(BIN)/kvlab serve --host $(HOST) --port $(PORT) $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
-test: lint
-	@scripts/install-chromium.sh
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not browser and not alone" $(ARGS); $(SOME)
-	$(BIN)/python -m pytest -m "browser or alone" $(ARGS); $(SOME)
+# A sample of what is alike, with fewer drawn examples; test-all runs everything.
+test: SAMPLE := --sample
+test test-all:
+	@$(MAKE) --no-print-directory -j $(JOBS) lint chromium
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone" $(SAMPLE) $(ARGS); $(SOME)
+	$(BIN)/python -m pytest -m alone $(SAMPLE) $(or $(ARGS),tests/backend/sweeps); $(SOME)
 
 # ARGS may choose tests of one kind only: that the other run found none is no failure.
 SOME := found=$$?; [ $$found = 5 ] || exit $$found
 
-lint: $(VENV)/.test-stamp
+chromium:
+	@scripts/install-chromium.sh
+
+lint: ruff types contracts circles
+
+ruff: $(VENV)/.test-stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test-stamp
 	$(BIN)/mypy
+
+contracts: $(VENV)/.test-stamp
 	$(BIN)/lint-imports --no-logo
+
+circles: $(VENV)/.test-stamp
 	$(BIN)/python scripts/imports.py
 	$(BIN)/python scripts/house.py --check
 
@@ -57,8 +71,7 @@ format: $(VENV)/.test-stamp
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-picture: $(VENV)/.test-stamp
-	@scripts/install-chromium.sh
+picture: $(VENV)/.test-stamp chromium
 	$(BIN)/python scripts/screenshot.py docs/images/lab.png $(ARGS)
 
 soak: $(VENV)/.test-stamp
@@ -106,11 +119,11 @@ $(VENV)/.torch-index: $(VENV)/.venv-stamp FORCE
 	    $(PIP) uninstall --yes torch 2>/dev/null; printf '%s\n' "$(TORCH_INDEX)" > $@; fi
 
 define install
-	@echo "Installing $(1) into $(VENV) (some minutes the first time)"
+	@echo "Installing $(1) into $(VENV) (a minute or two the first time)"
 	@if [ "$$(uname -s)" = Linux ] && [ ! -s $(VENV)/.torch-index ] && ! command -v nvidia-smi >/dev/null; then \
-	    echo "If pip fetches CUDA packages (several GB) that you do not need: see 'CPU or GPU' in README.md"; fi
+	    echo "If CUDA packages are fetched (several GB) that you do not need: see 'CPU or GPU' in README.md"; fi
 	@index="$$(cat $(VENV)/.torch-index)"; \
-	    $(PIP) install $${index:+--extra-index-url "$$index"} -c constraints.txt -e "$(2)"
+	    $(BIN)/python scripts/install.py $${index:+--extra-index-url "$$index"} -e "$(2)"
 endef
 
 $(VENV)/.lab-stamp: $(VENV)/.torch-index $(REQUIREMENTS)

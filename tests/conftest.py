@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +23,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # A slow machine is no failure.
-settings.register_profile("lab", deadline=None)
-settings.load_profile("lab")
+settings.register_profile("whole", deadline=None)
+settings.register_profile("sample", deadline=None, max_examples=30)
+settings.load_profile("whole")
+
+ROOT = Path(__file__).resolve().parents[1]
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -38,8 +44,48 @@ def has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip browser tests without a browser and GPU tests without a GPU."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sample", action="store_true", help="leave out most of what is marked sampled; fewer drawn examples"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before test modules are imported, for they take hypothesis' settings from the profile."""
+    if config.getoption("--sample"):
+        settings.load_profile("sample")
+
+
+def state_of_the_code() -> bytes:
+    """A hash of the engine's code and the shipped weights: another state draws another sample."""
+    found = hashlib.sha256()
+    for path in (
+        *sorted((ROOT / "backend").rglob("*.py")),
+        *sorted(ROOT.glob("presets/model*/*.safetensors")),
+    ):
+        found.update(path.read_bytes())
+    return found.digest()
+
+
+def leave_out(items: list[pytest.Item], config: pytest.Config) -> None:
+    """Of the tests marked ``sampled(n)``, keep one in ``n``."""
+    state, kept, left = state_of_the_code(), list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        drawn = marker is None or zlib.crc32(state + item.nodeid.encode()) % marker.args[0] == 0
+        (kept if drawn else left).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    """Skip browser tests without a browser and GPU tests without a GPU; draw the sample.
+
+    Browser tests come first, so that they end while other workers still have work to give away.
+    """
+    if config.getoption("--sample"):
+        leave_out(items, config)
+    items.sort(key=lambda item: item.get_closest_marker("browser") is None)
     browser_tests = [item for item in items if item.get_closest_marker("browser")]
     if browser_tests and find_chromium() is None:
         # No browser can be had where the machine has no apt-get or the user is not root.

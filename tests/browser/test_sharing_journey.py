@@ -1,0 +1,73 @@
+"""Sharing in Chromium: undo, a reload, a link in a clean browser, and the report without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from browser.conftest import Watched
+
+FIGURES = """() => [...document.querySelectorAll("#kv-view-errors .kv-figure")]
+    .map((f) => [f.kvView.title, f.kvView.finding, f.kvView.figure])"""
+
+
+def ready(page: Page) -> None:
+    expect(page.locator("body[data-kv-visit]")).to_be_visible()
+    expect(page.locator("#kv-cost")).to_contain_text("tokens to read")
+    expect(page.locator("#kv-view-errors .main-svg").first).to_be_visible()
+
+
+def test_a_shared_run_a_reload_and_a_report(opened: Watched, address: str, tmp_path: Path) -> None:
+    page = opened(address)
+    ready(page)
+    question = page.locator("#kv-value-0 textarea")
+    before = question.input_value()
+    expect(page.locator("#kv-undo")).to_be_disabled()
+    question.fill("What is 1 + 1? <b>Shared</b>")
+    expect(page.locator("#kv-undo")).to_be_enabled()
+    page.click("#kv-undo")
+    expect(question).to_have_value(before)
+    page.click("#kv-redo")
+    expect(question).to_have_value("What is 1 + 1? <b>Shared</b>")
+    page.fill("#kv-option-kvcomm-gamma input", "0.7")
+    page.click("#kv-run")
+    expect(page.locator("#kv-comparison .kv-cell").first).to_be_visible()
+    expect(page.locator("#kv-factline, .kv-factline").first).to_contain_text("fake")
+    expect(page.locator("#kv-save-tensors")).to_contain_text("3.00 MiB")
+    told, figures = page.locator("#kv-verdict").inner_text(), page.evaluate(FIGURES)
+    assert len(figures) == 3
+
+    # a reload keeps what was typed, and the run
+    page.reload()
+    expect(question).to_have_value("What is 1 + 1? <b>Shared</b>")
+    expect(page.locator("#kv-option-kvcomm-gamma input")).to_have_value("0.7")
+    ready(page)
+    assert page.evaluate(FIGURES) == figures
+
+    # a link in a clean browser: the same bench and the same figures, and nothing was run
+    page.click("#kv-share")
+    link = page.locator("#kv-run-shared .kv-shared-link").evaluate("a => a.href")
+    assert "#r=" in link
+    other = opened(link)
+    ready(other)
+    expect(other.locator("#kv-status")).to_contain_text("shared with you")
+    expect(other.locator("#kv-value-0 textarea")).to_have_value("What is 1 + 1? <b>Shared</b>")
+    expect(other.locator("#kv-option-kvcomm-gamma input")).to_have_value("0.7")
+    assert other.evaluate(FIGURES) == figures
+    assert other.locator("#kv-verdict").inner_text() == told
+    other.context.close()
+
+    # the report, offline
+    with page.expect_download() as waiting:
+        page.click("#kv-save-report")
+    path = tmp_path / "report.html"
+    waiting.value.save_as(path)
+    page.context.close()
+    report = opened(path.as_uri(), offline=True, color_scheme="dark")
+    expect(report.locator(".main-svg").first).to_be_visible()
+    expect(report.locator(".kv-verdict")).to_contain_text("What would repair it?")
+    assert report.locator("b", has_text="Shared").count() == 0
+    assert report.evaluate("document.body.classList.contains('dark')")
+    report.click("#kv-report-theme")
+    assert not report.evaluate("document.body.classList.contains('dark')")

@@ -1,0 +1,310 @@
+"""Records of every kind in which each text from a person or a model is hostile, for tests of drawing code."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fake_record import make_model, make_pipeline, make_proximity, make_record
+
+from backend.base.statistics import Share
+from backend.prompts.pipeline import Pipeline
+from backend.records.agent_loop import LoopRecord, LoopRequest
+from backend.records.anchor_cost import AnchorCost, AnchorCostRequest
+from backend.records.blend import BlendRequest, BlendStudy
+from backend.records.break_even import Case
+from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
+from backend.records.hardware import Figures, given_machine
+from backend.records.judge import (
+    Candidate,
+    Counted,
+    Judged,
+    JudgedProblem,
+    JudgeLine,
+    JudgeOutcome,
+    JudgeProblem,
+    JudgeRequest,
+    JudgeTable,
+)
+from backend.records.offsets import PARTS, Approximated, OffsetRequest, OffsetStudy, SampleOffsets, Twins
+from backend.records.proximity import ProximityRecord
+from backend.records.replay import PastRequest, Replay, Replayed
+from backend.records.risk import GateTest, RiskRecord, RiskRequest
+from backend.records.risk_gate import EVERY, RiskGate
+from backend.records.run import PROVENANCE, AttentionProbe, MethodChoice, RunRecord, Span
+from backend.records.sweep import Cell, Compared, Comparison, SweepLine, Swept
+from backend.records.token_overlap import OverlapRequest, TokenOverlap
+
+EVIL = "</title><script>alert(1)</script><b>\"'&"
+TOUR = Path(__file__).parents[2] / "presets" / "tour"
+#: Fields that the code reads as words of its own; what a page shows of them it takes from its own tables.
+OWN_WORDS = {
+    "state", "mode", "modes", "kind", "placeholder", "codec", "provenance", "regime", "protocol", "scoring",
+    "features", "axis", "query", "choices", "masks", "target", "name of a method", "compression", "memory",
+}  # fmt: skip
+
+
+def sullied(value: Any, field: str = "") -> Any:
+    """The same value with every text in it hostile; equal texts stay equal."""
+    if field == "regions":  # names of spans
+        return tuple(EVIL + name if name.startswith("prefix") else name for name in value)
+    if isinstance(value, str):
+        return EVIL + value if value and field not in OWN_WORDS else value
+    if isinstance(value, Pipeline):
+        agents = tuple(replace(a, name=EVIL + a.name, role=EVIL + a.role, model=EVIL) for a in value.agents)
+        return replace(value, title=EVIL, agents=agents)
+    if isinstance(value, MethodChoice):
+        return replace(value, label=EVIL + value.label)
+    if isinstance(value, Span):
+        return replace(value, name=value.name if value.kind == "placeholder" else EVIL + value.name)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        return replace(value, **{name: sullied(found, name) for name, found in fields.items()})
+    if isinstance(value, tuple | list):
+        return type(value)(sullied(found, field) for found in value)
+    if isinstance(value, Mapping):
+        more = {EVIL: 1.0} if field == "parts_ms" else {}
+        return {key: sullied(found, field) for key, found in value.items()} | more
+    return value
+
+
+METHODS = tuple(MethodChoice(name) for name in ("dense", "naive", "kvcomm"))
+LABELS = tuple(choice.label for choice in METHODS)
+MODEL = make_model(4)
+RNG = np.random.default_rng(0)
+HALF = Share(0.5, 0.4, 0.6, 40)
+
+
+def runs() -> Iterable[RunRecord]:
+    """Made up, and real ones with pools, activations and attention."""
+    yield sullied(watched())
+    yield sullied(make_record(mode="free", expected=None, agents=2))
+    for name in ("anchors", "repair"):
+        yield sullied(RunRecord.load(TOUR / f"{name}.kvrun"))
+
+
+def watched() -> RunRecord:
+    """With attention measured at the last of four agents, and a gate that had no entropy to go by."""
+    record = make_record(agents=4)
+    agent, at = record.agents[-1], len(record.prompts) - 1
+    prompt = record.prompts[at]
+    regions = tuple(s.name for s in prompt.spans)
+    probes = tuple(
+        AttentionProbe(
+            agent, m, at, "first", 0, "8", regions, RNG.dirichlet(np.ones(len(regions)), (6, 4)),
+            RNG.random((6, len(prompt.texts))),
+        )
+        for m in record.labels
+    )  # fmt: skip
+    outcomes = tuple(
+        replace(o, gate=(*o.gate[1:], replace(o.gate[0], entropy=None, threshold=None))) if o.gate else o
+        for o in record.outcomes
+    )
+    return replace(record, attention=probes, outcomes=outcomes)
+
+
+def loop() -> LoopRecord:
+    turns, n = 3, 3 * 3 * 2
+    columns = {name: RNG.integers(1, 90, n) for name in ("reused_tokens", "forwarded_tokens")}
+    times = {
+        name: RNG.random(n) for name in ("ttft_ms", "prefill_ms", "first_token_ms", "kl_first", "kl_mean")
+    }
+    index = np.arange(n)
+    record = LoopRecord(
+        LoopRequest(METHODS, episodes=2, turns=turns), MODEL, LABELS, ("a question", "another"),
+        mode=np.zeros(n, int), method=index % 3, episode=index // 9, turn=index // 3 % 3 + 1,
+        prompt_tokens=np.full(n, 90), floor=np.full(n, 1e-5), ends=np.where(index // 3 % 3 == 2, 1, -1),
+        provenance=RNG.integers(1, 9, (n, len(PROVENANCE))), **columns, **times,
+    )  # fmt: skip
+    return sullied(record)
+
+
+def judged() -> tuple[Judged, JudgeTable, tuple[Counted, ...]]:
+    problem = JudgeProblem(
+        1, "Which?", (Candidate("The answer is 1", "a"), Candidate("The answer is 2", "b"))
+    )
+    request = JudgeRequest(regime="typed", problems=(problem,), methods=METHODS)
+
+    def outcome(method: str, order: str, selected: tuple[int, ...] | None, **changes: Any) -> JudgeOutcome:
+        found = JudgeOutcome(
+            1, order, (1, 2), method, "dense" if method == "dense" else "reused", selected, selected, "1",
+            "no number", True, True, None if method == "dense" else selected == (1,), selected == (1,), True,
+            4, 3, 90, 60, 30, 0.5, 0.4, 0.3, 1e-5, method == "kvcomm", False, 0.1, 0.1, 3.0, {"match": 1.0},
+            "The answer is 1",
+        )  # fmt: skip
+        return replace(found, **changes)
+
+    outcomes = tuple(
+        outcome(m, order, {"dense": (1,), "naive": (2,)}.get(m))
+        for order in ("identity", "shuffle 0")
+        for m in LABELS
+    )
+    row = JudgedProblem("1", problem, outcomes)
+    rows = tuple(replace(row, problem=replace(problem, number=n)) for n in range(1, 4))
+    points = RNG.random((3, 2)).astype(np.float32)
+    line = JudgeLine(
+        "identity", "dense", 3, HALF, HALF, HALF, HALF, HALF, HALF, 0.5, 0.5, (HALF, HALF, HALF), 1, 1, 1,
+        HALF, HALF, HALF, 3.0,
+    )  # fmt: skip
+    table = JudgeTable(tuple(replace(line, method=m) for m in LABELS))
+    counts = tuple(
+        Counted(n, "identity", "Which?", n % 3, n % 2, 2, ("naive",), ("kvcomm",)) for n in (1, 2, 3)
+    )
+    return sullied(Judged(request, MODEL, rows, ("a note",), points)), sullied(table), sullied(counts)
+
+
+def risk(gated: bool = True) -> RiskRecord:
+    n = 40
+    gate = RiskGate(EVERY, "0" * 16, "number", ("agree", EVIL), (0.0, 0.0), (1.0, 1.0), (1.0, -2.0), 0.0, 0.5)
+    safe, score = RNG.random(n) < 0.5, RNG.random(n)
+
+    def test(target: str) -> GateTest:
+        return GateTest(
+            target, gate.features, safe, np.ones(n, bool), score, np.arange(n) % 5, 0.7, 0.6, 0.8,
+            gate if gated else None, "" if gated else f"too few sets of {EVIL}",
+        )  # fmt: skip
+
+    targets = (EVERY, EVIL + "naive", EVIL + "kvcomm")
+    return RiskRecord(
+        RiskRequest(), sullied(MODEL), tuple(f"problem {i}" for i in range(n)), targets[1:],
+        np.stack([safe, ~safe], 1), RNG.random((n, 2)), tuple(map(test, targets)), 1.0,
+    )  # fmt: skip
+
+
+def cost() -> AnchorCost:
+    asked = AnchorCostRequest(anchors=(1, 4), lengths=(16, 64))
+    times = [RNG.random((2, 2)) for _ in range(4)]
+    return sullied(AnchorCost(asked, MODEL, np.full((2, 2), 10**6), *times, wall_ms=1.0))
+
+
+def offsets() -> OffsetStudy:
+    pipeline, tokens, layers, heads, prefixes = make_pipeline(2), 5, 4, 4, 2
+
+    def random(*shape: int) -> Any:
+        return RNG.random(shape).astype(np.float32)
+
+    whole, parts = (prefixes, layers, heads, tokens), (2, 2, len(PARTS), 2, layers)
+    twins = Twins(
+        np.arange(tokens), ("a",) * tokens, random(tokens), *(random(2, layers, tokens) for _ in "abc")
+    )
+    count = 24
+    samples = SampleOffsets(
+        np.repeat([1, 2], 12),
+        np.arange(count) % 3,
+        np.arange(count) % 2,
+        random(layers, count),
+        random(layers, count),
+    )
+    estimated = Approximated(
+        ("anchors", "nearest"), (1, 2), *(RNG.random(parts) for _ in "abc"), RNG.random(parts[1:]),
+        np.full((2, len(PARTS)), 9), np.ones((2, len(PARTS)), int),
+    )  # fmt: skip
+    values = tuple({"user_question": f"question {n}"} for n in range(3))
+    return sullied(
+        OffsetStudy(
+            OffsetRequest("five words", ("one", "two"), pipeline, values), MODEL, np.arange(tokens),
+            ("a", "b", "c", "d", "e"), np.array([3, 4]), random(*whole), random(*whole), random(*whole),
+            random(layers, heads, tokens), random(layers, heads, tokens), twins, samples, estimated, 1.0,
+        )
+    )  # fmt: skip
+
+
+def replayed() -> Replay:
+    record = make_record(agents=2)
+
+    def row(request: int, agent: int, method: str) -> Replayed:
+        found = record.outcome(agent, method)
+        return Replayed(
+            request, agent, method, found.state, "because", found.gate, 90, 30 * (method != "dense"), 3, 2, 9,
+            found.text, tuple(found.texts), found.answer, method != "naive", found.correct,
+        )  # fmt: skip
+
+    rows = tuple(row(n, a, m) for n in (1, 2) for a in record.agents for m in record.labels)
+    asked = tuple(PastRequest(n, {"user_question": "How many?"}, "38") for n in (1, 2))
+    numbers = dict.fromkeys(
+        ("held", "forgotten", "log_bytes", "budget_bytes", "cache_bytes", "prefill_tokens", "decode_tokens",
+         "encoded_tokens", "again_tokens"), 9,
+    )  # fmt: skip
+    return sullied(Replay(record.request, MODEL, asked, rows, wall_ms=1.0, notes=("a note",), **numbers))
+
+
+def blend() -> BlendStudy:
+    request = BlendRequest(make_pipeline(2), ({"user_question": "How many?"},) * 3)
+    shape = (len(request.choices), len(request.masks), len(request.ratios), 3)
+    grids = {name: RNG.random(shape) for name in ("keys", "values", "chosen", "kl", "work")}
+    rows = {name: RNG.random(3) for name in ("copied_keys", "copied_values", "copied_kl", "floor")}
+    return sullied(
+        BlendStudy(request, MODEL, agent=2, prompt_tokens=np.full(3, 90), wall_ms=1.0, **grids, **rows)
+    )
+
+
+def pairs() -> ProximityRecord:
+    return sullied(make_proximity())
+
+
+def overlap() -> TokenOverlap:
+    request = OverlapRequest(make_pipeline(2), ({"user_question": "How many?"},) * 3, (0.1, 0.5))
+    fields = {
+        "tokens": np.full(3, 6), "kept": np.ones((3, 2), int), "jaccard": RNG.random((2, 3, 2)),
+        "chance": RNG.random((3, 2)), "correlation": RNG.random((2, 3)), "texts": tuple("abcdef"),
+        "scores": RNG.random((2, 2, 6)), "places": np.arange(6), "slot": np.repeat([1, 2], 3), "wall_ms": 1.0,
+    }  # fmt: skip
+    return sullied(TokenOverlap(request=request, model=MODEL, other=MODEL, agent=2, **fields))
+
+
+def sweep() -> Swept:
+    cells = [Cell("math", "embedded", mode, "as they come", 0) for mode in ("pinned", "free")]
+    lines = tuple(
+        SweepLine(
+            cell, m, m, 40, Share(0.7, 0.6, 0.8, 40), *(HALF,) * 7, near_ties=1,
+            ttft_ms=Share(3.0, 2.0, 4.0, 40),
+            ttft_ratio=Share(2.0, 1.5, 3.0, 40),
+        )
+        for cell in cells
+        for m in LABELS
+    )  # fmt: skip
+    test = Comparison(
+        cells[0], "math", "naive", "method", "naive", "dense", 40, 9, 1, Share(2.0, 1.5, 3.0, 40), 0.01, 0.01,
+        0.02, 0.02,
+    )  # fmt: skip
+    tests = (test, replace(test, axis="model", mine="embedded", other="small"))
+    return sullied(Swept("fake", "fake", lines, 240, True, Compared(tests, ("left out",))))
+
+
+def documents() -> DocumentStudy:
+    arms = (
+        DocumentArm("Dense", "dense", {}, "base"),
+        DocumentArm("PromptCache", "promptcache", {}, "base"),
+        DocumentArm("Dense, trained", "dense", {}, "base+5", adapted=True),
+        DocumentArm("KVLink5", "kvlink", {}, "base+5", adapted=True),
+    )
+    n, times = 10, np.ones((2, 2))
+    speed = DocumentSpeed(
+        MODEL, ("dense", "cached"), 4, (50, 100), np.array([200, 400]), "memory", 3, np.array([10, 20]),
+        *(times,) * 4,
+    )  # fmt: skip
+    return sullied(
+        DocumentStudy(
+            MODEL, 0, arms, np.full(n, 5), np.arange(n) % 5 + 1, np.ones(n, int), np.full(n, 200),
+            RNG.integers(0, 2, (4, n)).astype(np.int8), np.ones((4, n)), np.full((4, n), 9), speed,
+        )
+    )  # fmt: skip
+
+
+def figures() -> tuple[Figures, Case]:
+    machine = given_machine("llama-8b", 100.0, 1000.0)
+    return Figures(replace(machine, name=EVIL), EVIL), Case(4000, 3000, 500, 3, 20)
+
+
+def reproduction() -> dict[str, Any]:
+    ours = [{"value": 0.5, "low": 0.4, "high": 0.6}]
+    return {
+        "name": EVIL, "asks": EVIL, "place": EVIL, "setting_ours": EVIL, "caveat": EVIL, "notes": [EVIL],
+        "columns": [{"title": EVIL, "form": "percent"}],
+        "picture": {"columns": [EVIL], "places": [1.0, 2.0], "x": EVIL, "y": EVIL},
+        "lines": [{"ours": ours}, {"ours": ours}],
+    }  # fmt: skip

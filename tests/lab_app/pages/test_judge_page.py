@@ -1,0 +1,415 @@
+"""The Judge page without a browser: what is read off it, a verdict on a tiny model, and the set below it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import tiny
+from fake_session import FakeModel, FakeSession
+from tiny import model
+
+from backend.prompts.presets import load_preset, preset_requests
+from backend.records.judge import (
+    PROTOCOLS,
+    Candidate,
+    Judged,
+    JudgedProblem,
+    JudgeOutcome,
+    JudgeProblem,
+    JudgeRequest,
+    Order,
+)
+from backend.records.run import MethodChoice
+from lab_app.pages.judge import page as judge
+from lab_app.pages.judge import problem_set as judge_set
+from lab_app.pages.judge import risk_gate as judge_gate
+from lab_app.pages.judge.page import CARDS, JudgeState
+from lab_app.visits.visits import Kept, Visit, VisitStore
+from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
+
+TEXTS = ["3 + 4 = 8. The answer is 8", "3 + 4 = 7. The answer is 7", "4 + 3 = 7. The answer is 7"]
+
+
+def made(texts: list[str], **changes: Any) -> dict[str, Any]:
+    """What the browser sends for cards with these texts."""
+    boxes = {name: texts[slot] if slot < len(texts) else "" for slot, name in enumerate(CARDS.boxes)}
+    return (
+        boxes
+        | {
+            "question": "What is 3 + 4?", "expected": "7", "source": "typed", "temperature": 1,
+            "criterion": "right", "protocol": "joint", "slots_only": False,
+            "order": "shuffle", "shuffles": 1, "seed": 0, "methods": ["naive"],
+            "repair": False, "budget": 25, "warm": 0, "options": {}, "count": 2, "candidates": 2,
+            "set_seed": 0, "set_source": "typed",
+        }
+        | changes
+    )  # fmt: skip
+
+
+def merged(updates: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for update in updates:
+        out |= update
+    return out
+
+
+@pytest.fixture
+def lab() -> VisitStore:
+    return VisitStore(FakeModel, FakeSession)
+
+
+@pytest.fixture
+def visit(lab: VisitStore) -> Visit:
+    found = lab.open()
+    found.pages[judge.KEY] = JudgeState(count=3)
+    return found
+
+
+# -- reading
+
+
+@pytest.mark.parametrize("criterion", ["right", "all", "corrects", "differs", "closest", "majority"])
+def test_every_criterion_has_examples(criterion: str, visit: Visit) -> None:
+    update = judge.following(visit, {"criterion": criterion})
+    example = preset_requests(load_preset(f"judge-{criterion}"), 1)[0]
+    assert update["question"] == example.values["user_question"]
+    sent = made([update[name] for name in CARDS.boxes], criterion=criterion, question=update["question"])
+    request = judge.read(visit, sent | {"expected": update["expected"]})
+    assert request.criterion == criterion
+    assert [c.text for c in request.problems[0].candidates] == [
+        example.values[f"candidate_{i}"] for i in (1, 2, 3, 4)
+    ]
+
+
+def test_orders_and_methods_are_read(visit: Visit) -> None:
+    request = judge.read(visit, made(TEXTS, shuffles=2, seed=5, repair=True, budget=10))
+    assert request.orders == (Order(), Order("shuffle", 5), Order("shuffle", 6))
+    assert [m.name for m in request.methods] == ["dense", "naive", "repair"]
+    assert request.methods[-1].options["budget"] == 0.1
+    assert request.problems[0].expected == "7"
+    assert len(judge.read(visit, made(TEXTS, order="all")).orders) == 6
+
+
+BAD = {
+    "an empty card": ({"text_1": " "}, "text_1", "Candidate 2 is empty"),
+    "an odd character": ({"text_0": "a\x00"}, "text_0", "NUL"),
+    "no question": ({"question": ""}, "question", "empty"),
+    "no criterion": ({"criterion": "best"}, "criterion", "best"),
+    "no protocol": ({"protocol": "shouting"}, "criterion", "shouting"),
+    "too many shuffles": ({"shuffles": 9}, "shuffles", "allowed: 1 to 5"),
+    "no seed": ({"seed": None}, "seed", "empty"),
+    "a negative budget": ({"budget": -1}, "budget", "allowed: 0 to 100"),
+    "a long warm-up": ({"warm": 900}, "warm", "allowed"),
+    "an unknown method": ({"methods": ["magic"]}, "methods", "magic"),
+    "an option": ({"methods": ["kvcomm"], "options": {"kvcomm": {"gamma": 9}}}, "methods", "allowed"),
+    "an unknown order": ({"order": "wild"}, "order", "Choose"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_told_beside_its_field(name: str, lab: VisitStore, visit: Visit) -> None:
+    changes, slot, said = BAD[name]
+    given = made(TEXTS, **changes)
+    for update in (judge.refresh(visit, given), merged(judge.run(lab, visit, given))):
+        assert said.lower() in update["errors"][slot].lower()
+        assert not any(key in CARDS.boxes or key in ("question", "seed") for key in update), (
+            "typed text stays"
+        )
+    assert visit.cancel is None
+
+
+def test_every_order_of_many_candidates_is_refused(visit: Visit) -> None:
+    visit.pages[judge.KEY].count = 6
+    told = judge.refresh(visit, made(["x"] * 6, order="all"))["errors"]
+    assert "720 permutations" in told["order"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "slot"),
+    [({"count": 0}, "count"), ({"candidates": 9}, "candidates"), ({"set_seed": -1}, "set_seed"),
+     ({"criterion": ""}, "criterion"), ({"methods": ["magic"]}, "methods")],
+)  # fmt: skip
+def test_a_bad_set_is_told_beside_its_field(
+    changes: dict[str, Any], slot: str, lab: VisitStore, visit: Visit
+) -> None:
+    update = merged(judge_set.run(lab, visit, made(TEXTS, **changes)))
+    assert list(update["errors"]) == [slot]
+    assert update["run.visible"] is True
+
+
+# -- drawing one judged problem
+
+
+def outcome(order: str, layout: tuple[int, ...], method: str, **changes: Any) -> JudgeOutcome:
+    usual: dict[str, Any] = {
+        "problem": 1, "order": order, "layout": layout, "method": method, "state": "reused", "slots": (1,),
+        "selected": (layout[0],), "answer": "7", "failure": "", "correct": True, "selection_right": True,
+        "consistent": True, "same_answer": True, "same_text": True, "blocks": 3, "reused_blocks": 3,
+        "prompt_tokens": 100, "reused_tokens": 90, "forwarded_tokens": 10, "margin": 2.0,
+        "dense_margin": 2.0,
+        "parted_margin": None, "floor": 1e-5, "near_tie": False, "twin": False, "kl_first": 0.0,
+        "kl_mean": 0.0,
+        "ttft_ms": 5.0, "parts_ms": {}, "text": "",
+    }  # fmt: skip
+    known = JudgeOutcome.__dataclass_fields__
+    return JudgeOutcome(**{k: v for k, v in (usual | changes).items() if k in known})
+
+
+def row_of(*outcomes: JudgeOutcome) -> tuple[JudgedProblem, JudgeRequest]:
+    problem = JudgeProblem(
+        1, "What is 3 + 4?", tuple(Candidate(t, f"agent {i}") for i, t in enumerate(TEXTS, 1))
+    )
+    names = dict.fromkeys(o.method for o in outcomes)
+    request = JudgeRequest("typed", (problem,), 1, methods=tuple(MethodChoice(n) for n in names))
+    return JudgedProblem("", problem, outcomes), request
+
+
+def test_the_verdict_says_what_changed() -> None:
+    same = row_of(outcome("identity", (1, 2, 3), "dense"), outcome("identity", (1, 2, 3), "naive"))
+    assert tone(same[0]) == "same"
+    assert "Nothing changed" in sentence(*same)
+    answer = row_of(
+        outcome("identity", (1, 2, 3), "dense"),
+        outcome("identity", (1, 2, 3), "naive", answer="9", same_answer=False),
+    )
+    assert tone(answer[0]) == "changed"
+    assert "gave another final answer: 9 where dense says 7" in sentence(*answer)
+    changed = row_of(
+        outcome("identity", (1, 2, 3), "dense", slots=(2,), selected=(2,)),
+        outcome("identity", (1, 2, 3), "naive", consistent=False),
+        outcome("identity", (1, 2, 3), "kvcomm", slots=(2,), selected=(2,), forwarded_tokens=40),
+    )
+    assert tone(changed[0]) == "changed"
+    said = sentence(*changed)
+    assert "took candidate 1 where dense takes candidate 2" in said
+    assert "The final answer stayed dense’s in 1 of 1 change" in said
+    assert "KVCOMM keeps dense’s selection in 1 of 1 order while reading 40" in repaired(*changed)
+    seer = row_of(*changed[0].outcomes, outcome("identity", (1, 2, 3), "oracle", forwarded_tokens=1))
+    assert repaired(*seer) == repaired(*changed), "what looks at dense's cache repairs nothing"
+    tie = row_of(
+        outcome("identity", (1, 2, 3), "dense", slots=(2,), selected=(2,)),
+        outcome("identity", (1, 2, 3), "naive", consistent=False, near_tie=True),
+    )
+    assert tone(tie[0]) == "unclear"
+    assert "near tie" in sentence(*tie)
+    unread = row_of(
+        outcome(
+            "identity", (1, 2, 3), "dense", slots=None, selected=None, failure="no selection", consistent=None
+        ),
+        outcome("identity", (1, 2, 3), "naive", consistent=None),
+    )
+    assert tone(unread[0]) == "unclear"
+    assert "cannot be read (no selection)" in sentence(*unread)
+
+
+def test_selections_are_the_candidates_own_numbers() -> None:
+    row, request = row_of(
+        outcome("identity", (1, 2, 3), "dense", slots=(2,), selected=(2,)),
+        outcome("identity", (1, 2, 3), "naive", slots=(2,), selected=(2,)),
+        outcome("shuffle 0", (3, 1, 2), "dense", slots=(3,), selected=(2,)),
+        outcome("shuffle 0", (3, 1, 2), "naive", slots=(1,), selected=(3,), consistent=False),
+    )
+    assert "keeps its selection in all of 2 orders" in baseline(row)
+    grid = grid_html(row, request)
+    assert grid.count("≠ dense") == 1
+    assert "Position-only 1 of 2" in grid
+    picks = picks_html(row, request)
+    assert "Dense took slot 2 most often" in picks
+    moved, _ = row_of(
+        *(o for o in row.outcomes if o.method == "dense"),
+    )
+    assert moved.outcomes[1].slots != moved.outcomes[0].slots
+
+
+# -- on a tiny model
+
+
+@pytest.fixture(autouse=True)
+def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random models write to the limit, and odd characters when they write long."""
+    monkeypatch.setattr(judge, "CANDIDATE_TOKENS", 12)
+    for module in (judge, judge_set):
+        monkeypatch.setattr(module, "ANSWER_TOKENS", 16)
+
+
+@pytest.fixture(scope="module")
+def real() -> VisitStore:
+    return VisitStore(model, tiny.lab)
+
+
+def test_a_typed_example_is_judged(real: VisitStore) -> None:
+    visit = real.open()
+    visit.pages[judge.KEY] = mine = JudgeState(count=3)
+    updates = list(judge.run(real, visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1)))
+    last = merged(updates)
+    assert "verdict" in last, last
+    assert last["run.visible"] is True
+    assert last["status"] == ""
+    assert list(mine.records) == ["identity", "shuffle 0"]
+    assert mine.judged is not None
+    row = mine.judged.row
+    assert [o.method for o in row.outcomes] == ["dense", "naive", "kvcomm"] * 2
+    assert row.outcomes[3].layout == Order("shuffle", 0).layout(1, 3)
+    assert [c.right for c in row.problem.candidates] == [False, True, True]
+    # the judge read the candidates in the order of the layout
+    texts = [mine.records["shuffle 0"].request.values[f"candidate_{slot}"] for slot in (1, 2, 3)]
+    assert texts == [TEXTS[n - 1] for n in row.outcomes[3].layout]
+    assert last["pick_order"] == "identity"
+    assert last["view_attention"]["views"]
+    assert real.result("judged", mine.token) is not None
+    told_again = judge.refresh(visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1))
+    assert told_again["status"] == ""
+    assert re.search(r"<b>6 verdicts</b>, (under|about) [0-9.]+ s", told_again["cost"])
+    assert "Edited" in judge.refresh(visit, made(TEXTS, methods=["naive"]))["status"]
+    picked = {"pick_order": "shuffle 0", "pick_method": "naive"}
+    look = judge.look(visit, picked)
+    assert "kv-band" in look["strip"]["html"]
+    # what is read first is told first, and what is folded away is not drawn
+    told = [[name for name in ("verdict", "view_attention") if name in u] for u in updates]
+    assert [names for names in told if names] == [["verdict"], ["view_attention"]]
+    assert "view_more" not in last | look
+    coarse = {view["key"] for view in look["view_attention"]["views"]}
+    open_in_pipeline = {view["key"] for view in judge.unfold(visit, picked)["view_more"]["views"]}
+    assert coarse
+    assert len(open_in_pipeline) == 4 * len(coarse)  # by layer, by head, by token, and the difference
+    assert not coarse & open_in_pipeline
+    assert "view_more" in judge.look(visit, picked)
+    judge.fold(visit, {})
+    assert "view_more" not in judge.look(visit, picked)
+    assert judge.open_in_pipeline(visit, {"pick_order": "shuffle 0"})["results.visible"] is True
+    assert visit.record is mine.records["shuffle 0"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol_is_judged(protocol: str, real: VisitStore) -> None:
+    visit = real.open()
+    visit.pages[judge.KEY] = mine = JudgeState(count=3)
+    last = merged(judge.run(real, visit, made(TEXTS, protocol=protocol, slots_only=True)))
+    assert "verdict" in last, last
+    assert mine.ran is not None
+    assert (mine.ran.protocol, mine.ran.slots_only) == (protocol, True)
+    assert mine.judged is not None
+    assert len(mine.judged.row.outcomes) == 4
+    record = mine.records["identity"]
+    assert record.request.slots_only
+
+
+def test_a_judge_that_rewrites_is_compared_by_its_answer() -> None:
+    none = {"slots": None, "selected": None, "consistent": True}
+    same = row_of(
+        outcome("identity", (1, 2, 3), "dense", **none), outcome("identity", (1, 2, 3), "naive", **none)
+    )
+    other = row_of(
+        outcome("identity", (1, 2, 3), "dense", **none),
+        outcome(
+            "identity",
+            (1, 2, 3),
+            "naive",
+            **none | {"consistent": False, "answer": "9", "same_answer": False},
+        ),
+    )
+    for (row, request), said in (
+        (same, "every method writes dense"),
+        (other, "changed the answer: 9 where dense writes 7"),
+    ):
+        assert said in sentence(row, replace(request, protocol="rewriting"))
+
+
+def test_candidates_are_written_and_judged_as_such(real: VisitStore) -> None:
+    visit = real.open()
+    visit.pages[judge.KEY] = mine = JudgeState(count=2)
+    given = made(["", ""], source="progressive", order="identity", temperature=0)
+    shown = merged(judge.write(real, visit, given))
+    texts = [shown["text_0"], shown["text_1"]]
+    assert all(texts)
+    assert mine.written is not None
+    assert mine.written.regime == "progressive"
+    sent = made(texts, source="progressive", order="identity")
+    assert judge.read(visit, sent).problems == (mine.written,)
+    assert "Written by the model" in judge.refresh(visit, sent)["source-help"]
+    # an edited text has no cache of its own, and what was written otherwise is not this
+    for other in ({"text_0": "Other."}, {"source": "parallel"}, {"question": "What is 1 + 1?"}):
+        assert judge.read(visit, sent | other).regime == "typed"
+        if "source" not in other:
+            assert "no longer" in judge.refresh(visit, sent | other)["source-help"]
+    last = merged(judge.run(real, visit, sent))
+    assert "verdict" in last, last
+    naive = mine.records["identity"].outcome(1, "naive")
+    assert any("own context" in span.source for span in naive.spans), "the writers' caches are what is reused"
+
+
+def test_a_set_is_judged_and_kept(real: VisitStore) -> None:
+    visit = real.open()
+    updates = list(judge_set.run(real, visit, made(TEXTS, methods=["naive"], order="identity")))
+    last = merged(updates)
+    assert "2 problems" in last["set_status"]
+    keys = [view["key"] for view in last["view_set"]["views"]]
+    assert len(keys) == len(set(keys)) > 3
+    assert "judged" in visit.results
+    token, found = visit.results["judged"]
+    assert f"lab/measured/judged/{token}" in last["set_status"]
+    assert [row.problem.number for row in found.rows] == [1, 2]
+    assert Judged.from_bytes(found.to_bytes()).rows == found.rows
+
+
+def judged_set(problems: int, parted: set[int]) -> Judged:
+    """A set whose unsafe problems have longer candidates."""
+    rows = []
+    for number in range(1, problems + 1):
+        texts = ("x " * (30 if number in parted else 3), "The answer is 4")
+        problem = JudgeProblem(number, "q", tuple(Candidate(t, f"agent {i}") for i, t in enumerate(texts, 1)))
+        kept = number not in parted
+        found = (outcome("identity", (1, 2), "dense"), outcome("identity", (1, 2), "naive", consistent=kept))
+        rows.append(JudgedProblem(str(number), problem, found))
+    request = JudgeRequest("typed", (), problems, methods=(MethodChoice("dense"), MethodChoice("naive")))
+    return Judged(request, FakeModel().info, tuple(rows))
+
+
+def test_a_gate_is_trained_on_the_judged_set(visit: Visit) -> None:
+    assert "Judge a set first" in judge_gate.train(visit, {})["gate_status"]
+    visit.results["judged"] = Kept("token", judged_set(40, set(range(1, 40, 3))))
+    shown = judge_gate.train(visit, {})
+    assert shown["gate_set.visible"] is True
+    assert shown["gate_target"] == "every method"
+    assert [name for _, name in shown["gate_target.choices"]] == ["every method", "naive"]
+    assert {v["key"] for v in shown["view_gate"]["views"]} >= {"risk_roc", "risk_trade", "risk_weights"}
+    told = {}
+    for threshold in (0.0, 1.0):
+        given = {"gate_target": "every method", "gate_threshold": threshold}
+        first = judge_gate.moved(visit, given)["view_gate"]["views"][0]
+        assert first["key"] == "risk_trade"
+        told[threshold] = first["finding"]
+    assert "copies 90\N{NO-BREAK SPACE}% of the tokens" in told[0.0]
+    assert "copies 0\N{NO-BREAK SPACE}% of the tokens" in told[1.0]
+    assert (
+        "0 to 1" in judge_gate.moved(visit, {"gate_target": "naive", "gate_threshold": None})["gate_status"]
+    )
+    assert "gate_threshold" in judge_gate.chosen(visit, {"gate_target": "naive", "gate_threshold": 0.5})
+    gone = judge_gate.untrained(visit)
+    assert gone["gate_set.visible"] is False
+    assert "nothing to learn" in judge_gate.moved(visit, {"gate_threshold": 0.5})["gate_status"]
+
+
+def test_a_set_without_flips_has_nothing_to_learn(visit: Visit) -> None:
+    visit.results["judged"] = Kept("token", judged_set(12, set()))
+    shown = judge_gate.train(visit, {})
+    assert shown["gate_set.visible"] is False
+    assert any("No gate could be trained" in str(v.values()) for v in shown["view_gate"]["views"])
+
+
+def test_a_cancelled_set_keeps_what_was_finished(real: VisitStore) -> None:
+    visit = real.open()
+    stream = judge_set.run(real, visit, made(TEXTS, count=50, methods=["naive"], order="identity"))
+    for update in stream:
+        assert visit.cancel is not None or "run.visible" in update
+        shown = re.search(r"problem (\d+) of", str(update.get("set_status", "")))
+        if shown and int(shown[1]) > 1:  # on a fast machine not every problem is announced
+            judge.cancelled(visit, {})
+            break
+    last = merged(stream)
+    assert "Stopped" in last["set_status"]
+    assert "judged" in visit.results
+    assert 1 <= len(visit.result("judged").rows) < 50

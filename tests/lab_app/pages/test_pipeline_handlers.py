@@ -1,0 +1,642 @@
+"""The page's behaviour without a browser: validation, errors beside fields, sessions, records."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_forms import last, make_form, templates
+from fake_record import make_record
+from fake_session import FakeModel, FakeSession
+
+from backend.base.errors import LabError
+from backend.methods.registry import profile_options
+from backend.prompts.presets import load_preset, preset_names, preset_requests
+from backend.studies.gallery import GalleryEntry, save_gallery
+from lab_app.pages.pipeline import form as forms
+from lab_app.pages.pipeline import html as pipeline_html
+from lab_app.pages.pipeline.examples import read_gallery, scenarios
+from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Form
+from lab_app.pages.pipeline.handlers import Handlers
+from lab_app.pages.pipeline.sections import proximity
+from lab_app.pages.pipeline.sections.proximity import Asked
+from lab_app.pages.pipeline.sharing.actions import Sharing
+from lab_app.pages.pipeline.state import state
+from lab_app.ui.scenarios import USUAL_WARM
+from lab_app.ui.types import Update
+from lab_app.visits.queue import ModelQueue
+from lab_app.visits.visits import Visit, VisitStore
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers(VisitStore(FakeModel, FakeSession))
+
+
+@pytest.fixture
+def visit(handlers: Handlers) -> Visit:
+    visit_id, _ = handlers.arrive("math-3")
+    return handlers.lab.visit(visit_id)
+
+
+PROFILES = ["published", "shipped", "corrected"]
+LONG = "word " * 220_000  # about 1 MB
+BAD = {
+    "empty question": ({"values": {"user_question": "  "}}, "value_0", "The question is empty"),
+    "empty prompt": ({"templates": templates(t1=" ")}, "agent_1", "is empty"),
+    "a placeholder twice": (
+        {"templates": templates(t0="{user_question} {user_question}")},
+        "agent_0",
+        "twice",
+    ),
+    "no such agent": ({"templates": templates(t1="{agent_9_current}")}, "agent_1", "no agent 9"),
+    "a circle": ({"templates": templates(t0="{user_question} {agent_4_current}")}, "agent_0", "circle"),
+    "a megabyte": ({"templates": templates(t2=LONG)}, "agent_2", "characters"),
+    "a NUL": ({"values": {"user_question": "a\x00b"}}, "value_0", "NUL"),
+    "gamma too high": ({"options": {"kvcomm": {"gamma": 7.0}}}, "kvcomm", "allowed"),
+    "V too high": ({"options": {"kvcomm": {"capacity": 10**6}}}, "kvcomm", "allowed"),
+    "V empty": ({"options": {"kvcomm": {"capacity": None}}}, "kvcomm", "empty"),
+    "V not a number": ({"options": {"kvcomm": {"capacity": "many"}}}, "kvcomm", "int"),
+    "an unknown option": ({"options": {"kvcomm": {"speed": 1}}}, "kvcomm", "speed"),
+    "an unknown method": ({"methods": ("magic",)}, "methods", "magic"),
+    "a bad temperature": ({"temperature": -1}, "decoding", "temperature"),
+    "no seed": ({"seed": None}, "decoding", "seed"),
+    "an endless answer": ({"max_new_tokens": 10**9}, "decoding", "longest"),
+    "not finite": ({"top_p": float("nan")}, "decoding", "Top-p"),
+    "an unknown mode": ({"mode": "wild"}, "mode", "mode"),
+    "another path": ({"preset": "../../etc/passwd"}, "preset", "no scenario"),
+}
+
+
+def test_how_usual_the_question_is_stands_beside_it(handlers: Handlers, visit: Visit) -> None:
+    def told(question: str) -> str:
+        return str(handlers.familiar(visit, make_form(visit, values={"user_question": question}))["familiar"])
+
+    assert "The model knows requests like this." in told("What is 1 + 1?")
+    assert "Unusual for the model: “armadillo”." in told("An armadillo has 3 balls.")
+    assert told("") == ""  # nothing to measure; what is missing is said elsewhere
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_told_beside_its_field(name: str, handlers: Handlers, visit: Visit) -> None:
+    changes, slot, said = BAD[name]
+    form = make_form(visit, **changes)
+    for update in (handlers.refresh(visit, form), last(handlers.run(visit, form))):
+        assert slot in update["errors"], update["errors"]
+        assert said.lower() in update["errors"][slot].lower()
+        assert not any(key.startswith(("template_", "value_")) for key in update), "typed text must stay"
+    assert visit.engine.requests == []  # type: ignore[attr-defined]
+
+
+def test_every_problem_is_told_at_once(handlers: Handlers, visit: Visit) -> None:
+    form = make_form(visit, values={"user_question": ""}, seed=-1, options={"kvcomm": {"gamma": 9}})
+    assert set(handlers.refresh(visit, form)["errors"]) == {"value_0", "decoding", "kvcomm"}
+    form = make_form(visit, templates=templates(t0=""), options={"kvcomm": {"gamma": 9}})
+    assert set(handlers.refresh(visit, form)["errors"]) == {"agent_0", "kvcomm"}
+    assert "warm" in handlers.refresh(visit, make_form(visit, warm_count=-3))["errors"]
+
+
+def test_unusual_text_is_no_error(handlers: Handlers, visit: Visit) -> None:
+    odd = "שלום 🙂 <|eot_id|> <script>alert(1)</script> {not_a_name}"
+    form = make_form(visit, values={"user_question": odd}, templates=templates(t0=odd + " {user_question}"))
+    update = handlers.refresh(visit, form)
+    assert update["errors"] == {}
+    assert "<script>" not in "".join(str(v) for v in update.values())
+    assert "not_a_name" in update["notices"]
+
+
+def test_run_warms_empty_pools_once(handlers: Handlers, visit: Visit) -> None:
+    form = make_form(visit, warm_count=5)
+    first = last(handlers.run(visit, form))
+    engine: Any = visit.engine
+    assert len(engine.warmed) == 5
+    assert first["running"] is False
+    assert "kv-compare" in first["comparison"]
+    last(handlers.run(visit, form))
+    assert len(engine.warmed) == 5, "pools that hold something are not filled again"
+    assert engine.requests[0].expected is not None
+
+
+def as_offered(visit: Visit, **changes: Any) -> Form:
+    """The bench as the page fills it for a scenario."""
+    usual = {"max_new_tokens": load_preset("math-3").pipeline.longest_answer}
+    return make_form(visit, **(usual | changes))
+
+
+def test_only_a_scenario_as_shipped_shares_what_its_set_leaves(handlers: Handlers, visit: Visit) -> None:
+    """What a warm-up depends on is a visitor's own as soon as anything of it is changed."""
+    engine: Any = visit.engine
+    last(handlers.run(visit, as_offered(visit)))
+    assert engine.shared == [True]
+    own = templates(t1=make_form().templates[1] + " canary")
+    changes: list[dict[str, Any]] = [
+        {"templates": own}, {"warm_count": 3}, {"seed": 987654}, {"temperature": 0.5}, {"top_p": 0.9},
+        {"max_new_tokens": 7}, {"turns": 2},
+    ]  # fmt: skip
+    for change in changes:
+        last(handlers.warm_up(visit, as_offered(visit, **change)))
+    assert engine.shared == [True] + [False] * len(changes)
+    last(handlers.warm_up(visit, as_offered(visit)))
+    assert engine.shared[-1] is True
+
+
+@pytest.mark.parametrize("name", [n for n in preset_names() if load_preset(n).request_source != "file"])
+def test_every_scenario_is_shared_as_the_page_offers_it(handlers: Handlers, name: str) -> None:
+    """Also those of several turns, of tools and of declared texts."""
+    preset = load_preset(name)
+    _, update = handlers.arrive(name)
+    form = Form(
+        name, dict(preset_requests(preset, 1)[0].values), tuple(a.template for a in preset.pipeline.agents),
+        ", ".join(preset.pipeline.declared), ("kvcomm",), max_new_tokens=update["max_new_tokens"],
+    )  # fmt: skip
+    assert forms.as_shipped(preset, forms.read_request(form), USUAL_WARM)
+
+
+def test_pools_that_come_filled_cost_nothing_before_a_run(
+    handlers: Handlers, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = as_offered(visit)
+    own = as_offered(visit, templates=templates(t1=form.templates[1] + " canary"))
+    live = handlers.refresh(visit, form)["cost"]
+    assert "20 requests to the pools first" in live
+    monkeypatch.setattr(FakeSession, "filled", True)
+    assert "20 requests were computed before" in handlers.refresh(visit, form)["cost"]
+    assert "20 requests to the pools first" in handlers.refresh(visit, own)["cost"]
+
+
+def test_several_requests_are_run_one_by_one_and_counted(handlers: Handlers, visit: Visit) -> None:
+    first = state(visit).next_example
+    updates = list(handlers.run_many(visit, make_form(visit, many_count=3)))
+    tallies = [u["tally"] for u in updates if u.get("tally")]
+    assert [f"{n} of 3 requests" in page for n, page in enumerate(tallies, 1)] == [True] * 3
+    assert state(visit).next_example == first + 3
+    asked = {u["value_0"] for u in updates if "value_0" in u}
+    assert len(asked) == 3
+    assert visit.record is not None
+    assert visit.cancel is None
+
+
+@pytest.mark.parametrize("wrong", [0, 51, 2.5, None])
+def test_a_wrong_number_of_requests_is_told(wrong: Any, handlers: Handlers, visit: Visit) -> None:
+    updates = list(handlers.run_many(visit, make_form(visit, many_count=wrong)))
+    assert any("allowed: 1 to 50" in u.get("errors", {}).get("many", "") for u in updates)
+    assert visit.record is None
+
+
+def test_edited_question_is_not_scored(handlers: Handlers, visit: Visit) -> None:
+    last(handlers.run(visit, make_form(visit, values={"user_question": "What is 2 + 2?"})))
+    assert visit.engine.requests[0].expected is None  # type: ignore[attr-defined]
+
+
+def test_edit_after_a_run_is_announced(handlers: Handlers, visit: Visit) -> None:
+    form = make_form(visit)
+    last(handlers.run(visit, form))
+    assert handlers.refresh(visit, form)["status"] == ""
+    edited = handlers.refresh(
+        visit, dataclasses.replace(form, options={"kvcomm": {"gamma": 0.5, "capacity": 20}})
+    )
+    assert "edited since" in edited["status"]
+
+
+def test_cancel_brings_the_earlier_results_back(visit: Visit, handlers: Handlers) -> None:
+    last(handlers.run(visit, make_form(visit)))
+    before = visit.shown
+    stream = handlers.run(visit, make_form(visit, seed=3))
+    for update in stream:
+        if "comparison" in update:
+            handlers.cancel(visit)
+            break
+    rest = last(stream)
+    assert "Stopped" in rest["status"]
+    assert rest["running"] is False
+    assert visit.shown == before
+    assert visit.cancel is None
+
+
+def test_an_unexpected_error_shows_no_traceback(
+    handlers: Handlers, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(visit.engine, "run", explode)
+    update = last(handlers.run(visit, make_form(visit)))
+    assert "did not expect" in update["status"]
+    assert "secret detail" not in update["status"]
+
+
+def test_a_closed_page_stops_its_run(handlers: Handlers, visit: Visit) -> None:
+    stream = handlers.run(visit, make_form(visit))
+    next(stream)
+    next(stream)
+    cancel = visit.cancel
+    assert cancel is not None
+    stream.close()
+    assert cancel.is_set()
+    assert visit.cancel is None
+    assert handlers.lab.turns.wait(handlers.lab.turns.join(), 0.1) == 0, "the model is free again"
+
+
+def test_each_step_switched_off_adds_columns() -> None:
+    request = forms.read_request(make_form(ablate=("kvcomm",)))
+    labels = [m.label for m in request.methods]
+    assert labels[:3] == ["dense", "naive", "kvcomm"]
+    assert "kvcomm without prefix_offset" in labels
+    assert len(labels) == len(set(labels))
+
+
+def test_every_other_profile_adds_a_column() -> None:
+    request = forms.read_request(make_form(every_profile=("kvcomm",), methods=("kvcomm",)))
+    assert [m.label for m in request.methods] == ["dense", "kvcomm", "kvcomm shipped", "kvcomm corrected"]
+    shipped = request.methods[2].options
+    assert (shipped["frame"], shipped["gate"]) == ("anchor's position", "shipped")
+    # a profile that the boxes already say is not run twice; own settings stand beside all three
+    boxes = {"kvcomm": profile_options("kvcomm", "shipped")}
+    for options, others in ((boxes, ["published", "corrected"]), ({"kvcomm": {"gamma": 0.5}}, PROFILES)):
+        form = make_form(every_profile=("kvcomm",), methods=("kvcomm",), options=options)
+        labels = [m.label for m in forms.read_request(form).methods]
+        assert labels[2:] == [f"kvcomm {name}" for name in others]
+
+
+@pytest.mark.parametrize(
+    ("given", "profile", "differ", "folded"),
+    [
+        ({}, "published", 0, 0),
+        (profile_options("kvcomm", "shipped"), "shipped", 0, 13),
+        (profile_options("kvcomm", "corrected"), "corrected", 0, 4),
+        (profile_options("kvcomm", "shipped") | {"gamma": 0.5}, None, 1, 13),
+        ({"capacity": 20.0}, "published", 0, 0),
+        ({"capacity": None, "rotate": False}, None, 2, 0),
+        ({"top_k": "many"}, None, 1, 1),
+    ],
+)
+def test_the_profile_follows_the_boxes(
+    given: dict[str, Any], profile: str | None, differ: int, folded: int, handlers: Handlers, visit: Visit
+) -> None:
+    update = handlers.refresh(visit, make_form(visit, options={"kvcomm": given}))
+    found = update["profiles"]["kvcomm"]
+    assert (found.profile, len(found.differ), found.folded) == (profile, differ, folded)
+    note = pipeline_html.profile_note(found)
+    assert ("Your own" in note) == (profile is None)
+
+
+def test_too_many_columns_are_told_where_they_come_from(handlers: Handlers, visit: Visit) -> None:
+    every = ("prefix", "naive", "kvcomm", "oracle")
+    form = make_form(visit, methods=every, ablate=("kvcomm",), every_profile=("kvcomm",))
+    told = handlers.refresh(visit, form)["errors"]
+    assert list(told) == ["kvcomm"]
+    assert "10 columns (5 methods with dense, and 5 by" in told["kvcomm"]
+    assert "up to 8" in told["kvcomm"]
+    assert handlers.refresh(visit, dataclasses.replace(form, ablate=()))["errors"] == {}
+
+
+def test_an_empty_box_is_named(handlers: Handlers, visit: Visit) -> None:
+    form = make_form(visit, options={"kvcomm": {"temperature": None}})
+    assert "Softmax temperature" in handlers.refresh(visit, form)["errors"]["kvcomm"]
+
+
+# -- the Proximity tab
+
+
+MEASURE = "proximity_measure.interactive"
+
+
+def asked(**changes: Any) -> Asked:
+    return dataclasses.replace(proximity.first_asked(), vocabulary=100, pairs=12, **changes)
+
+
+def test_the_prefixes_are_role_texts_at_first() -> None:
+    first = proximity.first_asked()
+    assert first.prefix_a.startswith("You are a math solver")
+    assert first.prefix_b.startswith("You are the judge")
+    assert "{" not in first.prefix_a + first.prefix_b
+    assert (first.vocabulary, first.pairs, first.seed) == (4000, 300, 0)
+
+
+def test_a_measurement_needs_no_run(handlers: Handlers, visit: Visit) -> None:
+    assert visit.record is None
+    updates = list(proximity.measure(handlers.lab, visit, asked()))
+    assert any("Behind prefix" in u.get("proximity_status", "") for u in updates)
+    merged = last(updates)
+    assert [u[MEASURE] for u in updates if MEASURE in u] == [False, True]
+    keys = [view["key"] for view in merged["view_proximity"]["views"]]
+    assert len(keys) == len(set(keys)) == 6
+    assert all(view["csv"] for view in merged["view_proximity"]["views"][:5])
+    assert not any(merged[f"error_proximity_{name}"] for name in (*proximity.FIELDS, "measure"))
+    assert "proximity" in visit.results
+    token, record = visit.results["proximity"]
+    assert f"lab/measured/proximity/{token}" in merged["proximity_status"]
+    assert handlers.lab.result("proximity", token) is record
+    assert handlers.lab.result("proximity", "another") is None
+    assert "<script" not in str(merged)
+    assert visit.record is None, "it is no run"
+
+
+@pytest.mark.parametrize(
+    ("changes", "slots"),
+    [
+        ({"pairs": 3}, {"pairs"}),
+        ({"pairs": None, "seed": 1.5, "vocabulary": 10**9}, {"pairs", "seed", "vocabulary"}),
+        ({"prefix_a": "x" * 6000}, {"prefix_a"}),
+    ],
+)
+def test_a_refused_measurement_is_told_beside_its_box(
+    changes: dict[str, Any], slots: set[str], handlers: Handlers, visit: Visit
+) -> None:
+    found = last(proximity.measure(handlers.lab, visit, dataclasses.replace(asked(), **changes)))
+    told = {name for name in (*proximity.FIELDS, "measure") if found[f"error_proximity_{name}"]}
+    assert told == slots
+    assert "view_proximity" not in found
+    assert not visit.measuring
+    assert found[MEASURE] is True
+
+
+def test_an_edit_after_a_measurement_is_announced(handlers: Handlers, visit: Visit) -> None:
+    assert "proximity_status" not in proximity.edited(visit, asked())
+    last(proximity.measure(handlers.lab, visit, asked()))
+    assert "Edited" in proximity.edited(visit, asked(seed=1))["proximity_status"]
+    assert "seed 0" in proximity.edited(visit, asked())["proximity_status"]
+    assert (
+        "allowed" in proximity.edited(visit, dataclasses.replace(asked(), pairs=0))["error_proximity_pairs"]
+    )
+
+
+def test_one_measurement_at_a_time(handlers: Handlers, visit: Visit) -> None:
+    stream = proximity.measure(handlers.lab, visit, asked())
+    next(stream)
+    [busy] = proximity.measure(handlers.lab, visit, asked())
+    assert "still going on" in busy["proximity_status"]
+    stream.close()  # the page was closed
+    assert not visit.measuring
+    assert handlers.lab.turns.wait(handlers.lab.turns.join(), 0.1) == 0, "the model is free again"
+
+
+def test_a_measurement_waits_for_its_turn(handlers: Handlers, visit: Visit) -> None:
+    ticket = handlers.lab.turns.join()
+    stream = proximity.measure(handlers.lab, visit, asked())
+    next(stream)
+    assert "1 run before you" in next(stream)["proximity_status"]
+    handlers.lab.turns.leave(ticket)
+    assert "view_proximity" in last(stream)
+
+
+def test_a_measurement_that_breaks_shows_no_traceback(
+    handlers: Handlers, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_: Any) -> Any:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(visit.engine, "study", explode)
+    found = last(proximity.measure(handlers.lab, visit, asked()))
+    assert "did not expect" in found["proximity_status"]
+    assert "secret detail" not in str(found)
+    assert not visit.measuring
+
+
+def test_declared_placeholders_become_inputs() -> None:
+    form = make_form(declared="document", templates=templates(t0="{user_question} {document}"))
+    assert forms.read_pipeline(form).inputs == ("user_question", "document")
+
+
+def test_saved_record_opens_again(handlers: Handlers, visit: Visit) -> None:
+    record = make_record(layers=3)
+    update = Sharing(handlers.lab).open_file(visit, record.to_bytes())
+    assert update["error_record"] == ""
+    assert visit.record is not None
+    assert visit.record.id == record.id
+    assert handlers.lab.record(str(visit.shown)) is visit.record
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 broken"])
+def test_broken_record_is_refused(content: bytes, handlers: Handlers, visit: Visit) -> None:
+    assert "not a complete record" in Sharing(handlers.lab).open_file(visit, content)["error_record"]
+    assert visit.record is None
+
+
+def test_first_visit_shows_a_saved_run(tmp_path: Path) -> None:
+    path = make_record(layers=3).save(tmp_path / "first.kvrun")
+    _, update = Handlers(VisitStore(FakeModel, FakeSession), path).arrive("math-3")
+    assert update["results.visible"] is True
+    path.write_bytes(b"damaged")
+    _, update = Handlers(VisitStore(FakeModel, FakeSession), path).arrive("math-3")
+    assert update["results.visible"] is False
+
+
+def test_visits_do_not_see_each_other(handlers: Handlers) -> None:
+    (one, _), (two, _) = handlers.arrive("math-3"), handlers.arrive("math-3")
+    assert one != two
+    assert handlers.lab.visit(one).engine is not handlers.lab.visit(two).engine
+    handlers.lab.close(one)
+    with pytest.raises(LabError, match="Reload"):
+        handlers.lab.visit(one)
+
+
+def test_what_opens_a_visit_or_a_record_cannot_be_guessed(handlers: Handlers) -> None:
+    visits = [handlers.lab.visit(handlers.arrive("math-3")[0]) for _ in range(2)]
+    made = make_record(layers=3)
+    keys = [visit.id for visit in visits] + [visit.keep(made) for visit in visits for _ in range(2)]
+    assert len(set(keys)) == 6
+    assert all(len(base64.urlsafe_b64decode(key)) >= 16 for key in keys)
+    assert handlers.lab.record(made.id) is None, "the number that a person sees finds nothing"
+
+
+def test_old_visits_end() -> None:
+    lab = VisitStore(FakeModel, FakeSession)
+    first = lab.open().id
+    for _ in range(lab.limits.visits):
+        lab.open()
+    with pytest.raises(LabError):
+        lab.visit(first)
+
+
+def test_turns_are_first_come_first_served() -> None:
+    turns = ModelQueue()
+    one, two, three = turns.join(), turns.join(), turns.join()
+    assert [turns.wait(t, 0) for t in (one, two, three)] == [0, 1, 2]
+    threading.Timer(0.05, turns.leave, (one,)).start()
+    assert turns.wait(two, 5) == 0
+    turns.leave(two)
+    assert turns.wait(three, 0) == 0
+
+
+def entry(name: str, effect: Any, preset: str, reused: str | None, index: int = 0) -> GalleryEntry:
+    found = preset_requests(load_preset(preset), index + 1)[index]
+    answer = str(found.answer)
+    return GalleryEntry(name, effect, preset, dict(found.values), answer, answer, reused)
+
+
+def gallery_file(folder: Path, weights: str = FakeModel.info.weights_hash) -> Path:
+    """Two flips and a harmless one, and an example of a scenario that is gone."""
+    harmless = entry("kept", "harmless", "program-loop", None)
+    entries = (
+        entry("majority", "flip", "judge-majority", "2"),
+        entry("judge", "flip", "math-3", None, index=2),
+        dataclasses.replace(harmless, reused=harmless.dense),
+        dataclasses.replace(harmless, name="gone", preset="no-such-scenario"),
+    )
+    path = folder / "gallery.json"
+    save_gallery(weights, entries, path)
+    return path
+
+
+@pytest.fixture
+def with_gallery(tmp_path: Path) -> Handlers:
+    return Handlers(VisitStore(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path)))
+
+
+def as_sent(update: Update, visit: Visit, **changes: Any) -> Form:
+    """The bench as the browser would send it back after an update."""
+    values = {name: update[f"value_{slot}"] for slot, name in enumerate(state(visit).value_names)}
+    templates = tuple(update[f"template_{slot}"] for slot in range(AGENT_SLOTS))
+    made = Form(
+        update["preset"], values, templates, update["declared"], tuple(update.get("methods", ("naive",))),
+        max_new_tokens=update["max_new_tokens"],
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
+def test_gallery_is_offered_flips_first_and_by_family(with_gallery: Handlers) -> None:
+    _, update = with_gallery.arrive("math-3")
+    assert update["gallery.visible"] is True
+    assert update["pick_effect"] == (
+        [("Reuse flips this · 2", "flip"), ("Reuse is harmless here · 1", "harmless")], "flip",
+    )  # fmt: skip
+    rows, picked = update["pick_example"]
+    assert picked == ""
+    assert [name for _, name in rows] == ["", "judge", "majority"]
+    assert rows[1][0].startswith("Three solvers and a judge · dense ")
+    assert rows[1][0].endswith("reused no answer")
+    assert rows[2][0] == "Judge: the majority · dense 1, 2, 3 and 4, reused 2"
+    assert "checked" not in update["gallery_note"].lower()
+
+
+def test_a_checked_example_fills_the_bench(with_gallery: Handlers) -> None:
+    visit = with_gallery.lab.visit(with_gallery.arrive("math-3")[0])
+    edited = make_form(
+        visit, methods=("kvcomm",), mode="free", temperature=1, options={"naive": {"rotate": False}}
+    )
+    update = with_gallery.choose_example(visit, edited, "majority")
+    preset = load_preset("judge-majority")
+    assert update["preset"] == "judge-majority"
+    assert update["template_0"] == preset.pipeline.agents[0].template
+    assert update["methods"] == ["naive", "kvcomm"]
+    assert (update["mode"], update["temperature"]) == ("pinned", 0)
+    assert update["options"]["naive"]["rotate"] is True
+    assert "1 and 2 and 3 and 4" in update["known"]
+    assert "position-only reuse" in update["gallery_note"]
+    form = as_sent(update, visit)
+    assert form.values == preset_requests(preset, 1)[0].values
+    request = forms.read_request(form, state(visit).example)
+    assert request.expected == "1 and 2 and 3 and 4"
+    assert [m.name for m in request.methods] == ["dense", "naive", "kvcomm"]
+    assert "position-only reuse" in with_gallery.refresh(visit, form)["gallery_note"]
+    last(with_gallery.run(visit, form))
+    assert visit.engine.requests[-1].expected == "1 and 2 and 3 and 4"  # type: ignore[attr-defined]
+    # what is edited is no longer what was checked, nor scored
+    changed = dataclasses.replace(form, values={**form.values, "candidate_1": "The answer is 3"})
+    after = with_gallery.refresh(visit, changed)
+    assert "Edited since" in after["gallery_note"]
+    assert "no known answer" in after["known"]
+    for other in ({"mode": "free"}, {"methods": ("kvcomm",)}, {"options": {"naive": {"rotate": False}}}):
+        assert (
+            "Edited since" in with_gallery.refresh(visit, dataclasses.replace(form, **other))["gallery_note"]
+        )
+
+
+@pytest.mark.parametrize("leave", ["scenario", "next", "none", "effect"])
+def test_leaving_a_checked_example_clears_the_choice(leave: str, with_gallery: Handlers) -> None:
+    visit = with_gallery.lab.visit(with_gallery.arrive("math-3")[0])
+    filled = with_gallery.choose_example(visit, make_form(visit), "judge")
+    update = {
+        "scenario": lambda: with_gallery.choose(visit, "math-2"),
+        "next": lambda: with_gallery.next_example(visit, "math-3"),
+        "none": lambda: with_gallery.choose_example(visit, make_form(visit), ""),
+        "effect": lambda: with_gallery.choose_effect(visit, "harmless"),
+    }[leave]()
+    assert state(visit).checked is None
+    assert update.get("pick_example.value", update.get("pick_example", ((), ""))[1]) == ""
+    assert with_gallery.refresh(visit, as_sent(filled | update, visit))["gallery_note"] == ""
+
+
+def test_harmless_examples_say_so(with_gallery: Handlers) -> None:
+    visit = with_gallery.lab.visit(with_gallery.arrive("math-3")[0])
+    rows, picked = with_gallery.choose_effect(visit, "harmless")["pick_example"]
+    assert (len(rows), picked) == (2, "")
+    update = with_gallery.choose_example(visit, make_form(visit), "kept")
+    assert "both answer" in update["gallery_note"]
+    assert update["value_0"].startswith("def f(n):\n    for "), "a program keeps its lines"
+    assert (
+        forms.read_request(as_sent(update, visit), state(visit).example).values["user_question"]
+        == update["value_0"]
+    )
+
+
+def test_other_weights_are_told(tmp_path: Path) -> None:
+    handlers = Handlers(
+        VisitStore(FakeModel, FakeSession), gallery=read_gallery(gallery_file(tmp_path, "other"))
+    )
+    visit_id, update = handlers.arrive("math-3")
+    visit = handlers.lab.visit(visit_id)
+    assert update["gallery.visible"] is True
+    picked = handlers.choose_example(visit, make_form(visit), "judge")
+    for said in (update, picked, handlers.refresh(visit, make_form(visit))):
+        assert "other weights" in said["gallery_note"]
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "{", "[]", '{"weights": "x"}', '{"weights": "x", "entries": [3]}']
+)
+def test_no_gallery_no_control(content: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "gallery.json"
+    if content is not None:
+        path.write_text(content)
+    handlers = Handlers(VisitStore(FakeModel, FakeSession), gallery=read_gallery(path))
+    visit_id, update = handlers.arrive("math-3")
+    assert update["gallery.visible"] is False
+    assert "pick_example" not in update
+    visit = handlers.lab.visit(visit_id)
+    assert handlers.refresh(visit, make_form(visit))["gallery_note"] == ""
+    for name in ("majority", 3, ["x"]):
+        with pytest.raises(LabError, match="no example"):
+            handlers.choose_example(visit, make_form(visit), name)
+    with pytest.raises(LabError, match="Choose another"):
+        handlers.choose_effect(visit, "flip")
+
+
+def test_every_scenario_fits_the_bench(handlers: Handlers, visit: Visit) -> None:
+    rows = scenarios("math-3")
+    assert sorted(name for _, name in rows) == list(preset_names())
+    families = [name.split("-")[0] for _, name in rows]
+    assert list(dict.fromkeys(families)) == [
+        "math",
+        "judge",
+        "documents",
+        "message",
+        "react",
+        "program",
+        "gsm8k",
+        "mmlu",
+        "humaneval",
+        "chat",
+        "summaries",
+    ]
+    assert families == sorted(families, key=families.index), "the families stand together"
+    assert [n for _, n in rows if n.startswith("documents")] == [
+        "documents-one-hop",
+        "documents-5",
+        "documents-10",
+    ]
+    for _, name in rows:
+        update = handlers.choose(visit, name)
+        pipeline = load_preset(name).pipeline
+        assert len(pipeline.agents) <= AGENT_SLOTS
+        assert len(pipeline.inputs) <= VALUE_SLOTS
+        assert state(visit).value_names[0] == "user_question"
+        assert sorted(state(visit).value_names) == sorted(pipeline.inputs)
+        form = as_sent(update, visit)
+        assert handlers.refresh(visit, form)["errors"] == {}
+        assert forms.read_request(form, state(visit).example).expected == state(visit).example.answer  # type: ignore[union-attr]
