@@ -99,7 +99,8 @@ class FixedPass:
         self.place.fill_(held)
         # A window counts places, as the plain pass does; RoPE positions may have gaps.
         places = torch.arange(held + 1, device=cache.keys.device)
-        found = masks_of(model, torch.ones(1, held + 1, dtype=torch.bool, device=cache.keys.device), places)
+        sees = torch.ones(1, held + 1, dtype=torch.bool, device=places.device)
+        found = masks_of(model, sees, places, in_place=True)
         for kind, mask in (found if isinstance(found, dict) else {"": found}).items():
             if kind not in self.masks:
                 self.masks[kind] = mask.new_empty((1, 1, 1, self.capacity))

@@ -21,7 +21,9 @@ class StoppedEarlyError(Exception):
     """Raised inside a pass whose further layers nobody needs, and caught right outside of it."""
 
 
-def masks_of(model: LoadedModel, sees: Tensor, positions: Tensor) -> Tensor | dict[str, Tensor]:
+def masks_of(
+    model: LoadedModel, sees: Tensor, positions: Tensor, *, in_place: bool = False
+) -> Tensor | dict[str, Tensor]:
     """An attention mask as the model's forward wants it.
 
     A mask with four axes passes through transformers untouched, so a sliding window, which looks back a
@@ -32,6 +34,7 @@ def masks_of(model: LoadedModel, sees: Tensor, positions: Tensor) -> Tensor | di
         model: for the kinds of its layers, its window and its chunk.
         sees: (queries, keys) bool; the queries are the last of the keys.
         positions: (keys,) RoPE positions.
+        in_place: every token stands at the place of the cache that its position names, as in a plain pass.
 
     Returns:
         (1, 1, queries, keys), or such a mask for each kind of layer where there are several.
@@ -39,7 +42,7 @@ def masks_of(model: LoadedModel, sees: Tensor, positions: Tensor) -> Tensor | di
     Raises:
         ModelError: its attention adds a bias by the places of the cache (ALiBi), which a mask cannot move.
     """
-    if any(layer.kind == "distance bias" for layer in model.info.certificate.layers):
+    if not in_place and any(layer.kind == "distance bias" for layer in model.info.certificate.layers):
         raise ModelError(
             f"{model.info.name} cannot read under a mask of one's own. {BIASED}", field="methods"
         )

@@ -16,6 +16,6 @@ Others use, by module:
     agent_loop: run_loop
     batch: Batch, run_batch
     latency: Server
-    gallery: load_gallery, verify
+    gallery: load_gallery
     task_requests: as_request
 """

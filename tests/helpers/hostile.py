@@ -21,15 +21,13 @@ from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
 from backend.records.hardware import Figures, given_machine
 from backend.records.judge import (
     Candidate,
-    Counted,
     Judged,
     JudgedProblem,
-    JudgeLine,
     JudgeOutcome,
     JudgeProblem,
     JudgeRequest,
-    JudgeTable,
 )
+from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 from backend.records.offsets import PARTS, Approximated, OffsetRequest, OffsetStudy, SampleOffsets, Twins
 from backend.records.proximity import ProximityRecord
 from backend.records.replay import PastRequest, Replay, Replayed

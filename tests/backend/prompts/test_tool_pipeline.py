@@ -33,7 +33,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     found = replace(get_tool("calculator"), run=give)
     assert isinstance(found, Tool)
-    monkeypatch.setattr("backend.session.run.get_tool", lambda name: found)
+    monkeypatch.setattr("backend.session.prompt_run.get_tool", lambda name: found)
     return seen
 
 

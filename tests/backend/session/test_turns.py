@@ -275,7 +275,7 @@ def test_a_tools_result_is_remembered_too(tiny_model: LoadedModel, monkeypatch: 
     from backend.prompts.tools.registry import get_tool
 
     tool = replace(get_tool("calculator"), run=give)
-    monkeypatch.setattr("backend.session.run.get_tool", lambda name: tool)
+    monkeypatch.setattr("backend.session.prompt_run.get_tool", lambda name: tool)
     agents = (
         Agent(1, "Writer", "", "Do {user_question} {condition_1_history_-1} {condition_2_current}", 4,
               tool="calculator"),
