@@ -18,6 +18,7 @@ from backend.records.anchor_cost import AnchorCost, AnchorCostRequest
 from backend.records.blend import BlendRequest, BlendStudy
 from backend.records.break_even import Case
 from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
+from backend.records.familiarity import AgentSurprisal, Bin, Familiarity, Outlook
 from backend.records.hardware import Figures, given_machine
 from backend.records.judge import (
     Candidate,
@@ -43,6 +44,7 @@ TOUR = Path(__file__).parents[2] / "presets" / "tour"
 OWN_WORDS = {
     "state", "mode", "modes", "kind", "placeholder", "codec", "provenance", "regime", "protocol", "scoring",
     "features", "axis", "query", "choices", "masks", "target", "name of a method", "compression", "memory",
+    "level",
 }  # fmt: skip
 
 
@@ -79,10 +81,23 @@ HALF = Share(0.5, 0.4, 0.6, 40)
 
 def runs() -> Iterable[RunRecord]:
     """Made up, and real ones with pools, activations and attention."""
-    yield sullied(watched())
+    yield sullied(surprised(watched(), 0.9))
+    yield sullied(surprised(make_record(expected=None, agents=2), None))
     yield sullied(make_record(mode="free", expected=None, agents=2))
     for name in ("anchors", "repair"):
         yield sullied(RunRecord.load(TOUR / f"{name}.kvrun"))
+
+
+def surprised(record: RunRecord, wrong: float | None) -> RunRecord:
+    """With what each prompt was to the model; ``wrong`` as a calibration says, None without one."""
+    agents = []
+    for agent in record.agents:
+        dense = record.outcome(agent, "dense")
+        nats = (RNG.random(len(texts)) * 9 for texts in (record.prompts[dense.prompt].texts, dense.texts))
+        agents.append(AgentSurprisal(agent, dense.prompt, *(x.astype(np.float32) for x in nats)))
+    like = Bin(0.75, 0.9, 14, 12) if wrong is not None else None
+    outlook = Outlook("unusual", 0.4, ("a word", "another"), wrong, like)
+    return replace(record, familiarity=Familiarity(tuple(agents), 8.0, outlook))
 
 
 def watched() -> RunRecord:

@@ -37,6 +37,7 @@ from viz.pages.agent_loop_turns import fragments_html, turns_html
 from viz.run import diagnosis, verdict
 from viz.run.agent_graph import graph_svg
 from viz.run.comparison import comparison_html, live_html
+from viz.run.familiarity import surprisal_panel
 from viz.run.report import figure_html, report_html
 from viz.run.tabs import TABS, Selection
 from viz.run.tally import count, tally_html
@@ -80,7 +81,7 @@ def of_run() -> Iterator[Any]:
         yield from (strip_html(record, agent, (3, 9)) for agent in (record.agents[0], last))
         yield from (template_html(pipeline, agent) for agent in record.agents)
         yield from (diagnosis.where(record), diagnosis.repair(record), verdict.verdict(record).sentence_html)
-        yield verdict.verdict_html(record)
+        yield from (surprisal_panel(record, agent) for agent in (record.agents[0], last))
         yield tally_html([count(record)], 3)
         yield turns_html(record.outcomes, record.labels, names, {record.labels[0]: EVIL}, record.tools)
         yield fragments_html(record, last)

@@ -14,16 +14,16 @@ from viz.base.html import html, joined, listed
 
 MOST_TOKENS = 1500  # drawn; of a longer text the beginning
 LEVELS = {
-    "familiar": "The model knows requests like this.",
-    "unsure": "Partly new to the model{words}.",
-    "unusual": "Unusual for the model{words}.",
+    "familiar": Markup("The model knows requests like this."),
+    "unsure": Markup("Partly new to the model{words}."),
+    "unusual": Markup("Unusual for the model{words}."),
 }
 
 
 def outlook_words(outlook: Outlook) -> Markup:
     """One or two sentences, as HTML: how usual the request is, and how such requests were answered."""
     named = listing(f"“{words.clip(word, 24)}”" for word in outlook.words)
-    said = html(LEVELS[outlook.level], words=f": {named}" if named else "")
+    said = LEVELS[outlook.level].format(words=f": {named}" if named else "")
     if outlook.wrong is None:
         return html(
             "{} {} of the prompts’ tokens surprise it more than {:g}% of the scenario’s own do. Its weights "
@@ -37,8 +37,7 @@ def outlook_words(outlook: Outlook) -> Markup:
     like = outlook.like
     if like is None or not like.requests:
         return said
-    text = "{} It answered {} of {} held-out requests like this wrong."
-    return html(text, said, like.wrong, like.requests)
+    return html("{} It answered {} of {} held-out requests like this wrong.", said, like.wrong, like.requests)
 
 
 def surprisal_panel(record: RunRecord, agent: int, span: str | None = None) -> Panel:
@@ -83,8 +82,9 @@ def _tokens(texts: tuple[str, ...], nats: np.ndarray, usual: float, first: int) 
     for place, (text, value) in enumerate(zip(texts, nats.tolist(), strict=True), first):
         told = "not predicted" if np.isnan(value) else f"{number(value, 2)} nats"
         depth = 0 if np.isnan(value) else round(100 * min(1.0, max(0.0, value) / usual))
-        piece = '<span style="--kv-depth:{}%" title="token {}: {}">{}</span>'
-        out.append(html(piece, depth, place, told, text))
+        out.append(
+            html('<span style="--kv-depth:{}%" title="token {}: {}">{}</span>', depth, place, told, text)
+        )
     return joined(out)
 
 
