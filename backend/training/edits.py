@@ -3,16 +3,20 @@
 Each kind of edit is drawn from words and patterns that training never shows. The word problems' kinds go
 through a whole pipeline, every agent reading what the model wrote before; the other families are one prompt
 each, retyped throughout. What counts is the final answer.
+
+Beside them stand questions that people wrote (``presets/typed_questions.jsonl``): no generator made them, so
+they also tell what the generators forgot.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from backend.model.load import LoadedModel
+from backend.model.load import EMBEDDED, LoadedModel
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import load_preset
 from backend.prompts.resize import team
@@ -105,6 +109,29 @@ def edits(
             asked = FAMILIES[kind]
         report[kind] = share(good, count) | {"asked": asked / 100}
     return report
+
+
+def typed(model: LoadedModel) -> dict[str, Any]:
+    """Shares of right final answers to the questions that people wrote, by kind and of all."""
+    pipeline = load_preset(PRESET).pipeline
+    rows = typed_questions()
+    requests = [
+        RunRequest(
+            pipeline, {"user_question": row["question"]}, DENSE, expected=row["answer"], probe_offsets=False
+        )
+        for row in rows
+    ]
+    right: dict[str, list[bool]] = {}
+    for row, good in zip(rows, _right(model, requests), strict=True):
+        right.setdefault(row["kind"], []).append(good)
+    every = [good for kind in right.values() for good in kind]
+    return {kind: share(sum(goods), len(goods)) for kind, goods in (right | {"all": every}).items()}
+
+
+def typed_questions() -> list[dict[str, str]]:
+    """``kind``, ``question`` and ``answer`` of each."""
+    lines = (EMBEDDED.parent / "typed_questions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def _right(model: LoadedModel, requests: Iterable[RunRequest]) -> Iterable[bool]:

@@ -81,6 +81,9 @@ def add_training(add: Any) -> None:
     sub.add_argument(
         "--edits", action="store_true", help="presets as visitors edit them, one change at a time"
     )
+    sub.add_argument(
+        "--typed", action="store_true", help="questions that people wrote, in no generator's words"
+    )
 
     sub = add("calibrate-familiarity", calibrate_familiarity,
               "Learn how surprising a request is to a model that answers it wrongly.")  # fmt: skip
@@ -280,7 +283,7 @@ def _median(values: Any) -> float:
 
 def evaluate_embedded(args: argparse.Namespace) -> int:
     from backend.model.load import load_model
-    from backend.training.edits import edits
+    from backend.training.edits import edits, typed
     from backend.training.evaluate import evaluate, suitability
 
     model = load_model(args.model)
@@ -288,6 +291,9 @@ def evaluate_embedded(args: argparse.Namespace) -> int:
         found = edits(model, args.count, args.seed)
         report = {"weights": model.info.weights_hash, "count": args.count, "seed": args.seed, "edits": found}
         print(json.dumps(report, indent=1))
+        return 0
+    if args.typed:
+        print(json.dumps({"weights": model.info.weights_hash, "typed": typed(model)}, indent=1))
         return 0
     report = {
         "weights": model.info.weights_hash,
