@@ -79,13 +79,9 @@ def leave_out(items: list[pytest.Item], config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    """Skip browser tests without a browser and GPU tests without a GPU; draw the sample.
-
-    Browser tests come first, so that they end while other workers still have work to give away.
-    """
+    """Skip browser tests without a browser and GPU tests without a GPU; draw the sample."""
     if config.getoption("--sample"):
         leave_out(items, config)
-    items.sort(key=lambda item: item.get_closest_marker("browser") is None)
     browser_tests = [item for item in items if item.get_closest_marker("browser")]
     if browser_tests and find_chromium() is None:
         # No browser can be had where the machine has no apt-get or the user is not root.
