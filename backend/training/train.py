@@ -6,6 +6,10 @@ part of the prompt's tokens has a small one. Muon on the matrices and AdamW on t
 rate, then a linear decay. A step's documents are a function of (seed, step), and the checkpoint holds
 weights, optimiser state and step, so an interrupted run continues as if it had not been. A run may also begin
 from the weights of an earlier one (``init``), with fresh optimiser state.
+
+Several processes share each step's documents and add up their gradients, so they train what one would:
+``torchrun --nproc-per-node 2 -m lab_app.cli.main train-embedded ...``. On a CPU they use its cores better than
+one process with as many threads.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ class Recipe:
     seed: int = 0
     tokens: int = 60_000_000
     step_tokens: int = 4096
-    batch_tokens: int = 4096  # read at once, padding included
+    batch_tokens: int = 1024  # read at once, padding included: activations that stay in a CPU core's cache
     hidden: int = 192
     layers: int = 6
     heads: int = 6
@@ -149,8 +153,11 @@ class Packer:
         )
         return self.encode_document(document, rng)
 
-    def batches(self, step: int) -> list[tuple[Any, Any]]:
-        """The step's batches: ``(ids, weights)``, each ``(documents, longest's tokens)``, shortest first."""
+    def batches(self, step: int, process: int = 0, processes: int = 1) -> list[tuple[Any, Any]]:
+        """A process's batches of the step: ``(ids, weights)``, each ``(documents, longest's tokens)``.
+
+        Shortest first; of documents sorted by length every process takes each ``processes``-th.
+        """
         recipe = self.recipe
         rng = random.Random(f"{recipe.seed}:{step}")
         drawn, total = [], 0
@@ -159,14 +166,14 @@ class Packer:
             if len(ids) <= recipe.context:
                 drawn.append((ids, weights))
                 total += len(ids)
-        return padded(drawn, recipe.batch_tokens, self.tokenizer.pad_token_id)
+        drawn.sort(key=lambda item: len(item[0]))
+        return padded(drawn[process::processes], recipe.batch_tokens, self.tokenizer.pad_token_id)
 
 
 def padded(drawn: list[tuple[list[int], list[float]]], batch_tokens: int, pad: int) -> list[tuple[Any, Any]]:
-    """Documents of like length together, padded behind their ends (what is behind is seen by nobody)."""
+    """Neighbours of documents sorted by length, padded behind their ends (nobody sees what is behind)."""
     import torch
 
-    drawn = sorted(drawn, key=lambda item: len(item[0]))
     out, at = [], 0
     while at < len(drawn):
         count = 1
@@ -305,16 +312,19 @@ def train(
 
     from backend.training.muon import Muon
 
+    process, processes = join_processes()
+    first = process == 0  # it alone writes
     folder.mkdir(parents=True, exist_ok=True)
     export = folder / "export"
     checkpoint = folder / "checkpoint.pt"
-    # The weights belong to the vocabulary they began with.
-    known = export if checkpoint.exists() else init or tokenizer_from
-    if known:
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(known)
-        tokenizer.save_pretrained(export)
-    else:
-        tokenizer = save_tokenizer(export, recipe.seed)
+    if first and not checkpoint.exists():  # else the weights keep the vocabulary they began with
+        if known := init or tokenizer_from:
+            PreTrainedTokenizerFast.from_pretrained(known).save_pretrained(export)
+        else:
+            save_tokenizer(export, recipe.seed)
+    if processes > 1:
+        torch.distributed.barrier()
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(export)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
         torch.set_float32_matmul_precision("high")
@@ -352,14 +362,13 @@ def train(
         checkpoint.with_suffix(".tmp").replace(checkpoint)
 
     began, losses = time.perf_counter(), []
-    steps = step_batches(Packer(tokenizer, recipe), start, end, device)
+    steps = step_batches(Packer(tokenizer, recipe), start, end, device, process, processes)
     for step, batches in zip(range(start, end), steps, strict=True):
         factor = rate_factor(step, recipe)
         for optimiser, rate in ((muon, recipe.muon_rate), (adam, recipe.adam_rate)):
             for group in optimiser.param_groups:
                 group["lr"] = rate * factor
-        scale = sum(float(weights[:, 1:].sum()) for _, weights in batches)
-        answered, seen = torch.zeros((), device=device), 0
+        scale, answered, seen = torch.zeros(3, device=device).unbind()
         for batch in batches:
             ids, weights = (x.to(device, non_blocking=True) for x in batch)
             hidden = hidden_states(model, ids, dtype)
@@ -367,15 +376,21 @@ def train(
             logits = functional.linear(hidden[:, :-1][wanted], model.lm_head.weight.to(dtype))
             each = functional.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
             share = weights[:, 1:][wanted]
-            ((each * share).sum() / scale).backward()
+            (each * share).sum().backward()
             answers = each.detach()[share == 1.0]
-            answered, seen = answered + answers.sum(), seen + len(answers)
-        losses.append(answered / max(1, seen))  # stays on the device until it is logged
+            scale, answered, seen = scale + share.sum(), answered + answers.sum(), seen + len(answers)
+        scale, answered, seen = add_up(model, torch.stack((scale, answered, seen)), processes)
+        for p in model.parameters():
+            assert p.grad is not None
+            p.grad /= scale
+        losses.append(answered / seen.clamp(min=1))  # stays on the device until it is logged
         torch.nn.utils.clip_grad_norm_(others, 1.0)
         muon.step()
         adam.step()
         muon.zero_grad(set_to_none=True)
         adam.zero_grad(set_to_none=True)
+        if not first:
+            continue
         if (step + 1) % 20 == 0 or step + 1 == end:
             row = {
                 "step": step + 1,
@@ -395,17 +410,47 @@ def train(
             export_model(model, export, recipe, step + 1)
             tokens = recipe.tokens_before + (step + 1) * recipe.step_tokens
             append(folder / "checks.jsonl", {"step": step + 1, "tokens": tokens, **check(export)})
-    export_model(model, export, recipe, end)
+    if first:
+        export_model(model, export, recipe, end)
     return export
 
 
-def step_batches(packer: Packer, start: int, end: int, device: str) -> Any:
-    """The batches of steps ``start`` to ``end``, made ahead by other processes where a GPU is waiting."""
+def join_processes() -> tuple[int, int]:
+    """This process's number and how many there are: more than one where ``torchrun`` started them."""
+    import torch
+
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return 0, 1
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo")
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+def add_up(model: Any, totals: Any, processes: int) -> Any:
+    """Add up gradients, in place, and ``totals`` over the processes; returns the totals."""
+    import torch
+
+    if processes == 1:
+        return totals
+    parameters = list(model.parameters())
+    for p in parameters:
+        if p.grad is None:  # no document of the step came to this process
+            p.grad = torch.zeros_like(p)
+    flat = torch.cat([totals.flatten(), *(p.grad.flatten() for p in parameters)])
+    torch.distributed.all_reduce(flat)
+    totals, *grads = flat.split([totals.numel(), *(p.numel() for p in parameters)])
+    for p, grad in zip(parameters, grads, strict=True):
+        p.grad.copy_(grad.view_as(p))
+    return totals
+
+
+def step_batches(packer: Packer, start: int, end: int, device: str, process: int, processes: int) -> Any:
+    """A process's batches of steps ``start`` to ``end``, made ahead by other processes where a GPU is waiting."""
     from torch.utils.data import DataLoader
 
     workers = min(14, max(1, (os.cpu_count() or 2) - 2)) if device == "cuda" else 0
     return DataLoader(
-        _Steps(packer, start, end),  # type: ignore[arg-type]
+        _Steps(packer, start, end, process, processes),  # type: ignore[arg-type]
         batch_size=None,
         num_workers=workers,
         pin_memory=workers > 0,
@@ -420,6 +465,8 @@ class _Steps:
     packer: Packer
     start: int
     end: int
+    process: int
+    processes: int
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -427,7 +474,7 @@ class _Steps:
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        return self.packer.batches(self.start + index)
+        return self.packer.batches(self.start + index, self.process, self.processes)
 
 
 def append(path: Path, row: dict[str, Any]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import socket
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -147,7 +149,7 @@ def test_each_row_is_a_document(recipe: Recipe, step: int) -> None:
 
 
 def test_padded_by_hand() -> None:
-    drawn = [([n] * n, [0.5] * n) for n in (6, 2, 3, 2, 9)]
+    drawn = [([n] * n, [0.5] * n) for n in (2, 2, 3, 6, 9)]
     first, second, third = padded(drawn, 10, 0)
     assert first[0].tolist() == [[2, 2, 0], [2, 2, 0], [3, 3, 3]]
     assert first[1].tolist() == [[0.5, 0.5, 0], [0.5, 0.5, 0], [0.5] * 3]
@@ -321,6 +323,32 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Any:
         return rows, torch.load(folder / "checkpoint.pt", weights_only=True)
 
     return go
+
+
+def test_processes_train_what_one_would(training: Any, tmp_path: Path) -> None:
+    """Two processes that share the documents and add up their gradients, beside one that reads them all."""
+    _, alone = training(tmp_path / "alone")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    tiny.tokenizer().save_pretrained(folder / "tokenizer")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(train_together, args=(2, port, folder), nprocs=2)
+    together = torch.load(folder / "run" / "checkpoint.pt", weights_only=True)
+    untrained = train.build_model(SMALL, tiny.tokenizer()).state_dict()
+    for name, tensor in alone["model"].items():
+        apart = (together["model"][name] - tensor).norm() / (tensor - untrained[name]).norm()
+        assert apart < 0.15, name  # bfloat16's rounding; 0.2 to 0.8 where nothing is added up
+    rows = (folder / "run" / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 1, "one of them writes"
+
+
+def train_together(process: int, processes: int, port: int, folder: Path) -> None:
+    os.environ.update(RANK=str(process), WORLD_SIZE=str(processes))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    train.train(folder / "run", SMALL, tokenizer_from=folder / "tokenizer")
 
 
 def test_training_repeats_and_resumes(training: Any, tmp_path: Path) -> None:
