@@ -8,8 +8,8 @@ weights, optimiser state and step, so an interrupted run continues as if it had 
 from the weights of an earlier one (``init``), with fresh optimiser state.
 
 Several processes share each step's documents and add up their gradients, so they train what one would:
-``torchrun --nproc-per-node 2 -m lab_app.cli.main train-embedded ...``. On a CPU they use its cores better than
-one process with as many threads.
+``torchrun --nproc-per-node 2 -m lab_app.cli.main train-embedded ...``. On a CPU they use its cores better
+than one process with as many threads.
 """
 
 from __future__ import annotations
@@ -445,7 +445,7 @@ def add_up(model: Any, totals: Any, processes: int) -> Any:
 
 
 def step_batches(packer: Packer, start: int, end: int, device: str, process: int, processes: int) -> Any:
-    """A process's batches of steps ``start`` to ``end``, made ahead by other processes where a GPU is waiting."""
+    """A process's batches of steps ``start`` to ``end``, made ahead by others where a GPU is waiting."""
     from torch.utils.data import DataLoader
 
     workers = min(14, max(1, (os.cpu_count() or 2) - 2)) if device == "cuda" else 0
