@@ -143,6 +143,8 @@ class Teller:
             "LOSS": words.LOSS_VERBS,
             "TO": words.TO_VERBS,
             "FROM": words.FROM_VERBS,
+            "LEAVE": words.LEAVE_VERBS,
+            "COME": words.COME_VERBS,
         }
 
         def conjugate(found: re.Match[str]) -> str:

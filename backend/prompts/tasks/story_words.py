@@ -15,6 +15,8 @@ IRREGULAR = {
     "fall": "fell", "keep": "kept", "hold": "held", "begin": "began", "shut": "shut", "see": "saw", "tear": "tore",
     "say": "said", "tell": "told", "sing": "sang", "run": "ran", "sleep": "slept", "know": "knew", "think": "thought",
     "do": "did", "dig": "dug", "steal back": "stole back", "lay": "laid", "read": "read", "feel": "felt", "sit": "sat", "meet": "met", "hear": "heard", "teach": "taught", "show": "showed", "shoot": "shot",
+    "fly": "flew", "swim": "swam", "sink": "sank", "burst": "burst", "die": "died", "feed": "fed", "rise": "rose",
+    "turn": "turned", "melt": "melted", "roll": "rolled", "blow": "blew", "drive": "drove", "freeze": "froze",
 }  # fmt: skip
 
 # verbs that bring something in, and that take something away: with an object that is a number of things
@@ -22,13 +24,16 @@ GAIN_VERBS = (
     "find|buy|get|receive|win|collect|gather|earn|make|bake|borrow|inherit|order|discover|catch|grow|harvest|print|"
     "draw|build|produce|knit|gain|save|acquire|obtain|pick|pick up|dig up|bring home|bring in|take home|get back|"
     "fetch|import|purchase|accept|claim|craft|cook|add|stock|unpack|download|record|write|create|paint|score|hatch|"
-    "plant|raise|secure|take in|pull out|lay|sew|carve|steal"
+    "plant|raise|secure|take in|pull out|lay|sew|carve|steal|mine|dig out|rescue|invent|photograph|sign|hire|adopt|"
+    "install|load|rent|attract|welcome|trap|scan|upload|reserve|clone|forge|weave|stitch|bottle|spot and take"
 ).split("|")
 LOSS_VERBS = (
     "give away|lose|sell|drop|hand out|throw out|throw away|eat|use|use up|spend|break|donate|return|waste|trade away|"
     "pay|discard|remove|ship|deliver|forget|misplace|burn|send away|give back|hand over|destroy|ruin|consume|drink|"
     "pass on|pass out|give up|tear up|delete|leave behind|recycle|crush|swallow|bury|"
-    "scatter|auction|export|cut up|mail|post|dump|sacrifice"
+    "scatter|auction|export|cut up|mail|post|dump|sacrifice|light|crash|smash|fire|release|free|cancel|"
+    "feed to the dogs|melt|freeze|bet|gamble away|wreck|launch|hurl away|erase|scrap|demolish|chop up|retire|dismiss|"
+    "unload|blow up|swap away|bequeath|forfeit|pawn|empty|rip|shatter|let go|set free|do away with"
 ).split("|")
 TO_VERBS = "give|hand|sell|send|lend|pass|donate|mail|ship|offer|return|deliver|pay|present|bring|serve|throw|show".split(
     "|"
@@ -36,6 +41,15 @@ TO_VERBS = "give|hand|sell|send|lend|pass|donate|mail|ship|offer|return|deliver|
 FROM_VERBS = "get|receive|buy|borrow|take|collect|accept|win|inherit|obtain|order|claim|steal|earn|acquire|pick up".split(
     "|"
 )
+# what things and animals do by themselves: they are there no more, or there are more of them
+LEAVE_VERBS = (
+    "leave|fly away|run away|escape|disappear|vanish|melt|burst|die|go away|swim off|roll away|sink|explode|"
+    "walk off|drive off|get lost|run off|move out|freeze|blow away|fall off|depart|get away|drift away"
+).split("|")
+COME_VERBS = (
+    "arrive|come|join|appear|return|turn up|show up|land|come back|move in|grow|enter|gather|fly in|swim by|emerge|"
+    "walk in|come along|follow|check in|come in|pop up"
+).split("|")
 SOMEONE = (
     "(a|her|his|my|the) (friend|brother|sister|neighbour|cousin|teacher|uncle|aunt|classmate|customer|colleague|child)|"
     "(a|the) (stranger|shop|museum|school|boy|girl|man|woman|visitor|charity|library|bakery)|{x}|{x}|{x}|mom|dad|grandma"
@@ -144,6 +158,9 @@ OTHERS_GAIN = (
     "SOMEONE <buy> {o} GOT",
     "from SOMEONE {s} <get> GOT",
     "GOT <be> found WHERE",
+    "{n} [more|new|other] [{i}] <COME>",
+    "{n} more <COME> WHERE",
+    "{n} (more|others|new ones) <COME> WHEN",
 )
 OTHERS_LOSE = (
     "SOMEONE <take> LOST (from {o}|away)",
@@ -159,6 +176,9 @@ OTHERS_LOSE = (
     "SOMEONE <buy> LOST from {o}",
     "LOST <be> used up",
     "SOMEONE <destroy> LOST",
+    "{n} [of them|{i}|of the {i}] <LEAVE>",
+    "{n} <LEAVE> WHEN",
+    "{n} of the {i} <LEAVE> WHERE",
 )
 TWICE = (
     "then {s} <have> twice as many [{i}]",
