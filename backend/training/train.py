@@ -84,8 +84,9 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"solver": 26, "worker": 11, "judge": 16, "documents one-hop": 4, "documents two-hop": 6}
      | {"prefix codebook": 3, "prefix units": 2, "prefix who": 5, "tools": 5, "program": 5}),
     # what is learnt last: the families that are read once, not by a whole pipeline
-    (48_000_000, 1.0, {"recall copy": 2, "recall pairs": 1, "recall facts": 1, "recall roles": 1, "compare same": 1}
-     | {"solver": 24, "worker": 7, "judge": 14, "documents one-hop": 7, "documents two-hop": 10}
+    (48_000_000, 1.0, {"recall copy": 2, "recall pairs": 1, "recall facts": 1, "recall roles": 1}
+     | {"compare same": 1, "solver": 24, "worker": 7, "judge": 14, "documents one-hop": 7}
+     | {"documents two-hop": 10}
      | {"prefix codebook": 3, "prefix units": 3, "prefix who": 5, "tools": 10, "program": 9}),
 )  # fmt: skip
 
