@@ -7,9 +7,11 @@ steps. The patterns are in :mod:`story_words`.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from backend.prompts.tasks import story_words as words
 from backend.prompts.tasks.base import Style
+from backend.prompts.tasks.situations import draw_situation
 from backend.prompts.tasks.story_teller import LARGEST, Step, Story, Teller, _ask, _lowered, compute, verb
 from backend.prompts.tasks.story_totals import draw_purchase, draw_sum
 from backend.prompts.tasks.words import Draw, start_sentence
@@ -293,24 +295,30 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
     return " ".join(start_sentence(p) for p in parts), done, answer
 
 
-SHAPES = {"chain": draw_chain, "relation": draw_relation, "sum": draw_sum, "purchase": draw_purchase}
+SHAPES = {
+    "chain": draw_chain,
+    "situation": draw_situation,
+    "relation": draw_relation,
+    "sum": draw_sum,
+    "purchase": draw_purchase,
+}
 
 
 def draw_story(rng: random.Random, style: Style, steps: int) -> tuple[str, list[Step], int]:
     """A word problem in open language with about ``steps`` steps: its text, its steps and its answer."""
     d = style.draw(rng)
-    story, shape = Story(), rng.choices(list(SHAPES), (70, 12, 12, 6))[0]
+    story, shape = Story(), rng.choices(list(SHAPES), (32, 38, 12, 12, 6))[0]
     if style.edit == "numbers":
         story, shape = (
             Story(filler=0.1, amounts=0.05, lowest=100),
-            rng.choices(list(SHAPES), (80, 12, 6, 2))[0],
+            rng.choices(list(SHAPES), (40, 40, 12, 6, 2))[0],
         )
     elif style.edit == "extra":
         story, shape = Story(filler=1.0, amounts=0.3), "chain"
     elif style.edit == "ratios":
         story, shape = (
             Story(ratios=1.0, filler=0.1, amounts=0.05),
-            rng.choices(list(SHAPES), (60, 30, 0, 10))[0],
+            rng.choices(list(SHAPES), (60, 0, 30, 0, 10))[0],
         )
     elif style.edit == "bare":
         shape = "sum"
@@ -325,6 +333,8 @@ def draw_story(rng: random.Random, style: Style, steps: int) -> tuple[str, list[
             joined=0.35 * ease,
             highest=999 if ease < 0.3 else LARGEST,
         )
+    if style.edit is None and style.level > 0.5 and d.chance(0.25):
+        story = replace(story, lowest=100)
     text, done, answer = SHAPES[shape](d, story, steps)
     return _surface(d, text), done, answer
 

@@ -96,15 +96,15 @@ def verb(base: str, agrees: str, past: bool) -> str:
     return form + tail
 
 
+_DOUBLED = "drop ship plan trap stop grab slip chop snap hop trim pin wrap scrap swap skip rot tap flap clap hug rob step".split()
+
+
 def _regular_past(head: str) -> str:
     if head.endswith("e"):
         return head + "d"
     if head.endswith("y") and head[-2] not in "aeiou":
         return head[:-1] + "ied"
-    if head in ("drop", "ship", "plan", "trap", "stop", "grab", "dump", "export") and head not in (
-        "dump",
-        "export",
-    ):
+    if head in _DOUBLED:
         return head + head[-1] + "ed"
     return head + "ed"
 

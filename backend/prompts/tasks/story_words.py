@@ -16,6 +16,7 @@ IRREGULAR = {
     "say": "said", "tell": "told", "sing": "sang", "run": "ran", "sleep": "slept", "know": "knew", "think": "thought",
     "do": "did", "dig": "dug", "steal back": "stole back", "lay": "laid", "read": "read", "feel": "felt", "sit": "sat", "meet": "met", "hear": "heard", "teach": "taught", "show": "showed", "shoot": "shot",
     "fly": "flew", "swim": "swam", "sink": "sank", "burst": "burst", "die": "died", "feed": "fed", "rise": "rose",
+    "bet": "bet", "let": "let", "set": "set", "wake": "woke", "hang": "hung", "shrink": "shrank", "wear": "wore", "stand": "stood", "lie": "lay", "ride": "rode", "cost": "cost", "speak": "spoke", "bend": "bent", "grind": "ground", "deal": "dealt", "bite": "bit", "dive": "dived", "hit": "hit",
     "turn": "turned", "melt": "melted", "roll": "rolled", "blow": "blew", "drive": "drove", "freeze": "froze",
 }  # fmt: skip
 

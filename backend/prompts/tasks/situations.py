@@ -1,0 +1,308 @@
+"""Word problems in situations: people in a bus, files on a phone, a rope that is cut, money, birds.
+
+What happens is drawn as more, less or neither, from the tables of :mod:`situation_words`. The first amount is
+told at the start, at the end or inside another sentence, and what is clear may be left out.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from backend.prompts.tasks import situation_words as words
+from backend.prompts.tasks.story_teller import Person, Step, Story, compute, draw_person, verb
+from backend.prompts.tasks.words import Draw, start_sentence
+
+PARTICLES = ("away", "out", "up", "off", "back", "in", "over", "down")
+COUNT_WORDS = "two three four five six seven eight nine ten eleven twelve".split()
+_VERB = re.compile(r"<([A-Za-z ,{}']+)(?:/(\w*))?>")
+
+
+@cache
+def _situations() -> tuple[dict[str, tuple[str, ...]], ...]:
+    blocks = []
+    for block in words.SITUATIONS.strip().split("\n\n"):
+        lines = (line.split(": ", 1) for line in block.split("\n"))
+        blocks.append({key: tuple(text.split("|" if key in _LISTS else ";")) for key, text in lines})
+    return tuple(blocks)
+
+
+_LISTS = ("who", "of", "at", "top")
+
+
+def participle(base: str) -> str:
+    """The form after *is*: ``given away`` of ``give away``."""
+    head, _, tail = base.partition(" ")
+    return f"{words.PARTICIPLES.get(head) or verb(head, '3', True)} {tail}".strip()
+
+
+def gerund(base: str) -> str:
+    """The form after *after*: ``giving away`` of ``give away``."""
+    head, _, tail = base.partition(" ")
+    if head.endswith("e") and not head.endswith(("ee", "oe")) and head not in ("be",):
+        head = "dying" if head == "die" else head[:-1] + "ing"
+    elif head in (
+        "get",
+        "put",
+        "cut",
+        "let",
+        "sit",
+        "win",
+        "run",
+        "drop",
+        "ship",
+        "set",
+        "dig",
+        "chop",
+        "bet",
+        "wrap",
+    ):
+        head += head[-1] + "ing"
+    else:
+        head += "ing"
+    return f"{head} {tail}".strip()
+
+
+class Telling:
+    """One story of a situation: whom it is about, what is counted, and its tense."""
+
+    def __init__(self, d: Draw) -> None:
+        self.d = d
+        # anybody's things, with any verb, are a third
+        self.table = _situations()[0] if d.chance(0.33) else d.rng.choice(_situations())
+        kind = d.pick(self.table["who"], 8)
+        if kind in ("person", "someone"):
+            self.who = draw_person(d)
+            while kind == "someone" and self.who.pronoun == "it":
+                self.who = draw_person(d)
+            if d.chance(0.08):
+                self.who = Person("I", "I", "me", "my", "1", "1")
+        elif kind == "they":
+            self.who = Person("they", "they", "them", "their", "p", "p")
+        else:
+            self.who = Person(kind, "it", "it", "its")
+        self.thing = d.thing() if self.table["of"] == ("THINGS",) else d.pick(self.table["of"], 8)
+        self.place = d.pick(self.table.get("at", ("there",)), 8)
+        self.past = d.chance(0.5)
+        self.said = False
+        self.slots: dict[str, Any] = {}
+        others = [x for x in d.names(4) if x not in self.who.subject]
+        self.others = others[:2] if len(others) > 1 else ["my friend", "the neighbour"]
+        at = d.rng.random()
+        self.times = d.rng.choice(words.TIMES) if at < 0.25 else ()
+
+    @property
+    def top(self) -> int:
+        return int(self.table.get("top", ("9999",))[0])
+
+    def fill(self, pattern: str, past: bool | None = None, **more: Any) -> str:
+        """A pattern with its choices made, its verbs in form and its slots filled."""
+        d, person = self.d, self.who
+        tense = self.past if past is None else past
+        text = d.say(pattern)
+        for name, options in (("BUY", words.BUY), ("MORE", words.MORE), ("LESS", words.LESS)):
+            if name in text:
+                text = d.say(re.sub(rf"\b{name}\b", lambda _, o=options: o, text))  # type: ignore[misc]
+
+        def form(found: re.Match[str]) -> str:
+            base, how = found[1], found[2]
+            if base in words.VERBS:
+                base = d.pick(words.VERBS[base], 8)
+            if how == "g":
+                return participle(base)
+            told = how in ("d", "d3", "dp") or (tense and how != "n")
+            agrees = {"d3": "3", "dp": "p", "d": "", "n": ""}.get(how or "", how) or person.agrees
+            return " and ".join(verb(part, agrees, told) for part in base.split(" and "))
+
+        text = _VERB.sub(form, text)
+        first, second = self.others
+        slots = {
+            "s": self.subject(), "p": person.pronoun, "o": person.object,
+            "h": person.possessive,
+            "i": self.thing, "l": self.place, "x": first if d.chance(0.7) else second, "y": second,
+            "t": d.place(),
+            "k": d.color(), **self.slots, **more,
+        }  # fmt: skip
+        if slots["y"] == slots["x"]:
+            slots["y"] = first
+        return text.format(**slots)
+
+    def subject(self) -> str:
+        """Its name when it is told for the first time, later a pronoun or the name once more."""
+        who, d = self.who, self.d
+        if not self.said:
+            return who.subject
+        if d.chance(0.5) and who.agrees == who.pronoun_agrees:
+            return who.pronoun
+        return re.sub(r"^an? ", "the ", who.subject)
+
+    def event(self, kind: str, bare: bool = False) -> str:
+        """What happens, as a pattern: ``bare`` where the things have not been named."""
+        d = self.d
+        pattern = d.pick(self.table[kind])
+        pattern = pattern.replace("TO", "").replace("GIVEP", "<GIVE/p>").replace("GIVE ", "<GIVE/3> ")
+        if "ANY" in pattern or "DONE" in pattern:
+            base = d.pick(words.GAIN if kind == "up" else words.LOSE, 8)
+            head, _, last = base.rpartition(" ")
+            pattern = pattern.replace(
+                "DONE", f"<{base.replace('be ', '')}/g>" if "{x}" not in base else "<lose/g>"
+            )
+            how = "/3" if "ANYX" in pattern else ""
+            verb_part, tail = (head, f" {last}") if last in PARTICLES and d.chance(0.4) else (base, "")
+            pattern = re.sub(r"ANYX? (MORE|LESS)", lambda m: f"<{verb_part}{how}> {m[1]}{tail}", pattern)
+        elif kind != "same" and self.table["of"] == ("THINGS",) and d.chance(0.12):
+            pattern = re.sub(r"^\{s\} ", "{s} also ", pattern)
+        if (
+            self.table["of"] == ("THINGS",)
+            and d.chance(0.4)
+            and ("ANY" in pattern or re.match(r"\{s\} <", pattern))
+        ):
+            pattern += f" ({words.TAIL_UP if kind == 'up' else words.TAIL_DOWN})"
+        return named(pattern) if bare else pattern
+
+
+def named(pattern: str) -> str:
+    """The pattern with the things named beside their number."""
+    pattern = re.sub(r"\b(MORE|LESS)\b", "{n} {i}", pattern, count=1)
+    return re.sub(r"\{n\} (more )?\[[^\]]*\](?: \[\{i\}\])?", "{n} {i}", pattern, count=1)
+
+
+def number(d: Draw, n: int) -> str:
+    """A number in digits, a small one now and then in letters."""
+    return COUNT_WORDS[n - 2] if 2 <= n <= 12 and d.chance(0.08) else str(n)
+
+
+def draw_situation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+    """An amount in a situation that changes about ``steps`` times."""
+    t, rng = Telling(d), d.rng
+    top = min(story.highest, t.top)
+    low = min(story.lowest, top // 4)
+    value = start = d.number(max(4, low), top)
+    done: list[Step] = []
+    told: list[str] = []  # patterns of events, with their numbers as slots
+    slots: list[dict[str, Any]] = []
+    hidden = rng.choices(("", "late", "inside"), (80, 10, 10))[0]
+    while len(done) < max(1, steps):
+        if told and d.chance(0.12) and value > 2:
+            told.append(t.event("same"))
+            slots.append({"w": rng.randint(2, min(value, 99))})
+            continue
+        gain = d.chance(0.45) and value + 2 <= top and not (hidden == "inside" and not done)
+        if not gain and value < 4:
+            gain = True
+        pattern = t.event("up" if gain else "down", bare=not told and bool(hidden))
+        op = "+" if gain else "-"
+        most = top - value if gain else value - 1
+        if "{m}" in pattern:
+            m = rng.randint(2, 6)
+            u = d.number(2, max(2, most // m))
+            if m * u > most or hidden:
+                continue
+            done.append((m, "*", u))
+            slots.append({"m": number(d, m), "u": u})
+            n = m * u
+        else:
+            n = d.number(max(2, min(low, most)), max(2, most))
+            slots.append({"n": number(d, n)})
+        told.append(pattern)
+        done.append((value, op, n))
+        value = compute(*done[-1])
+        if value > top or value < 0:
+            return draw_situation(d, story, steps)
+    sentences = _start(t, start, hidden, told, slots)
+    ask = t.d.say(t.d.pick(t.table["ask"])).replace(
+        "<does>", verb("does", t.who.agrees, t.past and d.chance(0.4))
+    )
+    if hidden or len(told) > 2 or not d.chance(0.06) or not ask.startswith("How"):
+        sentences.append(start_sentence(t.fill(ask, past=False)) + "?")
+    else:
+        told_all = [x.rstrip(".") for x in sentences]
+        t.said = False
+        asked = t.fill(ask, past=False)
+        keep = (*t.others, t.who.subject[0].isupper() and t.who.subject.split()[0], "I")
+        told_all = [x if x.split()[0] in keep else x[:1].lower() + x[1:] for x in told_all]
+        sentences = [start_sentence(f"{asked} if {' and '.join(told_all)}?")]
+    for share, patterns in ((story.filler, words.ASIDES), (story.amounts, words.NUMBERED)):
+        if d.chance(share) and len(sentences) > 1:
+            t.said = True
+            text = start_sentence(t.fill(d.pick(patterns), a=rng.randint(2, 99)))
+            sentences.insert(rng.randint(0, len(sentences) - 1), text)
+    return re.sub(r" +", " ", " ".join(sentences)), done, value
+
+
+def _start(t: Telling, value: int, hidden: str, told: list[str], slots: list[dict[str, Any]]) -> list[str]:
+    """The sentences before the question: what there is at first, and what happens."""
+    d = t.d
+    sentences: list[str] = []
+    shown = number(d, value)
+    if not hidden:
+        pattern = d.pick(t.table["start"])
+        while "{m}" in pattern:
+            pattern = d.pick(t.table["start"])
+        text = t.fill(pattern, n=shown)
+        has_time = re.match(r"(?i)(in|on|at|after|last|yesterday|today|before|the) ", text)
+        sentences.append(start_sentence(text) + "." if has_time else _timed(t, text, 0))
+        t.said = "{s}" in pattern or t.said
+    elif hidden == "inside":
+        first = told[0]
+        if "{n} {i}" in first:
+            owner = "{h}" if t.table["who"] == ("person",) and "{s} " in first[:4] else "the"
+            told[0] = first.replace("{n} {i}", f"{{n}} of {owner} {value} {{i}}", 1)
+        else:
+            sentences.append(_timed(t, t.fill(d.pick(t.table["start"]), n=shown), 0))
+        t.said = t.said or bool(sentences)
+    own = [pattern.startswith("{s} ") for pattern in told]
+    at, late_at = 0, -1
+    if hidden == "late":
+        late_at = len(told) if d.chance(0.6) else d.rng.randint(1, len(told))
+    while at < len(told):
+        if at == late_at:
+            sentences.append(start_sentence(t.fill(d.pick(t.table["late"]), n=shown)) + ".")
+            late_at = -1
+        begin = at
+        if own[at] and at + 1 < len(told) and own[at + 1] and d.chance(0.12):
+            verb_form = re.sub(
+                r"^\{s\} (?:also )?<([^/>]+)>",
+                lambda m: "After " + gerund(d.pick(words.VERBS.get(m[1], (m[1],)))),
+                told[at],
+            )
+            if verb_form.startswith("After ") and "(" not in verb_form.split("ing")[0]:
+                text = f"{t.fill(verb_form, **slots[at])}, {_clause(t, told[at + 1], slots[at + 1], True)}"
+                sentences.append(start_sentence(text) + ".")
+                at += 2
+                continue
+        text = _clause(t, told[at], slots[at], True)
+        t.said = t.said or own[at]
+        while at + 1 < len(told) and d.chance(0.4) and at + 1 != late_at:
+            both = own[at] and own[at + 1]
+            at += 1
+            between = d.rng.choice(
+                (" and ", " and ", ", then ", " and then ", ", and ", " and later ", ", but ")
+            )
+            text += between + _clause(t, told[at], slots[at], not both)
+        sentences.append(_timed(t, text, begin + 1))
+        at += 1
+    if late_at >= 0:
+        sentences.append(start_sentence(t.fill(d.pick(t.table["late"]), n=shown)) + ".")
+    return sentences
+
+
+def _clause(t: Telling, pattern: str, slots: dict[str, Any], subject: bool) -> str:
+    if subject or not pattern.startswith("{s} "):
+        return t.fill(pattern, **slots)
+    return t.fill(pattern.removeprefix("{s} "), **slots)
+
+
+def _timed(t: Telling, text: str, at: int) -> str:
+    """A sentence, with a word on when it happens before or behind it now and then."""
+    d = t.d
+    if t.times and at < len(t.times):
+        time = t.times[at]
+    elif at and d.chance(0.3):
+        time = d.pick(words.SINGLE_TIMES)
+    else:
+        return start_sentence(text) + "."
+    if d.chance(0.6) or ", " in text or time in ("next", "again"):
+        return start_sentence(time) + d.rng.choice((" ", " ", ", ")) + text + "."
+    return f"{start_sentence(text)} {time}."
