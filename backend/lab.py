@@ -28,9 +28,11 @@ from backend.records.familiarity import Outlook
 from backend.records.hardware import Figures
 from backend.records.judge import JudgeProblem, JudgeRequest
 from backend.records.offsets import OffsetRequest
+from backend.records.pools import PoolState
 from backend.records.proximity import ProximityRequest
 from backend.records.replay import Replay
-from backend.records.run import Outcome, PoolState, RunRecord, RunRequest
+from backend.records.request import RunRequest
+from backend.records.run import Outcome, RunRecord
 from backend.records.sweep import Count, Swept
 from backend.records.token_overlap import OverlapRequest, TokenOverlap
 from backend.session.admission import check_decoding

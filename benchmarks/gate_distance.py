@@ -14,7 +14,7 @@ import torch
 from backend.cache.observations import Observation
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
-from backend.records.run import MethodChoice, RunRequest
+from backend.records.request import MethodChoice, RunRequest
 from backend.session.session import LabSession
 
 Distance = Callable[[Observation, Observation], torch.Tensor]

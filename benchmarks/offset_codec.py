@@ -20,7 +20,8 @@ from backend.base.machine import versions
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import RunDone
-from backend.records.run import Decoding, MethodChoice, PoolView, RunRequest
+from backend.records.pools import PoolView
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.session.session import LabSession
 
 CODECS: dict[str, dict[str, Any]] = {

@@ -25,7 +25,8 @@ from backend.methods.registry import profile_options
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import RunDone
-from backend.records.run import Decoding, MethodChoice, Outcome, RunRecord, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.run import Outcome, RunRecord
 from backend.session.session import LabSession
 
 PROFILES = ("published", "shipped", "corrected")

@@ -10,7 +10,7 @@ from backend.model.load import load_model
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example, load_preset, preset_requests
 from backend.records.events import RunDone
-from backend.records.run import MethodChoice, RunRequest
+from backend.records.request import MethodChoice, RunRequest
 from backend.session.session import LabSession
 
 METHODS = (MethodChoice("dense"), MethodChoice("naive"), MethodChoice("kvcomm"))

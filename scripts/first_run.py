@@ -15,7 +15,8 @@ from pathlib import Path
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import RunDone
-from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.run import RunRecord
 from backend.session.session import LabSession
 
 OUT = Path(__file__).resolve().parents[1] / "presets" / "first_run.kvrun"

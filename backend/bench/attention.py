@@ -20,7 +20,8 @@ from backend.model.load import LoadedModel, load_model
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import RunDone
 from backend.records.hardware import SHAPES
-from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.run import RunRecord
 from backend.session.session import LabSession
 
 PRESET = "math-4"

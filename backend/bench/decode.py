@@ -30,7 +30,7 @@ from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.plan import Plan
 from backend.model.load import LoadedModel
-from backend.records.run import Decoding
+from backend.records.request import Decoding
 
 ROWS = 16
 STEPS = 16  # tokens that each row writes

@@ -20,7 +20,7 @@ from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.options import KVCommOptions
 from backend.methods.plan import Blend
 from backend.model.load import LoadedModel
-from backend.records.run import Span, TokenizedPrompt
+from backend.records.prompt import Span, TokenizedPrompt
 from backend.session.request_state import see_offsets
 
 HEAVIEST = 2

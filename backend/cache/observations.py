@@ -24,7 +24,7 @@ from backend.cache.kv_cache import KVOffset, KVSegment
 from backend.cache.radix_tree import PrefixTree
 from backend.cache.rope import Rotation
 from backend.cache.row_arena import ArenaOffset, Arenas, Rows
-from backend.records.run import TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
 
 PREFIX_SHARE = 4  # one part in so many of a log's budget is the most that past prompts may take
 SMALL = 0.1  # the paper finds half of the offset elements to be smaller (appendix 6.4.5)

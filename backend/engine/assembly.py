@@ -19,7 +19,8 @@ from backend.engine.prefetch import brought
 from backend.engine.runner import ModelRunner
 from backend.methods.plan import Blend, Link, Plan
 from backend.model.hooks import masked_at, masks_of
-from backend.records.run import COMPUTED, CORRECTED, REUSED, TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
+from backend.records.run import COMPUTED, CORRECTED, REUSED
 
 PIECE = 512  # tokens forwarded at once behind others on a CPU; of 64 to 1,024, the quickest or near it
 

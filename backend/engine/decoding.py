@@ -18,7 +18,7 @@ from backend.cache.kv_cache import KVCache, KVSegment
 from backend.cache.memory_budget import out_of_memory
 from backend.engine.prefill import Prefill
 from backend.engine.runner import ModelRunner
-from backend.records.run import Decoding
+from backend.records.request import Decoding
 
 SPARE = 2.0  # a batch may be so many times as large as its rows; the rest is padding
 BESIDE_FAILED = (

@@ -27,7 +27,9 @@ from backend.methods.base import Method
 from backend.methods.plan import Blend, Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.template import called
-from backend.records.run import COMPUTED, REUSED, Decoding, TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
+from backend.records.request import Decoding
+from backend.records.run import COMPUTED, REUSED
 
 
 class Engine(ModelRunner):

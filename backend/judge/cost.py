@@ -11,7 +11,7 @@ from backend.judge.prompts import execution_pipeline, judge_pipeline
 from backend.model.load import LoadedModel
 from backend.prompts.template import QUESTION
 from backend.records.judge import JudgeProblem, JudgeRequest
-from backend.records.run import with_reference
+from backend.records.request import with_reference
 
 CANDIDATE, VERDICT = 48, 96  # tokens written where the limit is higher; a verdict goes through all slots
 READING = 1.5  # correction, and dense once more for the floor, beside a prefill

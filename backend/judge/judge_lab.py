@@ -50,7 +50,8 @@ from backend.prompts.tasks.arithmetic import draw_problem
 from backend.prompts.tasks.judging import draw_results
 from backend.records.events import Event
 from backend.records.judge import Candidate, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
-from backend.records.run import Decoding, RunRecord, RunRequest, with_reference
+from backend.records.request import Decoding, RunRequest, with_reference
+from backend.records.run import RunRecord
 from backend.session.pool_views import principal_coordinates
 from backend.session.prompt_run import own_context
 

@@ -11,7 +11,8 @@ from typing import TypeVar
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation
 from backend.records.events import READ, Event, RunDone
-from backend.records.run import REFERENCE, MethodChoice, RunRecord, RunRequest
+from backend.records.request import REFERENCE, MethodChoice, RunRequest
+from backend.records.run import RunRecord
 from backend.session.prompt_run import read_densely
 from backend.session.request_state import Flow, see_offsets
 from backend.session.session import LabSession

@@ -27,7 +27,7 @@ from backend.records.judge import (
     JudgeRequest,
     OrderDone,
 )
-from backend.records.run import RunRequest
+from backend.records.request import RunRequest
 
 
 class WatchedLab(JudgeLab):

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backend.base.errors import OptionError
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.scoring import Scoring, extract_answer, extract_number, right
 from backend.prompts.tasks.arithmetic import Problem
 from backend.prompts.tasks.judging import NUMBER_ALONE, ROLES, judgement

@@ -22,7 +22,9 @@ from backend.cache.observations import Observation, ObservationLog, PromptInCont
 from backend.cache.offset_packing import Stored
 from backend.methods.options import Options, Profile
 from backend.methods.plan import Blend, MaskKind, Plan, Selection, Step
-from backend.records.run import BIASED, ModelInfo, PoolState, Span
+from backend.records.model_info import BIASED, ModelInfo
+from backend.records.pools import PoolState
+from backend.records.prompt import Span
 
 
 class View(Protocol):

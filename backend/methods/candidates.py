@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from backend.methods.plan import Blend, Dense, Plan, Step
-from backend.records.run import TokenizedPrompt, slots
+from backend.records.prompt import TokenizedPrompt, slots
 
 Scope = Literal["published", "strict"]
 SCOPES: tuple[Scope, ...] = ("published", "strict")

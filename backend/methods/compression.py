@@ -8,7 +8,7 @@ from dataclasses import replace
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import PromptInContext
 from backend.model.link_tokens import kept_tokens
-from backend.records.run import TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
 
 
 def shortened(

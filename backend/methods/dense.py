@@ -6,7 +6,7 @@ from backend.base.clock import Clock
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.methods.base import Method
 from backend.methods.plan import Dense, Plan, Step
-from backend.records.run import ModelInfo
+from backend.records.model_info import ModelInfo
 
 
 def dense_plan(context: PromptInContext, reason: str) -> Plan:

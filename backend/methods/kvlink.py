@@ -26,7 +26,7 @@ from backend.methods.options import Options, option
 from backend.methods.plan import Blend, Dense, Link, Plan, Step
 from backend.methods.promptcache import NOTHING, apart, documents
 from backend.model.link_tokens import Links
-from backend.records.run import ModelInfo
+from backend.records.model_info import ModelInfo
 
 READ = "template and question see everything before them"
 RATES = {"half": 0.5, "three-quarters": 0.75}

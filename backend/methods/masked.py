@@ -16,7 +16,7 @@ from backend.methods.candidates import SCOPES, blocks, dense_steps, visible
 from backend.methods.dense import dense_plan
 from backend.methods.options import Options, option
 from backend.methods.plan import Plan
-from backend.records.run import ModelInfo
+from backend.records.model_info import ModelInfo
 
 MOST_LAYERS = 255
 

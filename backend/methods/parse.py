@@ -6,7 +6,7 @@ from typing import Any
 
 from backend.base.errors import OptionError
 from backend.methods.registry import make_options, method_class, option_fields, profile_options
-from backend.records.run import MethodChoice
+from backend.records.request import MethodChoice
 
 
 def parse_methods(text: str) -> tuple[MethodChoice, ...]:

@@ -21,7 +21,7 @@ from backend.methods.dense import dense_plan
 from backend.methods.options import Options, option
 from backend.methods.plan import Blend, Dense, Plan, Step
 from backend.prompts.template import Placeholder
-from backend.records.run import Span
+from backend.records.prompt import Span
 
 NOTHING = "No text but the question stands in this prompt's placeholders: there is nothing to copy."
 AFRESH = "the user's own text, and what holds the modules together"

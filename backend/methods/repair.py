@@ -39,7 +39,7 @@ from backend.methods.kvcomm.options import PROFILES, KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.options import Options, option
 from backend.methods.plan import Blend, Plan, Selection
-from backend.records.run import PoolState
+from backend.records.pools import PoolState
 
 BASES = {"naive": "", "kvcomm": "published", "kvcomm shipped": "shipped", "kvcomm corrected": "corrected"}
 WORDS = ("words", "headers", "question")

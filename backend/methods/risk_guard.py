@@ -11,8 +11,9 @@ from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.methods.base import Method, View
 from backend.methods.plan import Selection
+from backend.records.model_info import ModelInfo
+from backend.records.prompt import slots
 from backend.records.risk_gate import RiskGate, own_features, text_features
-from backend.records.run import ModelInfo, slots
 
 
 class GuardedMethod(Method):

@@ -13,7 +13,7 @@ from backend.cache.kv_cache import KVCache
 from backend.cache.rope import LayerRotation, Rotation, rotate_layer
 from backend.model.device_map import dtype_of, home_of
 from backend.model.floor import numerical_floor
-from backend.records.run import Certificate, LayerCertificate
+from backend.records.model_info import Certificate, LayerCertificate
 
 #: Largest relative error of a moved key, against the model's own, that counts as a rotation: behind layer 0,
 #: where rounding adds up, and at layer 0, where a key is rounded once (measured: 2e-7, 5e-4 and 4e-3).

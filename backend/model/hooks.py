@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from backend.base.errors import ModelError
 from backend.cache.kv_cache import KVCache
 from backend.model.load import LoadedModel
-from backend.records.run import BIASED
+from backend.records.model_info import BIASED
 
 LAYERWISE = ("llama", "qwen2", "qwen3")  # families whose layers are called alike
 

@@ -24,7 +24,7 @@ from backend.model.link_tokens import Links, apply_links, find_links
 from backend.model.suitability import check_causal, check_loaded
 from backend.model.tokenizer import Tokens
 from backend.prompts.pipeline import Pipeline
-from backend.records.run import ModelInfo
+from backend.records.model_info import ModelInfo
 
 EMBEDDED = Path(__file__).resolve().parents[2] / "presets" / "model"
 #: The models that ship with the lab, by name; the small one shares the other's tokenizer.

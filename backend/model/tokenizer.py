@@ -19,7 +19,7 @@ from backend.model.chat_template import wrapping
 from backend.prompts.filled_results import ENDS, result_after
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
-from backend.records.run import Prompt, Span, TokenizedPrompt
+from backend.records.prompt import Prompt, Span, TokenizedPrompt
 
 LONGEST_CHARACTER = (
     12  # tokens to wait for the end of a character; a multiple of a replacement character's three

@@ -6,7 +6,9 @@ are known.
 
 Others use, by module:
 
-    pipeline: Agent, Pipeline, notices
+    agent: Agent
+    notices: notices
+    pipeline: Pipeline
     presets: Example, Preset, load_preset, preset_requests
     scoring: Scoring, extract_answer, right
     template: Placeholder, PromptTemplate, called

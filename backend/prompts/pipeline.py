@@ -8,15 +8,15 @@ writes the names with ``turn``; a person writes ``current`` and ``history``.
 
 from __future__ import annotations
 
-import difflib
 import heapq
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from backend.base.errors import PromptError
 from backend.base.text import check_label, check_text, show
+from backend.prompts.agent import Agent
 from backend.prompts.scoring import SCORINGS, Scoring
 from backend.prompts.template import (
     QUESTION,
@@ -25,44 +25,12 @@ from backend.prompts.template import (
     PromptTemplate,
     agent_and_turn,
     agent_in_turn,
-    parse_template,
 )
-from backend.prompts.tools.registry import tool_names
 
 MAX_AGENTS = 12
 MAX_TURNS = 8
-MAX_NEW_TOKENS = 4096
 _RESERVED = re.compile(r"user_question|(?:agent|condition)_[0-9]+_(?:current|history|turn).*")
 _DECLARED = re.compile(r"[a-z][a-z0-9_]{0,40}")
-_LOOKS_LIKE_A_NAME = re.compile(r"\{ ?([A-Za-z][A-Za-z0-9_-]{0,60}) ?\}")
-
-
-def _braced(names: Collection[str]) -> str:
-    return ", ".join("{" + name + "}" for name in names)
-
-
-@dataclass(frozen=True)
-class Agent:
-    """One agent: its number in placeholder names, a name, what it does, and its template.
-
-    ``tool`` names a tool of :mod:`backend.prompts.tools` that is called with the agent's answer; the result
-    fills ``{condition_N_current}``. Empty: none. ``model`` names other weights of the lab's architecture to
-    run on (see :mod:`backend.model.weight_variants`). Empty: the lab's model.
-    """
-
-    id: int
-    name: str
-    role: str
-    template: str
-    max_new_tokens: int = 96
-    tool: str = ""
-    model: str = ""
-
-    def parsed(self, declared: Collection[str] = ()) -> PromptTemplate:
-        """The template taken apart; see :meth:`PromptTemplate.parse`."""
-        return parse_template(
-            self.template, declared, f"agents.{self.id}.template", f"Agent {self.id}'s template"
-        )
 
 
 @dataclass(frozen=True)
@@ -188,25 +156,7 @@ class Pipeline:
                     field="agents",
                 )
             seen.add(agent.id)
-            check_label(agent.name, f"Agent {agent.id}'s name", f"agents.{agent.id}.name")
-            check_text(agent.role, f"Agent {agent.id}'s role", f"agents.{agent.id}.role", 2000)
-            if type(agent.max_new_tokens) is not int or not 1 <= agent.max_new_tokens <= MAX_NEW_TOKENS:
-                raise PromptError(
-                    f"Agent {agent.id} may write {show(agent.max_new_tokens)} tokens; 1 to {MAX_NEW_TOKENS} "
-                    "are allowed. Change the number.",
-                    field=f"agents.{agent.id}.max_new_tokens",
-                )
-            if agent.tool:
-                self._check_tool(agent)
-            check_text(agent.model, f"Agent {agent.id}'s model", f"agents.{agent.id}.model", 200)
-
-    def _check_tool(self, agent: Agent) -> None:
-        if agent.tool not in tool_names():
-            raise PromptError(
-                f"Agent {agent.id} has the tool {show(agent.tool)}; there are {', '.join(tool_names())}. "
-                "Choose one, or none.",
-                field=f"agents.{agent.id}.tool",
-            )
+            agent.check()
 
     def _check_declared(self) -> None:
         for index, name in enumerate(self.declared):
@@ -408,43 +358,3 @@ class Pipeline:
 def _usable(id: int, turns: int) -> bool:
     agent, turn = agent_and_turn(id)
     return id > 0 and agent > 0 and turn <= turns
-
-
-def notices(pipeline: Pipeline) -> tuple[str, ...]:
-    """Hints for a person: names in braces that are plain text, such as ``{user_name}``, and turns that would
-    only repeat the first."""
-    known = [QUESTION, *pipeline.declared]
-    for agent in pipeline.agents:
-        for family in ("agent", "condition"):
-            known += [f"{family}_{agent.id}_current", f"{family}_{agent.id}_history_-1"]
-    hints: list[str] = []
-    if pipeline.turns > 1 and not any(hole.kind == "history" for hole in pipeline.placeholders):
-        hints.append(
-            f"No template reads an earlier turn, so each of the {pipeline.turns} turns repeats the first. "
-            f"Write for example {{agent_{pipeline.agents[0].id}_history_-1}} into a template."
-        )
-    for agent in pipeline.agents:
-        names = dict.fromkeys(
-            name
-            for part in pipeline.template(agent.id).parts
-            if isinstance(part, str)
-            for name in _LOOKS_LIKE_A_NAME.findall(part)
-        )
-        others: list[str] = []
-        for index, name in enumerate(names):
-            # comparing is slow, so only the first names of a long text are compared
-            near = difflib.get_close_matches(name.lower(), known, 1, 0.85) if index < 30 else []
-            if near:
-                hints.append(
-                    f"Agent {agent.id}: {{{name}}} is not a placeholder and stays in the prompt as it is. "
-                    f"Did you mean {{{near[0]}}}?"
-                )
-            else:
-                others.append(name)
-        if others:
-            more = f" and {len(others) - 4} more" if len(others) > 4 else ""
-            hints.append(
-                f"Agent {agent.id}: {_braced(others[:4])}{more} will stay in the prompt as plain "
-                "text. That is fine if you meant it so. To fill such a name at run time, declare it."
-            )
-    return tuple(hints)

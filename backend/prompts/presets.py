@@ -16,7 +16,8 @@ from backend.base.checked_table import NOTHING, checked_table
 from backend.base.errors import PromptError
 from backend.base.text import check_text, show
 from backend.prompts import tasks
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import QUESTION
 
 RequestSource = Literal["generated", "examples", "file"]

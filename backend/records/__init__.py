@@ -6,6 +6,10 @@ alone, so what a figure shows can be downloaded.
 Others use, by module:
 
     events: AgentDone, Event, Progress, RunDone, TextSoFar
+    model_info: Certificate, ModelInfo
+    pools: PoolState, PoolView
+    prompt: Prompt, Span, TokenizedPrompt
+    request: Decoding, MethodChoice, RunRequest
     rows: outcome_row
-    run: Decoding, MethodChoice, ModelInfo, Outcome, Prompt, RunRecord, RunRequest, Span, TokenizedPrompt
+    run: Outcome, RunRecord
 """

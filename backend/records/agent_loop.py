@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from backend.base.ranges import check_ranges
 from backend.base.serialization import Saved
 from backend.base.statistics import mean_and_half, wilson
-from backend.prompts.pipeline import MAX_AGENTS, Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import MAX_AGENTS, Pipeline
 from backend.prompts.presets import Example, load_preset
 from backend.prompts.scoring import extract_answer, same_answer
 from backend.prompts.tasks.base import held_out
@@ -28,18 +29,9 @@ from backend.prompts.tasks.tools import KINDS, draw_loop
 from backend.prompts.template import QUESTION
 from backend.prompts.tools.collection import price_list
 from backend.prompts.tools.react import find_action
-from backend.records.run import (
-    COMPUTED,
-    PROVENANCE,
-    RECOMPUTED,
-    Decoding,
-    MethodChoice,
-    Mode,
-    ModelInfo,
-    Outcome,
-    RunRecord,
-    RunRequest,
-)
+from backend.records.model_info import ModelInfo
+from backend.records.request import Decoding, MethodChoice, Mode, RunRequest
+from backend.records.run import COMPUTED, PROVENANCE, RECOMPUTED, Outcome, RunRecord
 
 LOOP_FORMAT = 1
 PRESET = "react-tools"  # the loop of four turns whose wording is taken

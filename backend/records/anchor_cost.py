@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.serialization import Saved
-from backend.records.run import ModelInfo
+from backend.records.model_info import ModelInfo
 
 COST_FORMAT = 1
 COST_LIMITS: dict[str, tuple[int, int]] = {"anchors": (1, 64), "lengths": (1, 8192), "agents": (1, 8)}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from backend.base.serialization import Floats, Saved
 from backend.base.statistics import mean_interval
 from backend.prompts.pipeline import Pipeline
-from backend.records.run import ModelInfo
+from backend.records.model_info import ModelInfo
 
 BLEND_FORMAT = 1
 

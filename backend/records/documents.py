@@ -12,7 +12,8 @@ from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
 from backend.base.serialization import Saved
 from backend.base.statistics import bootstrap_interval, wilson
-from backend.records.run import REFERENCE, ModelInfo
+from backend.records.model_info import ModelInfo
+from backend.records.request import REFERENCE
 
 DOCUMENTS_FORMAT = 1
 DOCUMENT_LIMITS: dict[str, tuple[int, int]] = {

@@ -19,7 +19,8 @@ from typing import Any, Literal
 from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
 from backend.base.serialization import Saved, decode
-from backend.records.run import MethodChoice, ModelInfo
+from backend.records.model_info import ModelInfo
+from backend.records.request import MethodChoice
 
 HYPOTHESES_FORMAT = 1
 NEAR = 0.1  # nats (H2, H3)

@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
 from backend.base.serialization import Saved, decode, encode
+from backend.records.model_info import ModelInfo
+from backend.records.request import Decoding, MethodChoice
 from backend.records.risk_gate import RiskGate
-from backend.records.run import AgentState, Decoding, MethodChoice, ModelInfo, RunRecord
+from backend.records.run import AgentState, RunRecord
 
 JUDGED_FORMAT = 1
 Regime = Literal["typed", "progressive", "parallel"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from backend.base.serialization import Floats, Saved
 from backend.prompts.pipeline import Pipeline
-from backend.records.run import ModelInfo
+from backend.records.model_info import ModelInfo
 
 OFFSETS_FORMAT = 1
 #: What stands in a prompt's holes, and the template text behind it (KVCOMM, Table A.7).

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.serialization import Floats, Saved
-from backend.records.run import ModelInfo
+from backend.records.model_info import ModelInfo
 
 PROXIMITY_FORMAT = 1
 BINS = ("near", "mid", "far")

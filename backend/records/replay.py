@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from backend.base.serialization import Saved
-from backend.records.run import AgentState, GateDecision, ModelInfo, RunRequest
+from backend.records.model_info import ModelInfo
+from backend.records.request import RunRequest
+from backend.records.run import AgentState, GateDecision
 
 REPLAY_FORMAT = 1
 MOST_REPLAYED = 200

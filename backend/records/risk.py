@@ -18,8 +18,8 @@ from backend.base.serialization import Saved
 from backend.base.statistics import wilson
 from backend.prompts.scoring import Scoring
 from backend.records.judge import Judged
+from backend.records.model_info import ModelInfo
 from backend.records.risk_gate import RiskGate, own_features
-from backend.records.run import ModelInfo
 
 RISK_FORMAT = 1
 Booleans = NDArray[np.bool_]

@@ -1,6 +1,6 @@
-"""What a run is asked (:class:`RunRequest`) and what it left behind (:class:`RunRecord`).
+"""What a run left behind: :class:`RunRecord`. Frozen and free of torch.
 
-Both are frozen and free of torch. A record holds everything a page shows: pictures are drawn from it
+A record holds everything a page shows: pictures are drawn from it
 alone. ``RunRecord.save`` writes one file (a zip of ``record.json`` and NumPy arrays) and
 ``RunRecord.load`` reads it back without loss.
 
@@ -11,25 +11,24 @@ Distances between keys are taken position-free (rotation undone), so they hold n
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.errors import RecordError
 from backend.base.serialization import Saved
-from backend.prompts.pipeline import Pipeline
-from backend.prompts.template import Placeholder
 from backend.records.familiarity import Familiarity
-from backend.records.risk_gate import RiskGate
+from backend.records.model_info import ModelInfo
+from backend.records.pools import PoolState, PoolView
+from backend.records.prompt import Prompt, Span
+from backend.records.request import RunRequest
 
 FORMAT = 1
-Mode = Literal["pinned", "free"]
 AgentState = Literal["dense", "reused", "partial", "fallback"]
-SpanKind = Literal["prefix", "placeholder"]
 
 #: Ends the source of a copy whose text was encoded before, so that nothing had to be encoded now.
 EARLIER = "earlier in this session"
@@ -46,143 +45,6 @@ Provenance = Literal["exact local", "exact external", "semantic", "rejected", "f
 PROVENANCE: tuple[Provenance, ...] = typing.get_args(Provenance)
 
 
-REFERENCE = "dense"  # the method that all others are compared with
-
-
-@dataclass(frozen=True)
-class MethodChoice:
-    """A method with its options, under the label it has in the run (labels are unique in a run)."""
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    label: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.label:
-            object.__setattr__(self, "label", self.name)
-
-    @property
-    def reference(self) -> bool:
-        """Is it the one that all others are compared with?"""
-        return self.name == REFERENCE
-
-
-def with_reference(methods: Sequence[MethodChoice]) -> tuple[MethodChoice, ...]:
-    """The methods with the reference first, whether they name it or not."""
-    reference = next((m for m in methods if m.reference), MethodChoice(REFERENCE))
-    return (reference, *(m for m in methods if not m.reference))
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """How text is generated: greedy at temperature 0, else sampling with ``seed``."""
-
-    max_new_tokens: int = 96
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """One request to the lab: a pipeline, the values of its outside placeholders, and the methods.
-
-    A pipeline of several turns is kept unrolled (:attr:`backend.prompts.pipeline.Pipeline.unrolled`), so that
-    whatever reads a request or its record meets one acyclic graph of agents.
-
-    ``mode`` *pinned*: every method reads the texts that dense produced, so prompts are identical and
-    fidelity is defined. *free*: each method lives with its own texts.
-    """
-
-    pipeline: Pipeline
-    values: Mapping[str, str]
-    methods: tuple[MethodChoice, ...]
-    mode: Mode = "pinned"
-    decoding: Decoding = Decoding()
-    probe_offsets: bool = True  # what the caches hold, and how familiar the prompts are
-    expected: str | None = None  # the known answer, to be scored by pipeline.scoring
-    probe_attention: bool = False
-    gate: RiskGate | None = None  # may refuse reuse before the last agent, the judge
-    slots_only: bool = False  # before the last agent, copy nothing but the texts that stand side by side
-    shadow: bool = False  # check the last agent's answers against dense, once they are given
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pipeline", self.pipeline.unrolled)
-
-
-@dataclass(frozen=True)
-class LayerCertificate:
-    """One layer's behaviour under a shift of position, found by probing. Keys hold none where there is *no
-    position*, nor under a *distance bias*, which attention adds to its scores (ALiBi)."""
-
-    kind: Literal["rotation", "partial rotation", "no position", "distance bias", "not relocatable"]
-    rotated_dims: int
-    key_error: float  # relative error of moving keys by rotation
-    value_error: float  # relative change of values under the shift
-
-
-#: Why keys under a *distance bias* are read only where they stand in the cache.
-BIASED = (
-    "The model's attention adds a bias by distance (ALiBi), counted in places of the cache, so tokens can "
-    "neither be computed out of their order nor under a mask, as this method does. Choose another, such as "
-    "naive or kvcomm."
-)
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Can this model's keys be moved? ``floor`` is the largest relative difference of the same keys and
-    values read in several ways (what rounding alone does), ``logit_floor`` that of logits; in records of
-    earlier versions, of keys and logits in one piece and in two."""
-
-    relocatable: bool
-    reason: str
-    layers: tuple[LayerCertificate, ...]
-    shift_tokens: int
-    floor: float
-    logit_floor: float
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """Facts of the loaded model."""
-
-    name: str
-    source: str
-    weights_hash: str
-    parameters: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-    context_tokens: int
-    device: str
-    dtype: str
-    kv_bytes_per_token: int
-    certificate: Certificate
-    links: int | None = None  # link tokens behind a document that the weights were trained with
-
-
-@dataclass(frozen=True)
-class Span:
-    """A segment's place in a prompt: token indices ``[start, end)``."""
-
-    kind: SpanKind
-    name: str  # the placeholder's name, or "prefix 0", "prefix 1", ...
-    start: int
-    end: int
-
-
-def slots(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The texts that a prompt puts side by side, in order, such as a judge's candidates: what stands in its
-    placeholders, but the question and what tools gave. (The judge study's slot is a candidate's place.)"""
-    kinds = ("agent", "declared", "history")
-    return tuple(
-        s for s in spans if s.kind == "placeholder" and s.end > s.start and Placeholder(s.name).kind in kinds
-    )
-
-
 def reuse(spans: Sequence[Span], actions: NDArray[np.uint8]) -> tuple[int, int, int]:
     """Tokens copied, placeholder texts (blocks), and those of them that were copied whole.
 
@@ -195,19 +57,6 @@ def reuse(spans: Sequence[Span], actions: NDArray[np.uint8]) -> tuple[int, int, 
     # The last prompt token is always forwarded; it does not make its block a computed one.
     whole = sum(1 for s in blocks if not computed[s.start : min(s.end, len(computed) - 1)].any())
     return int((~computed).sum()), len(blocks), whole
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """One agent's tokenised prompt. ``texts[i]`` is what token ``i`` adds to the text. ``boundary_tokens``:
-    how many of them the whole text, tokenised at once, would not have; None in records of earlier
-    versions."""
-
-    agent: int
-    token_ids: NDArray[np.int64]  # (tokens,)
-    texts: tuple[str, ...]
-    spans: tuple[Span, ...]
-    boundary_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -384,55 +233,6 @@ class AttentionProbe:
 
 
 @dataclass(frozen=True)
-class PoolState:
-    """A pool after the run: one row per anchor, oldest first."""
-
-    method: str
-    placeholder: str
-    capacity: int
-    anchors: tuple[int, ...]
-    lengths: tuple[int, ...]
-    uses: tuple[int, ...]
-    previews: tuple[str, ...]
-    bytes: int  # base KV, descriptors and offsets, as they are kept
-    budget_bytes: int = 0  # 0: no limit but the capacity
-    codec: str = "none"
-
-
-@dataclass(frozen=True)
-class PoolView:
-    """What the anchors of a pool hold after the run; rows are those of the pool's :class:`PoolState`.
-
-    Attributes:
-        sample: the run's own text for this placeholder, as an observation number; 0 when it had none.
-        agents: agents in whose context each anchor's offset was seen.
-        base_bytes: (anchors,) base KV and descriptor; ``offset_bytes`` the offsets as they were computed,
-            ``stored_bytes`` as they are kept.
-        away: anchors whose offsets wait in main memory while the model runs on another device.
-        small: (2, layers) share of offset elements under 0.1 in size, keys then values.
-        offset_size: (2, layers) root mean square of the offset elements; ``stored_error`` that of the error
-            which keeping them packed adds; ``largest_error`` the largest error of one element.
-        points: (texts, components) the texts' mean token embeddings in principal coordinates, the widest
-            first, so that distances are kept: the anchors, then the sample when it is no anchor itself.
-    """
-
-    method: str
-    placeholder: str
-    sample: int
-    sample_preview: str
-    agents: tuple[tuple[int, ...], ...]
-    base_bytes: NDArray[np.int64]
-    offset_bytes: NDArray[np.int64]
-    stored_bytes: NDArray[np.int64]
-    away: tuple[int, ...]
-    small: NDArray[np.float64]
-    offset_size: NDArray[np.float64]
-    stored_error: NDArray[np.float64]
-    largest_error: float
-    points: NDArray[np.float32]
-
-
-@dataclass(frozen=True)
 class ToolUse:
     """What an agent's tool gave for its answer; under *free* per method, else under dense."""
 
@@ -520,16 +320,3 @@ class RunRecord(Saved):
                 f"The record {path.name} cannot be read: {error.strerror}. Choose another file."
             ) from None
         return RunRecord.from_bytes(content)
-
-
-@dataclass(frozen=True)
-class TokenizedPrompt:
-    """One agent's prompt: token ids and the spans that partition them."""
-
-    agent: int
-    ids: tuple[int, ...]
-    spans: tuple[Span, ...]
-
-    def span_ids(self, span: Span) -> tuple[int, ...]:
-        """The ids of a span."""
-        return self.ids[span.start : span.end]

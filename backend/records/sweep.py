@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from backend.base.statistics import Share
-from backend.records.run import Mode
+from backend.records.request import Mode
 
 Axis = Literal[
     "method", "task", "model", "mode", "request_order", "judge_order", "max_new_tokens", "temperature"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from backend.base.serialization import Floats, Saved
 from backend.prompts.pipeline import Pipeline
-from backend.records.run import ModelInfo
+from backend.records.model_info import ModelInfo
 
 OVERLAP_FORMAT = 1
 MOST_OVERLAPPED = 200

@@ -18,7 +18,7 @@ from backend.base.machine import processor, versions
 from backend.base.ranges import check_whole
 from backend.base.serialization import encode
 from backend.records.events import Progress
-from backend.records.run import ModelInfo
+from backend.records.model_info import ModelInfo
 from backend.reproduce import harness, studies, sweeping, timings
 from backend.reproduce.context import Context, DataSource, Step
 from backend.reproduce.energy import Meter

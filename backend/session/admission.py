@@ -9,7 +9,7 @@ from backend.base.errors import BudgetError, NotRelocatableError, OptionError
 from backend.methods.options import Options
 from backend.methods.registry import make_options, method_class
 from backend.methods.risk_guard import check_gate
-from backend.records.run import Decoding, MethodChoice, RunRequest, with_reference
+from backend.records.request import Decoding, MethodChoice, RunRequest, with_reference
 from backend.session.request_state import Flow
 from backend.session.streams import Lane, stream_key
 from backend.session.workspace import Workspace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.engine.speed import pace
-from backend.records.run import RunRequest
+from backend.records.request import RunRequest
 from backend.session.warm_up import WARM_BATCH
 from backend.session.workspace import Workspace
 

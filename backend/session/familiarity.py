@@ -26,7 +26,8 @@ from backend.records.familiarity import (
     outlook,
     usual_surprisal,
 )
-from backend.records.run import Prompt, RunRequest, Span, TokenizedPrompt
+from backend.records.prompt import Prompt, Span, TokenizedPrompt
+from backend.records.request import RunRequest
 from backend.session.workspace import Workspace
 
 CALIBRATION = "familiarity.json"  # beside the weights

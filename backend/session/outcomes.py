@@ -16,6 +16,8 @@ from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.plan import Blend, Dense, Plan, Step
 from backend.prompts.scoring import extract_answer, right
+from backend.records.prompt import Prompt, slots
+from backend.records.request import RunRequest
 from backend.records.run import (
     COMPUTED,
     CORRECTED,
@@ -25,12 +27,9 @@ from backend.records.run import (
     LinkAction,
     OffsetProbe,
     Outcome,
-    Prompt,
     Provenance,
-    RunRequest,
     SpanAction,
     Timing,
-    slots,
 )
 from backend.session.pool_views import mixes
 from backend.session.probes.attention import attention_probes

@@ -12,7 +12,8 @@ from torch import Tensor
 from backend.cache.observations import Observation, ObservationLog
 from backend.methods.base import Method
 from backend.methods.plan import Blend, Plan, Term
-from backend.records.run import Mix, PoolState, PoolView
+from backend.records.pools import PoolState, PoolView
+from backend.records.run import Mix
 from backend.session.streams import Lane
 
 

@@ -32,7 +32,8 @@ from backend.methods.registry import method_class
 from backend.prompts.scoring import extract_answer, right
 from backend.records.events import Progress
 from backend.records.replay import MOST_REPLAYED, PastRequest, Replay, Replayed
-from backend.records.run import Decoding, MethodChoice, RunRequest, reuse, with_reference
+from backend.records.request import Decoding, MethodChoice, RunRequest, with_reference
+from backend.records.run import reuse
 from backend.session.prompt_run import own_context
 from backend.session.request_state import Flow
 from backend.session.streams import Past, Stream

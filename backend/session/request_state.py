@@ -13,7 +13,8 @@ from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
-from backend.records.run import EARLIER, TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
+from backend.records.run import EARLIER
 
 
 @dataclass

@@ -17,16 +17,9 @@ from backend.cache.observations import Observation, PromptInContext
 from backend.methods.base import Arrived
 from backend.records.events import READ, AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.records.familiarity import AgentSurprisal
-from backend.records.run import (
-    AttentionProbe,
-    OffsetProbe,
-    Outcome,
-    Prompt,
-    RunRecord,
-    RunRequest,
-    ShadowCheck,
-    ToolUse,
-)
+from backend.records.prompt import Prompt
+from backend.records.request import RunRequest
+from backend.records.run import AttentionProbe, OffsetProbe, Outcome, RunRecord, ShadowCheck, ToolUse
 from backend.session.admission import Admission
 from backend.session.familiarity import agent_surprisal, run_familiarity
 from backend.session.outcomes import attention_of, outcomes_of, same_text_notes

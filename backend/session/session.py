@@ -20,7 +20,9 @@ from backend.cache.memory_budget import surviving
 from backend.methods.registry import make_options
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress
-from backend.records.run import Outcome, PoolState, RunRequest
+from backend.records.pools import PoolState
+from backend.records.request import RunRequest
+from backend.records.run import Outcome
 from backend.session.admission import Admission
 from backend.session.estimate import Estimate, estimate
 from backend.session.run import Run

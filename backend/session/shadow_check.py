@@ -22,7 +22,8 @@ from backend.base.errors import OptionError
 from backend.engine.engine import Engine
 from backend.methods.dense import dense_plan
 from backend.prompts.scoring import extract_answer
-from backend.records.run import Outcome, RunRequest, ShadowCheck
+from backend.records.request import RunRequest
+from backend.records.run import Outcome, ShadowCheck
 from backend.session.streams import Row
 
 

@@ -18,7 +18,7 @@ from backend.methods.plan import Plan
 from backend.methods.registry import method_class
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
-from backend.records.run import MethodChoice, RunRequest
+from backend.records.request import MethodChoice, RunRequest
 from backend.session.request_state import Flow
 
 

@@ -12,7 +12,7 @@ from backend.cache.memory_budget import out_of_memory, release
 from backend.cache.observations import PromptInContext
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress
-from backend.records.run import REFERENCE, MethodChoice, RunRequest
+from backend.records.request import REFERENCE, MethodChoice, RunRequest
 from backend.session.admission import Admission
 from backend.session.prompt_run import own_context, read_densely, take_answer
 from backend.session.request_state import see_offsets

@@ -8,7 +8,9 @@ import numpy as np
 
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder, called
-from backend.records.run import COMPUTED, RECOMPUTED, Outcome, Prompt, RunRequest
+from backend.records.prompt import Prompt
+from backend.records.request import RunRequest
+from backend.records.run import COMPUTED, RECOMPUTED, Outcome
 
 
 def foreign(pipeline: Pipeline, agent: int, name: str) -> bool:

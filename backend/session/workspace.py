@@ -18,7 +18,7 @@ from backend.methods.base import Finished
 from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
 from backend.prompts.template import called
-from backend.records.run import RunRequest
+from backend.records.request import RunRequest
 from backend.session.limits import ALONE, Limits, Rate
 from backend.session.request_state import Flow
 from backend.session.shared_warm_up import Ready

@@ -29,7 +29,8 @@ from backend.records.agent_loop import (
     turns_of,
 )
 from backend.records.events import Event, Progress, RunDone
-from backend.records.run import Mode, RunRecord
+from backend.records.request import Mode
+from backend.records.run import RunRecord
 from backend.session.session import LabSession
 
 

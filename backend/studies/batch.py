@@ -19,8 +19,8 @@ from backend.base.serialization import encode
 from backend.base.statistics import wilson
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
+from backend.records.request import Mode, RunRequest
 from backend.records.rows import familiarity_row, outcome_row
-from backend.records.run import Mode, RunRequest
 from backend.session.session import LabSession
 from backend.session.shadow_check import check_share, drawn, flip_rate
 

@@ -28,7 +28,8 @@ from backend.model.load import LoadedModel
 from backend.prompts.template import called
 from backend.records.blend import CHOICES, MASKS, MOST_BLENDED, BlendRequest, BlendStudy
 from backend.records.events import Progress
-from backend.records.run import RECOMPUTED, Decoding
+from backend.records.request import Decoding
+from backend.records.run import RECOMPUTED
 from backend.session.probes.cache_error import cache_error
 from backend.session.prompt_run import own_context, read_densely, take_answer
 from backend.session.request_state import Flow

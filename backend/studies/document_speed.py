@@ -29,7 +29,7 @@ from backend.model.link_tokens import Links
 from backend.model.load import LoadedModel
 from backend.records.documents import DOCUMENT_LIMITS, DocumentSpeed
 from backend.records.events import Progress
-from backend.records.run import Span, TokenizedPrompt
+from backend.records.prompt import Span, TokenizedPrompt
 
 DOCUMENTS = 10
 SYSTEM, HEADER, QUESTION = 16, 4, 24  # tokens of template and question

@@ -43,7 +43,7 @@ from backend.records.documents import (
     DocumentStudy,
 )
 from backend.records.events import Progress
-from backend.records.run import Decoding
+from backend.records.request import Decoding
 from backend.session.prompt_run import read_prompt
 from backend.session.request_state import Flow
 from backend.studies.task_requests import as_request

@@ -17,7 +17,7 @@ from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
 from backend.prompts.scoring import extract_answer, same_answer
 from backend.prompts.tools.react import act, find_action
-from backend.records.run import Decoding
+from backend.records.request import Decoding
 from backend.session.outcomes import remember_prompt
 from backend.session.prompt_run import read_prompt
 from backend.session.request_state import Flow

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from backend.prompts.presets import Example, Preset
 from backend.records.events import RunDone
-from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.run import RunRecord
 
 if TYPE_CHECKING:
     from backend.model.load import LoadedModel

@@ -60,7 +60,8 @@ from backend.records.hypotheses import (
     gathered,
     settings_of,
 )
-from backend.records.run import REUSED, Decoding, MethodChoice
+from backend.records.request import Decoding, MethodChoice
+from backend.records.run import REUSED
 from backend.studies.episodes import Turn, copied, entropy, levenshtein, repeated, right, turns
 
 SHIFTS = (1, 16, 64, 256, 1024)

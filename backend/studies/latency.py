@@ -21,7 +21,7 @@ from backend.model.load import LoadedModel
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
 from backend.prompts.scoring import extract_answer, right
-from backend.records.run import Decoding, MethodChoice
+from backend.records.request import Decoding, MethodChoice
 from backend.session.prompt_run import own_context, read_prompt, take_answer
 from backend.session.request_state import Flow, see_offsets
 

@@ -24,7 +24,7 @@ from backend.records.offsets import (
     PARTS,
     Approximated,
 )
-from backend.records.run import Span
+from backend.records.prompt import Span
 
 History = Sequence[Sequence[PromptInContext]]
 Planner = Callable[[PromptInContext], Plan]

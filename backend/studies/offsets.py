@@ -38,7 +38,7 @@ from backend.records.offsets import (
     SampleOffsets,
     Twins,
 )
-from backend.records.run import Decoding, MethodChoice, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.session.request_state import Flow
 from backend.session.session import LabSession
 from backend.studies.offset_estimates import METHODS, History, approximate, to_numpy

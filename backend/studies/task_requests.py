@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.scoring import Scoring
 from backend.prompts.tasks import Document
-from backend.records.run import Decoding, MethodChoice, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
 
 MAX_ANSWER = 224
 QUESTION = "user_question"

@@ -23,7 +23,8 @@ from backend.engine.engine import Engine
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Progress
-from backend.records.run import Decoding, MethodChoice, RunRequest, TokenizedPrompt, slots
+from backend.records.prompt import TokenizedPrompt, slots
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.token_overlap import MOST_OVERLAPPED, OBSERVERS, OverlapRequest, TokenOverlap
 from backend.session.probes.attention import watching
 from backend.session.session import LabSession

@@ -27,7 +27,7 @@ from backend.base.text import show
 from backend.methods.registry import make_options
 from backend.prompts.pipeline import Pipeline
 from backend.records.judge import JudgeProblem, JudgeRequest, Order
-from backend.records.run import Decoding, MethodChoice
+from backend.records.request import Decoding, MethodChoice
 from backend.records.sweep import Cell
 from backend.session.limits import Limits
 from backend.sweeps.problems import Request, arranged, judge_problems, pipeline_requests

@@ -10,7 +10,7 @@ from backend.base.errors import OptionError
 from backend.base.text import show
 from backend.methods.parse import parse_methods
 from backend.methods.registry import make_options, method_class, profile_options
-from backend.records.run import MethodChoice
+from backend.records.request import MethodChoice
 
 
 def read_choices(given: object) -> tuple[MethodChoice, ...]:

@@ -32,7 +32,7 @@ from backend.prompts.presets import (
     read_text,
 )
 from backend.records.judge import JudgeRequest
-from backend.records.run import RunRequest
+from backend.records.request import RunRequest
 from backend.records.sweep import Count, SweepPlan, Swept
 from backend.sweeps.compare import compare
 from backend.sweeps.export import export

@@ -22,7 +22,7 @@ from backend.prompts.presets import (
     read_text,
 )
 from backend.records.judge import JudgeRequest, read_orders
-from backend.records.run import Decoding
+from backend.records.request import Decoding
 from backend.sweeps.baselines import read_against
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
 from backend.sweeps.hub import HubData, fetch

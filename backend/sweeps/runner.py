@@ -20,8 +20,9 @@ from backend.judge.judge_lab import JudgeLab
 from backend.model.load import LoadedModel
 from backend.records.events import Progress, RunDone
 from backend.records.judge import NEAR_TIE, JudgeOutcome, JudgeProblem, JudgeRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.rows import outcome_row
-from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.records.run import RunRecord
 from backend.sweeps.grid import Shard, Slot
 from backend.sweeps.problems import Request
 from backend.sweeps.rows import Finished, Row

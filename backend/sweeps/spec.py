@@ -43,7 +43,7 @@ from backend.prompts.pipeline import Pipeline
 from backend.prompts.resize import team
 from backend.prompts.resize_documents import with_documents
 from backend.records.judge import JudgeRequest
-from backend.records.run import MethodChoice, Mode
+from backend.records.request import MethodChoice, Mode
 from backend.records.sweep import Axis, Baseline
 from backend.sweeps.hub import HubData
 

@@ -26,10 +26,11 @@ from backend.base.errors import PromptError
 from backend.base.text import check_text, show
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation
-from backend.prompts.pipeline import MAX_NEW_TOKENS, Agent, Pipeline
+from backend.prompts.agent import MAX_NEW_TOKENS, Agent
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import MAX_REQUEST_FILE_BYTES, read_text
 from backend.prompts.template import QUESTION
-from backend.records.run import RunRequest
+from backend.records.request import RunRequest
 from backend.session.prompt_run import own_context
 from backend.session.request_state import Flow
 from backend.session.session import LabSession

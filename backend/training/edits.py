@@ -25,7 +25,7 @@ from backend.prompts.tasks.arithmetic import draw_problem
 from backend.prompts.tasks.judge_words import role_text as judge_role
 from backend.prompts.tasks.roles import role_text
 from backend.records.events import RunDone
-from backend.records.run import MethodChoice, RunRequest
+from backend.records.request import MethodChoice, RunRequest
 from backend.session.session import LabSession
 from backend.training.evaluate import answers, marks, share
 

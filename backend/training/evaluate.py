@@ -18,7 +18,8 @@ from backend.model.load import LoadedModel, load_model
 from backend.prompts.scoring import extract_answer, right
 from backend.prompts.tasks import DRILLS, TASKS, Document, Style, make_document
 from backend.records.events import RunDone
-from backend.records.run import Decoding, MethodChoice, TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
+from backend.records.request import Decoding, MethodChoice
 from backend.session.session import LabSession
 from backend.studies.task_requests import MAX_ANSWER, as_request
 

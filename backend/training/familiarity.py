@@ -42,7 +42,8 @@ from backend.records.familiarity import (
     surprising,
     usual_surprisal,
 )
-from backend.records.run import Decoding, RunRequest, TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
+from backend.records.request import Decoding, RunRequest
 from backend.session.familiarity import COMPARED, read, reading
 from backend.studies.task_requests import as_request
 from backend.training.edits import DENSE, FAMILIES, PIPELINES, PRESET, edited_request

@@ -53,7 +53,7 @@ from backend.bench.roofline import (  # noqa: E402
 from backend.bench.ttft import reading_of  # noqa: E402
 from backend.methods.plan import Blend, Dense, Plan, Step  # noqa: E402
 from backend.records.hardware import SHAPES  # noqa: E402
-from backend.records.run import Span, TokenizedPrompt  # noqa: E402
+from backend.records.prompt import Span, TokenizedPrompt  # noqa: E402
 
 PROGRAMS = {"vllm": "vllm_side.py", "llama.cpp": "llama_side.py"}
 CASES = {"vllm": ("whole", "front", "again"), "llama.cpp": ("whole", "front", "moved", "again")}

@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from backend.base.errors import LabError, OptionError, PromptError
 from backend.base.text import check_label, check_text, show
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example, Preset, preset_requests
 from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, JudgeProblem, JudgeRequest, read_orders
-from backend.records.run import Decoding, MethodChoice, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from lab_app.pages.pipeline.form import Form, as_shipped, read_decoding
 from lab_app.ui import text
 from lab_app.ui.scenarios import WARM_LIMIT, find_preset

@@ -12,8 +12,9 @@ from backend.base.serialization import encode
 from backend.prompts.presets import Preset, load_preset, preset_names, preset_requests
 from backend.records.judge import Judged, JudgeOutcome
 from backend.records.judge_summary import table
+from backend.records.model_info import ModelInfo
 from backend.records.rows import familiarity_row
-from backend.records.run import ModelInfo, Outcome, RunRecord, reuse
+from backend.records.run import Outcome, RunRecord, reuse
 from backend.session.limits import Limits
 from viz.base import format as words
 from viz.judge.verdict_grid import sentence
@@ -149,7 +150,7 @@ def run_body(record: RunRecord, token: str) -> Body:
 def in_order(record: RunRecord) -> list[Any]:
     """The methods in the order of columns, dense first; it need not have been asked for."""
     known = {m.label: m for m in record.request.methods}
-    from backend.records.run import MethodChoice
+    from backend.records.request import MethodChoice
 
     return [known.get(label, MethodChoice(label)) for label in record.labels]
 

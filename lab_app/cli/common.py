@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from backend.base.errors import OptionError
 
 if TYPE_CHECKING:
+    from backend.records.request import MethodChoice
     from backend.records.risk_gate import RiskGate
-    from backend.records.run import MethodChoice
 
 
 def parse_methods(text: str) -> tuple[MethodChoice, ...]:

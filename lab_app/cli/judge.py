@@ -75,7 +75,7 @@ def judge(args: argparse.Namespace) -> int:
     from backend.model.load import load_model
     from backend.records.judge import Judged, JudgedProblem, JudgeRequest, read_orders
     from backend.records.judge_summary import counted, heat, table
-    from backend.records.run import Decoding
+    from backend.records.request import Decoding
 
     out = named_file("json", args.json, "judged.json")
     request = JudgeRequest(

@@ -193,10 +193,10 @@ def certify(args: argparse.Namespace) -> int:
 def run(args: argparse.Namespace) -> int:
     from backend.base.row_file import RowFile
     from backend.model.load import load_model
-    from backend.prompts.pipeline import notices
+    from backend.prompts.notices import notices
     from backend.prompts.presets import load_preset, preset_names, preset_requests, read_requests
     from backend.records.events import Progress
-    from backend.records.run import Decoding, RunRequest
+    from backend.records.request import Decoding, RunRequest
     from backend.session.session import LabSession
     from backend.studies.batch import Batch, flip_rates, run_batch, summarise, unusual
 

@@ -98,7 +98,8 @@ def train_embedded(args: argparse.Namespace) -> int:
     from backend.model.load import SHIPPED
     from backend.prompts.tasks.words import SYSTEM_WORDS, use_dictionary
     from backend.training.evaluate import progress
-    from backend.training.train import SIZES, Recipe, train
+    from backend.training.recipe import SIZES, Recipe
+    from backend.training.train import train
 
     recipe = Recipe(seed=args.seed, tokens=args.tokens, tokens_before=args.tokens_before, **SIZES[args.size])
     if args.step_tokens:

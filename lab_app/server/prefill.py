@@ -13,7 +13,7 @@ import threading
 
 from backend.base.errors import LabError
 from backend.prompts.presets import preset_requests
-from backend.records.run import Decoding, MethodChoice, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from lab_app.ui.scenarios import USUAL_WARM, find_preset
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import VisitStore

@@ -19,7 +19,8 @@ import backend.base.errors
 from backend.base.errors import LabError, RunCancelled
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
-from backend.records.run import RunRecord, RunRequest
+from backend.records.request import RunRequest
+from backend.records.run import RunRecord
 from backend.session.limits import Limits
 from lab_app.visits.engine import ALONE, Engine
 

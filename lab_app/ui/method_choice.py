@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.base.errors import LabError, OptionError
-from backend.records.run import MethodChoice
+from backend.records.request import MethodChoice
 from lab_app.ui.validation import Problem, Problems
 
 MOST_COLUMNS = 8

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from backend.prompts.template import QUESTION
-from backend.records.run import Prompt, RunRecord
+from backend.records.prompt import Prompt
+from backend.records.run import RunRecord
 from lab_app.ui import text
 from lab_app.ui.types import Update
 from viz.base import format as words

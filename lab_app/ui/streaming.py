@@ -9,7 +9,8 @@ from typing import Any
 
 from backend.base.errors import LabError
 from backend.records.events import Event, Progress, RunDone, TextSoFar
-from backend.records.run import RunRecord, RunRequest
+from backend.records.request import RunRequest
+from backend.records.run import RunRecord
 from lab_app.ui import html
 from lab_app.ui.types import Update
 from viz.run.comparison import live_html

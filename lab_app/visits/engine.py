@@ -14,10 +14,13 @@ from backend.records.events import Event, Progress
 from backend.records.familiarity import Outlook
 from backend.records.hardware import Figures
 from backend.records.judge import JudgeProblem, JudgeRequest
+from backend.records.model_info import ModelInfo
 from backend.records.offsets import OffsetRequest
+from backend.records.pools import PoolState
 from backend.records.proximity import ProximityRequest
 from backend.records.replay import Replay
-from backend.records.run import ModelInfo, Outcome, PoolState, RunRecord, RunRequest
+from backend.records.request import RunRequest
+from backend.records.run import Outcome, RunRecord
 from backend.records.sweep import Count, Swept
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -8,26 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
+from backend.records.model_info import Certificate, LayerCertificate, ModelInfo
+from backend.records.pools import PoolState
+from backend.records.prompt import Prompt, Span
 from backend.records.proximity import Correlation, ProximityRecord, ProximityRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.run import (
     COMPUTED,
     CORRECTED,
     REUSED,
-    Certificate,
-    Decoding,
     Fidelity,
     GateDecision,
-    LayerCertificate,
-    MethodChoice,
-    ModelInfo,
     OffsetProbe,
     Outcome,
-    PoolState,
-    Prompt,
     RunRecord,
-    RunRequest,
-    Span,
     SpanAction,
     Timing,
 )

@@ -22,8 +22,11 @@ from backend.records.events import Event, Progress, RunDone, TextSoFar
 from backend.records.familiarity import Outlook
 from backend.records.hardware import Figures
 from backend.records.judge import JudgeRequest
+from backend.records.model_info import ModelInfo
+from backend.records.pools import PoolState
 from backend.records.proximity import ProximityRecord, ProximityRequest
-from backend.records.run import ModelInfo, PoolState, RunRecord, RunRequest
+from backend.records.request import RunRequest
+from backend.records.run import RunRecord
 from backend.records.sweep import Count, SweepPlan, Swept
 
 

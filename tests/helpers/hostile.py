@@ -30,11 +30,13 @@ from backend.records.judge import (
 )
 from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 from backend.records.offsets import PARTS, Approximated, OffsetRequest, OffsetStudy, SampleOffsets, Twins
+from backend.records.prompt import Span
 from backend.records.proximity import ProximityRecord
 from backend.records.replay import PastRequest, Replay, Replayed
+from backend.records.request import MethodChoice
 from backend.records.risk import GateTest, RiskRecord, RiskRequest
 from backend.records.risk_gate import EVERY, RiskGate
-from backend.records.run import PROVENANCE, AttentionProbe, MethodChoice, RunRecord, Span
+from backend.records.run import PROVENANCE, AttentionProbe, RunRecord
 from backend.records.sweep import Cell, Compared, Comparison, SweepLine, Swept
 from backend.records.token_overlap import OverlapRequest, TokenOverlap
 

@@ -31,7 +31,8 @@ from backend.engine.prefetch import brought
 from backend.methods.plan import Blend, Term
 from backend.methods.registry import method_class, method_names
 from backend.model.load import LoadedModel, wrap_model
-from backend.records.run import Decoding, MethodChoice, RunRecord
+from backend.records.request import Decoding, MethodChoice
+from backend.records.run import RunRecord
 from backend.session.run import Run
 from backend.session.session import LabSession
 

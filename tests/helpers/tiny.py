@@ -26,9 +26,11 @@ from backend.lab import Lab
 from backend.methods.dense import dense_plan
 from backend.methods.plan import Blend, Plan, Step, Term
 from backend.model.load import LoadedModel, wrap_model
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
 from backend.records.events import Event, RunDone
-from backend.records.run import Decoding, MethodChoice, Mode, RunRecord, RunRequest
+from backend.records.request import Decoding, MethodChoice, Mode, RunRequest
+from backend.records.run import RunRecord
 from backend.session.request_state import Flow, see_offsets
 from backend.session.session import LabSession
 

@@ -34,7 +34,8 @@ from backend.methods.prefix import PrefixMethod, PrefixOptions
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
-from backend.records.run import COMPUTED, CORRECTED, REUSED, Decoding, MethodChoice, Mode, RunRecord
+from backend.records.request import Decoding, MethodChoice, Mode
+from backend.records.run import COMPUTED, CORRECTED, REUSED, RunRecord
 from backend.session.session import LabSession
 
 

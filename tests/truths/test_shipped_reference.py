@@ -33,7 +33,9 @@ from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Match, Weighing
 from backend.methods.plan import Blend
 from backend.model.load import LoadedModel
-from backend.records.run import EARLIER, MethodChoice, Span, TokenizedPrompt
+from backend.records.prompt import Span, TokenizedPrompt
+from backend.records.request import MethodChoice
+from backend.records.run import EARLIER
 from backend.session.request_state import see_offsets
 from backend.session.session import LabSession
 

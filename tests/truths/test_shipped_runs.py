@@ -23,7 +23,9 @@ from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
 from backend.prompts.presets import load_preset, preset_requests
 from backend.prompts.template import Placeholder
-from backend.records.run import Decoding, MethodChoice, Prompt, RunRecord, RunRequest
+from backend.records.prompt import Prompt
+from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.run import RunRecord
 from backend.session.session import LabSession
 from backend.session.streams import Row
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from backend.records.run import PoolState, PoolView, RunRecord
+from backend.records.pools import PoolState, PoolView
+from backend.records.run import RunRecord
 from viz.base import format as words
 from viz.base.figure import FigureView, empty_view, figure, hatch
 from viz.base.format import number, percent, plot_text, plural, size

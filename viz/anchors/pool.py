@@ -6,7 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from backend.records.run import GateDecision, PoolState, RunRecord
+from backend.records.pools import PoolState
+from backend.records.run import GateDecision, RunRecord
 from viz.base import format as words
 from viz.base.figure import FigureView, empty_view, figure, hatch
 from viz.base.format import number, plot_text

@@ -8,7 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from backend.records.run import GateDecision, PoolState, PoolView, RunRecord
+from backend.records.pools import PoolState, PoolView
+from backend.records.run import GateDecision, RunRecord
 from viz.anchors.memory import NO_VIEW, pools_of
 from viz.base import format as words
 from viz.base.figure import FigureView, colour_bar, empty_view, figure

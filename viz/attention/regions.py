@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.records.run import AttentionProbe, RunRecord, slots
+from backend.records.prompt import slots
+from backend.records.run import AttentionProbe, RunRecord
 from viz.base import format as words
 
 QUERIES = {"first": "the first generated token", "selecting": "the token that names the candidate"}

@@ -12,7 +12,8 @@ import numpy as np
 
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
-from backend.records.run import ACTIONS, Outcome, Prompt, RunRecord, Span
+from backend.records.prompt import Prompt, Span
+from backend.records.run import ACTIONS, Outcome, RunRecord
 from viz.base.theme import MethodStyle, method_styles
 
 NONE = "–"

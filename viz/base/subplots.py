@@ -6,7 +6,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from backend.records.run import Prompt, RunRecord
+from backend.records.prompt import Prompt
+from backend.records.run import RunRecord
 from viz.base import format as words
 from viz.base.format import plot_text
 from viz.base.theme import SLOT_COLOURS

@@ -8,7 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from backend.records.agent_loop import copied_tokens, over
-from backend.records.run import PROVENANCE, Outcome, Prompt, RunRecord, ToolUse
+from backend.records.prompt import Prompt
+from backend.records.run import PROVENANCE, Outcome, RunRecord, ToolUse
 from viz.base import format as words
 from viz.base.format import milliseconds, number, percent
 from viz.base.html import render

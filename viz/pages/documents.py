@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from backend.records.run import ACTIONS, EARLIER, Outcome, RunRecord, Span
+from backend.records.prompt import Span
+from backend.records.run import ACTIONS, EARLIER, Outcome, RunRecord
 from viz.base import format as words
 from viz.base.format import plural
 from viz.base.html import render

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.records.run import OffsetProbe, Prompt, RunRecord, Span
+from backend.records.prompt import Prompt, Span
+from backend.records.run import OffsetProbe, RunRecord
 from viz.base import format as words
 from viz.base.figure import FigureView, empty_view, figure
 from viz.base.format import number, plot_text

@@ -6,7 +6,8 @@ import numpy as np
 from markupsafe import Markup
 
 from backend.records.familiarity import USUAL, AgentSurprisal, Outlook
-from backend.records.run import Prompt, RunRecord
+from backend.records.prompt import Prompt
+from backend.records.run import RunRecord
 from viz.base import format as words
 from viz.base.figure import Panel
 from viz.base.format import listing, number

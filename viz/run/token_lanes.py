@@ -10,7 +10,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from backend.records.run import ACTIONS, Outcome, Prompt, RunRecord, Span
+from backend.records.prompt import Prompt, Span
+from backend.records.run import ACTIONS, Outcome, RunRecord
 from viz.base import format as words
 from viz.base.html import render
 

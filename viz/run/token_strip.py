@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from backend.records.run import ACTIONS, Prompt, RunRecord, Span
+from backend.records.prompt import Prompt, Span
+from backend.records.run import ACTIONS, RunRecord
 from viz.base import format as words
 from viz.base.html import joined, render
 from viz.run.token_lanes import Lane, lane_data, lanes_of, reading_html, runs_of

@@ -55,7 +55,9 @@ from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Match, Turn, Weighing, Weight, base_of, of_those
 from backend.methods.plan import Blend, Dense, Plan, Step, Term
 from backend.prompts.template import Placeholder, called
-from backend.records.run import GateDecision, PoolState, Span
+from backend.records.pools import PoolState
+from backend.records.prompt import Span
+from backend.records.run import GateDecision
 
 
 class KVCommMethod(Method):

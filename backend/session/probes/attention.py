@@ -30,7 +30,8 @@ from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.model.hooks import masked_at, masks_of
 from backend.prompts.scoring import selection_token
-from backend.records.run import AttentionProbe, TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
+from backend.records.run import AttentionProbe
 
 WATCHED = "kvlab_rows"
 #: What an attention may be given besides scores: with a sink the rest does not sum to one, and so on.

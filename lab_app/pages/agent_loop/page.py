@@ -25,7 +25,8 @@ from backend.records.agent_loop import (
     turns_of,
 )
 from backend.records.events import AgentDone, Progress, RunDone, TextSoFar
-from backend.records.run import Mode, Outcome, RunRecord, RunRequest
+from backend.records.request import Mode, RunRequest
+from backend.records.run import Outcome, RunRecord
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload, raw_html, section

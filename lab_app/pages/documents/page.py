@@ -11,10 +11,12 @@ from functools import cache, partial
 import gradio as gr
 
 from backend.base.errors import LabError, PromptError
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example, load_preset, preset_requests
 from backend.prompts.template import QUESTION
-from backend.records.run import Decoding, RunRecord, RunRequest
+from backend.records.request import Decoding, RunRequest
+from backend.records.run import RunRecord
 from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
 from lab_app.pages.pipeline.results import open_run

@@ -9,7 +9,7 @@ import gradio as gr
 
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.blend import BlendRequest, BlendStudy
-from backend.records.run import RunRequest
+from backend.records.request import RunRequest
 from lab_app.ui import text
 from lab_app.ui.components import payload
 from lab_app.ui.measurement import Section

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from backend.records.judge import CRITERIA, PROTOCOLS, REGIMES, Order, Regime, read_orders
-from backend.records.run import MethodChoice
+from backend.records.request import MethodChoice
 from lab_app.ui import text
 from lab_app.ui.page import OPTIONS, PageBuilder
 from lab_app.ui.text_cards import chosen_methods

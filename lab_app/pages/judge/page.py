@@ -26,7 +26,8 @@ from backend.records.judge import (
     JudgeRequest,
     OrderDone,
 )
-from backend.records.run import Decoding, RunRecord
+from backend.records.request import Decoding
+from backend.records.run import RunRecord
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge.form import (
     KEY,

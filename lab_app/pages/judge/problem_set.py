@@ -12,7 +12,7 @@ import gradio as gr
 from backend.records.events import Progress
 from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, Judged, JudgedProblem, JudgeRequest
 from backend.records.judge_summary import counted, table
-from backend.records.run import Decoding
+from backend.records.request import Decoding
 from lab_app.pages.judge import risk_gate as judge_gate
 from lab_app.pages.judge.form import (
     KEY,

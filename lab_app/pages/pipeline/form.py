@@ -11,7 +11,7 @@ from backend.base.errors import LabError, OptionError
 from backend.prompts.pipeline import MAX_TURNS, Pipeline
 from backend.prompts.presets import Example, Preset
 from backend.prompts.template import QUESTION
-from backend.records.run import Decoding, MethodChoice, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from lab_app.ui.method_choice import read_methods
 from lab_app.ui.scenarios import USUAL_WARM, WARM_LIMIT, find_preset
 from lab_app.ui.validation import NumberField, Problem, Problems

@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.errors import LabError, PromptError, RateError, RunCancelled
-from backend.prompts.pipeline import Pipeline, notices
+from backend.prompts.notices import notices
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example, Preset, preset_requests
 from backend.prompts.template import agent_and_turn
 from backend.records.events import Event, Progress
-from backend.records.run import RunRecord, RunRequest
+from backend.records.request import RunRequest
+from backend.records.run import RunRecord
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import Gallery, as_checked, checked_settings

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Preset
 from backend.records.familiarity import Outlook
-from backend.records.run import Certificate, ModelInfo, PoolState
+from backend.records.model_info import Certificate, ModelInfo
+from backend.records.pools import PoolState
 from backend.studies.gallery import GalleryEntry
 from lab_app.ui import text
 from lab_app.ui.method_choice import Standing

@@ -15,7 +15,7 @@ import yaml
 from backend.base.errors import LabError, OptionError
 from backend.methods.registry import method_class
 from backend.prompts.presets import PRESET_FOLDER
-from backend.records.run import RunRequest
+from backend.records.request import RunRequest
 from backend.records.sweep import Count, Swept
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload, section

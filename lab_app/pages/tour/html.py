@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from backend.prompts.template import QUESTION
-from backend.records.run import RunRecord, RunRequest
+from backend.records.request import RunRequest
+from backend.records.run import RunRecord
 from lab_app.pages.pipeline.html import label
 from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import Step

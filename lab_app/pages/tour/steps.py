@@ -16,7 +16,8 @@ import yaml
 from backend.base.errors import LabError
 from backend.prompts.presets import Example, Preset, load_preset, preset_requests
 from backend.records.events import Event
-from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.run import RunRecord
 from lab_app.visits.engine import Engine
 from viz.pages import tour
 

@@ -23,7 +23,7 @@ from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.plan import Blend, Term
 from backend.methods.repair import RepairMethod
-from backend.records.run import MethodChoice
+from backend.records.request import MethodChoice
 from backend.session.session import LabSession
 from backend.session.streams import Slot, Stream
 

@@ -31,7 +31,9 @@ from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.options import Options
 from backend.methods.plan import Blend, Dense, Link, Plan, Selection, Step
 from backend.model.load import LoadedModel, wrap_model
-from backend.records.run import COMPUTED, RECOMPUTED, REUSED, Decoding, RunRecord, TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
+from backend.records.request import Decoding
+from backend.records.run import COMPUTED, RECOMPUTED, REUSED, RunRecord
 
 
 class Hooked(Method):

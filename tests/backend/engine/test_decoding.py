@@ -26,7 +26,8 @@ from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import RunDone, TextSoFar
-from backend.records.run import Decoding, TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
+from backend.records.request import Decoding
 from backend.session.session import LabSession
 
 Steps = Generator[list[list[int]], None, list[Decoded]]

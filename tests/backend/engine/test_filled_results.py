@@ -12,7 +12,8 @@ from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import wrap_model
 from backend.model.tokenizer import TokenizedPrompt, Tokens
 from backend.prompts.filled_results import result_after, split_filled
-from backend.records.run import Decoding, Span
+from backend.records.prompt import Span
+from backend.records.request import Decoding
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from backend.judge.judge_lab import JudgeLab
 from backend.lab import Lab
 from backend.model.load import LoadedModel
 from backend.records.judge import Candidate, JudgeProblem, JudgeRequest, Order
-from backend.records.run import Decoding, MethodChoice
+from backend.records.request import Decoding, MethodChoice
 from backend.session.session import LabSession
 from backend.sweeps.page_sweep import SweepDesk
 

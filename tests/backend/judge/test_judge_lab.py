@@ -50,7 +50,7 @@ from backend.records.judge import (
     read_orders,
 )
 from backend.records.judge_summary import counted, heat, paired, picks, table
-from backend.records.run import Decoding, MethodChoice
+from backend.records.request import Decoding, MethodChoice
 from viz.base.figure import FigureView, Panel
 from viz.judge import metrics as drawn
 

@@ -25,17 +25,8 @@ from backend.methods.registry import (
     option_fields,
 )
 from backend.model.load import LoadedModel
-from backend.records.run import (
-    ACTIONS,
-    COMPUTED,
-    CORRECTED,
-    PROVENANCE,
-    RECOMPUTED,
-    REUSED,
-    Decoding,
-    MethodChoice,
-    RunRecord,
-)
+from backend.records.request import Decoding, MethodChoice
+from backend.records.run import ACTIONS, COMPUTED, CORRECTED, PROVENANCE, RECOMPUTED, REUSED, RunRecord
 from backend.session.limits import ALONE
 from backend.session.outcomes import PARTS
 from backend.session.session import LabSession

@@ -15,7 +15,9 @@ from backend.engine.prefill import Prefill
 from backend.methods.epic import EpicMethod, EpicOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.model.load import LoadedModel
-from backend.records.run import RECOMPUTED, MethodChoice, Span
+from backend.records.prompt import Span
+from backend.records.request import MethodChoice
+from backend.records.run import RECOMPUTED
 from backend.session.session import LabSession
 
 

@@ -26,8 +26,10 @@ from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.plan import Dense, Plan
 from backend.methods.recompute_slots import RecomputeSlotsMethod
 from backend.methods.registry import make_options
-from backend.prompts.pipeline import Agent, Pipeline
-from backend.records.run import COMPUTED, CORRECTED, RECOMPUTED, REUSED, Outcome, RunRecord, slots
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
+from backend.records.prompt import slots
+from backend.records.run import COMPUTED, CORRECTED, RECOMPUTED, REUSED, Outcome, RunRecord
 from backend.session.request_state import Flow
 from backend.session.session import LabSession
 

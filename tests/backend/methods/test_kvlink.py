@@ -31,10 +31,12 @@ from backend.methods.plan import Blend, Dense, Plan
 from backend.methods.promptcache import PromptCacheMethod, PromptCacheOptions, documents
 from backend.model.link_tokens import Links, apply_links, base_hash, kept_tokens, load_links, projections
 from backend.model.load import LoadedModel, load_model, wrap_model
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.tasks import make_document
 from backend.prompts.tasks.base import held_out
-from backend.records.run import COMPUTED, REUSED, MethodChoice
+from backend.records.request import MethodChoice
+from backend.records.run import COMPUTED, REUSED
 from backend.session.request_state import Flow
 from backend.session.session import LabSession
 from backend.training.link_tokens import train as train_module
@@ -238,7 +240,7 @@ def test_promptcache_keeps_the_positions_of_its_schema(base: LoadedModel, module
 
 def test_answers_go_on_behind_gaps_and_links(base: LoadedModel) -> None:
     """Decoding after a plan with soft tokens reads the positions that follow them."""
-    from backend.records.run import Decoding
+    from backend.records.request import Decoding
 
     trainee, model = trained(base, RECIPES["kvlink2"])
     _, found, engine, _ = carry_out(KVLinkMethod(KVLinkOptions()), model)

@@ -18,7 +18,8 @@ from backend.methods.plan import Blend
 from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
 from backend.records.judge import Candidate, JudgeProblem, JudgeRequest, Order
-from backend.records.run import CORRECTED, MethodChoice, Outcome, RunRecord, RunRequest
+from backend.records.request import MethodChoice, RunRequest
+from backend.records.run import CORRECTED, Outcome, RunRecord
 
 TEXTS = (
     "35 - 34 = 1. The answer is 1",

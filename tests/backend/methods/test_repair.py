@@ -19,7 +19,8 @@ from backend.methods.candidates import blocks
 from backend.methods.dense import dense_plan
 from backend.methods.repair import SELECTORS, WORDS, RepairMethod, RepairOptions, _behind, shares
 from backend.model.load import LoadedModel
-from backend.records.run import COMPUTED, CORRECTED, RECOMPUTED, REUSED, MethodChoice
+from backend.records.request import MethodChoice
+from backend.records.run import COMPUTED, CORRECTED, RECOMPUTED, REUSED
 from backend.session.session import LabSession
 
 EACH = pytest.mark.parametrize("selector", [s for s in SELECTORS if s not in WORDS])

@@ -21,8 +21,10 @@ from backend.methods.segments.method import SegmentsMethod
 from backend.methods.segments.options import FORMS, SegmentsOptions
 from backend.methods.segments.store import Owner
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import Agent, Pipeline
-from backend.records.run import COMPUTED, REUSED, MethodChoice, RunRequest
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
+from backend.records.request import MethodChoice, RunRequest
+from backend.records.run import COMPUTED, REUSED
 from backend.session.request_state import Flow
 from backend.session.session import LabSession
 

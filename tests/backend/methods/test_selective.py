@@ -23,7 +23,8 @@ from backend.methods.plan import Selection
 from backend.methods.registry import make_options, method_class, profile_options
 from backend.methods.selective import best, candidates
 from backend.model.load import LoadedModel
-from backend.records.run import COMPUTED, RECOMPUTED, REUSED, MethodChoice
+from backend.records.request import MethodChoice
+from backend.records.run import COMPUTED, RECOMPUTED, REUSED
 from backend.session.session import LabSession
 
 CONTROLS = ("query_norm", "random_k", "oracle_k")

@@ -19,7 +19,8 @@ from backend.methods.registry import METHODS
 from backend.model.certificate import TOLERANCE, certify
 from backend.model.load import LoadedModel, wrap_model
 from backend.model.suitability import check_loaded
-from backend.records.run import Decoding, TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
+from backend.records.request import Decoding
 from backend.session.session import LabSession
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))

@@ -19,7 +19,9 @@ from backend.base.hub_errors import LONGEST, reason
 from backend.engine.engine import Engine
 from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel, load_model, pick_device, weights_hash, wrap_model
-from backend.records.run import COMPUTED, Decoding, TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
+from backend.records.request import Decoding
+from backend.records.run import COMPUTED
 from backend.session.session import LabSession
 
 SIZES = {

@@ -16,7 +16,7 @@ from backend.base.errors import ModelError
 from backend.model.load import LoadedModel, is_shipped, load_model
 from backend.model.suitability import stop_ids
 from backend.prompts.presets import load_preset, preset_names, preset_requests
-from backend.records.run import Decoding, MethodChoice, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.session.session import LabSession
 from lab_app.pages.pipeline.examples import first_scenario, scenarios
 

@@ -16,7 +16,8 @@ from backend.base.errors import ModelError
 from backend.base.serialization import decode, encode
 from backend.model.load import LoadedModel
 from backend.model.tokenizer import Tokens
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
 from lab_app.cli.main import print_boundaries

@@ -12,8 +12,9 @@ from tiny import request, run
 
 from backend.model.load import LoadedModel
 from backend.model.tokenizer import Tokens
-from backend.prompts.pipeline import Agent, Pipeline
-from backend.records.run import Span
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
+from backend.records.prompt import Span
 from backend.session.session import LabSession
 
 CONTROL = ("<s>", "</s>", "<a>", "<pad>", "<|eot_id|>")

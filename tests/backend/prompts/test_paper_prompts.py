@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.prompts.pipeline import notices
+from backend.prompts.notices import notices
 from backend.prompts.presets import load_preset, preset_requests
 from backend.prompts.scoring import extract_answer, right
 from backend.prompts.tools.registry import get_tool

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from backend.base.errors import PromptError
 from backend.base.serialization import decode, encode
 from backend.base.text import MAX_TEXT
-from backend.prompts.pipeline import Agent, Pipeline, notices
+from backend.prompts.agent import Agent
+from backend.prompts.notices import notices
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.scoring import extract_number, same_answer
 from backend.prompts.template import Placeholder, PromptTemplate
 

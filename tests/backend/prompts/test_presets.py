@@ -14,7 +14,8 @@ from task_truths import solved, trained_document, truth
 
 from backend.base.errors import PromptError
 from backend.base.serialization import decode, encode
-from backend.prompts.pipeline import Pipeline, notices
+from backend.prompts.notices import notices
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import (
     PRESET_FOLDER,
     Example,

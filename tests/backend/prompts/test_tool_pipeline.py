@@ -10,11 +10,13 @@ from tiny import QUESTIONS, run
 
 from backend.base.errors import PromptError
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example, load_preset
 from backend.prompts.tools.base import Tool, ToolResult
 from backend.prompts.tools.registry import get_tool
-from backend.records.run import MethodChoice, RunRecord, RunRequest
+from backend.records.request import MethodChoice, RunRequest
+from backend.records.run import RunRecord
 from backend.session.session import LabSession
 
 WRITER = Agent(1, "Writer", "", "Solve it: {user_question}\n", 6, tool="calculator")

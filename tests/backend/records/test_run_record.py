@@ -20,7 +20,8 @@ from tiny import QUESTIONS, request, run
 from backend.base.errors import RecordError
 from backend.base.serialization import decode, encode
 from backend.model.load import LoadedModel
-from backend.records.run import FORMAT, Decoding, MethodChoice, RunRecord
+from backend.records.request import Decoding, MethodChoice
+from backend.records.run import FORMAT, RunRecord
 from backend.session.session import LabSession
 
 

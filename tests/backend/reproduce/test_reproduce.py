@@ -21,7 +21,7 @@ from backend.model.link_tokens import SHIPPED as LINKED_WEIGHTS
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.hypothesis_verdicts import Verdict
-from backend.records.run import MethodChoice
+from backend.records.request import MethodChoice
 from backend.reproduce import energy, studies, sweeping
 from backend.reproduce.context import Context, Linked
 from backend.reproduce.page import listing, page

@@ -26,7 +26,8 @@ from backend.engine.engine import Engine
 from backend.methods.plan import Blend, Dense, Link, Plan, Step
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.scoring import selection_token
-from backend.records.run import RunRecord, slots
+from backend.records.prompt import slots
+from backend.records.run import RunRecord
 from backend.session.probes import attention
 from backend.session.probes.attention import Rows, attention_probes, attention_rows
 from backend.session.session import LabSession

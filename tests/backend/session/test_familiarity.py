@@ -26,7 +26,8 @@ from backend.records.familiarity import (
     features,
     outlook,
 )
-from backend.records.run import RunRecord, RunRequest
+from backend.records.request import RunRequest
+from backend.records.run import RunRecord
 from backend.session import familiarity
 from backend.session.session import LabSession
 from backend.studies.batch import unusual

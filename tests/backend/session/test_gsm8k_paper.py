@@ -11,7 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import RunDone
-from backend.records.run import Decoding, MethodChoice, RunRecord, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.run import RunRecord
 from backend.session.session import LabSession
 from backend.training.tokenizer import train_tokenizer
 

@@ -23,7 +23,8 @@ from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Progress
 from backend.records.replay import MOST_REPLAYED, Replay, Replayed
-from backend.records.run import Decoding, GateDecision, MethodChoice, RunRecord, RunRequest, reuse
+from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.run import GateDecision, RunRecord, reuse
 from backend.session.replay import BATCH_ROWS
 from backend.session.session import LabSession
 from backend.session.streams import Stream

@@ -20,7 +20,8 @@ from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.prompts.scoring import extract_answer
-from backend.records.run import Decoding, RunRecord
+from backend.records.request import Decoding
+from backend.records.run import RunRecord
 from backend.session.session import LabSession
 from backend.session.shadow_check import check_share, drawn, flip_rate
 from backend.studies.batch import Batch, flip_rates, run_batch

@@ -25,7 +25,8 @@ from backend.methods.registry import method_class, method_names
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Progress, TextSoFar
-from backend.records.run import Decoding, RunRecord, RunRequest
+from backend.records.request import Decoding, RunRequest
+from backend.records.run import RunRecord
 from backend.session.session import LabSession
 from backend.session.shared_warm_up import Ready
 from backend.session.streams import Stream

@@ -17,11 +17,14 @@ from tiny import QUESTIONS, TOLERANCE, request, run
 from backend.base.errors import BudgetError, PromptError
 from backend.base.serialization import decode, encode
 from backend.model.load import LoadedModel
-from backend.prompts.pipeline import MAX_TURNS, Agent, Pipeline, notices
+from backend.prompts.agent import Agent
+from backend.prompts.notices import notices
+from backend.prompts.pipeline import MAX_TURNS, Pipeline
 from backend.prompts.presets import Example, load_preset, preset_requests
 from backend.prompts.template import Placeholder, agent_and_turn, agent_in_turn, called
 from backend.prompts.tools.base import ToolResult
-from backend.records.run import MethodChoice, Outcome, RunRecord, RunRequest
+from backend.records.request import MethodChoice, RunRequest
+from backend.records.run import Outcome, RunRecord
 from backend.session.session import LabSession
 from lab_app.cli.main import main
 from lab_app.pages.pipeline import form as forms

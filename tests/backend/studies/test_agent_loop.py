@@ -35,7 +35,8 @@ from backend.records.agent_loop import (
     turns_of,
 )
 from backend.records.events import RunDone
-from backend.records.run import PROVENANCE, MethodChoice, Mode, Outcome, RunRecord
+from backend.records.request import MethodChoice, Mode
+from backend.records.run import PROVENANCE, Outcome, RunRecord
 from backend.session.session import LabSession
 from backend.studies.agent_loop import Plan, episode, episode_row, plans, run_loop
 from lab_app.cli.main import main

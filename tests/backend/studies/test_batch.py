@@ -20,8 +20,8 @@ from backend.base.statistics import wilson
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Progress
+from backend.records.request import MethodChoice
 from backend.records.rows import outcome_row
-from backend.records.run import MethodChoice
 from backend.session.session import LabSession
 from backend.studies.batch import Batch, run_batch, summarise
 

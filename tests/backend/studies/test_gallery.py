@@ -9,7 +9,7 @@ import pytest
 
 from backend.model.load import LoadedModel, load_model
 from backend.prompts.presets import load_preset, preset_names
-from backend.records.run import MethodChoice
+from backend.records.request import MethodChoice
 from backend.studies.gallery import (
     GalleryEntry,
     judge_example,

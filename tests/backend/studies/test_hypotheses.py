@@ -29,7 +29,7 @@ from backend.records.hypotheses import (
     settings_of,
 )
 from backend.records.hypothesis_verdicts import precision_recall, verdicts
-from backend.records.run import MethodChoice
+from backend.records.request import MethodChoice
 from backend.studies.episodes import entropy, levenshtein, repeated, right
 from backend.studies.hypotheses import hypotheses, moved_keys
 from viz.base.figure import FigureView

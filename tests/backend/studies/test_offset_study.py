@@ -20,7 +20,7 @@ from backend.prompts.template import QUESTION
 from backend.records.events import Progress
 from backend.records.offsets import APPROXIMATIONS, MOST_PREFIXES, MOST_SAMPLES, OffsetRequest, OffsetStudy
 from backend.records.proximity import ProximityRecord
-from backend.records.run import MethodChoice
+from backend.records.request import MethodChoice
 from backend.session.session import LabSession
 from backend.studies.offset_estimates import METHODS, approximate
 from backend.studies.offsets import nearest_tokens, needed_bytes, offset_study, sample_offsets

@@ -17,7 +17,7 @@ from backend.prompts.presets import Example
 from backend.records.agent_loop import LoopRequest
 from backend.records.hypotheses import HypothesesRequest
 from backend.records.judge import JudgeRequest
-from backend.records.run import Decoding, MethodChoice
+from backend.records.request import Decoding, MethodChoice
 from backend.session.session import LabSession
 from backend.studies.agent_loop import run_loop
 from backend.studies.batch import Batch, run_batch

@@ -16,7 +16,8 @@ import torch
 from backend.base.errors import ModelError, OptionError
 from backend.engine.engine import Engine
 from backend.lab import Lab
-from backend.prompts.pipeline import Agent, Pipeline
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
 from backend.records.token_overlap import OBSERVERS, OverlapRequest, TokenOverlap
 from backend.session.session import LabSession
 from backend.studies import token_overlap as probe

@@ -20,7 +20,8 @@ from backend.judge.judge_lab import JudgeLab
 from backend.model.load import LoadedModel
 from backend.records.events import RunDone
 from backend.records.judge import JudgeProblem
-from backend.records.run import MethodChoice, RunRecord, RunRequest
+from backend.records.request import MethodChoice, RunRequest
+from backend.records.run import RunRecord
 from backend.records.sweep import Count
 from backend.sweeps.grid import shards_of
 from backend.sweeps.problems import Request

@@ -23,7 +23,8 @@ from backend.prompts.tasks import (
     make_document,
 )
 from backend.records.events import RunDone
-from backend.records.run import MethodChoice, slots
+from backend.records.prompt import slots
+from backend.records.request import MethodChoice
 from backend.session.session import LabSession
 from backend.studies import task_requests
 from backend.studies.task_requests import as_request

@@ -34,19 +34,12 @@ from backend.prompts.tasks import (
     Style,
     make_document,
 )
-from backend.training import train
+from backend.training import batches, forward_pass, train
+from backend.training.batches import Packer, padded
+from backend.training.forward_pass import hidden_states
 from backend.training.muon import Muon, orthogonalise
+from backend.training.recipe import CURRICULUM, SIZES, Recipe, curriculum, rate_factor
 from backend.training.tokenizer import VOCABULARY
-from backend.training.train import (
-    CURRICULUM,
-    SIZES,
-    Packer,
-    Recipe,
-    curriculum,
-    hidden_states,
-    padded,
-    rate_factor,
-)
 from backend.training.twins import ALIKE, pair_twins
 
 SEEDS = st.integers(0, 10**9)
@@ -76,7 +69,7 @@ def test_training_sees_the_very_ids_of_the_presets_prompts(
         holes = [h.name for h in flow.template(agent).placeholders]
         values = {hole: tokens.encode(text) for hole, text in zip(holes, texts, strict=True)}
         prompt = tokens.prompt(flow, agent, values)
-        monkeypatch.setattr(train, "make_document", lambda *_, document=document, **__: document)
+        monkeypatch.setattr(batches, "make_document", lambda *_, document=document, **__: document)
         ids, weights = packer.document(random.Random(0), 10**7)
         answer = [*tokens.encode(document.target), tokens.tokenizer.eos_token_id]
         assert ids == [*prompt.ids, *answer]
@@ -99,7 +92,7 @@ GROWN = replace(SMALL, step_tokens=3072, batch_tokens=2048, tokens_before=10**7)
 def test_words_begin_like_their_twins() -> None:
     """A word with the space before it begins mostly as the word without; nothing else changes."""
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED)
-    model, untouched = (train.build_model(SMALL, tokenizer) for _ in range(2))
+    model, untouched = (forward_pass.build_model(SMALL, tokenizer) for _ in range(2))
     pair_twins(model, tokenizer, 0)
     before, after = (x.model.embed_tokens.weight.detach() for x in (untouched, model))
     names = tokenizer.get_vocab()
@@ -114,7 +107,7 @@ def test_words_begin_like_their_twins() -> None:
 
 def test_heads_begin_by_looking_back() -> None:
     recipe = replace(SMALL, hidden=128, heads=4, kv_heads=2, look_back=(1, 3))
-    model = train.build_model(recipe, tiny.tokenizer())
+    model = forward_pass.build_model(recipe, tiny.tokenizer())
     model.config._attn_implementation = "eager"
     ids = torch.randint(4, 200, (1, 24), generator=torch.Generator().manual_seed(0))
     weights = model(ids, output_attentions=True).attentions[0][0]
@@ -180,10 +173,10 @@ def test_a_batch_is_a_function_of_seed_and_step() -> None:
     assert ids(one, 1) != ids(Packer(tiny.tokenizer(), replace(SMALL, seed=1)), 1)
 
 
-@pytest.mark.parametrize("tokens", [40, train.PLAIN_ATTENTION_UP_TO + 8])
+@pytest.mark.parametrize("tokens", [40, forward_pass.PLAIN_ATTENTION_UP_TO + 8])
 @pytest.mark.parametrize("own", [False, True], ids=["tiny", "trained"])
 def test_hidden_states_are_the_models_own(tokens: int, own: bool) -> None:
-    model = train.build_model(replace(SMALL, kv_heads=2), tiny.tokenizer()) if own else tiny.llama()
+    model = forward_pass.build_model(replace(SMALL, kv_heads=2), tiny.tokenizer()) if own else tiny.llama()
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(4, len(tiny.tokenizer()), (2, tokens), generator=generator)
     with torch.no_grad():
@@ -224,7 +217,7 @@ def test_the_packer_follows_the_curriculum(tokens: int, monkeypatch: pytest.Monk
         asked.append((f"{task} {kind}" if kind else task, style))
         return document
 
-    monkeypatch.setattr(train, "make_document", listening)
+    monkeypatch.setattr(batches, "make_document", listening)
     packer, rng = Packer(tiny.tokenizer(), SMALL), random.Random(0)
     for _ in range(4000):
         packer.document(rng, tokens)
@@ -336,7 +329,7 @@ def test_processes_train_what_one_would(training: Any, tmp_path: Path) -> None:
         port = free.getsockname()[1]
     torch.multiprocessing.spawn(train_together, args=(2, port, folder), nprocs=2)
     together = torch.load(folder / "run" / "checkpoint.pt", weights_only=True)
-    untrained = train.build_model(SMALL, tiny.tokenizer()).state_dict()
+    untrained = forward_pass.build_model(SMALL, tiny.tokenizer()).state_dict()
     for name, tensor in alone["model"].items():
         apart = (together["model"][name] - tensor).norm() / (tensor - untrained[name]).norm()
         assert apart < 0.15, name  # bfloat16's rounding; 0.2 to 0.8 where nothing is added up
@@ -365,9 +358,9 @@ def test_training_repeats_and_resumes(training: Any, tmp_path: Path) -> None:
     for other in (same, resumed):
         assert other["step"] == 3
         assert all(torch.equal(state["model"][name], other["model"][name]) for name in state["model"])
-    untrained = train.build_model(SMALL, tiny.tokenizer()).state_dict()
+    untrained = forward_pass.build_model(SMALL, tiny.tokenizer()).state_dict()
     assert not any(torch.equal(untrained[name], state["model"][name]) for name in untrained)
-    seeded = train.build_model(replace(SMALL, seed=1), tiny.tokenizer())
+    seeded = forward_pass.build_model(replace(SMALL, seed=1), tiny.tokenizer())
     assert not torch.equal(seeded.lm_head.weight, untrained["lm_head.weight"])
     # a finished training has nothing left to do, and its export is a model of the lab
     _, done = training(tmp_path / "one")
@@ -411,7 +404,7 @@ def test_the_small_model_has_a_quarter_of_the_parameters() -> None:
 
     tokens = Vocabulary(bos_token_id=1, eos_token_id=2, pad_token_id=0)
     counts = {
-        name: sum(p.numel() for p in train.build_model(Recipe(**shape), tokens).parameters())
+        name: sum(p.numel() for p in forward_pass.build_model(Recipe(**shape), tokens).parameters())
         for name, shape in SIZES.items()
     }
     assert 3.5 < counts["main"] / counts["small"] < 4.5

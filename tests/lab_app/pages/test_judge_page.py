@@ -22,7 +22,7 @@ from backend.records.judge import (
     JudgeRequest,
     Order,
 )
-from backend.records.run import MethodChoice
+from backend.records.request import MethodChoice
 from lab_app.pages.judge import page as judge
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge import risk_gate as judge_gate

@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from backend.base.errors import LabError, OptionError
 from backend.base.statistics import Share
 from backend.prompts.presets import load_preset, preset_requests
-from backend.records.run import Decoding, MethodChoice, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.sweep import Compared, Count, Swept
 from backend.sweeps.page_sweep import LINES, SweepDesk
 from backend.sweeps.read import parse_sweep

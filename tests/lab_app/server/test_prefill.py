@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from backend.prompts.presets import load_preset, preset_requests
-from backend.records.run import Decoding, MethodChoice, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from lab_app.server import prefill as first_click
 from lab_app.server.prefill import fill_first_pools, prefill_pools
 from lab_app.ui.scenarios import USUAL_WARM

@@ -15,7 +15,7 @@ import pytest
 from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
-from backend.records.run import RunRequest
+from backend.records.request import RunRequest
 from lab_app.app import build_app
 from lab_app.server.offline import GUARD, go_offline
 from lab_app.server.serve import launch

@@ -21,7 +21,8 @@ from packaging.requirements import Requirement
 from backend.base.errors import BudgetError, RateError, RunCancelled
 from backend.prompts.presets import Example
 from backend.records.events import RunDone
-from backend.records.run import MethodChoice, RunRecord, RunRequest
+from backend.records.request import MethodChoice, RunRequest
+from backend.records.run import RunRecord
 from backend.session.limits import Limits
 from backend.session.session import LabSession
 from lab_app.cli.main import main

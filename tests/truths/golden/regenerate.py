@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
 from tiny import QUESTIONS, model, pipeline, request, run
 
 from backend.engine.engine import Engine
-from backend.records.run import ACTIONS, Decoding, MethodChoice, Outcome, RunRecord
+from backend.records.request import Decoding, MethodChoice
+from backend.records.run import ACTIONS, Outcome, RunRecord
 from backend.session.session import LabSession
 
 GOLDEN = Path(__file__).with_name("tiny.json")

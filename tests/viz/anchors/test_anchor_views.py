@@ -20,7 +20,8 @@ from scipy import stats
 
 from backend.base.errors import BudgetError, OptionError
 from backend.records.anchor_cost import AnchorCost, AnchorCostRequest
-from backend.records.run import GateDecision, MethodChoice, RunRecord
+from backend.records.request import MethodChoice
+from backend.records.run import GateDecision, RunRecord
 from backend.session.pool_views import principal_coordinates
 from backend.session.session import LabSession
 from lab_app.pages.pipeline.sections.anchor_cost import SECTION, first_asked, read

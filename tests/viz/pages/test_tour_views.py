@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from fake_record import make_record
 
-from backend.records.run import MethodChoice, RunRecord
+from backend.records.request import MethodChoice
+from backend.records.run import RunRecord
 from lab_app.pages.tour.steps import Step, recorded, steps
 from viz.base import format as words
 from viz.base.glossary import GLOSSARY

@@ -17,7 +17,7 @@ from backend.base.errors import LabError, OptionError
 from backend.methods.registry import make_options
 from backend.records.events import Progress
 from backend.records.replay import MOST_REPLAYED, Replay
-from backend.records.run import MethodChoice, RunRequest
+from backend.records.request import MethodChoice, RunRequest
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline.form import FORM, Form
 from lab_app.ui import text

@@ -1,0 +1,87 @@
+"""What decides the trained weights: sizes, rates, and the curriculum of the documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the trained weights."""
+
+    seed: int = 0
+    tokens: int = 60_000_000
+    step_tokens: int = 4096
+    batch_tokens: int = 1024  # read at once, padding included: activations that stay in a CPU core's cache
+    hidden: int = 192
+    layers: int = 6
+    heads: int = 6
+    kv_heads: int = 6
+    intermediate: int = 512
+    context: int = 2048
+    muon_rate: float = 0.015
+    adam_rate: float = 3e-3
+    warmup_steps: int = 60
+    decay_share: float = 0.5
+    prompt_weight: float = 0.05
+    prompt_share: float = 0.25  # of the prompt's tokens that have a loss at all
+    look_back: tuple[int, ...] = (1, 2, 3, 4)  # where the first heads look before training
+    tokens_before: int = 0  # seen by the weights that this run began with; the curriculum goes on from there
+
+    @property
+    def steps(self) -> int:
+        return max(1, self.tokens // self.step_tokens)
+
+
+# The model that ships, and its sibling with a quarter of the parameters and the same tokenizer.
+SIZES: dict[str, dict[str, Any]] = {
+    "main": {},
+    "small": {"hidden": 96, "layers": 4, "heads": 3, "kv_heads": 3, "intermediate": 256},
+}
+
+
+# The curriculum, by tokens seen: the level (how long and hard documents are, changing evenly from one row to
+# the next) and the shares of the documents, by task or by task and kind. Skills come first and nearly alone:
+# a model that is taught to copy and to find before anything else does so after half a million tokens, and one
+# that is taught everything at once does not after twelve.
+CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
+    (0, 0.0, {"recall copy": 4, "recall pairs": 4, "drill chain": 2, "solver": 4}),
+    (1_000_000, 0.1, {"recall copy": 2, "recall pairs": 4, "recall facts": 3, "recall sections": 4}
+     | {"compare same": 4, "drill chain": 1, "solver": 14, "documents one-hop": 2, "program": 1}),
+    (3_000_000, 0.2, {"recall copy": 1, "recall pairs": 2, "recall facts": 2, "recall sections": 3}
+     | {"compare same": 4, "recall candidates": 2, "recall roles": 2, "solver": 24, "worker": 5, "judge": 5}
+     | {"documents one-hop": 3, "documents two-hop": 3, "prefix": 4, "tools": 3, "program": 3}),
+    (8_000_000, 0.6, {"recall copy": 1, "recall pairs": 1, "recall sections": 1, "recall roles": 2}
+     | {"compare same": 2, "solver": 26, "worker": 9, "judge": 12, "documents one-hop": 3}
+     | {"documents two-hop": 5, "prefix codebook": 2, "prefix units": 2, "prefix who": 4}
+     | {"tools": 4, "program": 4}),
+    (20_000_000, 1.0, {"recall copy": 1, "recall roles": 1, "compare same": 1}
+     | {"solver": 26, "worker": 11, "judge": 16, "documents one-hop": 4, "documents two-hop": 6}
+     | {"prefix codebook": 3, "prefix units": 2, "prefix who": 5, "tools": 5, "program": 5}),
+    # what is learnt last: the families that are read once, not by a whole pipeline
+    (48_000_000, 1.0, {"recall copy": 2, "recall pairs": 1, "recall facts": 1, "recall roles": 1}
+     | {"compare same": 1, "solver": 24, "worker": 7, "judge": 14, "documents one-hop": 7}
+     | {"documents two-hop": 10}
+     | {"prefix codebook": 3, "prefix units": 3, "prefix who": 5, "tools": 10, "program": 9}),
+)  # fmt: skip
+
+
+def curriculum(tokens: int) -> tuple[dict[str, int], float]:
+    """Shares of the tasks' documents and their level after so many tokens of training."""
+    at = max(i for i, row in enumerate(CURRICULUM) if row[0] <= tokens)
+    start, level, shares = CURRICULUM[at]
+    if at + 1 < len(CURRICULUM):
+        end, next_level, _ = CURRICULUM[at + 1]
+        level += (next_level - level) * (tokens - start) / (end - start)
+    return shares, level
+
+
+def rate_factor(step: int, recipe: Recipe) -> float:
+    """Learning-rate multiplier: warm-up, constant, linear decay to zero."""
+    if step < recipe.warmup_steps:
+        return (step + 1) / recipe.warmup_steps
+    decay_from = recipe.steps * (1 - recipe.decay_share)
+    if step < decay_from:
+        return 1.0
+    return max(0.0, (recipe.steps - step) / (recipe.steps - decay_from))
