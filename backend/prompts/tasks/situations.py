@@ -19,13 +19,18 @@ COUNT_WORDS = "two three four five six seven eight nine ten eleven twelve".split
 _VERB = re.compile(r"<([A-Za-z ,{}']+)(?:/(\w*))?>")
 
 
+def blocks(text: str) -> tuple[dict[str, tuple[str, ...]], ...]:
+    """A table's blocks: what stands behind each key, as a list."""
+    found = []
+    for block in text.strip().split("\n\n"):
+        lines = (line.split(": ", 1) for line in block.split("\n"))
+        found.append({key: tuple(told.split("|" if key in _LISTS else ";")) for key, told in lines})
+    return tuple(found)
+
+
 @cache
 def _situations() -> tuple[dict[str, tuple[str, ...]], ...]:
-    blocks = []
-    for block in words.SITUATIONS.strip().split("\n\n"):
-        lines = (line.split(": ", 1) for line in block.split("\n"))
-        blocks.append({key: tuple(text.split("|" if key in _LISTS else ";")) for key, text in lines})
-    return tuple(blocks)
+    return blocks(words.SITUATIONS)
 
 
 _LISTS = ("who", "of", "at", "top")
@@ -67,10 +72,12 @@ def gerund(base: str) -> str:
 class Telling:
     """One story of a situation: whom it is about, what is counted, and its tense."""
 
-    def __init__(self, d: Draw) -> None:
+    def __init__(self, d: Draw, situation: int | None = None) -> None:
         self.d = d
-        # anybody's things, with any verb, are a third
-        self.table = _situations()[0] if d.chance(0.33) else d.rng.choice(_situations())
+        tables = _situations()
+        # anybody's things, with any verb, come first and are a third
+        at = situation if situation is not None else 0 if d.chance(0.33) else d.rng.randrange(len(tables))
+        self.table = tables[at]
         kind = d.pick(self.table["who"], 8)
         if kind in ("person", "someone"):
             self.who = draw_person(d)
@@ -86,11 +93,8 @@ class Telling:
         self.place = d.pick(self.table.get("at", ("there",)), 8)
         self.past = d.chance(0.5)
         self.said = False
-        self.slots: dict[str, Any] = {}
-        others = [x for x in d.names(4) if x not in self.who.subject]
-        self.others = others[:2] if len(others) > 1 else ["my friend", "the neighbour"]
-        at = d.rng.random()
-        self.times = d.rng.choice(words.TIMES) if at < 0.25 else ()
+        self.others = [x for x in d.names(4) if x.split()[-1] not in self.who.subject.split()][:2]
+        self.times = d.rng.choice(words.TIMES) if d.chance(0.25) else ()
 
     @property
     def top(self) -> int:
@@ -122,7 +126,7 @@ class Telling:
             "h": person.possessive,
             "i": self.thing, "l": self.place, "x": first if d.chance(0.7) else second, "y": second,
             "t": d.place(),
-            "k": d.color(), **self.slots, **more,
+            "k": d.color(), **more,
         }  # fmt: skip
         if slots["y"] == slots["x"]:
             slots["y"] = first
@@ -168,9 +172,9 @@ def named(pattern: str) -> str:
     return re.sub(r"\{n\} (more )?\[[^\]]*\](?: \[\{i\}\])?", "{n} {i}", pattern, count=1)
 
 
-def number(d: Draw, n: int) -> str:
+def number(d: Draw, n: int, share: float = 0.08) -> str:
     """A number in digits, a small one now and then in letters."""
-    return COUNT_WORDS[n - 2] if 2 <= n <= 12 and d.chance(0.08) else str(n)
+    return COUNT_WORDS[n - 2] if 2 <= n <= 12 and d.chance(share) else str(n)
 
 
 def draw_situation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:

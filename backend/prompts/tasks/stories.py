@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from backend.prompts.tasks import story_words as words
 from backend.prompts.tasks.base import Style
+from backend.prompts.tasks.quantities import QUANTITIES
 from backend.prompts.tasks.situations import draw_situation
 from backend.prompts.tasks.story_teller import LARGEST, Step, Story, Teller, _ask, _lowered, compute, verb
 from backend.prompts.tasks.story_totals import draw_purchase, draw_sum
@@ -296,43 +297,37 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
 
 
 SHAPES = {
-    "chain": draw_chain,
-    "situation": draw_situation,
-    "relation": draw_relation,
-    "sum": draw_sum,
-    "purchase": draw_purchase,
-}
+    "chain": draw_chain, "relation": draw_relation, "sum": draw_sum, "purchase": draw_purchase,
+    "situation": draw_situation, **QUANTITIES,
+}  # fmt: skip
+# how often each shape is drawn, of a hundred or so
+OPEN = {"chain": 22, "relation": 5, "sum": 10, "purchase": 3, "situation": 30,
+        "compared": 9, "groups": 9, "listed": 7, "priced": 3, "part": 4}  # fmt: skip
+NUMBERS = {"chain": 40, "relation": 8, "sum": 6, "purchase": 2, "situation": 30, "compared": 6, "listed": 8}
+RATIOS = {"chain": 25, "relation": 20, "purchase": 5, "compared": 25, "groups": 20, "priced": 5}
+
+
+def _shape(rng: random.Random, shares: dict[str, int]) -> str:
+    return rng.choices(tuple(shares), tuple(shares.values()))[0]
 
 
 def draw_story(rng: random.Random, style: Style, steps: int) -> tuple[str, list[Step], int]:
     """A word problem in open language with about ``steps`` steps: its text, its steps and its answer."""
     d = style.draw(rng)
-    story, shape = Story(), rng.choices(list(SHAPES), (32, 38, 12, 12, 6))[0]
+    story, shape = Story(), _shape(rng, OPEN)
     if style.edit == "numbers":
-        story, shape = (
-            Story(filler=0.1, amounts=0.05, lowest=100),
-            rng.choices(list(SHAPES), (40, 40, 12, 6, 2))[0],
-        )
+        story, shape = Story(filler=0.1, amounts=0.05, lowest=100), _shape(rng, NUMBERS)
     elif style.edit == "extra":
-        story, shape = Story(filler=1.0, amounts=0.3), "chain"
+        story, shape = Story(filler=1.0, amounts=0.3), rng.choice(("chain", "situation"))
     elif style.edit == "ratios":
-        story, shape = (
-            Story(ratios=1.0, filler=0.1, amounts=0.05),
-            rng.choices(list(SHAPES), (60, 0, 30, 0, 10))[0],
-        )
+        story, shape = Story(ratios=1.0, filler=0.1, amounts=0.05), _shape(rng, RATIOS)
     elif style.edit == "bare":
         shape = "sum"
     elif style.edit == "words":
-        story, shape = Story(filler=0.05, amounts=0.05), "chain"
+        story, shape = Story(filler=0.05, amounts=0.05), rng.choice(("chain", "situation"))
     elif style.level < 1:
-        ease = style.level
-        story = Story(
-            filler=0.25 * ease,
-            amounts=0.15 * ease,
-            ratios=0.3,
-            joined=0.35 * ease,
-            highest=999 if ease < 0.3 else LARGEST,
-        )
+        ease, highest = style.level, 999 if style.level < 0.3 else LARGEST
+        story = Story(0.25 * ease, 0.15 * ease, 0.3, 0.35 * ease, highest=highest)
     if style.edit is None and style.level > 0.5 and d.chance(0.25):
         story = replace(story, lowest=100)
     text, done, answer = SHAPES[shape](d, story, steps)

@@ -6,11 +6,65 @@ from backend.prompts.tasks.story_teller import Step, Story, compute
 from backend.prompts.tasks.words import Draw, start_sentence
 
 _WORDY = {
-    "+": ("{a} plus {b}", "the sum of {a} and {b}", "{a} and {b} together", "{a} + {b}", "{a} added to {b}", "{b} more than {a}"),
-    "-": ("{a} minus {b}", "the difference of {a} and {b}", "{a} take away {b}", "{a} - {b}", "{b} less than {a}", "{a} less {b}"),
-    "*": ("{a} times {b}", "the product of {a} and {b}", "{a} multiplied by {b}", "{a} * {b}", "{a} x {b}"),
-    "/": ("{a} divided by {b}", "{a} over {b}", "{a} / {b}", "{a} : {b}"),
+    "+": ("{a} plus {b}", "the sum of {a} and {b}", "{a} and {b} together", "{a} + {b}", "{a} added to {b}", "{b} more than {a}",
+          "adding {b} to {a}", "{a} increased by {b}"),
+    "-": ("{a} minus {b}", "the difference of {a} and {b}", "{a} take away {b}", "{a} - {b}", "{b} less than {a}", "{a} less {b}",
+          "subtracting {b} from {a}", "{a} decreased by {b}", "{b} subtracted from {a}"),
+    "*": ("{a} times {b}", "the product of {a} and {b}", "{a} multiplied by {b}", "{a} * {b}", "{a} x {b}", "{a} × {b}", "{a} groups of {b}"),
+    "/": ("{a} divided by {b}", "{a} over {b}", "{a} / {b}", "{a} : {b}", "{a} ÷ {b}", "the quotient of {a} and {b}"),
 }  # fmt: skip
+
+
+_TOLD = {
+    "+": ("Add {a} and {b}", "Add {b} to {a}", "Sum up {a} and {b}", "Put {a} and {b} together", "Increase {a} by {b}"),
+    "-": ("Subtract {b} from {a}", "Take {b} away from {a}", "Take {b} from {a}", "Decrease {a} by {b}"),
+    "*": ("Multiply {a} by {b}", "Multiply {a} and {b}", "Multiply {a} with {b}"),
+    "/": ("Divide {a} by {b}", "Split {a} into {b} equal parts"),
+}  # fmt: skip
+
+
+def draw_precedence(d: Draw, story: Story) -> tuple[str, list[Step], int]:
+    """A bare sum in which a product or a bracket comes first: its text and its steps."""
+    rng = d.rng
+    a, b, c, e = (d.number(2, min(99, story.highest)) for _ in range(4))
+    b, c = (rng.randint(2, 12), d.number(2, 30)) if d.chance(0.7) else (b, c)
+    form = rng.choice(
+        ("a+bc", "bc+a", "a-bc", "bc-a", "(a+b)c", "c(a+b)", "(a-b)c", "bc+de", "a+b/c", "a-(b+c)", "a-(b-c)")
+    )
+    if form == "a+bc":
+        text, done = f"{a} + {b} * {c}", [(b, "*", c), (a, "+", b * c)]
+    elif form == "bc+a":
+        text, done = f"{b} * {c} + {a}", [(b, "*", c), (b * c, "+", a)]
+    elif form == "a-bc":
+        a += b * c
+        text, done = f"{a} - {b} * {c}", [(b, "*", c), (a, "-", b * c)]
+    elif form == "bc-a":
+        a = min(a, b * c - 1)
+        text, done = f"{b} * {c} - {a}", [(b, "*", c), (b * c, "-", a)]
+    elif form == "(a+b)c":
+        c = rng.randint(2, 12)
+        text, done = f"({a} + {b}) * {c}", [(a, "+", b), (a + b, "*", c)]
+    elif form == "c(a+b)":
+        c = rng.randint(2, 12)
+        text, done = f"{c} * ({a} + {b})", [(a, "+", b), (c, "*", a + b)]
+    elif form == "(a-b)c":
+        a, c = a + b, rng.randint(2, 12)
+        text, done = f"({a} - {b}) * {c}", [(a, "-", b), (a - b, "*", c)]
+    elif form == "bc+de":
+        a = rng.randint(2, 12)
+        text, done = f"{b} * {c} + {a} * {e}", [(b, "*", c), (a, "*", e), (b * c, "+", a * e)]
+    elif form == "a+b/c":
+        text, done = f"{a} + {b * c} / {b}", [(b * c, "/", b), (a, "+", c)]
+    elif form == "a-(b+c)":
+        a += b + c
+        text, done = f"{a} - ({b} + {c})", [(b, "+", c), (a, "-", b + c)]
+    else:
+        b += c
+        a += b - c
+        text, done = f"{a} - ({b} - {c})", [(b, "-", c), (a, "-", b - c)]
+    if d.chance(0.25):
+        text = text.replace(" ", "")
+    return text.replace("*", rng.choice("**x")), done, compute(*done[-1])
 
 
 def draw_sum(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
@@ -19,7 +73,10 @@ def draw_sum(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
     top = story.highest
     value = start = d.number(story.lowest, top)
     done: list[Step] = []
-    if d.chance(0.15):
+    told = False
+    if story.lowest < 100 and d.chance(0.3):
+        text, done, value = draw_precedence(d, story)
+    elif d.chance(0.15):
         half = d.chance(0.4)
         if half:
             value = start = value + value % 2
@@ -37,6 +94,8 @@ def draw_sum(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
         value = compute(*step)
     else:
         multiply = d.chance(0.2)
+        if multiply:
+            value = start = d.number(story.lowest, top // 4)
         for _ in range(max(1, steps)):
             op = rng.choice("**/" if multiply else "+-")
             if op == "-" and value < 2:
@@ -45,19 +104,19 @@ def draw_sum(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
                 right = d.number(min(story.lowest, 99), max(1, top - value))
             elif op == "-":
                 right = d.number(1, value)
-            elif op == "*":
-                right = rng.randint(2, 12)
             else:
                 divisors = [x for x in range(2, 13) if value % x == 0]
-                op, right = ("/", rng.choice(divisors)) if divisors else ("*", 2)
+                if op == "/" and not divisors:
+                    op = "*"
+                if op == "*" and value * 2 > top:
+                    break
+                right = rng.choice(divisors) if op == "/" else rng.randint(2, min(12, top // value))
             done.append((value, op, right))
             value = compute(value, op, right)
         if len(done) == 1 and d.chance(0.5):
             left, op, right = done[0]
-            pattern = d.pick(_WORDY[op])
-            if pattern.startswith("{b} more"):
-                done[0] = (left, op, right)
-            text = pattern.format(a=left, b=right)
+            told = d.chance(0.3)
+            text = d.pick((_TOLD if told else _WORDY)[op]).format(a=left, b=right)
         else:
             gap = d.rng.choice((" ", " ", " ", ""))
             wordy = d.chance(0.15)
@@ -69,6 +128,8 @@ def draw_sum(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
                     if wordy
                     else f"{gap}{op if op != '*' else rng.choice('*x')}{gap}{right}"
                 )
+    if told:
+        return text + d.rng.choice((".", ".", "", "!", ". What do you get?", ", please.")), done, value
     ask = d.pick(
         (
             "What is {e}?", "{e}", "{e} = ?", "{e} =", "Compute {e}.", "Calculate {e}", "How much is {e}?", "What's {e}?",

@@ -16,7 +16,7 @@ IRREGULAR = {
     "say": "said", "tell": "told", "sing": "sang", "run": "ran", "sleep": "slept", "know": "knew", "think": "thought",
     "do": "did", "dig": "dug", "steal back": "stole back", "lay": "laid", "read": "read", "feel": "felt", "sit": "sat", "meet": "met", "hear": "heard", "teach": "taught", "show": "showed", "shoot": "shot",
     "fly": "flew", "swim": "swam", "sink": "sank", "burst": "burst", "die": "died", "feed": "fed", "rise": "rose",
-    "bet": "bet", "let": "let", "set": "set", "wake": "woke", "hang": "hung", "shrink": "shrank", "wear": "wore", "stand": "stood", "lie": "lay", "ride": "rode", "cost": "cost", "speak": "spoke", "bend": "bent", "grind": "ground", "deal": "dealt", "bite": "bit", "dive": "dived", "hit": "hit",
+    "bet": "bet", "split": "split", "let": "let", "set": "set", "wake": "woke", "hang": "hung", "shrink": "shrank", "wear": "wore", "stand": "stood", "lie": "lay", "ride": "rode", "cost": "cost", "speak": "spoke", "bend": "bent", "grind": "ground", "deal": "dealt", "bite": "bit", "dive": "dived", "hit": "hit",
     "turn": "turned", "melt": "melted", "roll": "rolled", "blow": "blew", "drive": "drove", "freeze": "froze",
 }  # fmt: skip
 
@@ -307,7 +307,7 @@ ASK_FIRST = (
     "Please work out how many {i} {s} has.",
 )
 FILLER = (
-    "(It|Today) (is|was) a (sunny|rainy|cold|warm|windy|nice|long|beautiful|cloudy|busy) (day|morning|evening|Monday).",
+    "(It|Today) (is|was) a (rainy|cold|warm|windy|nice|long|beautiful|cloudy|busy) (day|morning|evening|Monday).",
     "{s} <like> {i} [very much|a lot].",
     "The weather (is|was) (nice|bad|good|fine).",
     "{s} <be> (happy|tired|hungry|busy|in a good mood|a kind person|very careful).",

@@ -42,6 +42,9 @@ from backend.prompts.tasks import (
     tools,
 )
 from backend.prompts.tasks.facts import draw_story
+from backend.prompts.tasks.situations import COUNT_WORDS
+from backend.prompts.tasks.stories import SHAPES
+from backend.prompts.tasks.story_teller import Story
 from backend.prompts.tasks.words import Draw
 from backend.training.evaluate import EVALUATED, WORDINGS
 
@@ -76,6 +79,24 @@ def test_every_target_is_true(task: str, seed: int, held_out: bool, wording: str
     assert len(set(named)) == len(named) == len(document.values)
     again = make_document(random.Random(seed), task, held_out=held_out, style=style)
     assert again == document
+
+
+@given(seed=SEEDS, shape=st.sampled_from(tuple(SHAPES)), steps=st.integers(1, 4), unseen=st.booleans())
+def test_open_word_problems_are_whole(seed: int, shape: str, steps: int, unseen: bool) -> None:
+    """No mark of the grammar is left, and each step takes what is told or came before."""
+    text, done, answer = SHAPES[shape](Draw(random.Random(seed), unseen), Story(), steps)
+    assert not re.search(r"[<>{}|\[\]]|\b(MORE|LESS|ANYX?|THAN|AS|DO|BUY|GIVEP?)\b|  ", text), text
+    known = {int(n) for n in re.findall(r"\d+", text)} | {1}
+    known |= {at + 2 for at, word in enumerate(COUNT_WORDS) if word in text.lower()}
+    known |= {2} if re.search("half|halve|double|twice|again", text.lower()) else set()
+    for left, op, right in done:
+        assert {left, right} <= known, text
+        result = compute(left, op, right)
+        assert 0 <= result <= 10**5
+        assert op != "/" or result * right == left
+        known.add(result)
+    assert answer == (result if done else answer)
+    assert answer in known
 
 
 @pytest.mark.parametrize("kind", ["inspector", "analyst"])

@@ -1,0 +1,321 @@
+"""Word problems on comparisons, rates, groups, sharing, lists of kinds, prices and parts of a whole."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from backend.prompts.tasks import quantity_words as words
+from backend.prompts.tasks import situation_words
+from backend.prompts.tasks.situations import COUNT_WORDS, Telling, blocks, number
+from backend.prompts.tasks.story_teller import Step, Story, compute, verb
+from backend.prompts.tasks.words import Draw, plural, start_sentence
+
+Drawn = tuple[str, list[Step], int]
+
+
+@cache
+def _compared() -> tuple[dict[str, tuple[str, ...]], ...]:
+    return blocks(words.COMPARED)
+
+
+def singular(things: str) -> str:
+    """One of some things."""
+    if things.endswith("ies"):
+        return things[:-3] + "y"
+    if things.endswith(("shes", "ches", "xes", "sses")):
+        return things[:-2]
+    return {"shelves": "shelf", "loaves": "loaf", "leaves": "leaf"}.get(things) or things.removesuffix("s")
+
+
+def _anybody(d: Draw) -> Telling:
+    """Somebody with things of any kind."""
+    return Telling(d, 0)
+
+
+def _text(*sentences: str) -> str:
+    joined = " ".join(start_sentence(x) for x in sentences if x)
+    return re.sub(r" ([.,?!:])", r"\1", re.sub(r" +", " ", joined))
+
+
+def draw_compared(d: Draw, story: Story, steps: int) -> Drawn:
+    """Two amounts, counted or measured: one is told by the other, before or after it."""
+    rng = d.rng
+    table = d.rng.choice(_compared()) if d.chance(0.6) else _compared()[0]
+    t = _anybody(d)
+    people = table["who"] == ("person",)
+    if people:
+        one, two = d.names(2)
+        kin = d.one(
+            (
+                "(my|his|her) (brother|sister|mother|cousin|friend|uncle|neighbour)",
+                "the (teacher|boy|girl|baker)",
+            )
+        )
+        if d.chance(0.15):
+            two = kin
+    else:
+        one, two = rng.sample(table["who"], 2)
+    inverse = d.chance(0.15)
+    me = people and not inverse and d.chance(0.1)
+    thing = d.thing() if table["of"] == ("THINGS",) else d.pick(table["of"], 8)
+    kind = rng.choice(("more", "more", "less", "less", "times", "half", "apart"))
+    m = rng.choice((2, 2, 3, 4, 5))
+    cap = min(int(table.get("top", ("9999",))[0]), story.highest)
+    top = cap // {"less": 2, "half": 2, "times": m + 1}.get(kind, 4)
+    a = d.number(max(4, min(story.lowest, top // 4)), top)
+    if kind == "half":
+        a += a % 2
+    n = d.number(2, max(2, a - 2 if kind == "less" else top))
+    times = (
+        "half" if kind == "half" else "twice" if m == 2 and d.chance(0.8) else f"{COUNT_WORDS[m - 2]} times"
+    )
+    # the step from the one to the other, and back
+    op, by = {"more": ("+", n), "less": ("-", n), "times": ("*", m), "half": ("/", 2), "apart": ("+", n)}[
+        kind
+    ]
+    b = compute(a, op, by)
+    agrees = "1" if me else "3"
+    slots: dict[str, Any] = {
+        "s": "I" if me else one, "r": "me" if me else one, "z": "my" if me else f"{one}'s", "t": two,
+        "i": thing, "m": times,
+    }  # fmt: skip
+    past = d.chance(0.25)
+
+    def say(pattern: str, short: bool = False, **more: Any) -> str:
+        text = d.say(pattern)
+        text = text.replace(" THAN", "" if short else " than {r}").replace(" AS", "" if short else " as {r}")
+        text = re.sub(r"<([a-z ]+)(?:/(3))?>", lambda f: verb(f[1], f[2] or agrees, past), text)
+        return text.format(**{**slots, **more})
+
+    base = d.pick(table["base"])
+    if kind == "apart":
+        first, second = (
+            say(base, n=a),
+            say(base.replace("{s}", "{t}").replace("{z}", "{t}'s").replace("{r}", "{t}"), n=b),
+        )
+        if me:
+            agrees = "3"
+            second = say(base.replace("{s}", "{t}").replace("{z}", "{t}'s").replace("{r}", "{t}"), n=b)
+        if d.chance(0.5):
+            return _text(f"{first}.", f"{second}.", say(d.pick(table["all"])) + "?"), [(a, "+", b)], a + b
+        return (
+            _text(f"{first}.", f"{second}.", say(d.pick(table["apart"]), u=two) + "?"),
+            [(b, "-", a)],
+            b - a,
+        )
+    relation = d.pick(table["times" if kind in ("times", "half") else kind])
+    if inverse:
+        agrees = "3"
+        told = say(base.replace("{s}", "{t}").replace("{z}", "{t}'s").replace("{r}", "{t}"), n=number(d, b))
+        parts = [told, say(relation, n=number(d, n))]
+        rng.shuffle(parts)
+        back = {"+": "-", "-": "+", "*": "/", "/": "*"}[op]
+        return _text(*(f"{x}." for x in parts), say(d.pick(table["ask"]), u=one) + "?"), [(b, back, by)], a
+    done: list[Step] = [(a, op, by)]
+    base_first = d.chance(0.65)
+    parts = [say(base, n=number(d, a)), say(relation, short=base_first and d.chance(0.4), n=number(d, n))]
+    if not base_first:
+        parts.reverse()
+    answer = b
+    extra = ""
+    asked = d.rng.random()
+    if asked < 0.25 and kind != "apart":
+        ask = say(d.pick(table["all"])) + "?"
+        done.append((a, "+", b))
+        answer = a + b
+    else:
+        if steps > 1 and table["of"] == ("THINGS",) and d.chance(0.5) and b > 3:
+            gain = d.chance(0.4)
+            n = d.number(2, b - 1)
+            done.append((b, "+" if gain else "-", n))
+            answer = compute(*done[-1])
+            t.who, t.past, t.thing, t.said = type(t.who)(two, two, two, f"{two}'s"), past, thing, True
+            extra = t.fill(t.event("up" if gain else "down"), n=n) + "."
+        ask = say(d.pick(table["ask"]), u=two) + "?"
+    if not extra and d.chance(0.08):
+        return _text(f"{ask[:-1]} if {' and '.join(parts)}?"), done, answer
+    joined = f"{parts[0]}{rng.choice((' and ', ', and ', ', '))}{parts[1]}." if d.chance(0.25) else ""
+    told_parts = [joined] if joined else [f"{x}." for x in parts]
+    return _text(*told_parts, extra, ask), done, answer
+
+
+def draw_groups(d: Draw, story: Story, steps: int) -> Drawn:
+    """Groups of as many each, a rate over time, or equal shares; then a loss or a gain now and then."""
+    t, rng = _anybody(d), d.rng
+    m = rng.randint(2, 12)
+    n = d.number(max(2, min(story.lowest, 700)), max(20, story.highest // 20))
+    shown, kind = number(d, m, 0.35), rng.choices(("rate", "carried", "each", "shared"), (30, 35, 12, 23))[0]
+    container = d.pick(situation_words.CARRIED_IN, 8)
+    slots: dict[str, Any] = {
+        "m": shown,
+        "n": number(d, n),
+        "g": d.pick(words.GROUP, 8),
+        "C": container,
+        "c": singular(container),
+    }
+    if kind == "shared":
+        slots["v"] = m * n
+        text = t.fill(d.pick(words.SHARED), **slots)
+        return _text(text), [(m * n, "/", m)], n
+    does = verb("does", t.who.agrees, t.past and d.chance(0.4))
+    if kind == "rate":
+        doing, _, slots["i"] = d.pick(words.RATES, 8).partition(" ")
+        slots["d"] = d.pick(words.SPANS, 8)
+        left = steps > 1 and d.chance(0.4)
+        slots["v"] = v = m * n + d.number(2, 500)
+        pattern = d.pick(words.RATE_LEFT if left else words.RATE).replace("<does>", does)
+        pattern = pattern.replace("<DO>", f"<{doing}>").replace("DO", doing)
+        text = t.fill(pattern, **slots)
+        done = [_in_order(pattern, n, m)]
+        if left:
+            done.append((v, "-", m * n))
+        return _text(text), done, compute(*done[-1])
+    if kind == "each":
+        pattern, ask = d.pick(words.EACH), d.pick(words.ASK_EACH)
+    else:
+        carrier, does, thing = d.pick(words.CARRIERS, 8).split()
+        t.thing = thing
+        slots |= {"C": carrier, "c": singular(carrier)}
+        pattern, ask = d.pick(words.CARRIED).replace("<V/", f"<{does}/"), d.pick(words.ASK_EACH)
+    done = [_in_order(pattern, n, m)]
+    text, more, value = t.fill(pattern, **slots), "", m * n
+    if steps > 1 and d.chance(0.6) and value > 3:
+        gain = d.chance(0.35)
+        k = d.number(2, value - 1)
+        source = words.LIST_GAIN if gain else words.LIST_LOSS
+        more = t.fill(_cut(d.pick(source)), n=number(d, k)) + "."
+        done.append((value, "+" if gain else "-", k))
+        value = compute(*done[-1])
+        ask = d.pick(("How many {i} are (left|there)?", "How many {i} remain?",
+                      "How many {i} is that now?",
+                      "What is the number of {i} now?"))  # fmt: skip
+    return _text(text, more, t.fill(ask, past=False)), done, value
+
+
+def _cut(pattern: str) -> str:
+    return pattern if pattern.startswith("{") else "{" + pattern
+
+
+def _in_order(pattern: str, n: int, m: int) -> Step:
+    """The product, in the order in which the numbers are told."""
+    return (n, "*", m) if pattern.find("{n}") < pattern.find("{m}") else (m, "*", n)
+
+
+def _listing(parts: list[str]) -> str:
+    return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def draw_listed(d: Draw, story: Story, steps: int) -> Drawn:
+    """Several kinds, or the same at several times, added up; then something is lost or comes."""
+    t, rng = _anybody(d), d.rng
+    count = 2 if steps < 2 else rng.choice((2, 3, 3, 4)) if steps > 2 else rng.choice((2, 2, 3))
+    top = max(9, story.highest // (count + 1))
+    amounts = [d.number(max(2, min(story.lowest, top // 2)), top) for _ in range(count)]
+    done: list[Step] = []
+    value = amounts[0]
+    for amount in amounts[1:]:
+        done.append((value, "+", amount))
+        value = compute(*done[-1])
+    by_time = d.chance(0.4)
+    more, k, gain = "", 0, d.chance(0.35)
+    later = steps > 1 and d.chance(0.5)
+    if by_time:
+        name = rng.choice(tuple(words.PERIODS))
+        times = rng.sample(words.PERIODS[name].split("|"), count)
+        doing = d.pick(words.PERIOD_DO, 8)
+        told = [
+            f"{amounts[0]} {{i}} {times[0]}",
+            *(f"{a}{rng.choice((' ', ' {i} '))}{at}" for a, at in zip(amounts[1:], times[1:], strict=True)),
+        ]
+        first = t.fill(f"{{s}} <{doing}> {_listing(told)}.")
+        ask = (
+            d.pick(words.ASK_PERIOD)
+            .replace("DO", doing)
+            .replace("<does>", verb("does", t.who.agrees, t.past))
+        )
+        slots = {"periods": name, "both": "both" if count == 2 else "all"}
+        t.said = True
+        if later and value > 3:
+            k = d.number(2, value - 1)
+            more = t.fill(t.event("up" if gain else "down"), n=number(d, k)) + "."
+            ask = d.say(d.pick(t.table["ask"])).replace("<does>", verb("does", t.who.agrees, False)) + "?"
+    else:
+        whole = rng.choice(tuple(words.KINDS))
+        kinds = rng.sample(words.KINDS[whole].split("|"), count) if whole != "things" else d.things(count)
+        place = d.say(f"({words.SPOTS})")
+        first = (
+            t.fill(
+                d.pick(words.LISTED),
+                list=_listing([f"{number(d, a)} {x}" for a, x in zip(amounts, kinds, strict=True)]),
+                l=place,
+            )
+            + "."
+        )
+        ask = d.pick(words.ASK_LIST)
+        slots = {"w": whole, "l": place}
+        if later:
+            at = rng.randrange(count)
+            if amounts[at] < 4:
+                gain = True
+            k = d.number(2, 99 if gain else amounts[at] - 1)
+            t.thing = kinds[at]
+            more = t.fill(_cut(d.pick(words.LIST_GAIN if gain else words.LIST_LOSS)), n=number(d, k)) + "."
+    if k:
+        done.append((value, "+" if gain else "-", k))
+        value = compute(*done[-1])
+    return _text(first, more, t.fill(ask, past=False, **slots)), done, value
+
+
+def draw_priced(d: Draw, story: Story, steps: int) -> Drawn:
+    """What some of two goods cost, told by the prices of one each."""
+    t, rng = _anybody(d), d.rng
+    a, b = rng.sample(words.GOODS, 2)
+    p, q = (d.number(2, max(9, min(600, story.highest // 20))) for _ in range(2))
+    x, y = rng.randint(1, 9), rng.randint(1, 9)
+    money = d.pick("euros|dollars|coins|pounds|cents|francs|crowns|yen".split("|"), 8)
+    told = t.fill(d.pick(words.PRICED), a=a, b=b, A=plural(a), B=plural(b), p=p, q=q, e=money)
+    amounts = [
+        f"{number(d, z) if z > 1 else rng.choice(('1', 'one'))} {w if z == 1 else plural(w)}"
+        for z, w in ((x, a), (y, b))
+    ]
+    t.said = "{s}" in told
+    ask = d.pick(words.ASK_PRICED).replace("<does>", verb("does", t.who.agrees, t.past))
+    asked = t.fill(ask, x=" and ".join(amounts), e=money)
+    done: list[Step] = [(price, "*", z) for price, z in ((p, x), (q, y)) if z > 1]
+    done.append((p * x, "+", q * y))
+    told = re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", told)
+    return _text(told, asked), done, p * x + q * y
+
+
+def draw_part(d: Draw, story: Story, steps: int) -> Drawn:
+    """Some of the things are so, and the rest is asked for; or all, and the part does not matter."""
+    t = Telling(d)
+    while t.top < 9999 or "{w} of them" not in " ".join(t.table["same"]) or "at" in t.table:
+        t = Telling(d)
+    value = d.number(max(4, story.lowest), story.highest)
+    n = d.number(2, value - 1)
+    first = t.fill(d.pick(t.table["start"]), n=number(d, value)) + "."
+    t.said = True
+    part, rest = d.pick(words.PARTS).split(">")
+    color, place = d.color(), d.place()
+    said = t.fill(f"{{n}} [of them|of the {{i}}|{{i}}] {part}", n=number(d, n), k=color, t=place) + "."
+    joined = d.chance(0.2)
+    told = f"{first[:-1]} and {said}" if joined else first
+    if d.chance(0.4) and re.search(words.KEPT_PARTS, part):
+        ask = d.say(d.pick(t.table["ask"])).replace("<does>", verb("does", t.who.agrees, False))
+        if re.search(r"left|remain|stay|still|good|whole|unsold|to (do|come)|missing|travel|arrive", ask):
+            ask = "How many {i} are there"
+        return _text(told, "" if joined else said, t.fill(ask, past=False) + "?"), [], value
+    ask = t.fill(f"How many [{{i}}|of them|of the {{i}}] ({rest})?", past=False, k=color, t=place)
+    return _text(told, "" if joined else said, ask), [(value, "-", n)], value - n
+
+
+QUANTITIES = {
+    "compared": draw_compared,
+    "groups": draw_groups,
+    "listed": draw_listed,
+    "priced": draw_priced,
+    "part": draw_part,
+}
