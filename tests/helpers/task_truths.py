@@ -417,7 +417,7 @@ def truth(document: Document) -> tuple[str, str | None, tuple[int, ...] | None] 
         solution = own_solution(document) if kind in ("right", "all", "corrects") else None
         told = judged(kind, solution, results_of(values), shown_numbers(document))
         if task == "judge":
-            return told
+            return told[0].strip(), *told[1:]  # what is read off has no steps
         chosen = told[2]
         numbers = " and ".join(map(str, sorted(chosen))) or "0"
         return f"The best candidate{'s are' if len(chosen) > 1 else ' is'} {numbers}.", numbers, chosen

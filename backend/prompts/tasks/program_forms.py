@@ -7,6 +7,8 @@ whose numbers leave the bounds or whose run grows long is drawn again.
 from __future__ import annotations
 
 import keyword
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from backend.prompts.filled_results import COMPARISONS
@@ -25,7 +27,9 @@ VARIABLES = (
 ).split()
 FUNCTIONS = (
     "f g h foo main compute run calc_it solve work do_it step func test my_function process change apply "
-    "demo example mystery puzzle fun update_value transform magic play start_here get_value go program task"
+    "demo example mystery puzzle add_all next_step bonus game round_two price_of grow shrink convert "
+    "score_it ride loop_it count_up double_it helper update move build fun update_value transform magic "
+    "play start_here get_value go program task "
 ).split()
 COMMENTS = (
     "start|now the next step|add it up|this is the result|do not forget this|first|a comment|here it changes|"
@@ -47,13 +51,13 @@ class Step:
 
 @dataclass
 class If:
-    """A branch; ``other`` is what stands after else."""
+    """A branch; ``other`` is what stands after else, and *elif* where it is one more branch."""
 
     name: str
     sign: str
     limit: str | int
     body: list[Step]
-    other: list[Step] = field(default_factory=list)
+    other: list[Step | If] = field(default_factory=list)
 
 
 @dataclass
@@ -61,7 +65,7 @@ class Loop:
     """A loop of ``turns`` (a variable takes the values), or while a comparison holds."""
 
     head: str
-    body: list[Step]
+    body: list[Step | If]
     variable: str = ""
     values: tuple[int, ...] = ()
     test: tuple[str, str, int] | None = None
@@ -91,7 +95,7 @@ class Run:
         self.tell(ordered(left, sign, right))
         return COMPARISONS[sign](left, right)
 
-    def run(self, block: list[Step] | list[Step | If | Loop]) -> None:
+    def run(self, block: Sequence[Step | If | Loop]) -> None:
         for statement in block:
             if isinstance(statement, Step):
                 self._step(statement)
@@ -151,6 +155,10 @@ def _step(d: Draw, names: list[str]) -> Step:
     op = d.rng.choice((*"+++++++------***", "//", "%"))
     right: str | int = d.number(1, MOST.get(op, 300))
     others = [other for other in names if other != name]
+    if op in "+-*" and d.chance(0.08):  # the number first
+        return Step(name, d.number(1, MOST.get(op, 300)), op, name)
+    if others and d.chance(0.06):
+        return Step(name, d.rng.choice(others))
     if others and d.chance(0.4):
         right = d.rng.choice(others)
     if others and d.chance(0.1):
@@ -158,19 +166,21 @@ def _step(d: Draw, names: list[str]) -> Step:
     return Step(name, name, op, right, d.chance(0.45))
 
 
-def _branch(d: Draw, names: list[str]) -> If:
+def _branch(d: Draw, names: list[str], nested: bool = False) -> If:
     limit: str | int = d.number(2, 300)
     if len(names) > 1 and d.chance(0.2):
         limit = names[1]
-    other = [_step(d, names)] if d.chance(0.45) else []
+    other: list[Step | If] = [_step(d, names)] if d.chance(0.45) else []
+    if not nested and d.chance(0.2):
+        other = [_branch(d, names, nested=True)]
     sign = d.rng.choice(("<", "<", ">", ">", "<=", ">=", "==", "!="))
     return If(names[0], sign, limit, [_step(d, names)], other)
 
 
 def _loop(d: Draw, names: list[str], taken: set[str], start: int) -> Loop:
-    body = [_step(d, names)]
-    if d.chance(0.15):
-        body.append(_step(d, names))
+    body: list[Step | If] = [_step(d, names)]
+    if d.chance(0.25):
+        body.append(_branch(d, names, nested=True) if d.chance(0.4) else _step(d, names))
     variable = pick(d, ("i", "i", "i", "j", "_", "step", "turn", "k"))
     if variable in taken:
         variable = identifier(d, VARIABLES, taken)
@@ -187,10 +197,16 @@ def _loop(d: Draw, names: list[str], taken: set[str], start: int) -> Loop:
     if at < 0.3:
         first = d.rng.randint(1, 9)
         values, head = tuple(range(first, first + turns)), f"range({first}, {first + turns})"
-    elif at < 0.4:
+    elif at < 0.35:
+        first, by = d.rng.randint(0, 9), d.rng.randint(2, 5)
+        values, head = (
+            tuple(range(first, first + turns * by, by)),
+            f"range({first}, {first + turns * by}, {by})",
+        )
+    elif at < 0.45:
         values = tuple(d.number(1, 99) for _ in range(turns))
-        head = "[" + ", ".join(map(str, values)) + "]"
-    if variable != "_" and (at < 0.5 or "[" in head) and d.chance(0.8):
+        head = ("[{}]" if d.chance(0.7) else "({})").format(", ".join(map(str, values)))
+    if variable != "_" and (at < 0.5 or "r" not in head) and d.chance(0.8):
         body[0] = Step(names[0], names[0], d.rng.choice("++-"), variable, d.chance(0.5))
     return Loop(f"for {variable} in {head}", body, variable, values)
 
@@ -203,7 +219,7 @@ def _written(step: Step) -> str:
     return f"{step.target} = {step.left} {step.op} {step.right}"
 
 
-def _source(block: list[Step | If | Loop], indent: str, deeper: str) -> list[str]:
+def _source(block: Sequence[Step | If | Loop], indent: str, deeper: str) -> list[str]:
     lines: list[str] = []
     for statement in block:
         if isinstance(statement, Step):
@@ -213,10 +229,13 @@ def _source(block: list[Step | If | Loop], indent: str, deeper: str) -> list[str
             f"if {statement.name} {statement.sign} {statement.limit}"
         )  # fmt: skip
         lines.append(f"{indent}{head}:")
-        lines += [indent + deeper + _written(step) for step in statement.body]
+        lines += _source(statement.body, indent + deeper, deeper)
         if isinstance(statement, If) and statement.other:
-            lines.append(f"{indent}else:")
-            lines += [indent + deeper + _written(step) for step in statement.other]
+            rest = _source(statement.other, indent, deeper)
+            if isinstance(statement.other[0], If):
+                lines += [rest[0].replace("if", "elif", 1), *rest[1:]]
+            else:
+                lines += [f"{indent}else:", *(deeper + line for line in rest)]
     return lines
 
 
@@ -244,7 +263,7 @@ def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
         second = identifier(d, VARIABLES, taken)
         block[-1] = Step(second, names[0], rng.choice("+-*"), d.number(1, 9))
     shown = block[-1].target if isinstance(block[-1], Step) else names[0]
-    deeper = rng.choice(("    ", "    ", "    ", "  "))
+    deeper = rng.choice(("    ", "    ", "    ", "    ", "  ", "  ", "\t", "   "))
     plain = d.chance(0.4)
     run = Run()
     opening: list[Step | If | Loop] = [Step(name, start) for name, start in zip(names, starts, strict=True)]
@@ -270,6 +289,17 @@ def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
             source += [f"{result} = {call}", f"print({result})"]
         else:
             source.append(f"print({call})")
+    if d.chance(0.06):  # no spaces around the signs
+        source = [re.sub(r" ([-+*/%<>=!]+) ", r"\1", line) for line in source]
+    if d.chance(0.1):  # a short block beside its head
+        text = "\n".join(source)
+        source = re.sub(
+            r"(?m)^(\s*(?:if|else|for|while)\b.*:)\n\s+(?!if|for)(.+)(?=\n(?!\s)|\Z)", r"\1 \2", text
+        ).split("\n")
+    if plain and d.chance(0.08):  # two statements in a line
+        source[:2] = (
+            ["; ".join(source[:2])] if not source[1].startswith(("if", "for", "while")) else source[:2]
+        )
     return "\n".join(_decorated(d, source)), " ".join(run.trace), value
 
 

@@ -47,7 +47,7 @@ def _person(verb: str, base: str) -> Relation:
     return Relation(
         base, "person", "person",
         f"{{s}} {verb} {{o}};{{s}} (often|sometimes|also|always|now) {verb} {{o}};{{s}} {verb} {{o}} (today|every day|on Sundays|at times);"
-        f"it is {{o}} whom {{s}} {verb}",
+        f"it is {{o}} whom {{s}} {verb};{{o}} is the (person|one) whom {{s}} {verb}",
         f"(Who|Whom) does {{s}} {base}?;{{s}} {verb} (whom|who)?;Which person does {{s}} {base}?",
         f"the (person|one) (whom|who|that) {{s}} {verb};the (person|one) {{s}} {verb}",
         f"(who|whom) {{s}} {verb}",
@@ -60,9 +60,17 @@ def _person(verb: str, base: str) -> Relation:
 PEOPLE = (
     "helps help|trusts trust|calls call|knows know|visits visit|teaches teach|follows follow|admires admire|"
     "pays pay|misses miss|drives drive|loves love|thanks thank|invites invite|feeds feed|paints paint|"
-    "guides guide|greets greet|envies envy|hires hire|blames blame|saves save"
+    "guides guide|greets greet|envies envy|hires hire|blames blame|saves save|likes like|hates hate|fears fear|"
+    "meets meet|joins join|supports support|protects protect|carries carry|chases chase|watches watch|draws draw|"
+    "pushes push|pulls pull|finds find|hears hear|sees see|remembers remember|forgets forget|respects respect|"
+    "praises praise|advises advise|warns warn|tickles tickle|copies copy|leads lead|mocks mock|serves serve|"
+    "treats treat|nurses nurse|trains train|coaches coach|beats beat|avoids avoid|hugs hug|kisses kiss|tricks trick|"
+    "sponsors sponsor|represents represent|interviews interview|photographs photograph|replaces replace|assists assist"
 )
-BEHIND = "writes write to|works work for|looks look for|waits wait for|cooks cook for|reports report to"
+BEHIND = (
+    "writes write to|works work for|looks look for|waits wait for|cooks cook for|reports report to|talks talk to|listens listen to|cares care for|plays play with|dances dance with|"
+    "sings sing for|lives live with|learns learn from|travels travel with|sits sit beside|laughs laugh at|runs run after"
+)
 
 
 def _table(rows: str) -> list[Relation]:

@@ -285,6 +285,61 @@ told: how much [money] {s} earns;what {s} earns
 back: Who (earns|gets|is paid) {o}?
 who: the (person|one) (who|that) earns {o}
 
+neighbour: person > person, mutual=yes
+says: {s} is the neighbour of {o};{s} lives next door to {o};{s} and {o} are neighbours
+asks: Who is the neighbour of {s}?;Who lives next door to {s}?;Who is {s}'s neighbour?
+that: the neighbour of {s};{s}'s neighbour;the (person|one) (who|that) lives next door to {s}
+told: who the neighbour of {s} is;who lives next door to {s}
+
+boss: person > person
+says: {o} is the boss of {s};{s}'s boss is {o};{s} has {o} as a boss;the boss of {s} is {o}
+asks: Who is the boss of {s}?;Who is {s}'s boss?;Whom does {s} have as a boss?
+that: the boss of {s};{s}'s boss
+told: who the boss of {s} is;who {s}'s boss is
+back: Whose boss is {o}?;Of whom is {o} the boss?
+
+gift: person > the thing
+says: {s} (got|received) {o} as a gift;{s} was given {o};the gift for {s} was {o};{o} was the present for {s}
+asks: What did {s} (get|receive) as a gift?;What was {s} given?;What was the (gift|present) for {s}?
+that: the (gift|present) for {s};what {s} (got|received) as a gift
+told: what {s} (got|was given) as a gift
+back: Who (got|received) {o} as a gift?;Who was given {o}?
+
+sells: person > the thing
+says: {s} sells {o};{s} offers {o} for sale;{o} is sold by {s};{o} is for sale at {s}'s
+asks: What does {s} sell?;What does {s} offer for sale?;What is sold by {s}?
+that: what {s} sells;the thing (that|which) {s} sells
+told: what {s} sells
+back: Who sells {o}?;By whom is {o} sold?
+
+collects: person > goods
+says: {s} collects {o};{s} has a collection of {o};{s}'s collection is of {o};{s} gathers {o}
+asks: What does {s} collect?;Of what does {s} have a collection?;{s} collects what?
+that: what {s} collects
+told: what {s} collects
+back: Who collects {o}?;Who has a collection of {o}?
+
+visited: person > country
+says: {s} visited {o};{s} was in {o} last year;{s} spent the summer in {o};{s} went on holiday to {o};{s} has been to {o}
+asks: Which country did {s} visit?;Where did {s} spend the summer?;Where was {s} last year?;Which country has {s} been to?
+that: the country (that|which) {s} visited;the country {s} has been to
+told: which country {s} visited;where {s} (was|has been)
+back: Who visited {o}?;Who was in {o} last year?
+
+wakes: person > time
+says: {s} (wakes|gets) up at {o};{s} rises at {o};at {o} {s} gets up;{s}'s day begins at {o}
+asks: When does {s} (wake|get) up?;At what time does {s} get up?;When does {s}'s day begin?
+that: the time (when|at which) {s} gets up
+told: when {s} (wakes|gets) up
+back: Who gets up at {o}?;Who wakes up at {o}?
+
+sleeps: person > the spot
+says: {s} sleeps at {o};{s} spends the night at {o};{s} stays at {o};at {o} {s} has a bed
+asks: Where does {s} sleep?;Where does {s} spend the night?;Where does {s} stay?
+that: the place where {s} (sleeps|stays)
+told: where {s} (sleeps|stays)
+back: Who (sleeps|stays) at {o}?;Who spends the night at {o}?
+
 made-up verb: person > person
 says: {s} {v}s {o};{s} {v}s {o} (today|often|at night|every day|twice a week)
 asks: (Who|Whom) does {s} {v}?;{s} {v}s (whom|who)?
