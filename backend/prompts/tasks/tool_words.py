@@ -130,6 +130,13 @@ MONEY = "euros dollars pounds cents coins francs yen crowns pesos rubles points 
 # {n} who; {a} {t} and {b} {s}: amounts and things; {w} the money given
 WORTH: dict[str, tuple[str, ...]] = {
     "times": (
+        "(Yesterday|Today|On Friday|For a party) {n} (bought|got|ordered|took) {a} {t}. (How much was that|What did {n} pay|What was the total)?",
+        "How much (will|would) {n} (spend|pay) (on|for) {a} {t}?",
+        "(My boss|A friend|A customer|The school) (needs|wants|orders) {a} {t}. What is the (bill|cost|total)?",
+        "(Hello|Hi|Please|Excuse me), what (is|are) {a} {t} [in total]?",
+        "{n} puts {a} {t} into the cart. How much (is due|has to be paid|will it be)?",
+        "What is the (bill|total|cost) for {a} {t}?",
+        "{a} {t} - how much (do they cost|is that|in all)?",
         "{n} buys {a} {t}. What does {n} pay?",
         "{n} buys {a} {t}. (How much does {n} pay|How much is it|What does it cost|What is the total)?",
         "{n} (takes|orders|wants|needs|gets|picks) {a} {t}. (What does {n} pay|How much does {n} pay|What is to pay)?",
@@ -154,6 +161,10 @@ WORTH: dict[str, tuple[str, ...]] = {
         "{a} {t} for {n}: what is the sum?",
     ),
     "price": (
+        "(Hello|Hi|Please), what is the price of {t}?",
+        "How much (will|would|must) {n} pay for {t}?",
+        "{n} needs the price of {t}.",
+        "What (is|was) the cost of {t}?",
         "What is the price of {t}?",
         "What do {t} cost?",
         "How much are {t}?",
@@ -171,6 +182,10 @@ WORTH: dict[str, tuple[str, ...]] = {
         "For how much are {t} sold?",
     ),
     "change": (
+        "{n} (brings|carries|owns) {w}. {n} (gets|takes|orders) {a} {t}. How much (remains|is left over|does {n} still have)?",
+        "After buying {a} {t} with {w}, (what is left|how much remains|what does {n} have)?",
+        "With {w} in the pocket {n} pays for {a} {t}. What (stays|remains|is left)?",
+        "(My mother|A customer|The cook) gives {w} for {a} {t}. What is the change?",
         "{n} buys {a} {t} and (pays with|gives|hands over) {w}. (How much does {n} get back|What is the change)?",
         "{n} has {w} and buys {a} {t}. (How much is left|What does {n} have left|How much money is left)?",
         "I have {w} and buy {a} {t}. (What is left|How much do I keep|How much is left)?",
@@ -186,6 +201,12 @@ WORTH: dict[str, tuple[str, ...]] = {
         "Out of {w}, what remains after {a} {t}?",
     ),
     "two": (
+        "(Yesterday|Today|On Friday) {n} (bought|got|ordered|took) {a} {t} and {b} {s}. (How much was that|What did {n} pay)?",
+        "(My boss|A friend|A customer|The school) (needs|wants|orders) {a} {t} and {b} {s}. What is the (bill|cost|total)?",
+        "{n} puts {a} {t} and {b} {s} into the cart. How much (is due|has to be paid|will it be)?",
+        "(Hello|Hi|Please), what (is|are) {a} {t} plus {b} {s}?",
+        "How much (will|would) {n} (spend|pay) (on|for) {a} {t} and {b} {s}?",
+        "{n} takes {a} {t}. A friend takes {b} {s}. What do they pay together?",
         "{n} buys {a} {t} and {b} {s}. What does {n} pay?",
         "{n} buys {a} {t} and {b} {s}. (How much is it|How much does {n} pay|What is the total|What does it cost)?",
         "{n} (takes|orders|wants|needs|gets) {a} {t} and {b} {s}. (What does {n} pay|What is the bill|How much)?",
@@ -223,6 +244,9 @@ WORTH: dict[str, tuple[str, ...]] = {
         "How much money does {n} need for {t}, {s} and {r}?",
     ),
     "pair": (
+        "What is the (bill|cost) for {t} and {s} [together]?",
+        "{n} (takes|orders|gets) {t} and {s}. How much is it?",
+        "{t} plus {s}: what is the total?",
         "What do {t} and {s} cost together?",
         "What is the (sum|total) of the prices of {t} and {s}?",
         "How much are {t} and {s} (together|in all|in total)?",
@@ -237,6 +261,10 @@ WORTH: dict[str, tuple[str, ...]] = {
         "Tell me the cost of {t} and {s} together.",
     ),
     "difference": (
+        "How much more (will|must|does) {n} pay for {t} than for {s}?",
+        "{t} or {s}: how big is the difference in price?",
+        "What is the gap between the prices of {t} and {s}?",
+        "How many {m} more or less do {t} cost than {s}?",
         "What is the difference between the price of {t} and the price of {s}?",
         "What is the difference (between|in price between) {t} and {s}?",
         "How much more expensive are {t} than {s}?",
