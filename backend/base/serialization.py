@@ -15,11 +15,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.base.bounded_json import JSON_BYTES, excess
 from backend.base.errors import RecordError
 
 Floats = NDArray[np.float32]  # the arrays of most records
 
 UNPACKED_BYTES = 256 * 2**20  # a file that unpacks to more is not opened
+MOST_PARTS = 10_000  # files in it; each array is one
 
 
 def pack(value: Any) -> bytes:
@@ -43,12 +45,16 @@ def unpack(kind: type, content: bytes, wanted_format: int, limit_bytes: int = UN
         RecordError: the content is damaged, too large or of another format.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with open_zip(content, MOST_PARTS) as archive:
             if sum(part.file_size for part in archive.infolist()) > limit_bytes:
                 raise RecordError(
                     f"The record unpacks to more than {limit_bytes // 2**20} MiB and was not opened."
                 )
-            body = json.loads(archive.read("record.json"))
+            with archive.open("record.json") as part:
+                body_bytes = part.read(JSON_BYTES + 1)
+            if told := excess(body_bytes):
+                raise RecordError(f"The record {told}. It was not opened.")
+            body = json.loads(body_bytes)
             arrays = {
                 name[:-4]: np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
                 for name in archive.namelist()
@@ -67,6 +73,20 @@ def unpack(kind: type, content: bytes, wanted_format: int, limit_bytes: int = UN
             f"This is not a complete record of the lab ({type(error).__name__}). "
             "Choose a file that the lab's download button wrote."
         ) from None
+
+
+def open_zip(content: bytes, most_parts: int) -> zipfile.ZipFile:
+    """A zip to read from; its parts are counted before a list of them is made.
+
+    Raises:
+        RecordError: it has too many.
+        zipfile.BadZipFile: it is none.
+    """
+    if (parts := content.count(b"PK\x01\x02")) > most_parts:  # each part's entry begins so
+        raise RecordError(
+            f"The file holds {parts:,} parts; up to {most_parts:,} are read. It was not opened."
+        )
+    return zipfile.ZipFile(io.BytesIO(content))
 
 
 class Saved:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from backend.base.bounded_json import MOST_VALUES, excess
 from backend.base.errors import OptionError, PromptError
 from backend.base.text import show
 from backend.prompts.presets import MAX_REQUEST_FILE_BYTES
@@ -73,6 +74,8 @@ def _content(path: Path) -> str:
 
 
 def _json(text: str, where: str) -> Any:
+    if told := excess(text.encode(), MAX_REQUEST_FILE_BYTES):
+        raise PromptError(f"{where}: this {told}. Give fewer.", field="data")
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -87,6 +90,10 @@ def _row(row: Any, where: str) -> tuple[str, Mapping[str, Any]]:
 
 def _csv(content: str, file: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """With a header; MMLU's own files have none, but question, four choices and the letter."""
+    if (many := content.count(",") + content.count("\n")) > MOST_VALUES:
+        raise PromptError(
+            f"{file} holds about {many:,} cells; up to {MOST_VALUES:,} are read. Give fewer.", field="data"
+        )
     try:
         rows: Sequence[list[str]] = list(csv.reader(io.StringIO(content, newline="")))
     except csv.Error as error:

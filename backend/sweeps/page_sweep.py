@@ -51,6 +51,7 @@ BENCH = "bench.yaml"  # a pipeline whose templates were edited
 ROWS = "rows.sqlite"
 MOST_ROWS = 20_000
 MOST_LINES_BYTES = 16 << 20
+MOST_TEXT = 128_000  # characters of the sweep itself, which is read anew whenever it was edited
 LOOK_SECONDS = 2.0
 KINDS = ("csv", "parquet", "sqlite")
 
@@ -194,6 +195,11 @@ class SweepDesk:
         return BENCH
 
     def _read(self, text: str, lines: str) -> Sweep:
+        if len(text) > MOST_TEXT:
+            raise OptionError(
+                f"The sweep's text has {len(text):,} characters; a page takes up to {MOST_TEXT:,}. Shorten "
+                "it, or run it with kvlab sweep."
+            )
         body, size = parse_yaml(text, FILE), len(lines.encode())
         if size > MOST_LINES_BYTES:
             raise OptionError(

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from backend.base.bounded_json import excess
 from backend.base.errors import PromptError
 from backend.base.text import check_text, show
 from backend.cache.kv_cache import KVSegment
@@ -106,7 +107,7 @@ def _calls(text: str, file: str) -> dict[str, list[_Call]]:
             continue
         where = f"{file}, line {number}"
         try:
-            row: Any = json.loads(line)
+            row: Any = None if excess(line.encode()) else json.loads(line)
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict) or any(not isinstance(row.get(n), str | int) for n in _FIELDS):

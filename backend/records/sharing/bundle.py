@@ -18,6 +18,7 @@ from typing import Any
 
 from backend import __version__
 from backend.base.errors import RecordError
+from backend.base.serialization import MOST_PARTS, open_zip
 from backend.records.run import RunRecord
 from backend.records.sharing.citations import citations
 from backend.records.sharing.links import read_json
@@ -85,7 +86,7 @@ class Bundle:
 def is_bundle(content: bytes) -> bool:
     """Does a zip hold a list of contents? (A record is a zip too.)"""
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with open_zip(content, MOST_PARTS) as archive:
             return CONTENTS in archive.namelist()
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
         return False
@@ -98,7 +99,7 @@ def read_bundle(content: bytes, limit_bytes: int = BUNDLE_BYTES) -> Bundle:
         RecordError: it is no bundle, is damaged or too large, or holds what a bundle does not.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with open_zip(content, MOST_PARTS) as archive:
             entries = _checked(archive, limit_bytes)
             listed = read_json(_read(archive, entries[CONTENTS], SMALL_BYTES))
             if listed.get("format") != FORMAT:

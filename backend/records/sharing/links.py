@@ -13,6 +13,7 @@ import re
 import zlib
 from typing import Any
 
+from backend.base.bounded_json import excess
 from backend.base.errors import RecordError
 
 VERSION = "1"
@@ -74,7 +75,8 @@ def from_link(text: str) -> Any:
 
 
 def read_json(body: bytes) -> Any:
-    """JSON as the lab writes it: no constants like NaN, no key twice.
+    """JSON as the lab writes it: no constants like NaN, no key twice, within the bounds of
+    :mod:`backend.base.bounded_json`.
 
     Raises:
         ValueError: it is not.
@@ -88,4 +90,6 @@ def read_json(body: bytes) -> Any:
             raise ValueError("a key stands twice")
         return dict(items)
 
+    if told := excess(body):
+        raise ValueError(f"it {told}")
     return json.loads(body.decode("utf-8"), parse_constant=constant, object_pairs_hook=pairs)

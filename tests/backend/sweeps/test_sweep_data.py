@@ -165,6 +165,8 @@ def test_what_is_to_be_summarised_has_others_as_examples(tmp_path: Path) -> None
         ("a.jsonl", b"\xff", "gsm8k", "not UTF-8"),
         ("a.json", b"{}", "gsm8k", "no list of problems"),
         ("a.csv", b"question,answer\nx\n", "gsm8k", "row 2 has 1 cells, but there are 2"),
+        ("a.csv", b"a" + b"," * 1_000_001, "gsm8k", "holds about 1,000,001 cells; up to 1,000,000"),
+        ("a.json", b"[" + b"[]," * 500_000 + b"0]", "gsm8k", "holds 1,000,001 values; up to 1,000,000"),
         ("a.gz", b"no gzip", "gsm8k", "cannot be read"),
         ("a.jsonl", b'{"question": "?", "choices": ["a"], "answer": 0}', "mmlu", "are 1 choices, not 4"),
         ("a.jsonl", b'{"question": "?", "choices": [1, 2, 3, 4], "answer": "E"}', "mmlu", "to D"),

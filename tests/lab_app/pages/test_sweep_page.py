@@ -187,6 +187,7 @@ REFUSED = {
     "a judge's other model": (
         TEXT.replace("[math-2]", "[{judge: {regime: parallel, agents: gpt2}}]"), "text", "gpt2",
     ),
+    "too long": (TEXT + "#" * 128_000, "text", "up to 128,000"),
     "too many rows": (TEXT.replace("problems: 3", "problems: 9000"), "text", "takes up to"),
 }  # fmt: skip
 

@@ -1,0 +1,338 @@
+"""Attacks of strangers on a server of its own, beside a few honest visitors: how long do these wait?
+
+    python benchmarks/siege.py --seconds 60 --json siege.json
+
+Each attack goes on for its share of the time, up to a number of tries, from an address of its own of this
+machine (127.0.0.2 and on); nothing else is attacked. Honest visitors open the page, run the scenario and
+leave, and somebody asks for the server's health twice a second. A failure is a visitor or a health check that
+got no good answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import platform
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+from soak import memory_mib, serve
+from visitor import Page, RefusedError, Visitor
+
+from backend.base.machine import versions
+
+PATIENCE = 240.0  # seconds that an honest visitor waits at most
+HANDS = 8  # connections that an attack uses side by side
+OPEN = 200  # connections that an attack keeps open
+
+
+def unfolding(mib: int = 250) -> bytes:
+    """A file of 250 kB that is called a record, with ``mib`` MiB of brackets in it."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        archive.writestr("record.json", b"[" + b"[]," * ((mib << 20) // 3) + b"0]")
+    return out.getvalue()
+
+
+class Siege:
+    """What attackers and visitors share: the address, the clock, and what was counted."""
+
+    def __init__(self, address: str, page: Page) -> None:
+        self.address, self.page = address, page
+        self.where = (urlsplit(address).hostname, urlsplit(address).port)
+        self.over = threading.Event()
+        self.answers: dict[str, Counter[str]] = {}
+        self.failed: list[str] = []
+        self.healths: list[float] = []
+        self.runs: list[float] = []
+        self._guard = threading.Lock()
+
+    # -- honest ---------------------------------------------------------------------------------------------
+
+    def health(self) -> None:
+        """Ask for the server's health, twice a second."""
+        with httpx.Client(base_url=self.address, timeout=PATIENCE) as client:
+            while not self.over.wait(0.5):
+                began = time.monotonic()
+                self.honest(lambda: client.get("/healthz").raise_for_status(), "health")
+                self.healths.append(time.monotonic() - began)
+
+    def visitor(self) -> None:
+        """One visitor after the other."""
+        while not self.over.wait(1):
+            began = time.monotonic()
+            self.honest(self.one_visit, "visit")
+            self.runs.append(time.monotonic() - began)
+
+    def one_visit(self) -> None:
+        """Open the page, run, leave.
+
+        Raises:
+            ValueError: the answer holds no result.
+        """
+        with httpx.Client(base_url=self.address, timeout=PATIENCE) as client:
+            visitor = Visitor(self.page, client)
+            try:
+                visitor.arrive()
+                visitor.put("kv-warm-first", False)
+                if "kv-compare" not in visitor.do("kv-run").text and not self.over.is_set():
+                    raise ValueError("a run without a result")
+            finally:
+                visitor.leave()
+
+    def honest(self, work: Callable[[], object], what: str) -> None:
+        """Do what a visitor does; whatever goes wrong is a failure."""
+        try:
+            work()
+        except (RefusedError, httpx.HTTPError, ValueError, KeyError) as error:
+            with self._guard:
+                self.failed.append(f"{what}: {type(error).__name__}: {error}"[:300])
+
+    # -- attackers ------------------------------------------------------------------------------------------
+
+    def attack(self, number: int, seconds: float, most: int) -> None:
+        """One kind of attack, from several connections, until its time or its tries are over."""
+        kind = ATTACKS[number]
+        counted = self.answers.setdefault(kind.__name__, Counter())
+        ends, left, guard = time.monotonic() + seconds, iter(range(most)), threading.Lock()
+        source = f"127.0.0.{number + 2}"
+
+        def hand(_: int) -> None:
+            transport = httpx.HTTPTransport(local_address=source)
+            with httpx.Client(base_url=self.address, timeout=30, transport=transport) as client:
+                while time.monotonic() < ends:
+                    with guard:
+                        if next(left, None) is None:
+                            return
+                    try:
+                        said = kind(self, Attacker(self, client, source, ends))
+                    except RefusedError as error:
+                        said = str(error.status)
+                    except (httpx.HTTPError, OSError) as error:
+                        said = type(error).__name__
+                    with guard:
+                        counted[said] += 1
+
+        with ThreadPoolExecutor(HANDS) as hands:
+            list(hands.map(hand, range(HANDS)))
+
+
+class Attacker:
+    """One hand of an attack: a client, and plain sockets from the same address."""
+
+    def __init__(self, siege: Siege, client: httpx.Client, source: str, ends: float) -> None:
+        self.siege, self.client, self.source, self.ends = siege, client, source, ends
+
+    def connect(self) -> socket.socket:
+        """A connection that says nothing yet."""
+        return socket.create_connection(self.siege.where, 10, (self.source, 0))
+
+    def send(self, head: str, content: bytes = b"") -> socket.socket:
+        """A connection on which a request was sent, as far as ``head`` goes."""
+        found = self.connect()
+        found.sendall(head.replace("\n", "\r\n").encode() + content)
+        return found
+
+    def rest(self, seconds: float) -> None:
+        """Wait, not past the end of the attack."""
+        time.sleep(max(0.0, min(seconds, self.ends - time.monotonic())))
+
+
+def status(connection: socket.socket) -> str:
+    """The status of the answer on a connection."""
+    with suppress(OSError):
+        return connection.recv(64).decode(errors="replace").partition(" ")[2][:3] or "closed"
+    return "closed"
+
+
+def made_up_sessions(siege: Siege, by: Attacker) -> str:
+    """Open the heartbeats of sessions that never were, many at once, and close them."""
+    asked = f"/gradio_api/heartbeat/{{}} HTTP/1.1\nHost: {_host(siege)}\n\n"
+    kept = [by.send("GET " + asked.format(secrets.token_hex(6))) for _ in range(OPEN // 4)]
+    said = Counter(map(status, kept))
+    for one in kept:
+        one.close()
+    return " ".join(f"{many} x {what}" for what, many in sorted(said.items()))
+
+
+def made_up_calls(siege: Siege, by: Attacker) -> str:
+    """Call the page under a name that nobody announced."""
+    event = siege.page.events[siege.page.event("kv-forget", "click")]
+    body = {
+        "data": [None] * len(event["inputs"]),
+        "fn_index": event["id"],
+        "session_hash": secrets.token_hex(6),
+    }
+    return str(by.client.post("/gradio_api/queue/join", json=body).status_code)
+
+
+def arrivals(siege: Siege, by: Attacker) -> str:
+    """Open the page as a visitor does, and leave at once."""
+    visitor = Visitor(siege.page, by.client)
+    try:
+        return str(visitor.arrive().success)
+    finally:
+        visitor.leave()
+
+
+def unfolding_record(siege: Siege, by: Attacker) -> str:
+    """Upload a small file that unpacks to 250 MiB, and open it as a record."""
+    visitor = Visitor(siege.page, by.client)
+    try:
+        visitor.arrive()
+        sent = by.client.post("/gradio_api/upload", files={"files": ("x.kvrun", BOMB)})
+        if sent.status_code != 200:
+            return str(sent.status_code)
+        file = {"path": sent.json()[0], "orig_name": "x.kvrun", "meta": {"_type": "gradio.FileData"}}
+        visitor.put("kv-upload", file)
+        return "refused" if "kv-problem" in visitor.do("kv-upload", "upload").text else "taken"
+    finally:
+        visitor.leave()
+
+
+def huge_bodies(siege: Siege, by: Attacker) -> str:
+    """A call whose body is 8 MB of brackets."""
+    body = b'{"session_hash": "abcdefgh", "fn_index": 0, "data": [' + b"[]," * 2_500_000 + b"0]}"
+    sent = by.client.post(
+        "/gradio_api/queue/join", content=body, headers={"Content-Type": "application/json"}
+    )
+    return str(sent.status_code)
+
+
+def large_headers(siege: Siege, by: Attacker) -> str:
+    """Headers of 60 kB."""
+    return str(by.client.get("/healthz", headers={"X-Large": "x" * 60_000}).status_code)
+
+
+def cancel_storm(siege: Siege, by: Attacker) -> str:
+    """Cancel what is not there."""
+    body = {"session_hash": secrets.token_hex(6), "fn_index": 0, "event_id": secrets.token_hex(16)}
+    return str(by.client.post("/gradio_api/cancel", json=body).status_code)
+
+
+def unknown_tokens(siege: Siege, by: Attacker) -> str:
+    """Ask for records that nobody holds."""
+    return str(by.client.get(f"/lab/record/{secrets.token_urlsafe(18)}").status_code)
+
+
+def silent_connections(siege: Siege, by: Attacker) -> str:
+    """Connect, say half a request, and wait."""
+    kept = []
+    with suppress(OSError):
+        kept = [by.send("GET / HTTP/1.1\nHost:") for _ in range(OPEN // HANDS)]
+    by.rest(20)
+    for one in kept:
+        one.close()
+    return "kept"
+
+
+def slow_bodies(siege: Siege, by: Attacker) -> str:
+    """Say that 8 MB follow, and send a byte now and then."""
+    head = f"POST /gradio_api/queue/join HTTP/1.1\nHost: {_host(siege)}\nContent-Length: 8000000\n\n"
+    with by.send(head) as found, suppress(OSError):
+        found.settimeout(0.2)
+        while time.monotonic() < by.ends:
+            found.sendall(b" ")
+            by.rest(2)
+            with suppress(TimeoutError):
+                return found.recv(64).decode(errors="replace").partition(" ")[2][:3] or "closed"
+    return "kept"
+
+
+def slow_readers(siege: Siege, by: Attacker) -> str:
+    """Ask for the largest file, and do not read it."""
+    kept = []
+    with suppress(OSError):
+        for _ in range(OPEN // HANDS):
+            kept.append(by.send(f"GET /lab/plotly.js HTTP/1.1\nHost: {_host(siege)}\n\n"))
+    by.rest(20)
+    for one in kept:
+        one.close()
+    return "kept"
+
+
+ATTACKS = (
+    made_up_sessions, made_up_calls, arrivals, unfolding_record, huge_bodies, large_headers, cancel_storm,
+    unknown_tokens, silent_connections, slow_bodies, slow_readers,
+)  # fmt: skip
+BOMB = unfolding()
+
+
+def _host(siege: Siege) -> str:
+    return f"{siege.where[0]}:{siege.where[1]}"
+
+
+def main() -> int:
+    """Run, report, and fail if an honest visitor was failed."""
+    names = [kind.__name__ for kind in ATTACKS]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60, help="of all attacks together")
+    parser.add_argument("--most", type=int, default=400, help="tries of each attack")
+    parser.add_argument("--visitors", type=int, default=2, help="honest ones")
+    parser.add_argument("--attack", action="append", choices=names, help="this one alone; may be repeated")
+    parser.add_argument("--json", help="where to write the report")
+    asked = parser.parse_args()
+    chosen = [names.index(name) for name in asked.attack or names]
+    with tempfile.TemporaryDirectory() as folder:
+        process, address = serve(Path(folder) / "server.log", [])
+        try:
+            with httpx.Client(base_url=address, timeout=120) as client:
+                siege = Siege(address, Page(client))
+            siege.one_visit()
+            before = peak = memory_mib(process.pid)
+            honest = [threading.Thread(target=siege.visitor) for _ in range(asked.visitors)]
+            honest.append(threading.Thread(target=siege.health))
+            for one in honest:
+                one.start()
+            for number in chosen:
+                siege.attack(number, asked.seconds / len(chosen), asked.most)
+                peak = max(peak, memory_mib(process.pid))
+            siege.over.set()
+            for one in honest:
+                one.join()
+            ended = process.poll()
+            after = 0.0 if ended is not None else memory_mib(process.pid)
+        finally:
+            siege.over.set()
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+    if ended is not None:
+        siege.failed.append(f"the server ended with {ended}")
+    report = {
+        "command": " ".join(["python", "benchmarks/siege.py", *sys.argv[1:]]),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores", "versions": versions(),
+        "attacks": {name: dict(counted) for name, counted in siege.answers.items()},
+        "honest": {
+            "health_checks": len(siege.healths), "slowest_health_s": max(siege.healths, default=None),
+            "visits": len(siege.runs), "slowest_visit_s": max(siege.runs, default=None),
+            "failed": siege.failed,
+        },
+        "server_mib": {"before": before, "highest_between_attacks": peak, "after": after},
+    }  # fmt: skip
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(report, indent=1))
+    return 1 if siege.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
