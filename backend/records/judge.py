@@ -31,6 +31,9 @@ JUDGED_FORMAT = 1
 Regime = Literal["typed", "progressive", "parallel"]
 Protocol = Literal["joint", "pairwise", "selection", "rewriting"]
 OrderKind = Literal["identity", "shuffle", "fixed"]
+#: How a selection differs from dense's: it takes none, it takes another candidate, or it cannot be read.
+Change = Literal["none", "another", "unread"]
+NONE_TAKEN = (0,)
 #: Where the candidates come from, in words for a person.
 REGIMES: dict[Regime, str] = {
     "typed": "given as texts: there is no cache to reuse, each is encoded alone",
@@ -282,6 +285,18 @@ class JudgeOutcome:
     text: str
     entropies: tuple[float, ...] = ()
     first_margin: float | None = None
+
+    @property
+    def change(self) -> Change | None:
+        """How the selection differs from dense's; None where it does not, and where none is made (rewriting).
+
+        A judge that gives up (takes none) is told apart from one that prefers another candidate.
+        """
+        if self.consistent is not False:
+            return None
+        if self.selected is None:
+            return "unread" if self.failure else None
+        return "none" if self.selected == NONE_TAKEN else "another"
 
 
 @dataclass(frozen=True)

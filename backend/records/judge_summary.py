@@ -2,7 +2,8 @@
 Free of torch.
 
 Source: judge study, Section 5 (metrics), Table 1, A.2 and Fig. 7 (counts). Readings of open points: JCR is
-over the problems where dense's selection can be read; a selection that cannot be read is not dense's. Shares
+over the problems where dense's selection can be read; a selection that cannot be read is not dense's. Changed
+selections that take none and those that take another candidate are counted apart. Shares
 of problems have Wilson's interval; the reuse rate's and every change's is a bootstrap over problems, paired.
 """
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.statistics import NOTHING, Share, bootstrap, share, wilson
-from backend.records.judge import Judged, JudgeOutcome
+from backend.records.judge import NONE_TAKEN, Change, Judged, JudgeOutcome
 from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 
 
@@ -33,6 +34,11 @@ def paired(
         doubt = 1 - wilson(len(changes), len(changes))[0]
         found = Share(found.value, max(-1.0, found.value - doubt), min(1.0, found.value + doubt), found.of)
     return found
+
+
+def changed_to(outcomes: Sequence[JudgeOutcome], change: Change) -> Share:
+    """How often a selection differs from dense's in one way, over the problems that JCR is over."""
+    return share([None if o.consistent is None else o.change == change for o in outcomes])
 
 
 def picks(outcomes: Sequence[JudgeOutcome]) -> tuple[Share, ...]:
@@ -69,6 +75,9 @@ def line(judged: Judged, order: str, method: str) -> JudgeLine:
         selection=share([o.selection_right for o in mine]),
         jcr=share([o.consistent for o in mine]),
         jcr_without_ties=share([o.consistent for o in mine if not o.near_tie]),
+        jcr_without_none=share([o.consistent for o in mine if o.selected != NONE_TAKEN]),
+        to_none=changed_to(mine, "none"),
+        to_another=changed_to(mine, "another"),
         same_answer=share([o.same_answer for o in mine]),
         blocks=bootstrap([o.reused_blocks for o in mine], [o.blocks for o in mine]),
         tokens=sum(o.reused_tokens for o in mine) / max(1, sum(o.prompt_tokens for o in mine)),
@@ -113,6 +122,7 @@ def counted(judged: Judged, order: str | None = None) -> tuple[Counted, ...]:
                     kept=sum(bool(o.consistent) for o in mine),
                     methods=len(mine),
                     flipped=tuple(o.method for o in mine if not o.consistent),
+                    none_taken=tuple(o.method for o in mine if o.change == "none"),
                     near_ties=tuple(o.method for o in mine if o.near_tie),
                 )
             )

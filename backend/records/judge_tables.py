@@ -15,7 +15,10 @@ class JudgeLine:
         accuracy: final answers right; ``selection`` selections right (Wilson).
         jcr: selections equal to dense's in the same order (Wilson), over the problems where dense's could be
             read; a selection of this method that cannot be read is not equal.
-        jcr_without_ties: the same without the problems that are near ties.
+        jcr_without_ties: the same without the problems that are near ties; ``jcr_without_none``: without
+            those in which this method took none.
+        to_none, to_another: of the problems that JCR is over, those in which this method took none, or
+            another candidate, where dense selected otherwise.
         same_answer: final answers equal to dense's.
         blocks, tokens, problems: reuse rates: of candidate blocks, of prompt tokens, and of problems whose
             whole prompt was reused.
@@ -35,6 +38,9 @@ class JudgeLine:
     selection: Share
     jcr: Share
     jcr_without_ties: Share
+    jcr_without_none: Share
+    to_none: Share
+    to_another: Share
     same_answer: Share
     blocks: Share
     tokens: float
@@ -66,7 +72,8 @@ class JudgeTable:
 @dataclass(frozen=True)
 class Counted:
     """One problem in one order: over the reuse methods, how many were right and how many kept dense's
-    selection (judge study, Fig. 7), and which changed it."""
+    selection (judge study, Fig. 7), which changed it (``flipped``), and which of these took none
+    (``none_taken``)."""
 
     problem: int
     order: str
@@ -75,4 +82,5 @@ class Counted:
     kept: int
     methods: int
     flipped: tuple[str, ...]
+    none_taken: tuple[str, ...]
     near_ties: tuple[str, ...]

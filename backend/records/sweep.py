@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from backend.base.statistics import Share
+from backend.base.statistics import NOTHING, Share
 from backend.records.request import Mode
 
 Axis = Literal[
@@ -70,7 +70,8 @@ class SweepLine:
 
     Attributes:
         accuracy: answers right; ``selection`` a judge's selections right; ``as_dense`` answers (a judge's:
-            selections, JCR) equal to dense's.
+            selections, JCR) equal to dense's; ``to_none`` and ``to_another`` a judge's changed selections, of
+            none and of another candidate; ``as_dense_without_none`` JCR where it took a candidate.
         score: mean token F1 of questions over texts, or Rouge-L of summaries, else the accuracy with a t
             interval.
         agents, blocks, tokens: the three reuse rates.
@@ -94,6 +95,9 @@ class SweepLine:
     ttft_ms: Share
     ttft_ratio: Share
     warmups: int = 1
+    to_none: Share = NOTHING
+    to_another: Share = NOTHING
+    as_dense_without_none: Share = NOTHING
 
     @property
     def counted(self) -> str:

@@ -151,7 +151,8 @@ def _found(line: SweepLine, dense: SweepLine, linked: Linked | None) -> Found:
     method = f"dense on {linked.label}" if linked and line.method == "dense" else line.method
     where = place_of(line.cell, method) | (linked.kind if linked else {})
     shares = {name: value_of(getattr(line, name)) for name in (
-        "accuracy", "selection", "as_dense", "score", "agents", "blocks", "tokens", "kl_first")}  # fmt: skip
+        "accuracy", "selection", "as_dense", "to_none", "to_another", "as_dense_without_none", "score",
+        "agents", "blocks", "tokens", "kl_first")}  # fmt: skip
     return Found(
         where,
         {

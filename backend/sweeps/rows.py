@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from backend.base.serialization import decode
+from backend.records.judge import JudgeOutcome
+
 
 @dataclass(frozen=True)
 class Row:
@@ -73,6 +76,13 @@ class Row:
     value_error: float | None = None
     wall_ms: float = 0.0
     body: str = "{}"
+
+    @property
+    def verdict(self) -> JudgeOutcome | None:
+        """Of a judge: everything about its outcome, which says how its selection differs from dense's."""
+        if not self.judge_order or self.body == "{}":
+            return None
+        return typing.cast(JudgeOutcome, decode(JudgeOutcome, json.loads(self.body), {}))
 
     @staticmethod
     def from_values(values: Sequence[Any]) -> Row:

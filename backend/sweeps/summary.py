@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from scipy import stats
 
 from backend.base.statistics import NOTHING, Share, bootstrap, clustered, mean_and_half, share
+from backend.records.judge import NONE_TAKEN, Change
 from backend.records.sweep import Cell, SweepLine
 from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone
@@ -55,9 +56,16 @@ def _line(
     known = {problem_of(row): row.ttft_ms for row in dense}
     warmups = [row.seed for row in rows]
 
-    def told(of: str) -> Share:
-        values = [getattr(row, of) for row in rows]
+    def of_all(values: Sequence[bool | None]) -> Share:
         return clustered(values, warmups) if pooled else share(values)
+
+    def told(of: str) -> Share:
+        return of_all([getattr(row, of) for row in rows])
+
+    verdicts = [row.verdict for row in rows]
+
+    def changed(to: Change) -> Share:
+        return of_all([None if v is None or v.consistent is None else v.change == to for v in verdicts])
 
     def middle(of: str) -> Share:
         values = [getattr(row, of) for row in rows]
@@ -75,6 +83,11 @@ def _line(
         accuracy=told("correct"),
         selection=told("selection_right"),
         as_dense=told("as_dense"),
+        to_none=changed("none"),
+        to_another=changed("another"),
+        as_dense_without_none=of_all(
+            [None if v is None or v.selected == NONE_TAKEN else v.consistent for v in verdicts]
+        ),
         score=middle("score"),
         agents=rate("agents_reused", "agents"),
         blocks=rate("blocks_reused", "blocks"),

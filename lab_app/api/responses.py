@@ -275,7 +275,8 @@ def verdict_body(outcome: JudgeOutcome) -> Body:
     """One order under one method; candidates and slots count from 1, 0 is none of them."""
     names = (
         "order", "layout", "method", "state", "slots", "selected", "answer", "failure", "correct",
-        "selection_right", "consistent", "near_tie", "twin", "blocks", "reused_blocks", "prompt_tokens",
+        "selection_right", "consistent", "change", "near_tie", "twin", "blocks", "reused_blocks",
+        "prompt_tokens",
         "reused_tokens", "forwarded_tokens", "margin", "dense_margin", "floor", "kl_first", "kl_mean",
         "ttft_ms", "text",
     )  # fmt: skip

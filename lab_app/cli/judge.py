@@ -139,7 +139,11 @@ def judge(args: argparse.Namespace) -> int:
 def print_judged(lines: JudgeTable, done: int, total: int) -> None:
     """One line on what was judged so far: JCR and reuse of every method, order by order."""
     if sys.stderr.isatty():
-        said = [f"{x.order} {x.method} {x.jcr.value:.0%}" for x in lines.lines if x.method != "dense"]
+        said = [
+            f"{x.order} {x.method} {x.jcr.value:.0%} (none {x.to_none.value:.0%})"
+            for x in lines.lines
+            if x.method != "dense"
+        ]
         print(f"\r{done}/{total} JCR: {', '.join(said)}"[:200], file=sys.stderr, flush=True)
 
 
@@ -150,12 +154,16 @@ def judge_rows(lines: JudgeTable) -> list[tuple[str, ...]]:
         return "-" if share.of == 0 else f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"
 
     rows: list[tuple[str, ...]] = [
-        ("order", "method", "final answer right", "selection right", "JCR", "blocks reused", "unread",
+        ("order", "method", "final answer right", "selection right", "JCR", "without none",
+         "changed to none", "to another", "blocks reused", "unread",
          "near ties", "same text", "none and slots taken"),
     ]  # fmt: skip
     for x in lines.lines:
         picked = " ".join("-" if p.of == 0 else f"{p.value:.0%}" for p in x.picks)
-        shares = [shown(s) for s in (x.accuracy, x.selection, x.jcr, x.blocks)]
+        shares = [
+            shown(s)
+            for s in (x.accuracy, x.selection, x.jcr, x.jcr_without_none, x.to_none, x.to_another, x.blocks)
+        ]
         rows.append((x.order, x.method, *shares, str(x.failures), str(x.near_ties), str(x.twins), picked))
     return rows
 

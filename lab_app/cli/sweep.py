@@ -167,12 +167,14 @@ def tables(swept: Swept) -> Iterator[str]:
 def answers(swept: Swept) -> Iterator[str]:
     """Right or wrong, against dense; and the score, where it says more."""
     score = ("score",) * swept.graded
-    head = ("n", "right %", *score, "as dense %", "KL first", "lost/won", swept.p_name, "Holm")
+    judged = ("to none %",) * any(x.to_none.of for x in swept.lines)
+    head = ("n", "right %", *score, "as dense %", *judged, "KL first", "lost/won", swept.p_name, "Holm")
 
     def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
         return (
             x.counted, shown(x.accuracy, ".1f", 100), *(shown(x.score, ".3f") for _ in score),
-            shown(x.as_dense, ".1f", 100), shown(x.kl_first, ".2g"), *right_or_wrong(test),
+            shown(x.as_dense, ".1f", 100), *(shown(x.to_none, ".1f", 100) for _ in judged),
+            shown(x.kl_first, ".2g"), *right_or_wrong(test),
         )  # fmt: skip
 
     yield from by_cell(swept, head, cells)

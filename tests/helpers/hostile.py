@@ -162,12 +162,13 @@ def judged() -> tuple[Judged, JudgeTable, tuple[Counted, ...]]:
     rows = tuple(replace(row, problem=replace(problem, number=n)) for n in range(1, 4))
     points = RNG.random((3, 2)).astype(np.float32)
     line = JudgeLine(
-        "identity", "dense", 3, HALF, HALF, HALF, HALF, HALF, HALF, 0.5, 0.5, (HALF, HALF, HALF), 1, 1, 1,
+        "identity", "dense", 3, *(HALF,) * 9, 0.5, 0.5, (HALF, HALF, HALF), 1, 1, 1,
         HALF, HALF, HALF, 3.0,
     )  # fmt: skip
     table = JudgeTable(tuple(replace(line, method=m) for m in LABELS))
     counts = tuple(
-        Counted(n, "identity", "Which?", n % 3, n % 2, 2, ("naive",), ("kvcomm",)) for n in (1, 2, 3)
+        Counted(n, "identity", "Which?", n % 3, n % 2, 2, ("naive",), ("naive",), ("kvcomm",))
+        for n in (1, 2, 3)
     )
     return sullied(Judged(request, MODEL, rows, ("a note",), points)), sullied(table), sullied(counts)
 

@@ -64,14 +64,19 @@ def change_words(share: Share) -> str:
 
 
 def finding(table: JudgeTable) -> str:
-    """The sentence that the table comes to: the largest loss of consistency beside the change of accuracy."""
+    """What the table comes to: the largest loss of consistency, what took its place, the final answers."""
     reused = [x for x in table.lines if x.jcr.of and x.method != table.lines[0].method]
     if not reused:
         return "Only dense was asked, and dense agrees with itself."
     worst = min(reused, key=lambda x: x.jcr.value)
     told = f"{worst.method} ({worst.order}) keeps {worst.jcr.value:.0%} of dense’s selections"
+    if worst.jcr.value < 1:
+        told += (
+            f"; it takes none in {worst.to_none.value:.0%} where dense selects otherwise, another candidate "
+            f"in {worst.to_another.value:.0%}"
+        )
     if worst.accuracy_change.of:
-        told += f", while its final answers change by {change_words(worst.accuracy_change)} points"
+        told += f". Its final answers change by {change_words(worst.accuracy_change)} points"
     return f"{told}, over {plural(worst.problems, 'problem')}."
 
 
@@ -97,7 +102,8 @@ def table_panel(table: JudgeTable, judged: Judged | None = None) -> Panel:
 def _cells(line: JudgeLine, looks: dict[str, MethodStyle]) -> tuple[object, ...]:
     return (
         looks[line.method].name, share_words(line.accuracy), share_words(line.selection),
-        share_words(line.jcr), change_words(line.jcr_change), share_words(line.blocks), line.failures,
+        share_words(line.jcr), share_words(line.jcr_without_none), share_words(line.to_none),
+        share_words(line.to_another), change_words(line.jcr_change), share_words(line.blocks), line.failures,
         line.near_ties, line.twins,
     )  # fmt: skip
 
@@ -110,7 +116,8 @@ def _moved(dense: JudgeLine) -> str:
 
 COLUMNS = (
     "order", "method", "problems", "final answer right (share)", "from", "to", "selection right (share)",
-    "JCR (share)", "JCR from", "JCR to", "JCR without near ties", "final answer as dense (share)",
+    "JCR (share)", "JCR from", "JCR to", "JCR without near ties", "JCR without none taken",
+    "changed to none (share)", "changed to another (share)", "final answer as dense (share)",
     "blocks reused (share)", "tokens reused (share)", "prompts reused whole (share)",
     "accuracy change (paired)", "change from", "change to", "JCR change against first order", "unread",
     "near ties", "same text", "moved against first order (share)", "median time to first token (ms)",
@@ -124,7 +131,8 @@ def _row(x: JudgeLine) -> tuple[Any, ...]:
     jcr, change = x.jcr, x.accuracy_change
     numbers = (
         x.accuracy.value, x.accuracy.low, x.accuracy.high, x.selection.value, jcr.value, jcr.low, jcr.high,
-        x.jcr_without_ties.value, x.same_answer.value, x.blocks.value, x.tokens, x.reused_problems,
+        x.jcr_without_ties.value, x.jcr_without_none.value, x.to_none.value, x.to_another.value,
+        x.same_answer.value, x.blocks.value, x.tokens, x.reused_problems,
         change.value, change.low, change.high, x.jcr_change.value,
     )  # fmt: skip
     return (
@@ -182,7 +190,7 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
     title = "Are easy problems safe to reuse?"
     columns = (
         "problem", "order", "question", "methods right", "methods that selected as dense", "methods",
-        "changed by", "of these near ties",
+        "changed by", "of these took none", "of these near ties",
     )  # fmt: skip
     if not counts:
         return empty_view("judge_counts", title, NOT_YET, columns)
@@ -207,10 +215,13 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
         yaxis={"title": {"text": "reuse methods with a right answer (ACC count)"}, "dtick": 1},
     )
     easy = [c for c in counts if c.right == c.methods]
-    changed = sum(c.kept < c.methods for c in easy)
+    parted = [c for c in easy if c.flipped]
+    changed = len(parted)
+    gave_up = sum(set(c.flipped) == set(c.none_taken) for c in parted)
     found = (
         f"Of {plural(len(easy), 'judgement')} that every reuse method answers right, {changed} "
-        f"{'has' if changed == 1 else 'have'} a changed selection under at least one."
+        f"{'has' if changed == 1 else 'have'} a changed selection under at least one; in {gave_up} of these "
+        "every changed selection is none of the candidates."
         if easy
         else "No judgement is answered right by every reuse method."
     )
@@ -221,7 +232,17 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
         + (f" {plural(ties, 'case')} with a near tie counted as changed." if ties else "")
     )
     rows = tuple(
-        (c.problem, c.order, c.question, c.right, c.kept, c.methods, listing(c.flipped), listing(c.near_ties))
+        (
+            c.problem,
+            c.order,
+            c.question,
+            c.right,
+            c.kept,
+            c.methods,
+            listing(c.flipped),
+            listing(c.none_taken),
+            listing(c.near_ties),
+        )
         for c in counts
     )
     return FigureView("judge_counts", title, how, found, drawing, columns, rows)
@@ -287,16 +308,8 @@ def question_map(
     """
     title = "Do flips belong to a kind of question?"
     columns = (
-        "problem",
-        "question",
-        "PCA 1",
-        "PCA 2",
-        "UMAP 1",
-        "UMAP 2",
-        "selected as dense",
-        "of",
-        "right",
-    )
+        "problem", "question", "PCA 1", "PCA 2", "UMAP 1", "UMAP 2", "selected as dense", "of", "right",
+    )  # fmt: skip
     kept, asked, right = Counter[int](), Counter[int](), Counter[int]()
     for c in counts:
         kept[c.problem] += c.kept

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from backend.records.judge import JudgedProblem, JudgeOutcome, JudgeRequest
+from backend.records.judge import Change, JudgedProblem, JudgeOutcome, JudgeRequest
 from viz.base.format import clip, listing, percent, plural
 from viz.base.html import html, joined, render
 from viz.base.theme import MethodStyle, method_styles
@@ -101,7 +101,8 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
     )
     if len(orders) > 1:
         said += f" ({order_words(first.order)})"
-    rest = [f"Kept by {_names(looks, kept)}."] if kept else []
+    rest = [_ways([o for found in parted.values() for o in found])]
+    rest += [f"Kept by {_names(looks, kept)}."] if kept else []
     same = [o for found in parted.values() for o in found if o.same_answer]
     if same and request.protocol != "selection":  # there, no answer is given
         changes = plural(sum(map(len, parted.values())), "change")
@@ -115,6 +116,16 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
             f"{plural(ties, 'of them is a near tie', 'of them are near ties')}: rounding alone could do it."
         )
     return _head(said + ".", *rest)
+
+
+def _ways(parted: list[JudgeOutcome]) -> str:
+    """What the changed selections took: none is another thing than another candidate."""
+    ways = Counter(o.change for o in parted)
+    words: dict[Change, str] = {
+        "none": "took none of them", "another": "took another candidate", "unread": "cannot be read",
+    }  # fmt: skip
+    said = [f"{ways[way]} {words[way]}" for way in words if ways[way]]
+    return f"Of {plural(len(parted), 'changed selection')}, {listing(said)}."
 
 
 def _rewritten(
@@ -247,9 +258,11 @@ def _counts(row: JudgedProblem, looks: Mapping[str, MethodStyle]) -> str:
     dense = _dense(row)
     said = []
     for label, look in looks.items():
-        mine = [o.consistent for o in row.outcomes if o.method == label and o.consistent is not None]
+        mine = [o for o in row.outcomes if o.method == label and o.consistent is not None]
         if label != dense and mine:
-            said.append(f"{look.name} {sum(mine)} of {len(mine)}")
+            none = sum(o.change == "none" for o in mine)
+            took = f" (none taken in {none})" if none else ""
+            said.append(f"{look.name} {sum(bool(o.consistent) for o in mine)} of {len(mine)}{took}")
     if not said:
         return f"{plural(len(row.outcomes), 'verdict')}."
     return f"Selections equal to dense’s in the same order: {listing(said)}."

@@ -117,6 +117,11 @@ def as_dense(swept: Swept) -> FigureView:
             f"Furthest from dense: {_named(swept, low)}, "
             f"{percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'answer')} as dense’s."
         )
+        if low.to_none.of:
+            finding += (
+                f" Its judge took none in {percent(low.to_none.value, 1)} where dense selects otherwise, "
+                f"another candidate in {percent(low.to_another.value, 1)}."
+            )
     how = (
         "Share of problems whose answer (a judge’s: selection) is dense’s; bars: 95% (Wilson). Accuracy can "
         "hold while answers change."
@@ -265,8 +270,9 @@ def table_html(swept: Swept) -> Markup:
     """All lines as a table."""
     looks, against = styles(swept), swept.against_dense
     scored = ("score",) * swept.graded
+    judged = ("changed to none",) * any(x.to_none.of for x in swept.lines)
     head = (
-        "method", "problems", "right", *scored, "as dense", "tokens from a cache", "first token, ms",
+        "method", "problems", "right", *scored, "as dense", *judged, "tokens from a cache", "first token, ms",
         "dense’s / it", "lost / won", swept.p_name, "times p",
     )  # fmt: skip
     many = len({line.cell for line in swept.lines}) > 1
@@ -276,7 +282,8 @@ def table_html(swept: Swept) -> Markup:
         rows = [
             (
                 looks[x.method].name, x.counted, _share(x.accuracy), *(_middle(x.score, 3) for _ in scored),
-                _share(x.as_dense), _share(x.tokens), _middle(x.ttft_ms, 1), _middle(x.ttft_ratio, 2, "×"),
+                _share(x.as_dense), *(_share(x.to_none) for _ in judged), _share(x.tokens),
+                _middle(x.ttft_ms, 1), _middle(x.ttft_ratio, 2, "×"),
                 *_parted(against.get((x.cell, x.method))),
             )
             for x in lines

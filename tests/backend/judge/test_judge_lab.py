@@ -17,6 +17,7 @@ from weakref import ref
 import numpy as np
 import pytest
 import torch
+from fake_judge import BLANK
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import QUESTIONS, error, llama, model, tokenizer
@@ -51,6 +52,7 @@ from backend.records.judge import (
 )
 from backend.records.judge_summary import counted, heat, paired, picks, table
 from backend.records.request import Decoding, MethodChoice
+from lab_app.cli.judge import judge_rows
 from viz.base.figure import FigureView, Panel
 from viz.judge import metrics as drawn
 
@@ -633,14 +635,6 @@ def test_problems_are_read_from_files(tmp_path: Path) -> None:
 
 # -- metrics and figures
 
-BLANK = JudgeOutcome(
-    problem=1, order="identity", layout=(1, 2), method="dense", state="dense", slots=(1,), selected=(1,),
-    answer="5", failure="", correct=True, selection_right=True, consistent=True, same_answer=True,
-    same_text=True, blocks=2, reused_blocks=0, prompt_tokens=10, reused_tokens=0, forwarded_tokens=10,
-    margin=1.0, dense_margin=1.0, parted_margin=None, floor=1e-6, near_tie=False, twin=False, kl_first=0.0,
-    kl_mean=0.0, ttft_ms=1.0, parts_ms={}, text="",
-)  # fmt: skip
-
 
 def judged_by_hand() -> Judged:
     """Four problems, two orders, dense and naive, which is right in 3 of 4 and keeps 2 of 3 selections."""
@@ -688,6 +682,58 @@ def test_the_table_counts_what_the_rows_say() -> None:
     assert lines.line("shuffle 0", "naive").jcr_change.value == 0
     with pytest.raises(KeyError):
         lines.line("identity", "other")
+
+
+def chosen(*ways: tuple[tuple[int, ...] | None, bool | None]) -> Judged:
+    """Problems of one order: what naive selected, and whether that is dense's (candidate 1; None: unread)."""
+    rows = []
+    for number, (selected, kept) in enumerate(ways, 1):
+        dense = replace(BLANK, problem=number)
+        if kept is None:
+            dense = replace(dense, slots=None, selected=None, consistent=None, failure="no selection")
+        mine = replace(
+            dense, method="naive", slots=selected, selected=selected, consistent=kept, state="reused",
+            failure="" if selected else "no selection",
+        )  # fmt: skip
+        rows.append(JudgedProblem("", JudgeProblem(number, "?", (Candidate("a", "1"),)), (dense, mine)))
+    return Judged(JudgeRequest(methods=(MethodChoice("naive"),)), model().info, tuple(rows))
+
+
+def test_none_taken_and_another_candidate_are_told_apart() -> None:
+    judged = chosen(
+        ((1,), True), ((0,), False), ((0,), False), ((2,), False), (None, False), ((0,), None), ((1,), True)
+    )
+    changes = [o.change for o in judged.outcomes("identity", "naive")]
+    assert changes == [None, "none", "none", "another", "unread", None, None]
+    naive = table(judged).line("identity", "naive")
+    assert (naive.jcr.value, naive.jcr.of) == (2 / 6, 6), "an unread verdict is not dense's"
+    assert (naive.to_none.value, naive.to_another.value) == (2 / 6, 1 / 6)
+    assert (naive.jcr_without_none.value, naive.jcr_without_none.of) == (2 / 4, 4)
+    counts = counted(judged)
+    assert [c.none_taken for c in counts] == [(), ("naive",), ("naive",), (), (), ()]
+    said = drawn.finding(table(judged))
+    assert "keeps 33% of dense’s selections; it takes none in 33% where dense selects otherwise" in said
+    assert "another candidate in 17%" in said
+    found = drawn.counts_map(counts).finding
+    assert "4 have a changed selection under at least one; in 2 of these every changed selection" in found
+    heads, *lines = judge_rows(table(judged))
+    shown = dict(zip(heads, lines[1], strict=True))
+    assert shown["changed to none"].startswith("33.3%")
+    assert shown["to another"].startswith("16.7%")
+    assert shown["without none"].startswith("50.0%")
+
+
+def test_a_verdict_that_cannot_be_read_is_not_denses(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JCR drops a problem when dense's own selection cannot be read, never when the method's cannot."""
+    unread = Verdict(None, None, "", "no selection")
+    given = iter([Verdict((1,), "1", "", ""), unread])  # dense's, then naive's
+    monkeypatch.setattr(judge_reading, "read_verdict", lambda *_: next(given))
+    request = asked(regime="typed", methods=(MethodChoice("naive"),))
+    dense, naive = alone(tiny, typed(), Order(), request)
+    assert (dense.method, dense.consistent, dense.selected) == ("dense", True, (1,))
+    assert (naive.consistent, naive.change) == (False, "unread")
 
 
 def test_counts_hold_every_readable_problem_once() -> None:

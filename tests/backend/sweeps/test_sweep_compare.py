@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from fake_judge import BLANK
 from fake_sweep import row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.base.serialization import encode
 from backend.base.statistics import Share
 from backend.records.sweep import Axis, Baseline, Cell, Compared, SweepLine, Swept
+from backend.reproduce.sweeping import _found
 from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
 from backend.sweeps.grid import Slot, shards_of, slots_of
 from backend.sweeps.read import parse_sweep
@@ -20,6 +24,7 @@ from backend.sweeps.run import SweepDone
 from backend.sweeps.spec import Sweep
 from backend.sweeps.summary import summarise
 from lab_app.cli.sweep import tables
+from viz.studies.sweep import as_dense, table_html
 
 Change = Any  # from a slot to what is measured there
 HEAD = "name: small\ntasks: [math-2]\nproblems: 8\n"
@@ -105,6 +110,31 @@ def test_a_judges_orders_may_be_named_as_they_are_written() -> None:
     tests = compare(swept(text)).tests
     assert [test.mine for test in tests] == ["identity", "shuffle 1"]
     assert {test.against for test in tests} == {"judge order shuffle 0"}
+
+
+def test_a_judge_that_takes_none_is_told_from_one_that_takes_another_candidate() -> None:
+    task = "{judge: {regime: parallel, orders: identity}}"
+    text = f"name: a\ntasks: [{task}]\nmethods: [dense, naive]\nproblems: 4\n"
+    took = {1: (1,), 2: (0,), 3: (0,), 4: (2,)}
+
+    def measured(slot: Slot) -> dict[str, Any]:
+        selected = took[slot.problem] if slot.method == "naive" else (1,)
+        same = selected == (1,)
+        outcome = replace(BLANK, selected=selected, consistent=same, method=slot.method)
+        return {"as_dense": same, "body": json.dumps(encode(outcome, {}))}
+
+    done = swept(text, measured)
+    dense, naive = summarise(done)
+    assert (naive.as_dense.value, naive.to_none.value, naive.to_another.value) == (1 / 4, 2 / 4, 1 / 4)
+    assert (naive.as_dense_without_none.value, naive.as_dense_without_none.of) == (1 / 2, 2)
+    assert (dense.to_none.value, dense.to_another.value) == (0, 0)
+    found = _found(naive, dense, None).values
+    assert (found["to_none"].value, found["to_another"].value) == (2 / 4, 1 / 4)
+    record = Swept("a", "a", (dense, naive), 8, True, compare(done))
+    said = as_dense(record).finding.replace("\xa0", " ")
+    assert "took none in 50 % where dense selects otherwise, another candidate in 25 %" in said
+    assert "to none %" in "\n".join(tables(record))
+    assert "changed to none" in table_html(record)
 
 
 def test_two_lines_are_compared_once() -> None:

@@ -187,6 +187,14 @@ def test_the_verdict_says_what_changed() -> None:
     assert "took candidate 1 where dense takes candidate 2" in said
     assert "The final answer stayed dense’s in 1 of 1 change" in said
     assert "KVCOMM keeps dense’s selection in 1 of 1 order while reading 40" in repaired(*changed)
+    assert "Of 1 changed selection, 1 took another candidate." in said
+    gave_up = row_of(
+        *changed[0].outcomes[:2],
+        outcome("identity", (1, 2, 3), "kvcomm", slots=(0,), selected=(0,), consistent=False),
+    )
+    assert "Of 2 changed selections, 1 took none of them and 1 took another candidate." in sentence(*gave_up)
+    assert "KVCOMM 0 of 1 (none taken in 1)" in grid_html(*gave_up)
+    assert "none, ≠ dense" in grid_html(*gave_up)
     seer = row_of(*changed[0].outcomes, outcome("identity", (1, 2, 3), "oracle", forwarded_tokens=1))
     assert repaired(*seer) == repaired(*changed), "what looks at dense's cache repairs nothing"
     tie = row_of(
