@@ -20,7 +20,7 @@ REQUIREMENTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-all chromium lint ruff types contracts circles format picture soak fuzz gpu clean FORCE
+.PHONY: help lab test test-all chromium lint ruff types contracts circles format picture soak fuzz siege gpu clean FORCE
 
 help:
 	@echo "make lab      install, then serve the lab at http://$(HOST):$(PORT)"
@@ -33,6 +33,7 @@ help:
 	@echo "make soak     100 simulated visitors for 10 minutes; report in build/soak.json"
 	@echo "make gpu      the tests and benchmarks that need a CUDA device; reports in benchmarks/results/"
 	@echo "make fuzz     5,000 malformed calls and files; report in build/fuzz.json"
+	@echo "make siege    attacks of strangers beside honest visitors, for a minute; report in build/siege.json"
 	@echo "make clean    remove the environment and all caches"
 
 lab: $(VENV)/.lab-stamp
@@ -81,6 +82,10 @@ soak: $(VENV)/.test-stamp
 fuzz: $(VENV)/.test-stamp
 	@mkdir -p build
 	$(BIN)/python benchmarks/fuzz.py --json build/fuzz.json $(ARGS)
+
+siege: $(VENV)/.test-stamp
+	@mkdir -p build
+	$(BIN)/python benchmarks/siege.py --json build/siege.json $(ARGS)
 
 # The report is the JSON that ends what a bench prints.
 GPU_BENCH = $(BIN)/kvlab bench $(1) --shape llama-8b --device cuda > build/bench.txt && \

@@ -97,7 +97,7 @@ class Soak:
         self.sleep(drawn.random() * 2 if number % 2 else drawn.random() * 60)
         while not self.over:
             try:
-                self.one(drawn)
+                self.one(drawn, f"127.0.1.{number % 250 + 1}")
             except RefusedError as error:
                 self.told(f"{error.status} {error.said}", error.status)
                 self.sleep(2 + 3 * drawn.random())
@@ -110,12 +110,13 @@ class Soak:
         """Pause, not past the end."""
         time.sleep(max(0.0, min(seconds, self.ends - time.monotonic())))
 
-    def one(self, drawn: random.Random) -> None:
-        """One visitor from arriving to leaving."""
+    def one(self, drawn: random.Random, source: str) -> None:
+        """One visitor from arriving to leaving; ``source``: their address."""
         canary = f"canary{secrets.token_hex(8)}"
         with self._guard:
             self.canaries.add(canary)
-        with httpx.Client(base_url=self.address, timeout=120) as client:
+        transport = httpx.HTTPTransport(local_address=source)
+        with httpx.Client(base_url=self.address, timeout=120, transport=transport) as client:
             visitor = Visitor(self.page, client)
             try:
                 self.check(visitor.arrive(), canary, "arrive")
@@ -190,7 +191,8 @@ class Soak:
     def cancel(self, visitor: Visitor) -> None:
         """Press Cancel in a second connection, as a browser would."""
         try:
-            with httpx.Client(base_url=self.address, timeout=120) as client:
+            cookies = visitor.client.cookies
+            with httpx.Client(base_url=self.address, timeout=120, cookies=cookies) as client:
                 other = Visitor(self.page, client)
                 other.tab = visitor.tab
                 event = self.page.events[self.page.event("kv-cancel", "click")]

@@ -78,6 +78,7 @@ class Visitor:
 
     def arrive(self) -> Answer:
         """Open the page: its heartbeat begins, and what stands in the boxes is taken over."""
+        self.client.get("/")  # by which the server knows the browser
         request = self.client.build_request("GET", f"/gradio_api/heartbeat/{self.tab}", timeout=PATIENCE)
         self._streams.append(self.client.send(request, stream=True))
         return self.take(None, "load")

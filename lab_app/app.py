@@ -85,10 +85,7 @@ def build_app(
         build_pages(page)
         build_endpoints(lab, Callers(lab))
 
-        def left(request: gr.Request) -> None:
-            lab.leave(str(request.session_hash or ""))
-
-        blocks.unload(left)
+        blocks.unload(lambda: None)  # so that a tab keeps a heartbeat, whose end the server notices
 
     def gone(browser: str) -> None:
         # The framework would keep every widget's last value for each tab that ever came.

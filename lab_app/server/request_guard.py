@@ -2,26 +2,35 @@
 
 The framework brings some fifty routes. Those that the page needs are named here; every other one is closed,
 among them all that fetch an address, hand out files of the server, run a handler outside the queue, or list
-what others did.
+what others did. What is open is counted and bounded by address (:mod:`lab_app.server.request_limits`), and a
+session's name is taken from those alone who opened the page, or for the endpoints that programs call.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from backend.base.bounded_json import excess
 from backend.base.errors import OptionError
 from backend.base.redaction import places
 from backend.base.text import show
+from lab_app.server import request_limits as limits
+from lab_app.server.browsers import Browsers
+from lab_app.server.heartbeats import Heartbeats
+from lab_app.server.request_limits import Minute, Names, Open, address_of
 
 LOG = logging.getLogger("lab_app")
 API = "/gradio_api/"
@@ -37,10 +46,20 @@ API_PATHS = re.compile(r"/gradio_api/(info|call/(v2/)?(run|judge|methods|presets
 WRONG_PARAMETER = re.compile(r"Parameter `([A-Za-z0-9_]{1,40})`|No value provided for .*: ([a-z_]{1,40})$")
 HEARTBEAT = API + "heartbeat/"
 UPLOAD = API + "upload"
-MOST_BODY = 8 << 20  # bytes: every box of the page full, and its options
-MOST_UPLOAD = 32 << 20
-UPLOADS_AN_HOUR = 1 << 30  # of all visitors; the framework deletes what is older
-HOUR = 3600.0
+JOIN = API + "queue/join"
+#: What stays open as long as somebody listens, and what is made anew for whoever asks.
+STREAMS = re.compile(r"/gradio_api/(heartbeat/.*|queue/data|upload_progress|call/.*/[0-9a-f]{32})|/mcp")
+DOWNLOADS = re.compile(r"/lab/(record|measured|sweep|bundle|report)/.*")
+NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{limits.MOST_NAME}}}")
+BUSY = (
+    "Too much is open at once from your address or on this lab. Close some pages, or try again in a minute."
+)
+MANY_CALLS = "Too many calls came from your address or to this lab within a minute. Wait a minute."
+MANY_PAGES = (
+    "Too many pages were opened from your address or on this lab within a minute. Wait a minute, reload."
+)
+NOT_OPENED = "The lab does not know this page: it was restarted, or cookies are off. Allow them, and reload."
+NOT_YOURS = "This session belongs to another browser. Reload the page."
 
 
 def policy(frame_ancestors: Sequence[str] = ()) -> str:
@@ -97,13 +116,15 @@ def check_frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
 
 
 class RequestGuard:
-    """ASGI middleware: refuses what is closed, too large or from another page, and adds the headers.
+    """ASGI middleware: refuses what is closed, too much or from another page, and adds the headers.
 
     Args:
         app: the framework.
         frame_ancestors: see :func:`policy`.
         opened: more paths, those of the lab's own routes (``Route.path_regex``).
-        here: called with a tab's name whenever its heartbeat begins.
+        heartbeats: answers these.
+        for_programs: whether the event of a number is one that programs may call, without having opened the
+            page.
         clock: seconds.
     """
 
@@ -112,12 +133,17 @@ class RequestGuard:
         app: ASGIApp,
         frame_ancestors: Sequence[str] = (),
         opened: Sequence[re.Pattern[str]] = (),
-        here: Callable[[str], None] = lambda tab: None,
+        heartbeats: Heartbeats | None = None,
+        for_programs: Callable[[object], bool] = lambda number: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.app, self._opened, self._here, self._clock = app, opened, here, clock
+        self.app, self._opened, self._clock = app, opened, clock
+        self._heartbeats, self._for_programs = heartbeats or Heartbeats(), for_programs
         self._headers = HEADERS | {"Content-Security-Policy": policy(frame_ancestors)}
         self._uploads: deque[tuple[float, int]] = deque()
+        self.browsers, self.names = Browsers(), Names(clock)
+        self._calls = Minute(limits.CALLS, clock)
+        self.open = {bound: Open(bound) for bound in (limits.STREAMS, limits.DOWNLOADS, limits.ANSWERS)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or say why not."""
@@ -127,6 +153,8 @@ class RequestGuard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        request, path = Request(scope), scope["path"]
+        fresh = path in ("/", "/config") and not self.browsers.known(request)
         started = False
 
         async def answer(message: Message) -> None:
@@ -138,24 +166,87 @@ class RequestGuard:
                     headers[name] = value
                 for name in ("server", "x-powered-by"):
                     del headers[name]
+                if fresh:
+                    headers.append("set-cookie", self.browsers.cookie(request))
             await send(message)
 
-        request = Request(scope)
         refused = self.refusal(request)
         if refused is not None:
             await refused(scope, receive, answer)
             return
-        if scope["path"].startswith(HEARTBEAT):
-            self._here(scope["path"].removeprefix(HEARTBEAT))
+        kind = (
+            limits.STREAMS
+            if STREAMS.fullmatch(path)
+            else limits.DOWNLOADS
+            if DOWNLOADS.fullmatch(path)
+            else limits.ANSWERS
+        )
+        address = address_of(request.client.host if request.client else "")
+        if path != "/healthz" and not self.open[kind].enter(address):
+            await told(BUSY, 503, path)(scope, receive, answer)
+            return
         try:
-            await self.app(scope, receive, answer)
+            async with asyncio.timeout(None if kind is limits.STREAMS else limits.ANSWER_SECONDS):
+                await self._let_in(request, address, receive, answer)
+        except TimeoutError:
+            LOG.warning("an answer to %s was not taken in time", path)  # the server closes the connection
         except Exception as error:
             # Handlers run in the queue and tell their own errors; what comes here, the framework raised
             # while it read the request.
             if started or request.method != "POST":
                 raise
-            LOG.warning("a request to %s was not read:\n%s", scope["path"], places(error))
-            await bad_request(error, scope["path"])(scope, receive, answer)
+            LOG.warning("a request to %s was not read:\n%s", path, places(error))
+            await bad_request(error, path)(scope, receive, answer)
+        finally:
+            if path != "/healthz":
+                self.open[kind].leave(address)
+
+    async def _let_in(self, request: Request, address: str, receive: Receive, send: Send) -> None:
+        """Look for the session that a request names and for what its body unfolds to, and pass it on."""
+        scope, path = request.scope, request.scope["path"]
+        refused: Response | None = None
+        if request.method == "POST" and path not in (UPLOAD, "/mcp"):
+            try:
+                async with asyncio.timeout(limits.BODY_SECONDS):
+                    content = await Request(scope, receive).body()
+            except TimeoutError:
+                late = f"The body did not arrive within {limits.BODY_SECONDS:.0f} s. Send it again."
+                await told(late, 408, path)(scope, receive, send)
+                return
+            refused = self._call(request, address, content)
+            receive = again(content, receive)
+        elif path.startswith(HEARTBEAT) or path == API + "queue/data":
+            name = request.query_params.get("session_hash") or path.removeprefix(HEARTBEAT)
+            if not self.names.belongs(name, self.browsers.known(request)):
+                refused = told(NOT_YOURS, 403, path)
+        if refused is not None:
+            await refused(scope, receive, send)
+        elif path.startswith(HEARTBEAT):
+            await self._heartbeats.answer(path.removeprefix(HEARTBEAT), scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _call(self, request: Request, address: str, content: bytes) -> Response | None:
+        """Why a call is refused, or None; the session that it names is remembered as its browser's."""
+        path, browser = request.scope["path"], self.browsers.known(request)
+        if not self._calls.ask(address):
+            return told(MANY_CALLS, 429, path)
+        if over := excess(content, limits.MOST_BODY, limits.MOST_VALUES):
+            return told(f"The body {over}. Send less.", 413, path)
+        try:
+            body: Any = json.loads(content)
+        except (ValueError, RecursionError):
+            return None  # the framework says so
+        name = body.get("session_hash") if isinstance(body, dict) else None
+        if name is None:  # a program's call for itself, which is a session of its own
+            return None if self.names.new(address) else told(MANY_PAGES, 429, path)
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            return told("This is no name of a session: letters and digits, up to 128.", 400, path)
+        if not self.names.belongs(name, browser):
+            return told(NOT_YOURS, 403, path)
+        if not browser and path in (JOIN, API + "cancel") and not self._for_programs(body.get("fn_index")):
+            return told(NOT_OPENED, 403, path)
+        return None if self.names.take(name, browser, address) else told(MANY_PAGES, 429, path)
 
     def refusal(self, request: Request) -> PlainTextResponse | None:
         """The answer to a request that is refused, or None."""
@@ -178,26 +269,45 @@ class RequestGuard:
         length = request.headers.get("content-length", "")
         if not (length.isascii() and length.isdigit() and len(length) < 16):
             return PlainTextResponse("Say how long the body is (Content-Length).", status_code=411)
-        most = MOST_UPLOAD if path == UPLOAD else MOST_BODY
+        most = limits.MOST_UPLOAD if path == UPLOAD else limits.MOST_BODY
         if int(length) > most:
-            told = f"The body has {int(length):,} bytes; up to {most:,} are allowed. Send less."
-            return PlainTextResponse(told, status_code=413)
+            large = f"The body has {int(length):,} bytes; up to {most:,} are allowed. Send less."
+            return PlainTextResponse(large, status_code=413)
         if path == UPLOAD:
             now = self._clock()
-            while self._uploads and now - self._uploads[0][0] > HOUR:
+            while self._uploads and now - self._uploads[0][0] > limits.HOUR:
                 self._uploads.popleft()
-            if sum(size for _, size in self._uploads) + int(length) > UPLOADS_AN_HOUR:
-                told = "Many files were sent to this lab within the last hour. Try again later."
-                return PlainTextResponse(told, status_code=503)
+            if sum(size for _, size in self._uploads) + int(length) > limits.UPLOADS_AN_HOUR:
+                many = "Many files were sent to this lab within the last hour. Try again later."
+                return PlainTextResponse(many, status_code=503)
             self._uploads.append((now, int(length)))
         return None
+
+
+def told(said: str, status: int, path: str) -> Response:
+    """A refusal; the page's script shows what stands under *detail*."""
+    if path == JOIN:
+        return JSONResponse({"detail": said}, status_code=status)
+    return PlainTextResponse(said, status_code=status)
+
+
+def again(content: bytes, receive: Receive) -> Receive:
+    """Gives a body that was read once more, then what comes after it."""
+    left = [content]
+
+    async def give() -> Message:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await receive()
+
+    return give
 
 
 def bad_request(error: Exception, path: str = "") -> PlainTextResponse:
     """The answer to a request that the framework could not read."""
     if isinstance(error, OSError):  # a full disk, mostly
-        told = f"The server cannot store this now ({error.strerror or 'its disk failed'}). Try later."
-        return PlainTextResponse(told, status_code=507)
+        full = f"The server cannot store this now ({error.strerror or 'its disk failed'}). Try later."
+        return PlainTextResponse(full, status_code=507)
     named = WRONG_PARAMETER.match(str(error)) if isinstance(error, TypeError) else None
     if API_PATHS.fullmatch(path) and named:
         wrong = f"There is no parameter {named[1]}" if named[1] else f"The parameter {named[2]} is missing"

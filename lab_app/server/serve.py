@@ -21,6 +21,7 @@ from lab_app.app import FIRST_PRESET, FIRST_RUN, build_app, engine_session
 from lab_app.pages.pipeline.examples import first_scenario
 from lab_app.server import downloads as web
 from lab_app.server.client_config import ClientConfig
+from lab_app.server.heartbeats import Heartbeats
 from lab_app.server.index_cache import KeptIndex
 from lab_app.server.monitoring import Operations, until_asked_to_stop
 from lab_app.server.monitoring import routes as operation_routes
@@ -41,6 +42,12 @@ def free_port(host: str) -> int:
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
+
+
+def is_for_programs(blocks: gr.Blocks, number: object) -> bool:
+    """Whether an event is one of the endpoints for programs."""
+    event = blocks.fns.get(number) if isinstance(number, int) else None
+    return event is not None and event.api_visibility == "public"
 
 
 def serve(
@@ -187,7 +194,8 @@ def launch(
                     RequestGuard,
                     frame_ancestors=check_frame_ancestors(frame_ancestors),
                     opened=[route.path_regex for route in routes],
-                    here=lab.back,
+                    heartbeats=Heartbeats(lab.back, lab.leave, lambda: blocks.app.stop_event),
+                    for_programs=lambda number: is_for_programs(blocks, number),
                 ),
                 Middleware(ClientConfig, config=lambda: blocks.config),
                 Middleware(KeptIndex, early=early_page(app.page, app.navigation)),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
-from gradio.blocks import Block, BlockFunction  # type: ignore[attr-defined]
+from gradio.blocks import Block, BlockFunction, BlocksConfig  # type: ignore[attr-defined]
 from gradio.components.api_component import Api
 from gradio.state_holder import SessionState
 
@@ -53,8 +53,31 @@ def filled(expected: Sequence[Any], given: list[Any]) -> list[Any]:
     return [*given, *(widget.value for widget in expected[len(given) :])]
 
 
+class Session(BlocksConfig):
+    """A session's copy of the page. The framework would describe every widget for it anew, which takes 0.1 s
+    and 1 MB, for links that the lab does not offer (``deep_link``)."""
+
+    @staticmethod
+    def config_for_block(*_: Any) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+
+class PageConfig(BlocksConfig):
+    """The page, of which each session gets a :class:`Session`."""
+
+    def __copy__(self) -> Session:
+        new = Session(self.root_block)
+        new.blocks, new.fns, new.fn_id = self.blocks.copy(), self.fns.copy(), self.fn_id
+        return new
+
+
 class LabBlocks(gr.Blocks):
     """Blocks that look only at the outputs that an answer names; all others get the framework's skip."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.default_config = PageConfig(self)
 
     async def preprocess_data(
         self,

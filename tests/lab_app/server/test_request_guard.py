@@ -23,7 +23,8 @@ from starlette.testclient import TestClient
 
 from backend.base.errors import OptionError
 from backend.base.redaction import HIDDEN, Discreet, places, redact
-from lab_app.server import request_guard as doors
+from lab_app.server import request_limits as limits
+from lab_app.server.heartbeats import Heartbeats
 from lab_app.server.offline import GUARD, Guard, is_local
 from lab_app.server.request_guard import RequestGuard, check_frame_ancestors, policy
 
@@ -39,6 +40,10 @@ def app_of(**options: Any) -> TestClient:
 
     inner = Starlette(routes=[Route("/{path:path}", echo, methods=["GET", "POST", "PUT", "OPTIONS"])])
     own = Route("/lab/record/{token}", echo).path_regex
+    ended = asyncio.Event()
+    ended.set()  # heartbeats end at once
+    heartbeats = Heartbeats(stopping=lambda: ended)
+    options = {"heartbeats": heartbeats, **options}
     return TestClient(RequestGuard(inner, opened=[own], **options), base_url="http://lab")
 
 
@@ -198,8 +203,8 @@ def test_other_pages_are_refused(client: TestClient) -> None:
 
 
 def test_bodies_have_a_length_and_a_limit(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "MOST_BODY", 100)
-    monkeypatch.setattr(doors, "MOST_UPLOAD", 200)
+    monkeypatch.setattr(limits, "MOST_BODY", 100)
+    monkeypatch.setattr(limits, "MOST_UPLOAD", 200)
     assert client.post("/gradio_api/queue/join", content=b"x" * 100).status_code == 200
     assert client.post("/gradio_api/queue/join", content=b"x" * 101).status_code == 413
     assert client.post("/gradio_api/upload", content=b"x" * 200).status_code == 200
@@ -213,16 +218,10 @@ def test_bodies_have_a_length_and_a_limit(client: TestClient, monkeypatch: pytes
 def test_uploads_of_an_hour_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     client = app_of(clock=lambda: now)
-    monkeypatch.setattr(doors, "UPLOADS_AN_HOUR", 100)
+    monkeypatch.setattr(limits, "UPLOADS_AN_HOUR", 100)
     assert [client.post("/gradio_api/upload", content=b"x" * 60).status_code for _ in range(2)] == [200, 503]
-    now = doors.HOUR + 1
+    now = limits.HOUR + 1
     assert client.post("/gradio_api/upload", content=b"x" * 60).status_code == 200
-
-
-def test_a_heartbeat_is_noticed() -> None:
-    seen: list[str] = []
-    app_of(here=seen.append).get("/gradio_api/heartbeat/tab-1")
-    assert seen == ["tab-1"]
 
 
 def test_a_full_disk_is_told() -> None:

@@ -1,0 +1,49 @@
+"""The connection that a tab keeps open as long as it is there.
+
+The framework's own answer to it makes a session when the connection closes, to tell the page so: whoever
+opens and closes it under names that never were has the whole page copied, again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+BEAT_SECONDS = 15.0
+
+
+class Heartbeats:
+    """Answers them: one costs a timer, its end a look for the tab's visit.
+
+    Args:
+        here: called with a tab's name when its heartbeat begins; ``gone``: when it has ended.
+        stopping: gives what is set when the server stops.
+    """
+
+    def __init__(
+        self,
+        here: Callable[[str], None] = lambda tab: None,
+        gone: Callable[[str], None] = lambda tab: None,
+        stopping: Callable[[], asyncio.Event] = asyncio.Event,
+    ) -> None:
+        self._here, self._gone, self._stopping = here, gone, stopping
+
+    async def answer(self, tab: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Beat until the tab goes or the server stops."""
+        self._here(tab)
+        try:
+            await StreamingResponse(self._beats(), media_type="text/event-stream")(scope, receive, send)
+        finally:
+            self._gone(tab)
+
+    async def _beats(self) -> AsyncIterator[str]:
+        stop = self._stopping()
+        while not stop.is_set():
+            yield "data: ALIVE\n\n"
+            try:
+                await asyncio.wait_for(stop.wait(), BEAT_SECONDS)
+            except TimeoutError:
+                continue

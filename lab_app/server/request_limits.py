@@ -1,0 +1,115 @@
+"""How much strangers may ask of the server before a run, each by address and in all.
+
+An address is what the server sees (of IPv6 its network, /64). A class room comes from one address, so an
+address may have what a hundred tabs need.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+MOST_BODY = 8 << 20  # bytes: every box of the page full, and its options
+MOST_UPLOAD = 32 << 20
+UPLOADS_AN_HOUR = 1 << 30  # of all visitors; the framework deletes what is older
+MOST_VALUES = 200_000  # in a body; the page has some 1,200 widgets
+BODY_SECONDS = 60.0  # for a body to arrive
+ANSWER_SECONDS = 600.0  # for an answer to be taken
+HOUR, MINUTE = 3600.0, 60.0
+MOST_NAME = 128  # characters of a session's name
+MOST_NAMES = 20_000  # remembered of all sessions; the longest unused is forgotten
+MOST_ADDRESSES = 4096  # whose counts are remembered
+
+
+class Bound(NamedTuple):
+    """For one address, and for all together."""
+
+    each: int
+    together: int
+
+
+STREAMS = Bound(384, 1536)  # open at once: what a tab listens to, three at most
+DOWNLOADS = Bound(8, 16)  # being made or read at once: each may hold a whole record
+ANSWERS = Bound(256, 512)  # any others under way at once
+SESSIONS = Bound(120, 600)  # new ones a minute
+CALLS = Bound(6_000, 12_000)  # calls a minute
+
+
+class Open:
+    """What is open at once, by address."""
+
+    def __init__(self, bound: Bound) -> None:
+        self.bound = bound
+        self.counted: Counter[str] = Counter()
+
+    def enter(self, address: str) -> bool:
+        """Count one more, if it may be."""
+        if self.counted[address] >= self.bound.each or self.counted.total() >= self.bound.together:
+            self.leave(address, 0)
+            return False
+        self.counted[address] += 1
+        return True
+
+    def leave(self, address: str, many: int = 1) -> None:
+        """One has ended."""
+        self.counted[address] -= many
+        if not self.counted[address]:
+            del self.counted[address]
+
+
+class Minute:
+    """What came within a minute, by address. ``clock``: seconds."""
+
+    def __init__(self, bound: Bound, clock: Callable[[], float] = time.monotonic) -> None:
+        self.bound, self._clock, self._began = bound, clock, clock()
+        self._counted: Counter[str] = Counter()
+
+    def ask(self, address: str) -> bool:
+        """Count one more, if it may be."""
+        if self._clock() - self._began >= MINUTE:
+            self._began = self._clock()
+            self._counted.clear()
+        if self._counted[address] >= self.bound.each or self._counted.total() >= self.bound.together:
+            return False
+        self._counted[address] += 1
+        return True
+
+
+def address_of(host: str) -> str:
+    """Whom a host's requests are counted for."""
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host[:64]
+    if found.version == 4:
+        return host
+    return str(ipaddress.ip_network((found, 64), strict=False))
+
+
+class Names:
+    """Sessions' names and whose each is: the framework's script makes them up, and would be believed."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._new = Minute(SESSIONS, clock)
+        self._owners: OrderedDict[str, str] = OrderedDict()
+
+    def belongs(self, name: str, browser: str) -> bool:
+        """Whether a browser may use a name: nobody's yet, or its own."""
+        return self._owners.get(name, browser) == browser
+
+    def new(self, address: str) -> bool:
+        """Count a new session, if there may be one."""
+        return self._new.ask(address)
+
+    def take(self, name: str, browser: str, address: str) -> bool:
+        """Remember a name; False where too many were new within the minute."""
+        if name not in self._owners and not self.new(address):
+            return False
+        self._owners[name] = browser
+        self._owners.move_to_end(name)
+        while len(self._owners) > MOST_NAMES:
+            self._owners.popitem(last=False)
+        return True
