@@ -26,6 +26,7 @@ LESS = 0.2  # of the wall-clock time (H1)
 LOSS = 0.02  # of task success (H1)
 PRECISION = 0.7  # H3
 AT_TAU = 0.8  # H3
+TELLING = 1e-4  # nats: where no graft changes more, the next word is fixed by the format (H3)
 HALO = 8  # H2: up to here
 FEWEST = 30  # observations, below which nothing is decided
 
@@ -117,6 +118,12 @@ def _h3(record: HypothesesRecord) -> Verdict:
     columns = ("precision", "from", "to", "segments")
     if len(found) < FEWEST:
         return _undecided("H3", claim, columns, len(found), "alike segments behind another beginning")
+    if max(c.last for c in record.candidates) < TELLING:
+        reason = (
+            f"No segment moves the next token by {TELLING:g} nats or more, alike or not: this KL tells "
+            "nothing apart here."
+        )
+        return Verdict("H3", claim, "undecided", reason, columns, (math.nan,) * 3 + (float(len(found)),))
     good = sum(c.reusable for c in found)
     low, high = wilson(good, len(found))
     numbers = (good / len(found), low, high, float(len(found)))

@@ -15,6 +15,7 @@ from backend.base.statistics import (
     Share,
     bootstrap,
     bootstrap_interval,
+    clustered,
     mean_and_half,
     share,
     share_of,
@@ -43,6 +44,14 @@ def test_draws_are_the_same_as_one_by_one() -> None:
     found = bootstrap_interval(lambda drawn: values[drawn].mean(axis=1), 31)
     assert found == tuple(np.percentile(one_by_one, [2.5, 97.5]))
     assert bootstrap(values.tolist()) == Share(pytest.approx(values.mean()), *found, 31)
+
+
+def test_every_interval_of_means_is_as_wide_as_95_percent_are() -> None:
+    """Of many normal values the interval has 1.96 standard errors to each side; of 90% it would have 1.64."""
+    values = np.random.default_rng(3).normal(size=600).tolist()
+    error = float(stats.sem(values))
+    for found in (bootstrap(values), clustered(values, range(600), seed=1)):
+        assert (found.high - found.low) / (2 * error) == pytest.approx(1.96, rel=0.07)
 
 
 def test_a_draw_without_a_figure_is_left_out() -> None:

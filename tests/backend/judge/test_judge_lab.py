@@ -20,6 +20,7 @@ import torch
 from fake_judge import BLANK
 from hypothesis import given
 from hypothesis import strategies as st
+from intervals import scipy_wilson
 from tiny import QUESTIONS, error, llama, model, tokenizer
 from transformers import LlamaForCausalLM
 
@@ -668,7 +669,7 @@ def test_the_table_counts_what_the_rows_say() -> None:
     lines = table(judged_by_hand())
     naive, dense = lines.line("identity", "naive"), lines.line("identity", "dense")
     assert (naive.accuracy.value, naive.accuracy.of) == (0.75, 4)
-    assert (naive.accuracy.low, naive.accuracy.high) == wilson(3, 4)
+    assert (naive.accuracy.low, naive.accuracy.high) == pytest.approx(scipy_wilson(3, 4), abs=1e-5)
     assert (naive.jcr.value, naive.jcr.of) == (2 / 3, 3)
     assert (naive.jcr_without_ties.value, naive.jcr_without_ties.of) == (1.0, 2)
     assert naive.blocks.value == (1 + 2 + 0 + 1) / 8
@@ -728,12 +729,13 @@ def test_a_verdict_that_cannot_be_read_is_not_denses(
 ) -> None:
     """JCR drops a problem when dense's own selection cannot be read, never when the method's cannot."""
     unread = Verdict(None, None, "", "no selection")
-    given = iter([Verdict((1,), "1", "", ""), unread])  # dense's, then naive's
+    given = iter([Verdict((1,), "1.0", "", ""), unread])  # dense's, then naive's
     monkeypatch.setattr(judge_reading, "read_verdict", lambda *_: next(given))
     request = asked(regime="typed", methods=(MethodChoice("naive"),))
     dense, naive = alone(tiny, typed(), Order(), request)
     assert (dense.method, dense.consistent, dense.selected) == ("dense", True, (1,))
     assert (naive.consistent, naive.change) == (False, "unread")
+    assert (dense.correct, naive.correct) == (True, False), "1.0 is the expected 1: values, not strings"
 
 
 def test_counts_hold_every_readable_problem_once() -> None:
@@ -774,7 +776,7 @@ def test_the_bootstrap_covers_as_it_says() -> None:
     for _ in range(200):
         found = bootstrap((rng.random(60) < 0.4).astype(float).tolist(), seed=int(rng.integers(1 << 30)))
         hits += found.low <= 0.4 <= found.high
-    assert 180 <= hits <= 199
+    assert 184 <= hits <= 199
 
 
 def test_a_near_tie_is_within_the_floor() -> None:

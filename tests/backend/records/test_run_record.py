@@ -20,8 +20,9 @@ from tiny import QUESTIONS, request, run
 from backend.base.errors import RecordError
 from backend.base.serialization import decode, encode
 from backend.model.load import LoadedModel
+from backend.records.prompt import Span
 from backend.records.request import Decoding, MethodChoice
-from backend.records.run import FORMAT, RunRecord
+from backend.records.run import FORMAT, RunRecord, reuse
 from backend.session.session import LabSession
 
 
@@ -267,3 +268,10 @@ def test_a_missing_file_is_named_without_its_folder(tmp_path: Path) -> None:
 
 def test_tiny_pipelines_are_what_the_records_hold(real: RunRecord) -> None:
     assert real.request.pipeline == tiny.pipeline()
+
+
+def test_what_was_computed_again_was_not_reused() -> None:
+    """Rows are layers: computed 0, reused 1, corrected 2, recomputed 3."""
+    spans = (Span("placeholder", "a", 0, 2), Span("placeholder", "b", 2, 4), Span("prefix", "c", 4, 6))
+    actions = np.array([[1, 2, 3, 1, 1, 0], [1, 2, 3, 1, 3, 0]], dtype=np.uint8)
+    assert reuse(spans, actions) == (4, 2, 1)

@@ -358,8 +358,8 @@ def test_documents_say_which_weights_are_missing(
     monkeypatch.setattr("backend.studies.documents.MAX_ANSWER", 2)
     made = run(find("kvlink-table-1"), Asked(tmp_path, problems=2, training_steps=0), tiny_model, monkeypatch)
     lines = {line["label"]: line for line in made["lines"]}
-    assert lines["Llama 1B, PromptCache"]["ours"][-1]["of"] == 2
-    assert lines["Llama 1B, KVLink 5"]["ours"][-1] is None
+    assert lines["Llama 1B (here the embedded model), PromptCache"]["ours"][-1]["of"] == 2
+    assert lines["Llama 1B (here the embedded model), KVLink 5"]["ours"][-1] is None
     assert any("kvlab train-links" in note for note in made["notes"])
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import tiny
+from intervals import scipy_wilson
 from tiny import QUESTIONS, run
 
 import backend.lab
 from backend.base.errors import BudgetError, LabError, OptionError, RecordError, RunCancelled
-from backend.base.statistics import wilson
 from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
@@ -338,7 +338,7 @@ def test_the_counts_are_the_rows(record: Replay) -> None:
         assert (tally.reused_blocks, tally.blocks) == (
             sum(r.reused_blocks for r in every), sum(r.blocks for r in every)
         )  # fmt: skip
-        assert tally.interval == pytest.approx(wilson(tally.same, 5))
+        assert tally.interval == pytest.approx(scipy_wilson(tally.same, 5), abs=1e-5)
     copied, same = trade_off(record).figure.data
     assert same.error_x.color == OUTLINE_COLOUR  # drawn black, the bars would vanish on a dark page
     for place, tally in enumerate(tallies(record)[1:]):

@@ -12,6 +12,7 @@ import pytest
 import tiny
 from hypothesis import given
 from hypothesis import strategies as st
+from intervals import scipy_wilson
 from tiny import QUESTIONS, request, run
 
 from backend.base.errors import PromptError, RecordError
@@ -246,7 +247,7 @@ def test_a_summary_by_hand() -> None:
     whole = line(ROWS, "kvcomm", 0)
     assert whole["requests"] == 2
     assert whole["accuracy"] == 0.5  # the final agent's: wrong once, right once
-    assert whole["accuracy_ci"] == pytest.approx(wilson(1, 2))
+    assert whole["accuracy_ci"] == pytest.approx(scipy_wilson(1, 2), abs=1e-5)
     assert whole["same_answer"] == 0.5
     assert whole["same_text"] == 0.5
     assert (whole["reuse_agents"], whole["reuse_events"]) == (0.5, 2)

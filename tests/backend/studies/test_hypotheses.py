@@ -148,6 +148,20 @@ def words(record: HypothesesRecord) -> list[str]:
     return [v.word for v in verdicts(record)]
 
 
+@pytest.mark.parametrize(("ms", "word"), [(69.0, "supported"), (75.0, "refuted"), (85.0, "refuted")])
+def test_h1_asks_for_a_fifth_of_the_time(ms: float, word: str) -> None:
+    """Of 91 ms a turn a fifth is 18."""
+    live = tuple(replace(s, ttft_ms=90.0 if s.method == "dense" else ms, decode_ms=1.0) for s in made().live)
+    assert words(replace(made(), live=live))[0] == word
+
+
+def test_h3_is_not_decided_where_nothing_moves_the_next_token() -> None:
+    still = tuple(replace(c, last=1e-6) for c in made().candidates)
+    [h3] = [v for v in verdicts(replace(made(), candidates=still)) if v.name == "H3"]
+    assert h3.word == "undecided"
+    assert "tells nothing apart" in h3.reason
+
+
 def test_good_numbers_support_and_bad_ones_refute() -> None:
     record = made()
     assert words(record) == ["supported"] * 4

@@ -58,6 +58,13 @@ def test_spearman_is_scipys() -> None:
         assert (np.abs([found.low, found.high]) <= 1).all()
 
 
+def test_equal_distances_share_a_rank() -> None:
+    x = np.array([1, 1, 1, 2, 2, 3, 3, 3, 4, 4], dtype=np.float32)
+    row = np.array([2, 1, 1, 3, 2, 2, 5, 5, 3, 5], dtype=np.float32)
+    ranks = [stats.rankdata(values, "average") for values in (x, row)]
+    assert spearman(x, row[None]).rho[0] == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-12)
+
+
 def test_more_pairs_make_the_interval_narrower() -> None:
     rng = np.random.default_rng(1)
     widths = []

@@ -24,8 +24,10 @@ def test_a_count_is_the_record_in_numbers() -> None:
 
 
 def test_the_table_counts_requests_and_escapes_labels() -> None:
-    rows = [count(make_record(seed=seed)) for seed in range(3)]
+    evil = "<script>alert(1)</script>"
+    rows = [count(make_record(methods=("dense", "naive", evil), seed=seed)) for seed in range(3)]
     page = tally_html(rows, 5)
+    assert "&lt;script&gt;" in page
     assert "3 of 5 requests" in page
     assert page.count("<tr>") == 1 + len(rows[0])
     assert "<script" not in page

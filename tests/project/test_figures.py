@@ -1,0 +1,146 @@
+"""Figures that pages repeat: the papers' printed ones, and those of FINDINGS and README as saved."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.reproduce.registry import reproductions
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+FINDINGS = (ROOT / "FINDINGS.md").read_text(encoding="utf-8")
+
+#: Of each paper's printed figures, with their tables, when they were last compared with the paper.
+PRINTED = {
+    "judges": "b3181d8b03cc50b8",
+    "kvcomm": "a28727aed914171c",
+    "kvlink": "55b84a6b0cd4b3ee",
+    "omitted": "1458d4b80fabb916",
+    "segments": "f950ab44c40535c1",
+}
+
+
+def digest(paper: str) -> str:
+    lines = [
+        (one.name, list(line.paper)) for one in reproductions() if one.paper == paper for line in one.lines
+    ]
+    return hashlib.sha256(json.dumps(lines).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("paper", PRINTED)
+def test_printed_figures_are_those_that_were_compared_with_the_paper(paper: str) -> None:
+    assert digest(paper) == PRINTED[paper], (
+        "a printed figure changed: compare it with the paper, then renew this"
+    )
+
+
+def test_every_paper_is_compared() -> None:
+    assert {one.paper for one in reproductions()} == set(PRINTED)
+
+
+def saved(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def rows_under(head: str) -> list[list[str]]:
+    """The cells of the first table of a section, below its heads; an empty first cell is the one above's."""
+    lines = FINDINGS.split(f"\n## {head}", 1)[1].split("\n## ")[0].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("|---"))
+    found: list[list[str]] = []
+    for line in lines[start + 1 :]:
+        if not line.startswith("|"):
+            break
+        cells = [cell.strip().strip("*") for cell in line.strip("|").split("|")]
+        found.append([cells[0] or found[-1][0], *cells[1:]])
+    return found
+
+
+def percents(cell: str) -> list[float]:
+    return [float(x) for x in re.findall(r"[\d.]+", cell)]
+
+
+def test_every_section_on_the_present_weights_names_its_command_and_its_file() -> None:
+    for section in FINDINGS.split("\n## ")[1:]:
+        head, _, body = section.partition("\n")
+        if not head.endswith("(present weights)"):
+            continue
+        assert re.search(r"kvlab\s\w|make \w|python benchmarks/", body), f"{head}: no command"
+        files = re.findall(r"\b((?:benchmarks/results|presets)/[\w./-]*[\w/])", body)
+        assert files, f"{head}: no file"
+        assert all((ROOT / file).exists() for file in files), head
+
+
+def test_links_within_findings_lead_somewhere() -> None:
+    heads = {re.sub(r"[^\w -]", "", x.lower()).replace(" ", "-") for x in re.findall(r"\n##+ (.*)", FINDINGS)}
+    assert set(re.findall(r"\]\(#([^)]*)\)", FINDINGS)) <= heads
+
+
+def test_findings_on_tables_5_and_6_are_what_was_saved() -> None:
+    lines = {x["method"]: x for x in saved("tables-5-6-math-3.json")["lines"]}
+    for label, right, same, reused, _ in rows_under("Which alignment step"):
+        line = lines[STEPS[label]]
+        assert percents(right)[0] == pytest.approx(100 * line["accuracy"]["value"], abs=0.051), label
+        if same:
+            assert percents(same)[0] == pytest.approx(100 * line["as_dense"]["value"], abs=0.051), label
+            assert percents(reused)[0] == pytest.approx(100 * line["tokens"]["value"], abs=0.51), label
+
+
+STEPS = {
+    "dense": "dense", "all three steps (as published)": "kvcomm", "keys not moved": "kvcomm:rotate=false",
+    "template text not corrected": "kvcomm:prefix_offset=false",
+    "shared texts not corrected": "kvcomm:placeholder_offset=false",
+    "nothing corrected, keys moved": "kvcomm:placeholder_offset=false+prefix_offset=false",
+    "position-only": "naive", "uniform mean (control)": "kvcomm:approximation=uniform",
+    "profile as shipped, as it was before (below)": "kvcomm:profile=shipped",
+    "profile corrected": "kvcomm:profile=corrected", "gamma 0.1, V 20": "kvcomm:gamma=0.1",
+    "gamma 0.5, V 20": "kvcomm:gamma=0.5", "gamma 0.7, V 20": "kvcomm:gamma=0.7",
+    "gamma 0.9, V 20": "kvcomm:gamma=0.9", "gamma 0.3, V 5": "kvcomm:capacity=5",
+    "gamma 0.3, V 10": "kvcomm:capacity=10", "gamma 0.3, V 15": "kvcomm:capacity=15",
+}  # fmt: skip
+JUDGED = {
+    "dense": "dense", "position-only": "naive", "KVCOMM": "kvcomm", "PAL-KV": "palkv",
+    "slot-aligned": "slotaligned",
+    "masked as published": "masked", "masked strictly": "strict",
+    "repair, 25%": "repair", "repair, 10%": "tenth",
+    "any tokens, 25% (control)": "random", "EPIC's rule, 25%": "epic",
+    "repair over position-only, 25%": "naive-repaired",
+}  # fmt: skip
+
+
+def test_findings_on_judges_are_what_was_saved() -> None:
+    tables = {
+        regime: {(x["order"], x["method"]): x for x in saved(f"judge-{regime}-300.json")["table"]}
+        for regime in ("parallel", "progressive")
+    }
+    rows = rows_under("A judge keeps its answers")
+    assert len(rows) == 4 * len(JUDGED)
+    for place, label, right, jcr, none, *_ in rows:
+        regime, order = place.split(", ")
+        line = tables[regime]["shuffle 0" if order == "shuffled" else "identity", JUDGED[label]]
+        for cell, share in ((right, line["accuracy"]), (jcr, line["jcr"])):
+            wanted = [100 * share[name] for name in ("value", "low", "high")]
+            if label != "dense" or cell:
+                assert percents(cell) == pytest.approx(wanted, abs=0.51), (place, label)
+                assert percents(cell)[0] == pytest.approx(wanted[0], abs=0.051), (place, label)
+        assert percents(none)[0] == pytest.approx(100 * line["picks"][0]["value"], abs=0.51), (place, label)
+
+
+def test_the_readmes_judge_is_what_was_saved() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = {(x["order"], x["method"]): x for x in saved("judge-parallel-300.json")["table"]}
+    for label, method in (("KVCOMM", "kvcomm"), ("position-only", "naive")):
+        line = table["shuffle 0", method]
+        [row] = [
+            x
+            for x in readme.split("A judge of four candidates")[1].splitlines()
+            if x.startswith(f"| {label}")
+        ]
+        cells = [percents(cell)[0] for cell in row.strip("|").split("|")[1:4]]
+        wanted = (line["accuracy"]["value"], line["jcr"]["value"], line["picks"][0]["value"])
+        assert cells == pytest.approx([100 * x for x in wanted], abs=0.51)
