@@ -13,7 +13,7 @@ from typing import Any
 from backend.base.errors import ModelError, OptionError
 from backend.base.text import show
 from backend.bench.break_even import measure_within
-from backend.engine.speed import pace
+from backend.engine.speed import measured_speed
 from backend.judge.cost import judging_seconds
 from backend.judge.judge_lab import drawn_problem
 from backend.judge.live import judge, write
@@ -149,7 +149,7 @@ class Lab:
         stream = session.streams.get(stream_key(request, dense[0]))
         check_replay(request, choices, stream, last)
         assert stream is not None
-        engines = {agent: session.at(request, agent) for agent in request.pipeline.order}
+        engines = {agent: session.engine_of(request, agent) for agent in request.pipeline.order}
         yield from session.measure(
             lambda: replay(stream, request, choices, session.engine, engines, last, cancel)
         )
@@ -175,7 +175,7 @@ class Lab:
         """
         check_wording(request.wording)
         problem = request.problems[0] if request.problems else drawn_problem(request, 1)
-        speed = pace(self.session.engine, self.session.together)
+        speed = measured_speed(self.session.engine, self.session.scheduler)
         return judging_seconds(self.session.model, request, problem, speed, count, taken_in)
 
     # -- sweeps
@@ -233,9 +233,9 @@ class Lab:
         """See :meth:`backend.session.session.LabSession.warm_up`."""
         return self.session.warm_up(request, examples, cancel=cancel, shared=shared)
 
-    def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
-        """See :meth:`backend.session.session.LabSession.ready`."""
-        return self.session.ready(request, examples)
+    def warm_up_is_cached(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+        """See :meth:`backend.session.session.LabSession.warm_up_is_cached`."""
+        return self.session.warm_up_is_cached(request, examples)
 
     def estimate(self, request: RunRequest, count: int = 1) -> Estimate:
         """See :meth:`backend.session.session.LabSession.estimate`."""

@@ -87,8 +87,8 @@ class SeenOffset:
 class Observation:
     """One sample of one placeholder.
 
-    ``embedded``: where its descriptor lies. ``led``: a second base of an outside text, behind
-    its lead-in; only where a method asks for it (see :meth:`backend.session.request_state.Flow.lead_in`).
+    ``embedded``: where its descriptor lies. ``lead_in_base``: a second base of an outside text, behind
+    its lead-in; only where a method asks for it (``RequestState.encode_lead_ins``).
     ``source``: who wrote it, where placeholders are slots that anybody's text may stand in; else empty.
     """
 
@@ -100,7 +100,7 @@ class Observation:
     embedded: Rows
     arenas: Arenas  # of its log: where its offsets go
     offsets: dict[int, SeenOffset] = field(default_factory=dict)
-    led: KVSegment | None = None
+    lead_in_base: KVSegment | None = None
     source: str = ""
 
     @property
@@ -109,7 +109,7 @@ class Observation:
 
     @property
     def bytes(self) -> int:
-        led = 0 if self.led is None else self.led.bytes
+        led = 0 if self.lead_in_base is None else self.lead_in_base.bytes
         return self.base.bytes + led + self.embedded.bytes + sum(seen.bytes for seen in self.offsets.values())
 
     @property
@@ -220,7 +220,7 @@ class ObservationLog:
     """Observations, prefix bases and past prompts of one trust domain, within a byte budget.
 
     ``bases``: of outside texts, by their tokens, as long as an observation holds them. ``arenas``: where
-    descriptors and offsets lie. ``named_bases``: see :meth:`backend.session.request_state.Flow.lead_in`.
+    descriptors and offsets lie. ``named_bases``: see ``RequestState.encode_lead_ins``.
     """
 
     def __init__(self, domain: str, budget_bytes: int) -> None:
@@ -287,7 +287,7 @@ class ObservationLog:
             new.observations[number] = replace(
                 seen,
                 base=copied(seen.base),
-                led=None if seen.led is None else copied(seen.led),
+                lead_in_base=None if seen.lead_in_base is None else copied(seen.lead_in_base),
                 embedded=rows[seen.embedded],
                 arenas=new.arenas,
                 offsets={agent: offset.moved(rows) for agent, offset in seen.offsets.items()},

@@ -9,8 +9,8 @@ Others use, by module:
     engine: Engine
     prefill: Prefill
     decoding: Decoded
-    turns: Together
+    turns: ModelScheduler
     assembled_prompt: AssembledView
     isolated_encoder: IsolatedEncoder
-    speed: pace
+    speed: measured_speed
 """

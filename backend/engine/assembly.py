@@ -15,7 +15,7 @@ from backend.cache.kv_cache import KVCache
 from backend.engine.cuda_graph import Recordings, recordable
 from backend.engine.layout import Layout, Piece
 from backend.engine.placement import place
-from backend.engine.prefetch import brought
+from backend.engine.prefetch import prefetched
 from backend.engine.runner import ModelRunner
 from backend.methods.plan import Blend, Link, Plan
 from backend.model.hooks import masked_at, masks_of
@@ -65,7 +65,7 @@ class Assembly:
             runs = [run for run in runs if isinstance(run[0].action, Blend)]
             runs.append([piece for run in forwarded for piece in run])
         held: list[int] = []  # the places that are filled, in the cache's order
-        blends = brought(run[0].action for run in runs if isinstance(run[0].action, Blend))
+        blends = prefetched(run[0].action for run in runs if isinstance(run[0].action, Blend))
         for run in runs:
             end = run[-1].end
             if isinstance(run[0].action, Blend):

@@ -1,8 +1,7 @@
 """Decoding: rows of one caller, or of several who take turns, as one batch.
 
-Nobody waits for anybody. Whoever needs a token that is not there yet computes the next one of every row in
-the batch; the others find theirs when they ask. A row may join while others are in the middle of their
-answers, and leaves when it has stopped.
+A caller that needs a token not computed yet runs one step for the whole batch; the other callers then find
+their tokens computed. A row may join between any two steps, and leaves the batch when it has stopped.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from backend.engine.layout import lay_out
 from backend.engine.partial_layers import gather, read_above
 from backend.engine.prefill import Prefill
 from backend.engine.runner import ModelRunner
-from backend.engine.turns import Together
+from backend.engine.turns import ModelScheduler
 from backend.methods.base import Method
 from backend.methods.plan import Blend, Dense, Plan, Step
 from backend.model.load import LoadedModel
@@ -160,7 +160,7 @@ class Engine(ModelRunner):
         *,
         context: str = "",
         keep_logits: bool = False,
-        together: Together | None = None,
+        scheduler: ModelScheduler | None = None,
         wait: bool = False,
     ) -> Generator[list[list[int]], None, list[Decoded]]:
         """Generate from several prefilled prompts as one batch; yields the ids so far after each token. See
@@ -178,7 +178,7 @@ class Engine(ModelRunner):
             together: with whom else, at whatever place in their answers they are; with nobody when absent.
             wait: yield once before the first token, so that others may join from there on.
         """
-        batch = together.batch(self, prefills) if together and not self.one_by_one else DecodeBatch(self)
+        batch = scheduler.batch(self, prefills) if scheduler and not self.one_by_one else DecodeBatch(self)
         return (
             yield from batch.steps(prefills, decoding, context=context, keep_logits=keep_logits, wait=wait)
         )

@@ -20,16 +20,16 @@ from backend.cache.row_arena import Arena, ArenaOffset
 from backend.methods.plan import Blend, Term
 
 
-def brought(blends: Iterable[Blend]) -> Iterator[Blend]:
+def prefetched(blends: Iterable[Blend]) -> Iterator[Blend]:
     """Each blend with its offsets on its base's device, in turn; one is always on its way."""
-    ahead: tuple[Blend, Any] | None = None
+    previous: tuple[Blend, Any] | None = None
     for blend in blends:
         coming = _begin(blend)
-        if ahead is not None:
-            yield _arrived(*ahead)
-        ahead = coming
-    if ahead is not None:
-        yield _arrived(*ahead)
+        if previous is not None:
+            yield _arrived(*previous)
+        previous = coming
+    if previous is not None:
+        yield _arrived(*previous)
 
 
 def _begin(blend: Blend) -> tuple[Blend, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from backend.engine.runner import ModelRunner
-from backend.engine.turns import Together
+from backend.engine.turns import ModelScheduler
 
 TOKENS, STEPS, TRIES = 128, 4, 3
 
@@ -16,12 +16,12 @@ TOKENS, STEPS, TRIES = 128, 4, 3
 _MEASURED: WeakKeyDictionary[Any, tuple[float, float]] = WeakKeyDictionary()
 
 
-def pace(runner: ModelRunner, together: Together) -> tuple[float, float]:
+def measured_speed(runner: ModelRunner, scheduler: ModelScheduler) -> tuple[float, float]:
     """Seconds per prompt token and per decoding step, measured at the first call for a model, when no run
     is at work."""
     module = runner.model.module
     if module not in _MEASURED:
-        together.do(lambda: _measure(runner))
+        scheduler.do(lambda: _measure(runner))
     return _MEASURED[module]
 
 

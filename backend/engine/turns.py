@@ -19,7 +19,7 @@ T = TypeVar("T")
 CLOSE_SECONDS = 10.0  # that a run which is closed waits for the end of another's step
 
 
-class Together:
+class ModelScheduler:
     """The sessions of one model: one works at a time, and what they decode at once is one batch.
 
     All of their runs are done in one thread. Torch keeps buffers and helpers for every thread that it works
@@ -35,9 +35,9 @@ class Together:
         self._batches: WeakValueDictionary[int, DecodeBatch] = WeakValueDictionary()  # gone with their rows
 
     @staticmethod
-    def on(model: LoadedModel) -> Together:
+    def on(model: LoadedModel) -> ModelScheduler:
         """That of all sessions of a loaded model."""
-        return _TOGETHER.get(model.module) or _TOGETHER.setdefault(model.module, Together())
+        return _BY_MODEL.get(model.module) or _BY_MODEL.setdefault(model.module, ModelScheduler())
 
     def batch(self, runner: ModelRunner, prefills: Sequence[Prefill]) -> DecodeBatch:
         """A batch for rows on a runner's weights: that of the others, forwarded by the runner of who came
@@ -87,4 +87,4 @@ class Together:
 
 
 _END = object()
-_TOGETHER: WeakKeyDictionary[Any, Together] = WeakKeyDictionary()  # by the model's module
+_BY_MODEL: WeakKeyDictionary[Any, ModelScheduler] = WeakKeyDictionary()  # by the model's module

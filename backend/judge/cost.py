@@ -22,7 +22,7 @@ def judging_seconds(
     model: LoadedModel,
     request: JudgeRequest,
     problem: JudgeProblem,
-    pace: tuple[float, float],
+    measured_speed: tuple[float, float],
     count: int = 1,
     taken_in: int = 0,
 ) -> float:
@@ -32,7 +32,7 @@ def judging_seconds(
         pace: seconds for a prompt token and for a decoding step (:mod:`backend.engine.speed`).
         count: problems that are judged; ``taken_in`` further ones that only fill the pools.
     """
-    per_token, per_step = pace
+    per_token, per_step = measured_speed
     texts = [candidate.text for candidate in problem.candidates]
     many = len(texts) or request.candidates
     answer = min(request.sampling.max_new_tokens, CANDIDATE)

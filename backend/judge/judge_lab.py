@@ -32,7 +32,7 @@ from backend.base.errors import ModelError, OptionError
 from backend.cache.kv_cache import KVSegment
 from backend.cache.memory_budget import free_bytes
 from backend.engine.engine import Engine
-from backend.judge.judge_session import Given, JudgeSession, side_by_side
+from backend.judge.judge_session import GivenText, JudgeSession, side_by_side
 from backend.judge.prompts import (
     WORDINGS,
     check_wording,
@@ -179,7 +179,7 @@ class JudgeLab:
 
     def prompts(
         self, problem: JudgeProblem, bases: Bases, layout: Sequence[int], request: JudgeRequest
-    ) -> list[tuple[tuple[int, ...], RunRequest, dict[str, Given]]]:
+    ) -> list[tuple[tuple[int, ...], RunRequest, dict[str, GivenText]]]:
         """What the judge is asked about a problem in a layout: one prompt, or (pairwise) one for every two
         slots. Each with the candidates in its slots, the request, and the texts it is given."""
         shown = list(combinations(layout, 2)) if request.protocol == "pairwise" else [tuple(layout)]
@@ -195,7 +195,7 @@ class JudgeLab:
                 name = f"candidate_{slot}"
                 values[name] = candidate.text
                 ids = candidate.ids if base is not None else tokens.encode(candidate.text)
-                given[name] = Given(ids, base, candidate.source)
+                given[name] = GivenText(ids, base, candidate.source)
             asked = RunRequest(
                 pipeline,
                 values,
@@ -262,7 +262,7 @@ class JudgeLab:
         for places, asked, given in self.prompts(problem, bases, layout, request):
             record = yield from session.asking(asked, given, cancel)
             notes |= dict.fromkeys(
-                note for note in record.notes if note != session.beside
+                note for note in record.notes if note != session.concurrent_note
             )  # no such time is kept
             for row, outcome in zip(session.rows, record.outcomes, strict=True):
                 assert row.decoded is not None
@@ -273,8 +273,8 @@ class JudgeLab:
             outcome_of(problem, order.label, layout, label, mine, first, request)
             for label, mine in read.items()
         )
-        if many and session.beside not in record.notes:  # the others began later, and were done before
-            record = replace(record, notes=(*record.notes, session.beside))
+        if many and session.concurrent_note not in record.notes:  # the others are done
+            record = replace(record, notes=(*record.notes, session.concurrent_note))
         return Heard(order, made, tuple(notes), record)
 
     def learn(self, problem: JudgeProblem, bases: Bases, order: Order, request: JudgeRequest) -> None:

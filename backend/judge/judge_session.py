@@ -10,20 +10,20 @@ from typing import TypeVar
 
 from backend.cache.kv_cache import KVSegment
 from backend.cache.observations import Observation
-from backend.records.events import READ, Event, RunDone
+from backend.records.events import PROMPTS_READ, Event, RunDone
 from backend.records.request import REFERENCE, MethodChoice, RunRequest
 from backend.records.run import RunRecord
 from backend.session.prompt_run import read_densely
-from backend.session.request_state import Flow, see_offsets
+from backend.session.request_state import RequestState, see_offsets
 from backend.session.session import LabSession
-from backend.session.streams import Past, Row, Stream
-from backend.session.workspace import BESIDE
+from backend.session.streams import AnsweredRequest, PromptRun, Stream
+from backend.session.workspace import CONCURRENT
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenText:
     """A slot's text as tokens, with the KV its writer's decoding left (None: it is encoded alone)."""
 
     ids: tuple[int, ...]
@@ -31,13 +31,13 @@ class Given:
     source: str
 
 
-class GivenFlow(Flow):
+class GivenRequestState(RequestState):
     """A walk whose declared texts may come with their tokens, cache and writer."""
 
-    given: Mapping[str, Given]
+    given: Mapping[str, GivenText]
 
     def start(self, values: Mapping[str, str]) -> list[Observation]:
-        """Take the texts in; see :meth:`backend.session.request_state.Flow.start`."""
+        """Take the texts in; see :meth:`backend.session.request_state.RequestState.start`."""
         arrived = []
         for name, text in values.items():
             given = self.given.get(name)
@@ -46,7 +46,7 @@ class GivenFlow(Flow):
             else:
                 self.ids[name] = given.ids
                 found = [self._observe(name, given.ids, text, given.base)]
-                found[0].led = given.base  # an answer has one base, whatever stands before it
+                found[0].lead_in_base = given.base  # an answer has one base, whatever stands before it
             for sample in found:
                 sample.source = given.source if given else ""
             arrived += found
@@ -57,13 +57,13 @@ class JudgeSession(LabSession):
     """The judge's session in one order. ``given`` belongs to the next run; ``rows`` to the last one: each
     method's plan, cache and answer, dense first."""
 
-    waits = True
-    beside = BESIDE.format(what="Other orders, or runs of others,")
-    given: Mapping[str, Given] = {}
-    rows: Sequence[Row] = ()
+    pauses_before_decode = True
+    concurrent_note = CONCURRENT.format(what="Other orders, or runs of others,")
+    given: Mapping[str, GivenText] = {}
+    rows: Sequence[PromptRun] = ()
 
     def asking(
-        self, request: RunRequest, given: Mapping[str, Given], cancel: threading.Event | None = None
+        self, request: RunRequest, given: Mapping[str, GivenText], cancel: threading.Event | None = None
     ) -> Generator[Event, None, RunRecord]:
         """Run a request over given texts; ends with the record.
 
@@ -79,24 +79,24 @@ class JudgeSession(LabSession):
         assert record is not None
         return record
 
-    def learn(self, request: RunRequest, given: Mapping[str, Given]) -> None:
+    def learn(self, request: RunRequest, given: Mapping[str, GivenText]) -> None:
         """Let the pools see a request: dense reads its prompt, and nobody answers."""
         self.given = given
-        lanes, values = self.admission.prepare(replace(request, methods=(MethodChoice(REFERENCE),)))
-        [lane] = lanes
-        lane.flow.start(values)
-        context = lane.flow.context(request.pipeline.final)
+        runs, values = self.admission.prepare(replace(request, methods=(MethodChoice(REFERENCE),)))
+        [run] = runs
+        run.state.start(values)
+        context = run.state.context(request.pipeline.final)
         prefill = read_densely(self.engine, context, "learning")
         see_offsets(context, prefill.cache, self.engine)
-        lane.stream.history.append(Past([context], {}))
-        lane.stream.shrink()
+        run.stream.history.append(AnsweredRequest([context], {}))
+        run.stream.shrink()
 
-    def flow(self, request: RunRequest, stream: Stream) -> Flow:
-        flow = GivenFlow(request.pipeline, self.engine, stream.log, engines=self.others)
-        flow.given = self.given
-        return flow
+    def request_state(self, request: RunRequest, stream: Stream) -> RequestState:
+        state = GivenRequestState(request.pipeline, self.engine, stream.log, engines=self.others)
+        state.given = self.given
+        return state
 
-    def finish(self, rows: list[Row]) -> None:
+    def finish(self, rows: list[PromptRun]) -> None:
         self.rows = rows
 
 
@@ -119,7 +119,7 @@ def side_by_side(works: Sequence[Generator[Event, None, T]]) -> list[T]:
                 except StopIteration as end:
                     found[number] = end.value
                 else:
-                    (reading if event is READ else turns).append((number, work))
+                    (reading if event is PROMPTS_READ else turns).append((number, work))
     finally:
         for work in works:
             work.close()

@@ -16,17 +16,10 @@ from backend.base.cancel import stop_if
 from backend.base.errors import RunCancelled
 from backend.judge.batch import gathered, run_judging, typed_problem
 from backend.judge.judge_lab import Heard, JudgeLab, check
-from backend.judge.judge_session import Given
+from backend.judge.judge_session import GivenText
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
-from backend.records.judge import (
-    Judged,
-    JudgedProblem,
-    JudgeOutcome,
-    JudgeProblem,
-    JudgeRequest,
-    OrderDone,
-)
+from backend.records.judge import Judged, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, OrderDone
 from backend.records.request import RunRequest
 
 
@@ -35,7 +28,7 @@ class WatchedLab(JudgeLab):
 
     most_at_once = 24
 
-    def prompts(self, *asked: Any) -> list[tuple[tuple[int, ...], RunRequest, dict[str, Given]]]:
+    def prompts(self, *asked: Any) -> list[tuple[tuple[int, ...], RunRequest, dict[str, GivenText]]]:
         """See :meth:`backend.judge.judge_lab.JudgeLab.prompts`."""
         return [
             (places, replace(request, probe_offsets=True, probe_attention=True), given)
@@ -61,10 +54,7 @@ def write(
 
 
 def judge(
-    model: LoadedModel,
-    request: JudgeRequest,
-    budget_bytes: int,
-    cancel: threading.Event | None = None,
+    model: LoadedModel, request: JudgeRequest, budget_bytes: int, cancel: threading.Event | None = None
 ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
     """Judge a request's problems in every order; ends with all of it.
 

@@ -49,7 +49,7 @@ class Options:
     @property
     def wants_lead_in(self) -> bool:
         """Must outside texts have a base behind their lead-in as well?
-        (:meth:`backend.session.request_state.Flow.lead_in`)"""
+        (:meth:`backend.session.request_state.RequestState.encode_lead_ins`)"""
         return False
 
     def __post_init__(self) -> None:

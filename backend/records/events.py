@@ -42,7 +42,7 @@ class RunDone:
     record: RunRecord
 
 
-#: Told before anything is answered, by a session that waits there for others: see ``LabSession.waits``.
-READ = Progress("Every prompt has been read", 1, 1)
+#: The event before anything is answered, in a session with ``LabSession.pauses_before_decode``.
+PROMPTS_READ = Progress("Every prompt has been read", 1, 1)
 
 Event = Progress | TextSoFar | AgentDone | RunDone

@@ -119,8 +119,8 @@ def train(asked: Sequence[tuple[Path, LinkRecipe]], context: Context) -> Iterato
         while at < recipe.steps:
             context.stop_if_cancelled()
             model = model or load_model(context.model_name, device=context.device, dtype="fp32")
-            pace = (time.monotonic() - began) / fresh if fresh else 0.0
-            left = f", {clock_time(pace * (total - done - at))} left" if fresh else ""
+            measured_speed = (time.monotonic() - began) / fresh if fresh else 0.0
+            left = f", {clock_time(measured_speed * (total - done - at))} left" if fresh else ""
             text = f"Training {file.stem} ({number} of {len(asked)}): {done + at:,} of {total:,} steps{left}"
             yield Progress(text, done + at, total)
             train_links(model, file, recipe, stop_after_steps=AT_ONCE, checkpoint_every=AT_ONCE)

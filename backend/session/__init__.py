@@ -7,9 +7,9 @@ Others use, by module:
 
     session: LabSession
     estimate: Estimate
-    limits: Limits, Rate
-    request_state: Flow
-    streams: Stream, Past
+    limits: LOCAL_LIMITS, Limits, Rate
+    request_state: RequestState
+    streams: AnsweredRequest, MethodRun, PromptRun, Stream
     replay: replay
     run: Run
     workspace: Workspace

@@ -10,8 +10,8 @@ from backend.methods.options import Options
 from backend.methods.registry import make_options, method_class
 from backend.methods.risk_guard import check_gate
 from backend.records.request import Decoding, MethodChoice, RunRequest, with_reference
-from backend.session.request_state import Flow
-from backend.session.streams import Lane, stream_key
+from backend.session.request_state import RequestState
+from backend.session.streams import MethodRun, stream_key
 from backend.session.workspace import Workspace
 
 
@@ -25,28 +25,28 @@ class Admission:
     def __init__(self, session: Workspace) -> None:
         self.session = session
 
-    def prepare(self, request: RunRequest, rows: int = 1) -> tuple[list[Lane], dict[str, str]]:
+    def prepare(self, request: RunRequest, rows: int = 1) -> tuple[list[MethodRun], dict[str, str]]:
         """Check everything that can be checked before the model works, and lay out the lanes, dense first."""
         session = self.session
         values = request.pipeline.check_values(request.values)
         check_decoding(request.decoding)
         chosen = self.choices(request)
         if request.gate is not None:
-            check_gate(request.gate, session.at(request, request.pipeline.final).model.info)
+            check_gate(request.gate, session.engine_of(request, request.pipeline.final).model.info)
         for agent in request.pipeline.order:
             length = session.model.count_tokens(request.pipeline, agent, values)
-            session.at(request, agent).check_room(length, session.answer_limit(request, agent), agent)
+            session.engine_of(request, agent).check_room(length, session.answer_limit(request, agent), agent)
         self._check_budget(request, values, len(chosen), rows)
-        lanes: list[Lane] = []
-        flows: dict[int, Flow] = {}
+        runs: list[MethodRun] = []
+        states: dict[int, RequestState] = {}
         for choice, options in chosen:
             stream = session.stream(stream_key(request, choice))
-            flow = flows.setdefault(id(stream), session.flow(request, stream))
+            state = states.setdefault(id(stream), session.request_state(request, stream))
             if options.wants_lead_in:
-                flow.lead_in()  # before the slot, which replays what is in the log
-            slot = stream.slot(choice, options)
-            lanes.append(Lane(choice, options, stream, flow, slot, slot.method.fork()))
-        return lanes, values
+                state.encode_lead_ins()  # before the slot, which replays what is in the log
+            instance = stream.instance(choice, options)
+            runs.append(MethodRun(choice, options, stream, state, instance, instance.method.fork()))
+        return runs, values
 
     def choices(self, request: RunRequest) -> list[tuple[MethodChoice, Options]]:
         """The request's methods with their options, checked; dense first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.engine.speed import pace
+from backend.engine.speed import measured_speed
 from backend.records.request import RunRequest
 from backend.session.warm_up import WARM_BATCH
 from backend.session.workspace import Workspace
@@ -26,11 +26,11 @@ def estimate(session: Workspace, request: RunRequest, count: int = 1) -> Estimat
         LabError: the request cannot be run.
     """
     values = request.pipeline.check_values(request.values)
-    per_token, per_step = pace(session.engine, session.together)
+    per_token, per_step = measured_speed(session.engine, session.scheduler)
     prompt_tokens, longest = 0, 0
     answer = min(request.decoding.max_new_tokens, 48)
     for agent in request.pipeline.order:
-        session.at(request, agent)
+        session.engine_of(request, agent)
         readers = len(request.pipeline.template(agent).placeholders)
         length = session.model.count_tokens(request.pipeline, agent, values) + answer * readers
         prompt_tokens += length

@@ -13,7 +13,7 @@ import numpy as np
 
 from backend.base.serialization import Floats
 from backend.engine.runner import ModelRunner
-from backend.engine.speed import pace
+from backend.engine.speed import measured_speed
 from backend.engine.surprisal import filled_in, surprisal
 from backend.model.load import LoadedModel
 from backend.prompts.presets import load_preset, preset_names, preset_requests
@@ -99,7 +99,7 @@ def known_prompts(session: Workspace, request: RunRequest) -> list[TokenizedProm
 def _read_known(session: Workspace, request: RunRequest, prompts: Iterable[TokenizedPrompt]) -> list[Reading]:
     out = []
     for prompt in prompts:
-        engine = session.at(request, prompt.agent)
+        engine = session.engine_of(request, prompt.agent)
         engine.check_room(len(prompt.ids), 0, prompt.agent)
         tokens, answer = read(engine.model, prompt.ids)
         out.append(reading(prompt.spans, request.pipeline.inputs, tokens, answer))
@@ -119,7 +119,10 @@ def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
     prompts = known_prompts(session, request)
     count = sum(len(prompt.ids) for prompt in prompts)
     known = calibration_of(session.model) or _scenario(request) in _USUAL.get(session.model.module, {})
-    if count * (1 if known else 1 + COMPARED) * pace(session.engine, session.together)[0] > MOST_SECONDS:
+    if (
+        count * (1 if known else 1 + COMPARED) * measured_speed(session.engine, session.scheduler)[0]
+        > MOST_SECONDS
+    ):
         return None
 
     def work() -> Outlook | None:
@@ -132,7 +135,7 @@ def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
         found = _calibration(session, request)
         return outlook(readings, words, usual, found.prompt if found else None)
 
-    return session.together.do(work)
+    return session.scheduler.do(work)
 
 
 def agent_surprisal(

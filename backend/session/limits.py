@@ -1,8 +1,7 @@
 """What a visitor may ask for, and all of them together. Free of torch.
 
 The engine's session holds to them (:class:`backend.session.session.LabSession`); a page only repeats them. A
-session on one's own machine, from the command line or a program, has :data:`ALONE`: no rate, the rest as it
-is.
+session on one's own machine, from the command line or a program, has :data:`LOCAL_LIMITS`: no rate.
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ class Limits:
             )
 
 
-ALONE = replace(Limits(), requests_a_minute=0)
+LOCAL_LIMITS = replace(Limits(), requests_a_minute=0)
 
 
 class Rate:

@@ -35,7 +35,7 @@ from backend.session.pool_views import mixes
 from backend.session.probes.attention import attention_probes
 from backend.session.probes.cache_error import cache_error, offset_probe
 from backend.session.probes.fidelity import fidelity
-from backend.session.streams import Lane, Row
+from backend.session.streams import MethodRun, PromptRun
 
 PARTS = (
     "base", "gate", "match", "correct", "rotate", "prefill", "select", "recompute", "first_token", "accept",
@@ -45,7 +45,7 @@ PARTS = (
 
 def outcomes_of(
     engine: Engine,
-    rows: list[Row],
+    rows: list[PromptRun],
     request: RunRequest,
     decode_ms: float,
     prompts: list[Prompt],
@@ -85,16 +85,13 @@ def outcomes_of(
             near = fidelity(dense.decoded, decoded, forced[index], dense_logits, floor, engine.model.tokens)
             if request.probe_offsets and same:
                 key_error, value_error = cache_error(
-                    row.prefill.cache,
-                    dense.prefill.cache,
-                    len(row.context.prompt.ids),
-                    engine.model.rotation,
+                    row.prefill.cache, dense.prefill.cache, len(row.context.prompt.ids), engine.model.rotation
                 )
         parts = row.clock.parts
         out.append(
             Outcome(
                 agent=row.context.prompt.agent,
-                method=row.lane.choice.label,
+                method=row.run.choice.label,
                 prompt=where,
                 state=row.plan.state,
                 reason=row.plan.reason,
@@ -124,12 +121,12 @@ def outcomes_of(
     if pinned and request.probe_offsets:
         offsets.append(offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, first))
     for row in rows[:1] if pinned else rows:
-        if row.prefill.exact and not row.lane.method.shares_texts:
-            remember_prompt(engine, row.context, row.prefill, row.lane.stream.log)
+        if row.prefill.exact and not row.run.method.shares_texts:
+            remember_prompt(engine, row.context, row.prefill, row.run.stream.log)
     return out
 
 
-def _read_again(engine: Engine, dense: Row) -> list[Prefill]:
+def _read_again(engine: Engine, dense: PromptRun) -> list[Prefill]:
     """In half precision, dense's prompt over an exact copy of its own beginning: of the first words alone, of
     the first half, and of all but the last token. What rounding does there depends on the prompt by more than
     what loading measured allows for, and on the keys being turned away from their places and back."""
@@ -150,7 +147,9 @@ def _read_again(engine: Engine, dense: Row) -> list[Prefill]:
     return found
 
 
-def attention_of(engine: Engine, rows: list[Row], outcomes: Sequence[Outcome]) -> tuple[AttentionProbe, ...]:
+def attention_of(
+    engine: Engine, rows: list[PromptRun], outcomes: Sequence[Outcome]
+) -> tuple[AttentionProbe, ...]:
     """Where each method's answer was read from; nothing of an agent that reads no texts side by side.
 
     Raises:
@@ -178,22 +177,22 @@ def remember_prompt(engine: Engine, context: PromptInContext, prefill: Prefill, 
     log.remember_prompt(context.prompt.ids, segment, weights=context.weights)
 
 
-def same_text_notes(lanes: list[Lane]) -> tuple[str, ...]:
+def same_text_notes(runs: list[MethodRun]) -> tuple[str, ...]:
     """Warn where a pool already holds the very text that is asked: the correction is then a memory."""
     notes = []
-    for lane in lanes:
-        mine = {s.number for s in lane.flow.samples.values()}
-        anchors = lane.method.needed() - mine
-        held = {lane.stream.log.observations[n].ids for n in anchors if n in lane.stream.log.observations}
-        if any(s.ids in held for s in lane.flow.samples.values()):
+    for run in runs:
+        mine = {s.number for s in run.state.samples.values()}
+        anchors = run.method.needed() - mine
+        held = {run.stream.log.observations[n].ids for n in anchors if n in run.stream.log.observations}
+        if any(s.ids in held for s in run.state.samples.values()):
             notes.append(
-                f"{lane.choice.label}: an anchor holds this very request, so its correction is a memory "
+                f"{run.choice.label}: an anchor holds this very request, so its correction is a memory "
                 "rather than an estimate."
             )
     return tuple(notes)
 
 
-def _span_actions(row: Row) -> tuple[SpanAction, ...]:
+def _span_actions(row: PromptRun) -> tuple[SpanAction, ...]:
     """The plan's steps as a record keeps them, cut where some of their tokens were computed again; the last
     token, always forwarded, is a step of its own."""
     total, plan, last = len(row.context.prompt.ids), row.plan, row.prefill.actions[-1]
@@ -203,13 +202,13 @@ def _span_actions(row: Row) -> tuple[SpanAction, ...]:
         for again, tokens in groupby(range(step.start, end), lambda t: bool(last[t] == RECOMPUTED)):
             run = list(tokens)
             if again and selection is not None:
-                told = SpanAction(
+                action = SpanAction(
                     run[0], run[-1] + 1, RECOMPUTED, "forward pass", selection.reason, True,
                     provenance="computed",
                 )  # fmt: skip
             else:
-                told = replace(_told(step, plan), start=run[0], end=run[-1] + 1)
-            out.append(told)
+                action = replace(_span_action(step, plan), start=run[0], end=run[-1] + 1)
+            out.append(action)
     if isinstance(plan.steps[-1].action, Blend):
         reason = "the last token gives the first answer"
         out.append(
@@ -218,7 +217,7 @@ def _span_actions(row: Row) -> tuple[SpanAction, ...]:
     return tuple(out)
 
 
-def _told(step: Step, plan: Plan) -> SpanAction:
+def _span_action(step: Step, plan: Plan) -> SpanAction:
     """A step's action as a record keeps it."""
     if isinstance(step.action, Dense):
         gone: Provenance = "fallback" if plan.state == "fallback" else "computed"

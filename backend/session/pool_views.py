@@ -14,7 +14,7 @@ from backend.methods.base import Method
 from backend.methods.plan import Blend, Plan, Term
 from backend.records.pools import PoolState, PoolView
 from backend.records.run import Mix
-from backend.session.streams import Lane
+from backend.session.streams import MethodRun
 
 
 def mixes(plan: Plan) -> tuple[Mix, ...]:
@@ -48,15 +48,15 @@ def _by_layer(weight: Tensor, layers: int) -> NDArray[np.float32]:
     return np.asarray(per_layer.float().cpu().numpy(), dtype=np.float32)
 
 
-def pool_views(lanes: Sequence[Lane], pools: Sequence[PoolState]) -> tuple[PoolView, ...]:
+def pool_views(runs: Sequence[MethodRun], pools: Sequence[PoolState]) -> tuple[PoolView, ...]:
     """A view of every pool that holds an anchor, in the order of ``pools``."""
-    by_label = {lane.choice.label: lane for lane in lanes}
+    by_label = {run.choice.label: run for run in runs}
     out = []
     for state in pools:
-        lane = by_label[state.method]
+        run = by_label[state.method]
         if state.anchors:
-            sample = lane.flow.samples.get(state.placeholder)
-            out.append(pool_view(state, lane.method, lane.stream.log, sample))
+            sample = run.state.samples.get(state.placeholder)
+            out.append(pool_view(state, run.method, run.stream.log, sample))
     return tuple(out)
 
 

@@ -15,7 +15,7 @@ from backend.prompts.template import called
 from backend.prompts.tools.base import ToolResult
 from backend.prompts.tools.registry import get_tool
 from backend.records.risk_gate import RiskGate
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 
 
 def own_context(agent: int) -> str:
@@ -61,15 +61,17 @@ def read_densely(engine: Engine, context: PromptInContext, reason: str) -> Prefi
     return engine.execute(context.prompt, dense_plan(context, reason), Clock())
 
 
-def take_answer(flow: Flow, agent: int, decoded: Decoded) -> tuple[str, list[Observation], ToolResult | None]:
+def take_answer(
+    state: RequestState, agent: int, decoded: Decoded
+) -> tuple[str, list[Observation], ToolResult | None]:
     """Give an agent's answer, and what its tool makes of it, to those who read them.
 
     Returns:
         The answer's text, the samples that arrived, and the tool's result where the agent has a tool.
     """
-    text = flow.engine.model.tokens.decode(decoded.ids)
-    written = flow.answer(agent, decoded.ids, text, decoded.kv)
-    tool = flow.pipeline.agent(agent).tool
+    text = state.engine.model.tokens.decode(decoded.ids)
+    written = state.answer(agent, decoded.ids, text, decoded.kv)
+    tool = state.pipeline.agent(agent).tool
     given = get_tool(tool).run(text) if tool else None
-    result = flow.tool_result(agent, given.text) if given else None
+    result = state.tool_result(agent, given.text) if given else None
     return text, [sample for sample in (written, result) if sample], given

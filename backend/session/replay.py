@@ -35,8 +35,8 @@ from backend.records.replay import MOST_REPLAYED, PastRequest, Replay, Replayed
 from backend.records.request import Decoding, MethodChoice, RunRequest, with_reference
 from backend.records.run import reuse
 from backend.session.prompt_run import own_context
-from backend.session.request_state import Flow
-from backend.session.streams import Past, Stream
+from backend.session.request_state import RequestState
+from backend.session.streams import AnsweredRequest, Stream
 
 Choice = tuple[MethodChoice, Options]
 NOTHING_KEPT = "Nothing of the replay was kept."
@@ -107,7 +107,7 @@ def replay(
     before = sum(e.forwarded_tokens for e in every)
     if any(options.wants_lead_in for _, options in choices):
         yield Progress("Encoding outside texts behind their lead-in", 0, 1)
-        Flow(request.pipeline, engine, stream.log).lead_in()
+        RequestState(request.pipeline, engine, stream.log).encode_lead_ins()
         stream.shrink()
         check_replay(request, choices, stream, last)
     encoded = sum(e.forwarded_tokens for e in every) - before
@@ -183,7 +183,7 @@ class _Job:
     """One agent at a past request: what each method decided, and the caches of those that share something."""
 
     number: int
-    past: Past
+    past: AnsweredRequest
     context: PromptInContext
     plans: Sequence[Plan]
     prefills: dict[int, Prefill] = field(default_factory=dict)  # by index of the plan
@@ -203,7 +203,7 @@ class _Player:
         self.labels = [choice.label for choice, _ in choices]
         self.methods: list[Method] = [method_class(choice.name)(options) for choice, options in choices]
 
-    def check_caches(self, history: Sequence[Past], budget_bytes: int) -> tuple[int, int]:
+    def check_caches(self, history: Sequence[AnsweredRequest], budget_bytes: int) -> tuple[int, int]:
         """How many requests to decode together, and most bytes that the caches will then take: one per method
         and agent, and those of one agent once more as the batch.
 
@@ -265,8 +265,8 @@ class _Player:
             row = self._row(job, remembered if prefill is None else next(decoded).ids, prefill)
             same = row.answer == dense.answer and (row.answer is not None or row.text == dense.text)
             gate = tuple(replace(g, anchors=(), weights=(), distances=(), previews=()) for g in plan.gate)
-            told = replace(row, method=label, state=plan.state, reason=plan.reason, gate=gate)
-            rows.append(replace(told, as_dense=same))
+            answer_row = replace(row, method=label, state=plan.state, reason=plan.reason, gate=gate)
+            rows.append(replace(answer_row, as_dense=same))
         return rows
 
     def _row(self, job: _Job, ids: tuple[int, ...], prefill: Prefill | None) -> Replayed:

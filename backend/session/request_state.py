@@ -1,4 +1,4 @@
-"""One walk of a request through a pipeline: who has said what, as token ids and as observations."""
+"""The state of one request on its way through a pipeline: the texts so far, as token ids and as samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backend.records.run import EARLIER
 
 
 @dataclass
-class Flow:
+class RequestState:
     """The texts and samples of one request, as one method (or, pinned, every method) sees them.
 
     ``base_ms`` holds the time of encoding a sample's base until its first reader has been charged;
@@ -32,13 +32,13 @@ class Flow:
     ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
     samples: dict[str, Observation] = field(default_factory=dict)
     base_ms: dict[str, float] = field(default_factory=dict)
-    led_ms: dict[str, float] = field(default_factory=dict)
+    lead_in_ms: dict[str, float] = field(default_factory=dict)
     isolated_ms: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
-    led: bool = False
+    with_lead_ins: bool = False
     before: frozenset[tuple[str, tuple[int, ...]]] = frozenset()  # texts that the log held alone before
     engines: Mapping[str, Engine] = field(default_factory=dict)  # by the name of other weights
 
-    def lead_in(self) -> None:
+    def encode_lead_ins(self) -> None:
         """Encode the bases that the public code has as well: of outside texts, those in the log now and
         others as they arrive, and of template text.
 
@@ -46,7 +46,7 @@ class Flow:
         whose KV is dropped; a template with its placeholders' names in braces, quotes and a space in its
         holes.
         """
-        self.led = True
+        self.with_lead_ins = True
         tokens = self.engine.model.tokens
         named = {hole.name: tokens.encode(f"{{{hole.name!r}}} ") for hole in self.pipeline.placeholders}
         for agent in self.pipeline.order:
@@ -56,15 +56,15 @@ class Flow:
                 kept.update(self._template_bases(agent, named, where)[1])
         for sample in self.log.observations.values():
             outside = Placeholder(sample.placeholder).kind in ("question", "tool", "declared")
-            if outside and sample.led is None:
-                sample.led = self._encode_led(sample.placeholder, sample.ids)
+            if outside and sample.lead_in_base is None:
+                sample.lead_in_base = self._encode_lead_in(sample.placeholder, sample.ids)
 
-    def _encode_led(self, name: str, ids: tuple[int, ...]) -> KVSegment:
+    def _encode_lead_in(self, name: str, ids: tuple[int, ...]) -> KVSegment:
         lead = self.engine.model.tokens.lead_in(self.pipeline, name)
         self.engine.check_room(len(lead) + len(ids), 1, self.pipeline.order[0])
         return self.engine.encode(ids, lead, "encoded behind its lead-in")
 
-    def at(self, agent: int) -> Engine:
+    def engine_of(self, agent: int) -> Engine:
         """The engine of an agent's weights."""
         return self.engines.get(self.pipeline.agent(agent).model, self.engine)
 
@@ -83,11 +83,11 @@ class Flow:
                 continue
             self.engine.check_room(len(ids), 1, self.pipeline.order[0])
             arrived.append(self._observe(name, ids, text, self._base(name, ids)))
-            if self.led:
+            if self.with_lead_ins:
                 clock = self.engine.clock()
                 with clock.part("led"):
-                    self.samples[name].led = self._encode_led(name, ids)
-                self.led_ms[name] = clock.parts["led"]
+                    self.samples[name].lead_in_base = self._encode_lead_in(name, ids)
+                self.lead_in_ms[name] = clock.parts["led"]
         self.log.bases.update({sample.ids: sample.base for sample in arrived})
         return arrived
 
@@ -141,7 +141,7 @@ class Flow:
             self.log.lone_bases[agent],
             self.engine.model.rotation,
             weights,
-            IsolatedEncoder(self.at(agent), self.log, weights, self.before, self.isolated_ms),
+            IsolatedEncoder(self.engine_of(agent), self.log, weights, self.before, self.isolated_ms),
             named_bases=self.log.named_bases.setdefault(agent, {}),
         )
 
@@ -149,7 +149,7 @@ class Flow:
         """Base KV of an agent's prefix segments, once, before any request (step 0): in its template with
         stand-ins in the holes, and each by itself."""
         if agent not in self.log.prefix_bases:
-            engine = self.at(agent)
+            engine = self.engine_of(agent)
             tokens = engine.model.tokens
             filled = {n: tokens.encode(t) for n, t in self.pipeline.stand_ins.items()}
             where = "the template with its holes filled by stand-ins"
@@ -167,7 +167,7 @@ class Flow:
         self, agent: int, filled: Mapping[str, tuple[int, ...]], where: str
     ) -> tuple[TokenizedPrompt, dict[str, KVSegment]]:
         """An agent's template with its holes filled, and the KV of its prefix segments there."""
-        engine = self.at(agent)
+        engine = self.engine_of(agent)
         prompt = engine.model.tokens.prompt(self.pipeline, agent, dict(filled))
         engine.check_room(len(prompt.ids), 1, agent)
         cache, _ = engine.prefill(prompt.ids)
@@ -181,7 +181,7 @@ class Flow:
         """Milliseconds of base encoding that this agent is the first to need."""
         self.isolated_ms.clear()
         for name in context.samples:
-            self.led_ms.pop(name, None)
+            self.lead_in_ms.pop(name, None)
         return sum(self.base_ms.pop(name, 0.0) for name in context.samples)
 
 

@@ -15,7 +15,7 @@ from backend.base.errors import ModelError
 from backend.base.machine import versions
 from backend.cache.observations import Observation, PromptInContext
 from backend.methods.base import Arrived
-from backend.records.events import READ, AgentDone, Event, Progress, RunDone, TextSoFar
+from backend.records.events import PROMPTS_READ, AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.records.familiarity import AgentSurprisal
 from backend.records.prompt import Prompt
 from backend.records.request import RunRequest
@@ -25,9 +25,9 @@ from backend.session.familiarity import agent_surprisal, run_familiarity
 from backend.session.outcomes import attention_of, outcomes_of, same_text_notes
 from backend.session.pool_views import pool_views
 from backend.session.prompt_run import own_context, read_prompt, take_answer
-from backend.session.request_state import Flow, see_offsets
+from backend.session.request_state import RequestState, see_offsets
 from backend.session.shadow_check import shadow_checks
-from backend.session.streams import Lane, Row, flows_of
+from backend.session.streams import MethodRun, PromptRun, states_of
 from backend.session.weights_notes import weights_notes
 from backend.session.workspace import Workspace
 
@@ -57,7 +57,7 @@ class Run:
     ) -> None:
         self.session, self.admission = session, admission
         self.request, self.cancel, self.small = request, cancel, small
-        self.beside = False  # whether another run was at work meanwhile
+        self.concurrent = False  # whether another run was at work meanwhile
         self.contexts: dict[str, list[PromptInContext]] = {}  # by a method's label, in running order
         self.prompts: list[Prompt] = []
         self.outcomes: list[Outcome] = []
@@ -71,44 +71,44 @@ class Run:
     def events(self, ends: Callable[[Outcome], bool] | None = None) -> Generator[Event, None, None]:
         """What happens, ending with the record; see :meth:`backend.session.session.LabSession.run`."""
         began, request = time.perf_counter(), self.request
-        lanes, values = self.admission.prepare(request)
-        self.contexts = {lane.choice.label: [] for lane in lanes}
+        runs, values = self.admission.prepare(request)
+        self.contexts = {run.choice.label: [] for run in runs}
         finished = False
         try:
-            for flow, members in flows_of(lanes):
-                arrived = flow.start(values)
+            for state, members in states_of(runs):
+                arrived = state.start(values)
                 self._arrive(arrived, members)
-            notes = same_text_notes(lanes)
-            going = lanes
+            notes = same_text_notes(runs)
+            going = runs
             for done, agent in enumerate(request.pipeline.order):
                 new = yield from self._agent(going, agent, done)
                 if ends is not None:
                     over = [ends(new[0])] * len(new) if request.mode == "pinned" else list(map(ends, new))
-                    going = [lane for lane, ended in zip(going, over, strict=True) if not ended]
+                    going = [run for run, ended in zip(going, over, strict=True) if not ended]
                     if not going:
                         break
             finished = True
         finally:
-            self.session.settle(lanes, self.contexts, finished, request.expected)
-        yield RunDone(self._record(lanes, notes, began))
+            self.session.settle(runs, self.contexts, finished, request.expected)
+        yield RunDone(self._record(runs, notes, began))
 
-    def _agent(self, lanes: list[Lane], agent: int, done: int) -> Generator[Event, None, list[Outcome]]:
+    def _agent(self, runs: list[MethodRun], agent: int, done: int) -> Generator[Event, None, list[Outcome]]:
         """One agent reads, answers and uses its tool, under every method; ends with its outcomes."""
-        request, together = self.request, self.session.together
+        request, scheduler = self.request, self.session.scheduler
         stop_if(self.cancel)
-        self.beside = self.beside or together.going > 1
+        self.concurrent = self.concurrent or scheduler.going > 1
         name = request.pipeline.agent(agent).name
         rows = []
-        for lane in lanes:
-            label = lane.choice.label
+        for run in runs:
+            label = run.choice.label
             yield Progress(f"{name}: {label} is reading", done, len(request.pipeline.order), agent, label)
             stop_if(self.cancel)
-            rows.append(self.prefill(lane, agent))
+            rows.append(self.prefill(run, agent))
             self.contexts[label].append(rows[-1].context)
         decode_ms = yield from self._decode(rows)
         self.session.finish(rows)
-        self.beside = self.beside or together.going > 1
-        engine = self.session.at(request, agent)
+        self.concurrent = self.concurrent or scheduler.going > 1
+        engine = self.session.engine_of(request, agent)
         new = outcomes_of(engine, rows, request, decode_ms, self.prompts, self.offsets)
         self.outcomes += new
         if request.probe_offsets:
@@ -119,17 +119,17 @@ class Run:
                 self.attention += attention_of(engine, rows, new)
             except ModelError as error:  # a family that cannot be watched; the run is none the worse
                 self.unread = (str(error),)
-        for flow, members in flows_of(lanes):
-            self._answer(flow, members, next(r for r in rows if r.lane is members[0]), agent)
+        for state, members in states_of(runs):
+            self._answer(state, members, next(r for r in rows if r.run is members[0]), agent)
         yield AgentDone(agent, tuple(new))
         if request.shadow and agent == request.pipeline.final:
             self.shadow = shadow_checks(engine, rows, new, request)
         return new
 
-    def _answer(self, flow: Flow, members: list[Lane], row: Row, agent: int) -> None:
+    def _answer(self, state: RequestState, members: list[MethodRun], row: PromptRun, agent: int) -> None:
         """An agent's answer, and what its tool makes of it, to those who read them."""
         assert row.decoded is not None
-        _, arrived, given = take_answer(flow, agent, row.decoded)
+        _, arrived, given = take_answer(state, agent, row.decoded)
         if given:
             tool, label = self.request.pipeline.agent(agent).tool, members[0].choice.label
             self.tools.append(
@@ -137,9 +137,9 @@ class Run:
             )
         self._arrive(arrived, members)
 
-    def _record(self, lanes: list[Lane], notes: tuple[str, ...], began: float) -> RunRecord:
+    def _record(self, runs: list[MethodRun], notes: tuple[str, ...], began: float) -> RunRecord:
         pools = tuple(
-            replace(p, method=lane.choice.label) for lane in lanes for p in lane.method.pools(lane.stream.log)
+            replace(p, method=run.choice.label) for run in runs for p in run.method.pools(run.stream.log)
         )
         return RunRecord(
             id=secrets.token_hex(8),
@@ -151,84 +151,84 @@ class Run:
             outcomes=tuple(self.outcomes),
             offsets=tuple(self.offsets),
             pools=pools,
-            pool_views=pool_views(lanes, pools) if self.request.probe_offsets else (),
+            pool_views=pool_views(runs, pools) if self.request.probe_offsets else (),
             wall_ms=(time.perf_counter() - began) * 1e3,
             notes=notes
             + weights_notes(self.request, self.outcomes, self.prompts)
             + self.unread
             + ((SMALLER,) if self.small else ())
-            + ((self.session.beside,) if self.beside else ()),
+            + ((self.session.concurrent_note,) if self.concurrent else ()),
             tools=tuple(self.tools),
             attention=tuple(self.attention),
             shadow=self.shadow,
             familiarity=run_familiarity(self.session, self.request, self.prompts, self.surprisal),
         )
 
-    def _arrive(self, samples: Sequence[Observation], members: Sequence[Lane]) -> None:
+    def _arrive(self, samples: Sequence[Observation], members: Sequence[MethodRun]) -> None:
         """Let each method see the samples that just became complete."""
-        for lane in members:
-            lane.clock = lane.clock or self.session.engine.clock()
-            with lane.clock.part("gate"):
+        for run in members:
+            run.clock = run.clock or self.session.engine.clock()
+            with run.clock.part("gate"):
                 for sample in samples:
-                    lane.method.observe(Arrived(sample), lane.stream.log)
+                    run.method.observe(Arrived(sample), run.stream.log)
 
-    def prefill(self, lane: Lane, agent: int) -> Row:
+    def prefill(self, run: MethodRun, agent: int) -> PromptRun:
         """Let an agent read its prompt under one method."""
         request = self.request
-        context = lane.flow.context(agent)
-        engine = self.session.at(request, agent)
+        context = run.state.context(agent)
+        engine = self.session.engine_of(request, agent)
         engine.check_room(len(context.prompt.ids), self.session.answer_limit(request, agent), agent)
-        charged = lane.method.shares_texts
-        clock = (lane.clock if charged else None) or engine.clock()
-        lane.clock = None
+        charged = run.method.shares_texts
+        clock = (run.clock if charged else None) or engine.clock()
+        run.clock = None
         if charged:
-            spent = lane.flow.led_ms if lane.options.wants_lead_in else lane.flow.base_ms
-            spent = spent if lane.method.needs_bases else {}
+            spent = run.state.lead_in_ms if run.options.wants_lead_in else run.state.base_ms
+            spent = spent if run.method.needs_bases else {}
             clock.add("base", sum(spent.get(n, 0.0) for n in context.samples))
         judging = agent == request.pipeline.final
         context, prefill = read_prompt(
             engine,
             context,
-            lane.method,
-            lane.stream.log,
+            run.method,
+            run.stream.log,
             clock,
             gate=request.gate if judging else None,
             copy_slots_only=request.slots_only and judging,
         )
         if request.mode == "pinned":
-            if lane.choice.reference:
+            if run.choice.reference:
                 see_offsets(context, prefill.cache, engine)
         elif prefill.plan.plain:
-            see_offsets(context, prefill.cache, engine, lane.method.needed())
-        return Row(lane, context, prefill.plan, prefill, clock)
+            see_offsets(context, prefill.cache, engine, run.method.needed())
+        return PromptRun(run, context, prefill.plan, prefill, clock)
 
-    def _decode(self, rows: list[Row]) -> Generator[Event, None, float]:
+    def _decode(self, rows: list[PromptRun]) -> Generator[Event, None, float]:
         """Let every row answer, as one batch unless memory ran out; ms that it took."""
         spent = 0.0
         for part in [[row] for row in rows] if self.session.engine.one_by_one else [rows]:
             spent += yield from self._decode_batch(part)
         return spent
 
-    def _decode_batch(self, rows: list[Row]) -> Generator[Event, None, float]:
+    def _decode_batch(self, rows: list[PromptRun]) -> Generator[Event, None, float]:
         request, session = self.request, self.session
         agent = rows[0].context.prompt.agent
         decoding = replace(request.decoding, max_new_tokens=self.session.answer_limit(request, agent))
         for row in rows:
-            row.lane.flow.charge(row.context)
+            row.run.state.charge(row.context)
         began = time.perf_counter()
-        steps = self.session.at(request, agent).decode_steps(
+        steps = self.session.engine_of(request, agent).decode_steps(
             [r.prefill for r in rows],
             decoding,
             context=own_context(agent),
             keep_logits=request.mode == "pinned",
-            together=session.together,
-            wait=session.waits,
+            scheduler=session.scheduler,
+            wait=session.pauses_before_decode,
         )
         shown = [-1] * len(rows)
         with closing(steps):
-            if session.waits:
+            if session.pauses_before_decode:
                 next(steps)
-                yield READ
+                yield PROMPTS_READ
             while True:
                 try:
                     ids = next(steps)
@@ -240,4 +240,4 @@ class Run:
                 for index, row in enumerate(rows):
                     if len(ids[index]) != shown[index]:
                         shown[index] = len(ids[index])
-                        yield TextSoFar(agent, row.lane.choice.label, session.model.tokens.decode(ids[index]))
+                        yield TextSoFar(agent, row.run.choice.label, session.model.tokens.decode(ids[index]))

@@ -70,7 +70,7 @@ class LabSession(Workspace):
         work = self._survive(
             lambda small: Run(self, self.admission, request, cancel, small).events(ends), AGAIN
         )
-        yield from self.together.by_turns(work)
+        yield from self.scheduler.by_turns(work)
 
     def warm_up(
         self,
@@ -93,11 +93,11 @@ class LabSession(Workspace):
         work = self._survive(
             lambda small: self.warming.events(request, examples, cancel, small, shared), AGAIN
         )
-        yield from self.together.by_turns(work)
+        yield from self.scheduler.by_turns(work)
 
-    def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+    def warm_up_is_cached(self, request: RunRequest, examples: Sequence[Example]) -> bool:
         """Whether a shared warm-up with these examples would find them computed."""
-        return self.warming.ready(request, examples)
+        return self.warming.warm_up_is_cached(request, examples)
 
     def measure(self, work: Callable[[], Iterator[Any]]) -> Generator[Any, None, None]:
         """A measurement: one request of the visitor, within its account of memory, and told when that runs
@@ -122,9 +122,9 @@ class LabSession(Workspace):
                 continue
             options = make_options(choice.name, choice.options)
             if options.wants_lead_in:
-                self.flow(request, stream).lead_in()
-            slot = stream.slot(choice, options)
-            out += [replace(p, method=choice.label) for p in slot.method.pools(stream.log)]
+                self.request_state(request, stream).encode_lead_ins()
+            instance = stream.instance(choice, options)
+            out += [replace(p, method=choice.label) for p in instance.method.pools(stream.log)]
         return tuple(out)
 
     def _survive(
@@ -151,7 +151,7 @@ class LabSession(Workspace):
         self.memory.empty(self)
         for stream in self.streams.values():
             stream.log.prefixes.shrink(0)
-            for slot in stream.slots.values():
-                slot.method.shrink(0)
+            for instance in stream.instances.values():
+                instance.method.shrink(0)
         if last:
             self.forget()

@@ -24,7 +24,7 @@ from backend.methods.dense import dense_plan
 from backend.prompts.scoring import extract_answer
 from backend.records.request import RunRequest
 from backend.records.run import Outcome, ShadowCheck
-from backend.session.streams import Row
+from backend.session.streams import PromptRun
 
 
 def check_share(share: float) -> float:
@@ -67,7 +67,7 @@ def flip_rate(flips: int, checked: int, level: float = 0.95) -> tuple[float, flo
 
 
 def shadow_checks(
-    engine: Engine, rows: Sequence[Row], outcomes: Sequence[Outcome], request: RunRequest
+    engine: Engine, rows: Sequence[PromptRun], outcomes: Sequence[Outcome], request: RunRequest
 ) -> tuple[ShadowCheck, ...]:
     """Check the answers that one agent gave under every method but dense.
 
@@ -86,7 +86,7 @@ def shadow_checks(
     decoding = replace(request.decoding, max_new_tokens=min(limit, request.decoding.max_new_tokens))
     out = []
     for row, served in zip(rows, outcomes, strict=True):
-        if row.lane.choice.reference:
+        if row.run.choice.reference:
             continue
         ids, began, before = row.context.prompt.ids, time.perf_counter(), engine.forwarded_tokens
         if row.plan.plain:

@@ -23,30 +23,30 @@ from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
-from backend.session.streams import Past, Stream
+from backend.session.streams import AnsweredRequest, Stream
 
-READY_BYTES = 256 << 20
+WARM_UP_BYTES = 256 << 20
 Key = tuple[str, tuple[tuple[tuple[str, str], ...], ...]]
-_READY: WeakKeyDictionary[Any, Ready] = WeakKeyDictionary()
+_BY_MODEL: WeakKeyDictionary[Any, WarmUpCache] = WeakKeyDictionary()
 
 
-class Ready:
+class WarmUpCache:
     """Streams by what was sent through them, the longest unused given up first.
 
     For the account of memory (:class:`backend.cache.memory_budget.Holder`) it is a session that never runs:
     what it keeps is given up when a session needs the room.
     """
 
-    def __init__(self, budget_bytes: int = READY_BYTES) -> None:
+    def __init__(self, budget_bytes: int = WARM_UP_BYTES) -> None:
         self.budget_bytes = budget_bytes
         self.runs, self.used = 0, time.monotonic()
         self._streams: OrderedDict[Key, tuple[Stream, int]] = OrderedDict()  # with their bytes: they stay
         self._guard = threading.Lock()
 
     @staticmethod
-    def on(model: LoadedModel) -> Ready:
+    def on(model: LoadedModel) -> WarmUpCache:
         """That of all sessions of a loaded model."""
-        return _READY.setdefault(model.module, Ready())
+        return _BY_MODEL.setdefault(model.module, WarmUpCache())
 
     @property
     def held(self) -> int:
@@ -91,7 +91,7 @@ class Ready:
         return copied(found, domain, budget_bytes, engine)
 
 
-def ready_key(stream: str, examples: Sequence[Example]) -> Key:
+def warm_up_key(stream: str, examples: Sequence[Example]) -> Key:
     """What a warm-up is: a stream's key and the texts that went through it, answers included."""
     return stream, tuple(
         (*sorted(example.values.items()), ("answer", example.answer or "")) for example in examples
@@ -121,5 +121,5 @@ def copied(stream: Stream, domain: str, budget_bytes: int, engine: Engine | None
             )
             for context in past.contexts
         ]
-        history.append(Past(contexts, dict(past.answers), past.expected))
+        history.append(AnsweredRequest(contexts, dict(past.answers), past.expected))
     return Stream(log, history)

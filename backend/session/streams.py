@@ -19,11 +19,11 @@ from backend.methods.registry import method_class
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
 from backend.records.request import MethodChoice, RunRequest
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 
 
 @dataclass
-class Slot:
+class MethodInstance:
     """One method choice in a stream: its instance and how much of the history it has processed."""
 
     method: Method
@@ -31,7 +31,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Past:
+class AnsweredRequest:
     """A request that went through a stream: its prompts in running order, what each agent answered (token
     ids; pinned: dense's), and the known answer."""
 
@@ -64,46 +64,46 @@ class Stream:
     had to leave it."""
 
     log: ObservationLog
-    history: list[Past] = field(default_factory=list)
-    slots: dict[str, Slot] = field(default_factory=dict)
+    history: list[AnsweredRequest] = field(default_factory=list)
+    instances: dict[str, MethodInstance] = field(default_factory=dict)
     forgotten: int = 0
 
-    def slot(self, choice: MethodChoice, options: Options) -> Slot:
+    def instance(self, choice: MethodChoice, options: Options) -> MethodInstance:
         """The method instance of a choice, brought up to date by replaying what it has not seen."""
         key = json.dumps([choice.name, [(f.name, getattr(options, f.name)) for f in fields(options)]])
-        slot = self.slots.setdefault(key, Slot(method_class(choice.name)(options)))
-        while slot.seen < len(self.history):
-            for _ in self.history[slot.seen].through(slot.method, self.log):
+        instance = self.instances.setdefault(key, MethodInstance(method_class(choice.name)(options)))
+        while instance.seen < len(self.history):
+            for _ in self.history[instance.seen].through(instance.method, self.log):
                 pass
-            slot.seen += 1
-        return slot
+            instance.seen += 1
+        return instance
 
     @property
     def bytes(self) -> int:
         """Bytes of the log, and of what methods keep beside it."""
-        return self.log.bytes + self._beside
+        return self.log.bytes + self._method_bytes
 
     @property
-    def _beside(self) -> int:
+    def _method_bytes(self) -> int:
         """Bytes of what methods keep beside the log."""
-        return sum(slot.method.held_bytes for slot in self.slots.values())
+        return sum(instance.method.held_bytes for instance in self.instances.values())
 
-    def _beside_of(self, number: int) -> int:
+    def _method_bytes_of(self, number: int) -> int:
         """Those of them that go with an observation."""
-        return sum(slot.method.held_of(number) for slot in self.slots.values())
+        return sum(instance.method.held_of(number) for instance in self.instances.values())
 
     def needed(self) -> set[int]:
         """Observations that some method's pool holds."""
-        return {n for slot in self.slots.values() for n in slot.method.needed()}
+        return {n for instance in self.instances.values() for n in instance.method.needed()}
 
     def shrink(self) -> None:
         """Keep log and methods within the log's budget; requests that lost an observation leave the history.
         What methods can find again when it is next read goes first."""
-        for slot in self.slots.values():
+        for instance in self.instances.values():
             over = self.bytes - self.log.budget_bytes
             if over > 0:
-                slot.method.shrink(max(0, slot.method.held_bytes - over))
-        dropped = set(self.log.shrink(self.needed(), self._beside, self._beside_of))
+                instance.method.shrink(max(0, instance.method.held_bytes - over))
+        dropped = set(self.log.shrink(self.needed(), self._method_bytes, self._method_bytes_of))
         if dropped:
             kept = [
                 (index, request)
@@ -111,32 +111,32 @@ class Stream:
                 if not request.observations & dropped
             ]
             gone = set(range(len(self.history))) - {index for index, _ in kept}
-            for slot in self.slots.values():
-                slot.seen -= sum(1 for index in gone if index < slot.seen)
-                slot.method.forget(dropped)
+            for instance in self.instances.values():
+                instance.seen -= sum(1 for index in gone if index < instance.seen)
+                instance.method.forget(dropped)
             self.history = [request for _, request in kept]
             self.forgotten += len(gone)
-            self.log.trim(self._beside)
+            self.log.trim(self._method_bytes)
 
 
 @dataclass
-class Lane:
+class MethodRun:
     """One method within one request."""
 
     choice: MethodChoice
     options: Options
     stream: Stream
-    flow: Flow
-    slot: Slot
+    state: RequestState
+    instance: MethodInstance
     method: Method  # a fork of the slot's, which it replaces when the request is finished
     clock: Clock | None = None  # of the next prompt: what has been spent on it so far
 
 
 @dataclass
-class Row:
+class PromptRun:
     """One method at one agent."""
 
-    lane: Lane
+    run: MethodRun
     context: PromptInContext
     plan: Plan
     prefill: Prefill
@@ -157,9 +157,9 @@ def stream_key(request: RunRequest, choice: MethodChoice) -> str:
     return json.dumps(key)
 
 
-def flows_of(lanes: list[Lane]) -> list[tuple[Flow, list[Lane]]]:
+def states_of(runs: list[MethodRun]) -> list[tuple[RequestState, list[MethodRun]]]:
     """The distinct flows with the lanes that share them."""
-    groups: dict[int, tuple[Flow, list[Lane]]] = {}
-    for lane in lanes:
-        groups.setdefault(id(lane.flow), (lane.flow, []))[1].append(lane)
+    groups: dict[int, tuple[RequestState, list[MethodRun]]] = {}
+    for run in runs:
+        groups.setdefault(id(run.state), (run.state, []))[1].append(run)
     return list(groups.values())

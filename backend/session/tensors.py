@@ -16,7 +16,7 @@ from torch import Tensor
 
 from backend.base.errors import BudgetError
 from backend.records.run import RunRecord
-from backend.session.streams import Past, Stream, stream_key
+from backend.session.streams import AnsweredRequest, Stream, stream_key
 
 TENSOR_BYTES = 32 << 20
 
@@ -84,7 +84,7 @@ def tensor_file(streams: Mapping[str, Stream], record: RunRecord, limit_bytes: i
     return save({name: t.detach().cpu().contiguous().clone() for name, t in found.items()}, about)
 
 
-def _past(streams: Mapping[str, Stream], record: RunRecord) -> Past | None:
+def _past(streams: Mapping[str, Stream], record: RunRecord) -> AnsweredRequest | None:
     """The request of the session's logs that the record tells of: the latest with exactly its prompts."""
     dense = record.request.methods[0]
     stream = streams.get(stream_key(record.request, dense))

@@ -17,8 +17,8 @@ from backend.session.admission import Admission
 from backend.session.prompt_run import own_context, read_densely, take_answer
 from backend.session.request_state import see_offsets
 from backend.session.run import Run
-from backend.session.shared_warm_up import Key, Ready, ready_key
-from backend.session.streams import Past, stream_key
+from backend.session.shared_warm_up import Key, WarmUpCache, warm_up_key
+from backend.session.streams import AnsweredRequest, stream_key
 from backend.session.workspace import Workspace
 
 DENSE = MethodChoice(REFERENCE)
@@ -36,10 +36,10 @@ class WarmUp:
     def __init__(self, session: Workspace, admission: Admission) -> None:
         self.session, self.admission = session, admission
 
-    def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+    def warm_up_is_cached(self, request: RunRequest, examples: Sequence[Example]) -> bool:
         """Whether a shared warm-up with these examples would find them computed."""
         key, _ = self._warm_keys(request, examples)
-        return self._shareable(request) and Ready.on(self.session.model).size(key) is not None
+        return self._shareable(request) and WarmUpCache.on(self.session.model).size(key) is not None
 
     def _shareable(self, request: RunRequest) -> bool:
         """Whether a warm-up of this session is the same in every other: nothing went through it before, and
@@ -54,7 +54,7 @@ class WarmUp:
     def _warm_keys(self, request: RunRequest, examples: Sequence[Example]) -> tuple[Key, str]:
         """By which a pinned warm-up is kept, and the stream that it fills."""
         stream = stream_key(request, DENSE)
-        return ready_key(stream, examples), stream
+        return warm_up_key(stream, examples), stream
 
     def events(
         self,
@@ -66,7 +66,7 @@ class WarmUp:
     ) -> Generator[Event, None, None]:
         """See :meth:`backend.session.session.LabSession.warm_up`. ``small``: no two requests at once."""
         shared = shared and self._shareable(request)
-        if shared and self._take_ready(request, examples):
+        if shared and self._take_cached(request, examples):
             yield Progress("They were computed before, for everybody", len(examples), len(examples))
             return
         bare = replace(request, probe_offsets=False, probe_attention=False, expected=None)
@@ -89,16 +89,16 @@ class WarmUp:
             for _ in self._warm_batch(bare, part, cancel):
                 yield said  # lets others in between
         if shared and not small:
-            self._keep_ready(request, examples)
+            self._keep_cached(request, examples)
 
-    def _take_ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+    def _take_cached(self, request: RunRequest, examples: Sequence[Example]) -> bool:
         """Begin with a copy of what the examples left, if it is there and there is room; else with nothing,
         for what a cancelled run leaves in a log is not everybody's."""
         key, stream = self._warm_keys(request, examples)
         session = self.session
         session.streams.pop(stream, None)
-        ready = Ready.on(self.session.model)
-        size = ready.size(key)
+        cache = WarmUpCache.on(self.session.model)
+        size = cache.size(key)
         if size is None or size > self.session.budget_bytes:
             return False
         try:
@@ -107,14 +107,14 @@ class WarmUp:
             )
         except BudgetError:
             return False
-        found = ready.copy(key, self.session.id, self.session.budget_bytes, self.session.engine)
+        found = cache.copy(key, self.session.id, self.session.budget_bytes, self.session.engine)
         if found is None:  # given up to make the room
             return False
         self.session.streams[stream] = found
         self.session.drop_idle({id(found)})
         return True
 
-    def _keep_ready(self, request: RunRequest, examples: Sequence[Example]) -> None:
+    def _keep_cached(self, request: RunRequest, examples: Sequence[Example]) -> None:
         """Keep a whole warm-up for the others, where that takes nothing from anybody."""
         key, name = self._warm_keys(request, examples)
         stream = self.session.streams.get(name)
@@ -123,7 +123,7 @@ class WarmUp:
         if not self.session.memory.spare(stream.bytes):
             return
         try:
-            Ready.on(self.session.model).keep(key, stream)
+            WarmUpCache.on(self.session.model).keep(key, stream)
         except Exception as error:  # the warm-up is done, whatever becomes of its copy
             if not out_of_memory(error):
                 raise
@@ -133,22 +133,22 @@ class WarmUp:
         self, request: RunRequest, examples: Sequence[Example], cancel: threading.Event | None
     ) -> Generator[object, None, None]:
         """Dense over several requests at once, into the pinned stream's history; yields at each step."""
-        lanes, _ = self.admission.prepare(
+        runs, _ = self.admission.prepare(
             replace(request, values=dict(examples[0].values), methods=(DENSE,)), len(examples)
         )
-        stream = lanes[0].stream
-        flows = [self.session.flow(request, stream) for _ in examples]
+        stream = runs[0].stream
+        states = [self.session.request_state(request, stream) for _ in examples]
         histories: list[list[PromptInContext]] = [[] for _ in examples]
         finished = False
         try:
-            for flow, example in zip(flows, examples, strict=True):
-                flow.start(request.pipeline.check_values(example.values))
+            for state, example in zip(states, examples, strict=True):
+                state.start(request.pipeline.check_values(example.values))
             for agent in request.pipeline.order:
-                engine, prefills = self.session.at(request, agent), []
-                for flow, history in zip(flows, histories, strict=True):
+                engine, prefills = self.session.engine_of(request, agent), []
+                for state, history in zip(states, histories, strict=True):
                     yield None
                     stop_if(cancel)
-                    context = flow.context(agent)
+                    context = state.context(agent)
                     engine.check_room(
                         len(context.prompt.ids), self.session.answer_limit(request, agent), agent
                     )
@@ -158,19 +158,19 @@ class WarmUp:
                     prefills.append(prefill)
                 decoding = replace(request.decoding, max_new_tokens=self.session.answer_limit(request, agent))
                 steps = engine.decode_steps(
-                    prefills, decoding, context=own_context(agent), together=self.session.together
+                    prefills, decoding, context=own_context(agent), scheduler=self.session.scheduler
                 )
                 decoded = yield from stoppable(steps, cancel)
-                for flow, row in zip(flows, decoded, strict=True):
-                    take_answer(flow, agent, row)
+                for state, row in zip(states, decoded, strict=True):
+                    take_answer(state, agent, row)
             finished = True
         finally:
             if finished:
                 stream.history += [
-                    Past(contexts, flow.answers, example.answer)
-                    for contexts, flow, example in zip(histories, flows, examples, strict=True)
+                    AnsweredRequest(contexts, state.answers, example.answer)
+                    for contexts, state, example in zip(histories, states, examples, strict=True)
                 ]
                 stream.shrink()
                 self.session.drop_idle({id(stream)})
             else:
-                self.session.settle(lanes, {DENSE.label: []}, finished=False)
+                self.session.settle(runs, {DENSE.label: []}, finished=False)

@@ -13,18 +13,18 @@ from backend.cache.memory_budget import Memory, free_bytes
 from backend.cache.observations import ObservationLog, PromptInContext
 from backend.engine.cuda_graph import Recordings
 from backend.engine.engine import Engine
-from backend.engine.turns import Together
+from backend.engine.turns import ModelScheduler
 from backend.methods.base import Finished
 from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
 from backend.prompts.template import called
 from backend.records.request import RunRequest
-from backend.session.limits import ALONE, Limits, Rate
-from backend.session.request_state import Flow
-from backend.session.shared_warm_up import Ready
-from backend.session.streams import Lane, Past, Row, Stream
+from backend.session.limits import LOCAL_LIMITS, Limits, Rate
+from backend.session.request_state import RequestState
+from backend.session.shared_warm_up import WarmUpCache
+from backend.session.streams import AnsweredRequest, MethodRun, PromptRun, Stream
 
-BESIDE = (
+CONCURRENT = (
     "{what} went on at the same time, so the times of decoding and of the whole run are not those of "
     "this request alone. Times to the first token are: no other run works meanwhile."
 )
@@ -46,9 +46,9 @@ class Workspace:
     """
 
     #: Whether a run tells ``READ`` before its first token, so that others may be decoded with it from there.
-    waits = False
+    pauses_before_decode = False
     #: The note of a run that was not alone.
-    beside = BESIDE.format(what="Runs of others")
+    concurrent_note = CONCURRENT.format(what="Runs of others")
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Workspace:
         domain: str | None = None,
         budget_bytes: int = 1 << 30,
         others: Mapping[str, LoadedModel] | None = None,
-        limits: Limits = ALONE,
+        limits: Limits = LOCAL_LIMITS,
         memory: Memory | None = None,
     ) -> None:
         self.id = domain or secrets.token_urlsafe(12)
@@ -72,12 +72,12 @@ class Workspace:
         self.memory = memory or Memory(free=lambda: free_bytes(model.device))
         self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
-        self.memory.join(Ready.on(model))
+        self.memory.join(WarmUpCache.on(model))
         for each in (model, *(other.model for other in self.others.values())):
             self.memory.join(Recordings.on(each))
-        self.together = Together.on(model)
+        self.scheduler = ModelScheduler.on(model)
 
-    def at(self, request: RunRequest, agent: int) -> Engine:
+    def engine_of(self, request: RunRequest, agent: int) -> Engine:
         """The engine of an agent's weights.
 
         Raises:
@@ -94,9 +94,9 @@ class Workspace:
             )
         return self.others.get(name, self.engine)
 
-    def flow(self, request: RunRequest, stream: Stream) -> Flow:
+    def request_state(self, request: RunRequest, stream: Stream) -> RequestState:
         """A new walk through the pipeline over a stream's log."""
-        return Flow(request.pipeline, self.engine, stream.log, engines=self.others)
+        return RequestState(request.pipeline, self.engine, stream.log, engines=self.others)
 
     def stream(self, key: str) -> Stream:
         """The stream of a key, a new one if need be; the last one used stands last."""
@@ -108,34 +108,36 @@ class Workspace:
         """The most tokens that an agent may answer."""
         return min(request.decoding.max_new_tokens, request.pipeline.agent(agent).max_new_tokens)
 
-    def finish(self, rows: list[Row]) -> None:
+    def finish(self, rows: list[PromptRun]) -> None:
         """Take the rows of an agent that has answered under every method; nothing is kept of them here."""
 
     def settle(
         self,
-        lanes: list[Lane],
+        runs: list[MethodRun],
         contexts: dict[str, list[PromptInContext]],
         finished: bool,
         expected: str | None = None,
     ) -> None:
         """Close a request: remember it, or undo what an unfinished one left; then keep to the budget."""
-        for stream in {id(lane.stream): lane.stream for lane in lanes}.values():
-            members = [lane for lane in lanes if lane.stream is stream]
+        for stream in {id(run.stream): run.stream for run in runs}.values():
+            members = [run for run in runs if run.stream is stream]
             if finished:
                 first = members[0]
-                stream.history.append(Past(contexts[first.choice.label], first.flow.answers, expected))
-                for lane in members:
-                    lane.method.observe(Finished(), stream.log)
-                    lane.slot.method, lane.slot.seen = lane.method, len(stream.history)
-                hot = {n for lane in members for n in lane.method.needed() - lane.method.cold()}
-                stream.log.offload({n for lane in members for n in lane.method.cold()} - hot)
+                stream.history.append(
+                    AnsweredRequest(contexts[first.choice.label], first.state.answers, expected)
+                )
+                for run in members:
+                    run.method.observe(Finished(), stream.log)
+                    run.instance.method, run.instance.seen = (run.method, len(stream.history))
+                needed = {n for run in members for n in run.method.needed() - run.method.cold()}
+                stream.log.offload({n for run in members for n in run.method.cold()} - needed)
             else:
                 known = stream.needed().union(*(request.observations for request in stream.history))
                 for number in list(stream.log.observations):
                     if number not in known:
                         del stream.log.observations[number]
             stream.shrink()
-        self.drop_idle({id(lane.stream) for lane in lanes})
+        self.drop_idle({id(run.stream) for run in runs})
 
     def drop_idle(self, running: set[int]) -> None:
         """Drop streams of earlier templates or settings, the longest unused first, until the budget holds."""

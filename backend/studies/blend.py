@@ -32,7 +32,7 @@ from backend.records.request import Decoding
 from backend.records.run import RECOMPUTED
 from backend.session.probes.cache_error import cache_error
 from backend.session.prompt_run import own_context, read_densely, take_answer
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 
 KINDS = ("keys", "values", "chosen", "kl", "work")
 
@@ -165,10 +165,10 @@ def _read(model: LoadedModel, request: BlendRequest, number: int, agent: int, bu
     """Send one request through the pipeline, densely, up to an agent's prompt."""
     engine, log = Engine(model), ObservationLog("blend", budget_bytes)
     pipeline = request.pipeline.unrolled
-    flow = Flow(pipeline, engine, log)
-    flow.start(pipeline.check_values(request.values[number]))
+    state = RequestState(pipeline, engine, log)
+    state.start(pipeline.check_values(request.values[number]))
     for one in pipeline.order:
-        context = flow.context(one)
+        context = state.context(one)
         limit = min(request.max_new_tokens, pipeline.agent(one).max_new_tokens)
         length = len(context.prompt.ids)
         engine.check_room(length, limit, one)
@@ -184,5 +184,5 @@ def _read(model: LoadedModel, request: BlendRequest, number: int, agent: int, bu
         if one == agent:
             break
         [decoded] = engine.decode([prefill], Decoding(max_new_tokens=limit), context=own_context(one))
-        take_answer(flow, one, decoded)
+        take_answer(state, one, decoded)
     return _Read(engine, log, context, prefill)

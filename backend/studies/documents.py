@@ -45,7 +45,7 @@ from backend.records.documents import (
 from backend.records.events import Progress
 from backend.records.request import Decoding
 from backend.session.prompt_run import read_prompt
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 from backend.studies.task_requests import as_request
 
 SIZES = (5, 6, 7, 8, 9, 10)
@@ -151,11 +151,7 @@ def ask(models: Sequence[LoadedModel], questions: int, seed: int, path: Path) ->
 
 
 def asked(
-    models: Sequence[LoadedModel],
-    questions: int,
-    seed: int,
-    done: Collection[str] = (),
-    batch: int = BATCH,
+    models: Sequence[LoadedModel], questions: int, seed: int, done: Collection[str] = (), batch: int = BATCH
 ) -> Iterator[tuple[list[dict[str, Any]], Progress]]:
     """The rows of what is not ``done``, ``batch`` questions of a model at a time."""
     total, finished = len(models) * questions, 0
@@ -233,9 +229,9 @@ def laid_out(engine: Engine, document: Document) -> tuple[PromptInContext, Obser
     """A question's prompt with a log of its own: nothing seen before may make a text's encoding exact."""
     request = as_request(document, (), own_names=True)
     log = ObservationLog("study", 1 << 40)
-    flow = Flow(request.pipeline, engine, log)
-    flow.start(dict(request.values))
-    return flow.context(request.pipeline.agents[0].id), log
+    state = RequestState(request.pipeline, engine, log)
+    state.start(dict(request.values))
+    return state.context(request.pipeline.agents[0].id), log
 
 
 def read(

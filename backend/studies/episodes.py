@@ -20,7 +20,7 @@ from backend.prompts.tools.react import act, find_action
 from backend.records.request import Decoding
 from backend.session.outcomes import remember_prompt
 from backend.session.prompt_run import read_prompt
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ def turns(
     decoding: Decoding,
 ) -> Iterator[Turn]:
     """An episode under one method, turn by turn, until it finishes or the turns are over."""
-    flow = Flow(pipeline, engine, log)
-    flow.start(example.values)
+    state = RequestState(pipeline, engine, log)
+    state.start(example.values)
     for number in pipeline.order:
-        context, clock = flow.context(number), engine.clock()
+        context, clock = state.context(number), engine.clock()
         engine.check_room(len(context.prompt.ids), decoding.max_new_tokens, number)
         context, prefill = read_prompt(engine, context, method, log, clock)
         began = engine.clock()
@@ -62,8 +62,8 @@ def turns(
         yield Turn(number, context, prefill, clock, decoded.ids, text, began.parts["decode"], last)
         if last:
             break
-        flow.answer(number, decoded.ids, text, decoded.kv)
-        flow.tool_result(number, act(text).text)
+        state.answer(number, decoded.ids, text, decoded.kv)
+        state.tool_result(number, act(text).text)
     log.observations.clear()  # samples of one episode; the methods here keep what they need themselves
 
 

@@ -23,7 +23,7 @@ from backend.prompts.presets import Example
 from backend.prompts.scoring import extract_answer, right
 from backend.records.request import Decoding, MethodChoice
 from backend.session.prompt_run import own_context, read_prompt, take_answer
-from backend.session.request_state import Flow, see_offsets
+from backend.session.request_state import RequestState, see_offsets
 
 
 @dataclass(frozen=True)
@@ -94,19 +94,19 @@ class Server:
         values = self.pipeline.check_values(dict(example.values))
         self._wait()
         began = time.perf_counter()
-        flow = Flow(self.pipeline, self.engine, self.log)
+        state = RequestState(self.pipeline, self.engine, self.log)
         if self.options.wants_lead_in:
-            flow.lead_in()
+            state.encode_lead_ins()
         first = time.perf_counter()
-        for sample in flow.start(values):
+        for sample in state.start(values):
             self.method.observe(Arrived(sample), self.log)
         if not self.needs_bases:  # the walk encodes bases whoever reads it; who needs none does not pay
-            spared = sum(flow.base_ms.values()) / 1e3
+            spared = sum(state.base_ms.values()) / 1e3
             began, first = began + spared, first + spared
         ttft = decode = 0.0
         reused = 0
         for agent in self.pipeline.order:
-            context = flow.context(agent)
+            context = state.context(agent)
             limit = self.pipeline.agent(agent).max_new_tokens
             limit = limit if longest is None else min(limit, longest)
             self.engine.check_room(len(context.prompt.ids), limit, agent)
@@ -122,7 +122,7 @@ class Server:
             first = time.perf_counter()
             decode += first - middle
             reused += prefill.plan.state == "reused"
-            text, arrived, _ = take_answer(flow, agent, decoded)
+            text, arrived, _ = take_answer(state, agent, decoded)
             for sample in arrived:
                 self.method.observe(Arrived(sample), self.log)
         self.method.observe(Finished(), self.log)

@@ -39,7 +39,7 @@ from backend.records.offsets import (
     Twins,
 )
 from backend.records.request import Decoding, MethodChoice, RunRequest
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 from backend.session.session import LabSession
 from backend.studies.offset_estimates import METHODS, History, approximate, to_numpy
 from backend.studies.proximity import MAX_PREFIX_TOKENS, trained_vocabulary
@@ -285,7 +285,7 @@ def _requests(
             field="study.samples",
         )
     if any(make_options(name, options).wants_lead_in for name, options in METHODS.values()):
-        Flow(run.pipeline, session.engine, stream.log).lead_in()
+        RequestState(run.pipeline, session.engine, stream.log).encode_lead_ins()
     return [past.contexts for past in stream.history], stream.log
 
 

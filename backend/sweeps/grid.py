@@ -37,7 +37,7 @@ ROW_VERSION = 1  # raised when a row of the same request would hold something el
 
 
 @dataclass(frozen=True)
-class Slot:
+class PlannedRow:
     """A row to be: its place in the grid, and its identity but for the weights."""
 
     cell: Cell
@@ -88,11 +88,11 @@ class Shard:
         return self.judge.orders if self.judge else (None,)
 
     @cached_property
-    def slots(self) -> list[list[Slot]]:
+    def units(self) -> list[list[PlannedRow]]:
         """The rows of each measured problem: order by order, method by method."""
         running = hashlib.sha256(_text([ROW_VERSION, self._facts()]).encode())
         methods = [(m.label, _text([m.name, asdict(make_options(m.name, m.options))])) for m in self.methods]
-        found: list[list[Slot]] = []
+        found: list[list[PlannedRow]] = []
         for place, item in enumerate(self.sent):
             running.update(_text(_content(item)).encode())
             if place < self.warmup:
@@ -103,7 +103,7 @@ class Shard:
                 cell = replace(self.cell, judge_order=name)
                 for label, options in methods:
                     digest = hashlib.sha256(f"{base} {name} {options}".encode()).hexdigest()
-                    mine.append(Slot(cell, item.number, label, digest))
+                    mine.append(PlannedRow(cell, item.number, label, digest))
             found.append(mine)
         return found
 
@@ -135,25 +135,25 @@ def shards_of(sweep: Sweep) -> list[Shard]:
     seen: dict[tuple[str, str], Cell] = {}
     cells = [shard.cell for shard in found]
     for shard in found:
-        for slot in (slot for slots in shard.slots for slot in slots):
-            other = seen.setdefault((slot.cell.model, slot.digest), slot.cell)
-            if other != slot.cell:
-                a, b = other.label(cells), slot.cell.label(cells)
+        for planned in (planned for unit in shard.units for planned in unit):
+            other = seen.setdefault((planned.cell.model, planned.digest), planned.cell)
+            if other != planned.cell:
+                a, b = other.label(cells), planned.cell.label(cells)
                 raise OptionError(
                     f"The cells {show(a)} and {show(b)} ask for the same rows. Remove one.", field="tasks"
                 )
     return found
 
 
-def slots_of(shards: Sequence[Shard]) -> Iterator[Slot]:
+def planned_rows(shards: Sequence[Shard]) -> Iterator[PlannedRow]:
     """All rows to be, each once (dense stands in every shard of a cell with many methods)."""
     seen: set[tuple[str, str]] = set()
     for shard in shards:
-        for slots in shard.slots:
-            for slot in slots:
-                if (slot.cell.model, slot.digest) not in seen:
-                    seen.add((slot.cell.model, slot.digest))
-                    yield slot
+        for unit in shard.units:
+            for planned in unit:
+                if (planned.cell.model, planned.digest) not in seen:
+                    seen.add((planned.cell.model, planned.digest))
+                    yield planned
 
 
 def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Shard]:
@@ -188,14 +188,7 @@ def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Sha
         decoding = Decoding(tokens or pipeline.longest_answer, temperature, 1.0, seed)
         found += [
             Shard(
-                cell,
-                methods,
-                sweep.warmup,
-                decoding,
-                sweep.budget_mb,
-                sweep.measure_cache,
-                pipeline,
-                lined,
+                cell, methods, sweep.warmup, decoding, sweep.budget_mb, sweep.measure_cache, pipeline, lined
             )
             for methods in groups
         ]

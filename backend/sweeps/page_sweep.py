@@ -36,7 +36,7 @@ from backend.records.request import RunRequest
 from backend.records.sweep import Count, SweepPlan, Swept
 from backend.sweeps.compare import compare
 from backend.sweeps.export import export
-from backend.sweeps.grid import Shard, shards_of, slots_of
+from backend.sweeps.grid import Shard, planned_rows, shards_of
 from backend.sweeps.read import parse_sweep
 from backend.sweeps.run import SweepDone, run_sweep
 from backend.sweeps.runner import ModelRunner
@@ -90,13 +90,13 @@ class SweepDesk:
         """
         sweep = self._read(text, lines)
         shards, runner = shards_of(sweep), self._runner()
-        rows = sum(1 for _ in slots_of(shards))
+        rows = sum(1 for _ in planned_rows(shards))
         known: set[str] = set()
         if (self.folder / ROWS).exists():
             with SweepStore(self.folder / ROWS) as store:
                 known = store.keys()
         weights = runner.weights(shards[0])
-        there = sum(slot.key(weights) in known for slot in slots_of(shards))
+        there = sum(planned.key(weights) in known for planned in planned_rows(shards))
         seconds = sum(self._seconds(shard, known, weights) for shard in shards)
         return SweepPlan(
             sweep.name, sweep.title, len({shard.cell for shard in shards}), rows, there,
@@ -233,7 +233,7 @@ class SweepDesk:
         return ModelRunner(lambda _: self.model)
 
     def _seconds(self, shard: Shard, known: set[str], weights: str) -> float:
-        lacking = sum(any(slot.key(weights) not in known for slot in slots) for slots in shard.slots)
+        lacking = sum(any(planned.key(weights) not in known for planned in unit) for unit in shard.units)
         if not lacking:
             return 0.0
         if shard.judge is not None:

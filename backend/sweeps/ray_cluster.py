@@ -182,7 +182,7 @@ class Cluster:
                 while waiting and len(going) < self.workers:
                     shard, worker = waiting.popleft(), self.worker()
                     weights = self.weights(shard)
-                    units = [unit_of(slots, weights) for slots in shard.slots]
+                    units = [unit_of(slots, weights) for slots in shard.units]
                     memos = {unit: memo(unit) for unit in units}
                     stream = worker.run.options(num_returns="streaming").remote(
                         shard, frozenset(done), {unit: kept for unit, kept in memos.items() if kept}

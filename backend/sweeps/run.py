@@ -12,7 +12,7 @@ from typing import Any
 from backend.base.errors import OptionError
 from backend.records.events import Progress
 from backend.records.sweep import Baseline, Cell, Count
-from backend.sweeps.grid import Shard, Slot, shards_of, slots_of
+from backend.sweeps.grid import PlannedRow, Shard, planned_rows, shards_of
 from backend.sweeps.rows import Finished, Row
 from backend.sweeps.runner import Memo, Runner
 from backend.sweeps.spec import Sweep
@@ -72,7 +72,7 @@ def run_sweep(
         RunCancelled: ``cancel`` was set; what was finished is in the file.
     """
     shards = shards_of(sweep)
-    total = sum(1 for _ in slots_of(shards))
+    total = sum(1 for _ in planned_rows(shards))
     store.began(sweep.name, sweep.source, facts or {})
     keys: set[str] = store.keys()
     mine: set[str] = set()  # this sweep's rows that are there
@@ -82,7 +82,7 @@ def run_sweep(
         left = (clock() - began) / fresh * (total - len(mine)) if fresh else None
         return Count(len(mine), total, left, text)
 
-    placed: dict[str, Slot] = {}
+    placed: dict[str, PlannedRow] = {}
 
     def rows_so_far() -> SweepDone:
         found = {row.key: row for row in store.rows(mine)}
@@ -96,7 +96,7 @@ def run_sweep(
         for shard in group:
             weights = runner.weights(shard)
             store.note_weights(shard.models, weights)
-            wanted = {s.key(weights): s for slots in shard.slots for s in slots}
+            wanted = {s.key(weights): s for unit in shard.units for s in unit}
             placed |= {key: s for key, s in wanted.items() if key not in placed}
             mine |= wanted.keys() & keys
             if wanted.keys() - keys:

@@ -23,7 +23,7 @@ from backend.records.judge import NEAR_TIE, JudgeOutcome, JudgeProblem, JudgeReq
 from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.rows import outcome_row
 from backend.records.run import RunRecord
-from backend.sweeps.grid import Shard, Slot
+from backend.sweeps.grid import PlannedRow, Shard
 from backend.sweeps.problems import Request
 from backend.sweeps.rows import Finished, Row
 from backend.sweeps.scoring import score
@@ -78,8 +78,8 @@ class ModelRunner:
     ) -> Iterator[Progress | Finished]:
         """See :class:`Runner`."""
         weights = self.weights(shard)
-        slots = shard.slots
-        lacking = [{s.method for s in row if s.key(weights) not in done} for row in slots]
+        units = shard.units
+        lacking = [{s.method for s in row if s.key(weights) not in done} for row in units]
         first = next((i for i, names in enumerate(lacking) if names), None)
         if first is None:
             return
@@ -87,14 +87,14 @@ class ModelRunner:
         dense, *others = shard.methods
         methods = (dense, *(choice for choice in others if choice.label in wanted))
         if shard.judge:
-            yield from self._judge(shard, slots, first, methods, weights, memo, cancel)
+            yield from self._judge(shard, units, first, methods, weights, memo, cancel)
         else:
-            yield from self._pipeline(shard, slots, first, methods, weights, cancel)
+            yield from self._pipeline(shard, units, first, methods, weights, cancel)
 
     def _pipeline(
         self,
         shard: Shard,
-        slots: list[list[Slot]],
+        units: list[list[PlannedRow]],
         first: int,
         methods: tuple[MethodChoice, ...],
         weights: str,
@@ -129,14 +129,14 @@ class ModelRunner:
                     f"{shard.cell.task}, problem {request.number}: {error}", field=error.field
                 ) from None
             assert record is not None
-            mine = [slot for slot in slots[place] if slot.method in {m.label for m in methods}]
+            mine = [planned for planned in units[place] if planned.method in {m.label for m in methods}]
             rows = pipeline_rows(record, request, mine, weights)
-            yield Finished(unit_of(slots[place], weights), rows)
+            yield Finished(unit_of(units[place], weights), rows)
 
     def _judge(
         self,
         shard: Shard,
-        slots: list[list[Slot]],
+        units: list[list[PlannedRow]],
         first: int,
         methods: tuple[MethodChoice, ...],
         weights: str,
@@ -153,7 +153,7 @@ class ModelRunner:
             stop_if(cancel)
             yield Progress(f"Taking in what was judged before: {index + 1} of {len(past)}", index, len(past))
             place = index - shard.warmup
-            known = memo(unit_of(slots[place], weights)) if place >= 0 else None
+            known = memo(unit_of(units[place], weights)) if place >= 0 else None
             if known is not None:
                 problem = decode(JudgeProblem, known, {})
             full, bases = lab.execute(problem, request)
@@ -163,12 +163,12 @@ class ModelRunner:
             stop_if(cancel)
             problem = shard.problems[shard.warmup + place]
             yield Progress(f"Judging problem {place + 1} of {shard.size}", place, shard.size)
-            unit = unit_of(slots[place], weights)
+            unit = unit_of(units[place], weights)
             known = memo(unit)
             if known is not None:
                 problem = decode(JudgeProblem, known, {})
             judged = lab.judged(problem, request, cancel=cancel)
-            found = {(slot.cell.judge_order, slot.method): slot for slot in slots[place]}
+            found = {(planned.cell.judge_order, planned.method): planned for planned in units[place]}
             rows = tuple(
                 judge_row(judged.problem, o, found[o.order, o.method], request, weights, judged.wall_ms)
                 for o in judged.outcomes
@@ -176,7 +176,9 @@ class ModelRunner:
             yield Finished(unit, rows, encode(judged.problem, {}))
 
 
-def pipeline_rows(record: RunRecord, request: Request, slots: list[Slot], weights: str) -> tuple[Row, ...]:
+def pipeline_rows(
+    record: RunRecord, request: Request, unit: list[PlannedRow], weights: str
+) -> tuple[Row, ...]:
     """A run as rows, one for each method, scored as the request says; dense first in the record."""
     final = record.request.pipeline.final
     by_method: dict[str, list[dict[str, Any]]] = {}
@@ -189,16 +191,16 @@ def pipeline_rows(record: RunRecord, request: Request, slots: list[Slot], weight
     texts = {label: next(o for o in mine if o["agent"] == final)["text"] for label, mine in by_method.items()}
     [dense, *_] = by_method
     rows = []
-    for slot in slots:
-        mine, scored = by_method[slot.method], scores[slot.method]
+    for planned in unit:
+        mine, scored = by_method[planned.method], scores[planned.method]
         last = next(o for o in mine if o["agent"] == final)
         silent = scored.answer is None and scores[dense].answer is None
-        same = texts[slot.method] == texts[dense] if silent else scored.answer == scores[dense].answer
+        same = texts[planned.method] == texts[dense] if silent else scored.answer == scores[dense].answer
         margin = last.get("margin")
         rows.append(
             Row(
-                key=slot.key(weights),
-                **_place(slot, record.request.decoding),
+                key=planned.key(weights),
+                **_place(planned, record.request.decoding),
                 request=next(iter(request.values.values()), ""),
                 expected=request.golds[0] if request.golds else None,
                 answer=scored.answer,
@@ -231,7 +233,7 @@ def pipeline_rows(record: RunRecord, request: Request, slots: list[Slot], weight
 def judge_row(
     problem: JudgeProblem,
     outcome: JudgeOutcome,
-    slot: Slot,
+    planned: PlannedRow,
     request: JudgeRequest,
     weights: str,
     wall_ms: float,
@@ -239,8 +241,8 @@ def judge_row(
     """A judged problem in one order under one method as a row."""
     decoding = replace(request.sampling, max_new_tokens=request.max_new_tokens)
     return Row(
-        key=slot.key(weights),
-        **_place(slot, decoding),
+        key=planned.key(weights),
+        **_place(planned, decoding),
         request=problem.question,
         expected=problem.expected,
         answer=outcome.answer,
@@ -266,15 +268,15 @@ def judge_row(
     )
 
 
-def _place(slot: Slot, decoding: Decoding) -> dict[str, Any]:
-    cell = slot.cell
+def _place(planned: PlannedRow, decoding: Decoding) -> dict[str, Any]:
+    cell = planned.cell
     return {
         "task": cell.task, "model": cell.model, "mode": cell.mode, "request_order": cell.request_order,
         "seed": cell.seed, "judge_order": cell.judge_order, "max_new_tokens": decoding.max_new_tokens,
-        "temperature": decoding.temperature, "problem": slot.problem, "method": slot.method,
+        "temperature": decoding.temperature, "problem": planned.problem, "method": planned.method,
     }  # fmt: skip
 
 
-def unit_of(slots: list[Slot], weights: str) -> str:
+def unit_of(unit: list[PlannedRow], weights: str) -> str:
     """Identity of a problem in its cell, whatever methods read it: dense's row in the first order."""
-    return slots[0].key(weights)
+    return unit[0].key(weights)

@@ -33,7 +33,7 @@ from backend.prompts.presets import MAX_REQUEST_FILE_BYTES, read_text
 from backend.prompts.template import QUESTION
 from backend.records.request import RunRequest
 from backend.session.prompt_run import own_context
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 from backend.session.session import LabSession
 from backend.session.streams import Stream
 
@@ -165,16 +165,16 @@ def _template(calls: list[_Call], place: int) -> str:
     return template
 
 
-class TracedFlow(Flow):
+class TracedFlow(RequestState):
     """A walk in which readers get what was recorded, whatever is written now."""
 
     recorded: Mapping[int, str]
 
     def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Observation | None:
-        """Take the recorded answer in; see :meth:`backend.session.request_state.Flow.answer`."""
+        """Take the recorded answer in; see :meth:`backend.session.request_state.RequestState.answer`."""
         known = self.recorded.get(agent)
         if known is not None:
-            engine = self.at(agent)
+            engine = self.engine_of(agent)
             ids, text = engine.model.tokens.encode(known), known
             prompt = engine.model.tokens.prompt(self.pipeline, agent, self.ids)
             engine.check_room(len(prompt.ids) + len(ids), 1, agent)
@@ -187,7 +187,7 @@ class TraceSession(LabSession):
 
     recorded: Mapping[int, str] = {}
 
-    def flow(self, request: RunRequest, stream: Stream) -> Flow:
+    def flow(self, request: RunRequest, stream: Stream) -> RequestState:
         flow = TracedFlow(request.pipeline, self.engine, stream.log, engines=self.others)
         flow.recorded = self.recorded
         return flow

@@ -146,7 +146,7 @@ class ZeroSession:
         self._sent.clear()
         self.local.forget()
 
-    def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+    def warm_up_is_cached(self, request: RunRequest, examples: Sequence[Example]) -> bool:
         """Never: see :meth:`warm_up`."""
         return False
 

@@ -61,7 +61,7 @@ class Engine(Protocol):
     ) -> Iterator[Event]:
         """Fill the pools of the request's methods; progress events only. ``shared``: all of it is public."""
 
-    def ready(self, request: RunRequest, examples: Any) -> bool:
+    def warm_up_is_cached(self, request: RunRequest, examples: Any) -> bool:
         """Whether a shared warm-up with these examples was computed before."""
 
     @work(alone=True)

@@ -110,7 +110,7 @@ class FakeSession:
         }
         yield from known[type(request)](request)
 
-    def ready(self, request: RunRequest, examples: Sequence[Example]) -> bool:
+    def warm_up_is_cached(self, request: RunRequest, examples: Sequence[Example]) -> bool:
         return self.filled
 
     def _blend_study(self, request: BlendRequest) -> Iterator[Progress | BlendStudy]:

@@ -27,7 +27,7 @@ from backend.cache.observations import ObservationLog
 from backend.cache.row_arena import Arena, ArenaOffset
 from backend.engine.cuda_graph import FixedPass
 from backend.engine.engine import Engine
-from backend.engine.prefetch import brought
+from backend.engine.prefetch import prefetched
 from backend.methods.plan import Blend, Term
 from backend.methods.registry import method_class, method_names
 from backend.model.load import LoadedModel, wrap_model
@@ -131,7 +131,7 @@ def on_their_way() -> dict[str, Any]:
             yield Blend(base, tuple(terms))
 
     same = True
-    for number, blend in enumerate(brought(blends())):
+    for number, blend in enumerate(prefetched(blends())):
         told.append(f"there {number}")
         for term, was in zip(blend.terms, offsets[number], strict=True):
             same &= term.offset.rows.arena is blend.terms[0].offset.rows.arena

@@ -31,7 +31,7 @@ from backend.prompts.pipeline import Pipeline
 from backend.records.events import Event, RunDone
 from backend.records.request import Decoding, MethodChoice, Mode, RunRequest
 from backend.records.run import RunRecord
-from backend.session.request_state import Flow, see_offsets
+from backend.session.request_state import RequestState, see_offsets
 from backend.session.session import LabSession
 
 # Threads cost more than they bring on tensors of this size, and a busy machine makes them very slow.
@@ -145,7 +145,7 @@ class Walk:
 
     engine: Engine
     log: ObservationLog
-    flow: Flow
+    flow: RequestState
     contexts: dict[int, PromptInContext] = field(default_factory=dict)
     dense: dict[int, Prefill] = field(default_factory=dict)
     answers: dict[int, Decoded] = field(default_factory=dict)
@@ -179,7 +179,7 @@ def walk(
     """Send a question through a pipeline, densely; a given log goes on being filled."""
     engine = Engine(loaded)
     log = log if log is not None else ObservationLog("test", 1 << 40)
-    out = Walk(engine, log, Flow(flow, engine, log))
+    out = Walk(engine, log, RequestState(flow, engine, log))
     out.flow.start({"user_question": question})
     for agent in flow.order:
         context = out.contexts[agent] = out.flow.context(agent)

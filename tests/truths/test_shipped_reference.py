@@ -126,7 +126,7 @@ class World:
             sample = self.log.add(
                 name, (7,) * tokens, "text", other if outside else wanted, torch.randn(tokens, 8)
             )
-            sample.led = wanted if outside else None
+            sample.lead_in_base = wanted if outside else None
             samples[name] = sample
         seen, contexts = Sample(bases, {}, {}), {}
         for agent in AGENTS:
@@ -490,7 +490,7 @@ def test_the_base_behind_the_lead_in(tiny_model: LoadedModel) -> None:
     for question in QUESTIONS[:2]:
         run(session, request(["dense", "kvcomm"], question))
     [stream] = session.streams.values()
-    assert all(o.led is None for o in stream.log.observations.values()), "nobody asked for it"
+    assert all(o.lead_in_base is None for o in stream.log.observations.values()), "nobody asked for it"
     held = stream.log.bytes
     led = MethodChoice("kvcomm", {"text_base": "lead-in", "gate": "length"}, "led")
     alone = MethodChoice("kvcomm", {"gate": "length"}, "alone")
@@ -499,9 +499,9 @@ def test_the_base_behind_the_lead_in(tiny_model: LoadedModel) -> None:
     lead = tokens.lead_in(tiny.pipeline(), "user_question")
     for sample in stream.log.observations.values():
         if sample.placeholder != "user_question":
-            assert sample.led is None, "an answer has its producer's base alone"
+            assert sample.lead_in_base is None, "an answer has its producer's base alone"
             continue
-        assert sample.led is not None
+        assert sample.lead_in_base is not None
         ids = torch.tensor([[*lead, *sample.ids]])
         with torch.inference_mode():
             whole = tiny_model.module(input_ids=ids, use_cache=True).past_key_values
@@ -509,10 +509,10 @@ def test_the_base_behind_the_lead_in(tiny_model: LoadedModel) -> None:
             (x.keys[0, :, len(lead) :], x.values[0, :, len(lead) :]) for x in whole.layers
         ):
             places = torch.arange(len(lead), len(lead) + sample.tokens)
-            placed = tiny_model.rotation.rotate(sample.led.keys, places)[layer]
+            placed = tiny_model.rotation.rotate(sample.lead_in_base.keys, places)[layer]
             assert error(placed, keys) <= TOLERANCE
-            assert error(sample.led.values[layer], values) <= TOLERANCE
-        assert float((sample.led.values - sample.base.values).abs().max()) > 100 * TOLERANCE
+            assert error(sample.lead_in_base.values[layer], values) <= TOLERANCE
+        assert float((sample.lead_in_base.values - sample.base.values).abs().max()) > 100 * TOLERANCE
     assert stream.log.bytes > held
     for agent in record.agents:
         sources = {}
@@ -527,7 +527,8 @@ def test_the_base_behind_the_lead_in(tiny_model: LoadedModel) -> None:
     run(session, request(["dense", alone], QUESTIONS[2]))
     session.pools(request([led], QUESTIONS[2]))
     assert all(
-        (o.led is not None) == (o.placeholder == "user_question") for o in stream.log.observations.values()
+        (o.lead_in_base is not None) == (o.placeholder == "user_question")
+        for o in stream.log.observations.values()
     )
 
 

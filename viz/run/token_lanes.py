@@ -19,7 +19,7 @@ MAX_LANES = 8
 
 
 @dataclass(frozen=True)
-class Lane:
+class MethodRun:
     """One method's tokens: action codes, worst-layer error, and whether the gate rejected them."""
 
     label: str
@@ -32,7 +32,7 @@ class Lane:
     rejected: NDArray[np.bool_]
 
 
-def lanes_of(record: RunRecord, agent: int) -> list[Lane]:
+def lanes_of(record: RunRecord, agent: int) -> list[MethodRun]:
     """The lanes of one agent, dense first."""
     found = []
     for label, look in list(words.styles(record).items())[:MAX_LANES]:
@@ -52,7 +52,7 @@ def lanes_of(record: RunRecord, agent: int) -> list[Lane]:
         error = worst.max(axis=0).astype(np.float32) if worst is not None else None
         layer = worst.argmax(axis=0).astype(np.int64) if worst is not None else None
         codes = words.main_actions(outcome)
-        found.append(Lane(label, look.name, look.index, outcome, codes, error, layer, rejected))
+        found.append(MethodRun(label, look.name, look.index, outcome, codes, error, layer, rejected))
     return found
 
 
@@ -67,7 +67,7 @@ def runs_of(prompt: Prompt, codes: list[NDArray[Any]]) -> list[tuple[int, int]]:
 
 
 def reading_html(
-    record: RunRecord, prompt: Prompt, lanes: list[Lane], selected: tuple[int, int] | None, shown: str
+    record: RunRecord, prompt: Prompt, lanes: list[MethodRun], selected: tuple[int, int] | None, shown: str
 ) -> Markup:
     """The readable prompt; a row of radio buttons chooses whose colouring it takes."""
     colours = words.slots(record.request.pipeline)
@@ -97,7 +97,7 @@ def _placeholder(span: Span | None) -> Span | None:
     return span if span is not None and span.kind == "placeholder" else None
 
 
-def lane_data(record: RunRecord, prompt: Prompt, lanes: list[Lane]) -> dict[str, Any]:
+def lane_data(record: RunRecord, prompt: Prompt, lanes: list[MethodRun]) -> dict[str, Any]:
     """What tooltips say: token texts, spans, and per method the runs and the errors."""
     pipeline = record.request.pipeline
     return {
@@ -116,7 +116,7 @@ def lane_data(record: RunRecord, prompt: Prompt, lanes: list[Lane]) -> dict[str,
     }
 
 
-def _one_lane(lane: Lane) -> dict[str, Any]:
+def _one_lane(lane: MethodRun) -> dict[str, Any]:
     runs = [
         {
             "r": [a.start, a.end],

@@ -17,7 +17,7 @@ from backend.records.prompt import Prompt, Span
 from backend.records.run import ACTIONS, RunRecord
 from viz.base import format as words
 from viz.base.html import joined, render
-from viz.run.token_lanes import Lane, lane_data, lanes_of, reading_html, runs_of
+from viz.run.token_lanes import MethodRun, lane_data, lanes_of, reading_html, runs_of
 
 CELL_PX = 4  # the least width of a token before the band scrolls sideways
 MAX_CELLS = 9000  # over all lanes; beyond it one cell stands for several tokens
@@ -36,7 +36,7 @@ def strip_html(
         method: whose colouring the text starts with; by default the last method's.
     """
     lanes = lanes_of(record, agent)
-    groups: dict[int, list[Lane]] = {}
+    groups: dict[int, list[MethodRun]] = {}
     for lane in lanes:
         groups.setdefault(lane.outcome.prompt, []).append(lane)
     shown = method if method in record.labels else lanes[-1].label
@@ -59,7 +59,7 @@ def _band(
     record: RunRecord,
     agent: int,
     prompt: Prompt,
-    lanes: list[Lane],
+    lanes: list[MethodRun],
     selected: tuple[int, int] | None,
     shown: str,
 ) -> Markup:
@@ -86,7 +86,7 @@ def _band(
     )
 
 
-def _lane(prompt: Prompt, lane: Lane, peak: float, step: int) -> dict[str, Any]:
+def _lane(prompt: Prompt, lane: MethodRun, peak: float, step: int) -> dict[str, Any]:
     """A lane's runs as (action, rejected, tokens, cells), and its errors as heights of 100."""
 
     def cells(start: int, end: int) -> Markup:  # of numbers alone, and a template's loop takes twice as long
@@ -124,7 +124,7 @@ def _within(selected: tuple[int, int] | None, total: int) -> tuple[int, int] | N
     return min(selected[0], total), min(selected[1], total)
 
 
-def _worst(record: RunRecord, lanes: list[Lane]) -> dict[str, Any] | None:
+def _worst(record: RunRecord, lanes: list[MethodRun]) -> dict[str, Any] | None:
     """The token with the largest error of all lanes."""
     found = [
         (float(lane.error.max()), int(lane.error.argmax()), lane) for lane in lanes if lane.error is not None

@@ -63,7 +63,7 @@ class Weighing:
 def base_of(sample: Observation, text_base: TextBase) -> KVSegment:
     """A sample's base. Of an outside text, on request, the one behind its lead-in (as shipped); an answer has
     one base only, its producer's."""
-    return sample.led if text_base == "lead-in" and sample.led is not None else sample.base
+    return sample.lead_in_base if text_base == "lead-in" and sample.lead_in_base is not None else sample.base
 
 
 def squared_distances(descriptor: Tensor, anchor: Tensor) -> Tensor:

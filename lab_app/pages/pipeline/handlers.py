@@ -243,7 +243,7 @@ class Handlers:
         before = visit.engine.estimate(request, warm).seconds if warm else 0.0
         preset = find_preset(form.preset)
         ready = warm and forms.as_shipped(preset, request, warm)
-        ready = ready and visit.engine.ready(request, warm_set(form, warm))
+        ready = ready and visit.engine.warm_up_is_cached(request, warm_set(form, warm))
         return {
             "cost": html.cost(once, warm, 0.0 if ready else before),
             "pools": pipeline_html.pools(visit.engine.pools(request), keeps_pools(request.methods)),

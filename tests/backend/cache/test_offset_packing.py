@@ -17,7 +17,7 @@ from backend.cache.observations import SMALL, ObservationLog, SeenOffset
 from backend.cache.offset_packing import AnchorStore, Codec, PackedOffset, pack, pack_tensor, store
 from backend.cache.row_arena import ArenaOffset, Arenas
 from backend.engine.placement import _mixture
-from backend.engine.prefetch import brought
+from backend.engine.prefetch import prefetched
 from backend.methods.base import Finished
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
@@ -25,7 +25,7 @@ from backend.methods.plan import Blend, Term
 from backend.methods.repair import RepairMethod
 from backend.records.request import MethodChoice
 from backend.session.session import LabSession
-from backend.session.streams import Slot, Stream
+from backend.session.streams import MethodInstance, Stream
 
 SHAPE = (2, 2, 3, 4)
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
@@ -212,7 +212,7 @@ def test_room_that_nobody_holds_yet_counts() -> None:
 def filled(codec: str, budget: int, samples: int = 16) -> tuple[Stream, KVCommMethod]:
     """A stream in which a method packed what it holds of every observation."""
     stream, method = Stream(ObservationLog("test", budget)), KVCommMethod(KVCommMethod.Options(codec=codec))
-    stream.slots["it"] = Slot(method)
+    stream.instances["it"] = MethodInstance(method)
     for _ in range(samples):
         method.pool("q").insert(observation(stream.log, 4, 2))
     method.observe(Finished(), stream.log)
@@ -394,7 +394,7 @@ def test_a_replay_gives_the_pools_that_a_live_run_gave(tiny_model: Any) -> None:
     asked = tiny.request(["dense", *choices])
     live = session.pools(asked)
     for stream in session.streams.values():
-        stream.slots.clear()
+        stream.instances.clear()
     assert session.pools(asked) == live
     assert any(p.anchors for p in live if p.method == "few")
     assert any(p.bytes > BUDGET_MIB * 2**20 for p in live if p.method == "plain"), "the budget never bit"
@@ -428,7 +428,7 @@ def test_cold_offsets_wait_in_main_memory() -> None:
     assert away.rows.tensor.is_pinned()
     base = log.observations[1].base
     terms = tuple(Term(torch.ones((), device="cuda"), offset, n) for n, offset in enumerate((away, near)))
-    for blend in brought([Blend(base, terms)] * 3):
+    for blend in prefetched([Blend(base, terms)] * 3):
         for term in blend.terms:
             assert torch.equal(term.offset.values, terms[term.anchor].offset.values.cuda())
         assert len({term.offset.rows.arena for term in blend.terms}) == 1

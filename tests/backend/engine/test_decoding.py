@@ -21,7 +21,7 @@ from backend.cache.kv_cache import KVCache
 from backend.engine.decoding import DecodeBatch, Decoded
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
-from backend.engine.turns import Together
+from backend.engine.turns import ModelScheduler
 from backend.methods.plan import Dense, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
@@ -172,7 +172,7 @@ def test_a_step_that_fails_is_told_to_all_and_the_next_caller_works(
 def test_rows_that_would_be_padding_are_decoded_apart(
     tiny_model: LoadedModel, prompts: list[Prefill]
 ) -> None:
-    together, engine = Together(), Engine(tiny_model)
+    together, engine = ModelScheduler(), Engine(tiny_model)
     lengths = [prefill.cache.length for prefill in prompts]
     short, long = prompts[lengths.index(4)], prompts[lengths.index(30)]
     batch = together.batch(engine, [short])
@@ -249,11 +249,11 @@ def test_visitors_at_once_get_what_they_get_alone(tiny_model: LoadedModel) -> No
                 if isinstance(event, TextSoFar | RunDone):
                     break
     assert [texts(found[number]) for number in range(3)] == alone
-    assert all(LabSession.beside in record.notes for record in found.values())
+    assert all(LabSession.concurrent_note in record.notes for record in found.values())
     for run in runs:
         run.close()
     again = outcome(sessions[0], tiny.QUESTIONS[3])
-    assert LabSession.beside not in again.notes
+    assert LabSession.concurrent_note not in again.notes
 
 
 def test_threads_of_runs_and_warm_ups_end_and_mix_nothing(tiny_model: LoadedModel) -> None:
@@ -314,7 +314,7 @@ def test_one_works_at_a_time_and_all_in_one_thread(tiny_model: LoadedModel) -> N
 
 def test_a_run_that_is_dropped_ends_wherever_it_is_collected(tiny_model: LoadedModel) -> None:
     """Also in the model's own thread, which cannot wait for itself."""
-    together, ended = Together.on(tiny_model), []
+    together, ended = ModelScheduler.on(tiny_model), []
 
     def dropped() -> Generator[int, None, None]:
         try:
@@ -366,7 +366,7 @@ def test_what_sessions_share_goes_with_the_model() -> None:
     # Watched one by one: other tests' models may go at the same collection.
     gone = weakref.ref(model.module), weakref.ref(turns._TOGETHER[model.module])
     tiny.run(session, tiny.request())
-    [thread] = session.together._thread._threads
+    [thread] = session.scheduler._thread._threads
     del session, model
     gc.collect()
     assert [one() for one in gone] == [None, None]

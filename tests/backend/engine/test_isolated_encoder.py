@@ -9,7 +9,7 @@ from backend.cache.observations import ObservationLog
 from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.model.load import LoadedModel
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 
 ONE, OTHER = (11, 12, 13), (14, 15)
 
@@ -41,7 +41,7 @@ def test_what_was_known_before_the_request_costs_nothing(tiny_model: LoadedModel
 
 def test_whoever_reads_after_the_first_agent_is_not_charged_again(tiny_model: LoadedModel) -> None:
     log = ObservationLog("t", 1 << 30)
-    flow = Flow(tiny.pipeline(), Engine(tiny_model), log)
+    flow = RequestState(tiny.pipeline(), Engine(tiny_model), log)
     flow.start({"user_question": tiny.QUESTIONS[0]})
     context = flow.context(1)
     assert context.encoder is not None

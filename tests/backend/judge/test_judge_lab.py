@@ -28,7 +28,7 @@ from backend.base.errors import LabError, ModelError, OptionError, PromptError, 
 from backend.base.statistics import bootstrap, share, wilson
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
-from backend.engine.turns import Together
+from backend.engine.turns import ModelScheduler
 from backend.judge import verdicts as judge_reading
 from backend.judge.batch import keys_of, read_problems, run_judging, typed_problem
 from backend.judge.judge_lab import JudgeLab
@@ -38,7 +38,7 @@ from backend.judge.verdicts import most_wins, near_tie
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.presets import load_preset
 from backend.prompts.tasks import Style, make_document
-from backend.records.events import READ, RunDone
+from backend.records.events import PROMPTS_READ, RunDone
 from backend.records.judge import (
     CRITERIA,
     Candidate,
@@ -203,8 +203,8 @@ def test_orders_decoded_at_once_are_what_each_is_alone(
             assert heard.record.request.values == other.record.request.values
             assert heard.notes == other.notes  # and not that others were at work
             session = lab.session(order)
-            assert session.beside in heard.record.notes, "decoding's times are not an order's own"
-            assert session.beside not in other.record.notes
+            assert session.concurrent_note in heard.record.notes, "decoding's times are not an order's own"
+            assert session.concurrent_note not in other.record.notes
     assert lab.sessions.keys() == {order.label for order in orders}
 
 
@@ -217,7 +217,7 @@ def test_who_has_read_is_in_the_batch_from_the_first_token_on(
         [(_, run, texts)] = lab.prompts(typed(), (None,) * 3, order.layout(1, 3), request)
         works.append(lab.session(order).asking(run, texts))
     for work in works:
-        while next(work) is not READ:
+        while next(work) is not PROMPTS_READ:
             pass
     rows: list[int] = []
     forward = Engine.forward
@@ -236,12 +236,12 @@ def test_times_of_orders_together_are_never_told_as_ones_own(
     tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of one that began before the others and ended after them, which saw nobody."""
-    monkeypatch.setattr(Together, "_count", lambda *_: None)
+    monkeypatch.setattr(ModelScheduler, "_count", lambda *_: None)
     lab, request = JudgeLab(tiny), asked(regime="typed", orders=read_orders("all", 3))
     together = lab.judge(typed(), (None,) * 3, request.orders, request)
-    assert all(heard.record.notes.count(JudgeSession.beside) == 1 for heard in together)
+    assert all(heard.record.notes.count(JudgeSession.concurrent_note) == 1 for heard in together)
     [alone] = lab.judge(typed(), (None,) * 3, request.orders[:1], request)
-    assert JudgeSession.beside not in alone.record.notes
+    assert JudgeSession.concurrent_note not in alone.record.notes
 
 
 def test_nobody_answers_before_all_have_read() -> None:
@@ -251,7 +251,7 @@ def test_nobody_answers_before_all_have_read() -> None:
         for part in range(reads):
             told.append(f"{name} reads {part}")
             yield "event"
-        yield READ
+        yield PROMPTS_READ
         told.append(f"{name} answers")
         yield "event"
         return name
@@ -266,7 +266,7 @@ def test_when_one_order_fails_the_others_are_given_up(tiny: LoadedModel) -> None
 
     def work(name: str, fails: bool) -> Any:
         try:
-            yield READ
+            yield PROMPTS_READ
             if fails:
                 raise ModelError(name)
             yield "event"
@@ -284,7 +284,7 @@ def test_when_one_order_fails_the_others_are_given_up(tiny: LoadedModel) -> None
     stop.set()
     with pytest.raises(RunCancelled):
         lab.judge(typed(), (None,) * 3, request.orders, request, stop)
-    assert all(session.together.going == 0 for session in lab.sessions.values())
+    assert all(session.scheduler.going == 0 for session in lab.sessions.values())
     assert len(lab.judge(typed(), (None,) * 3, request.orders, request)) == 6  # and goes on
 
 

@@ -17,13 +17,7 @@ from backend.base.errors import NotRelocatableError, OptionError
 from backend.engine.engine import Engine
 from backend.methods.base import Arrived, Method, Prefilled
 from backend.methods.plan import Blend
-from backend.methods.registry import (
-    METHODS,
-    make_options,
-    method_class,
-    method_names,
-    option_fields,
-)
+from backend.methods.registry import METHODS, make_options, method_class, method_names, option_fields
 from backend.model.load import LoadedModel
 from backend.records.request import Decoding, MethodChoice
 from backend.records.run import ACTIONS, COMPUTED, CORRECTED, PROVENANCE, RECOMPUTED, REUSED, RunRecord
@@ -193,7 +187,7 @@ def test_plans_partition_the_prompt_and_nothing_else_is_forwarded(
 ) -> None:
     method = method_class(name)(make_options(name, options))
     if method.options.wants_lead_in:
-        walked[0].flow.lead_in()
+        walked[0].state.encode_lead_ins()
     arrived: set[int] = set()
     for one in walked:
         for agent, context in one.contexts.items():

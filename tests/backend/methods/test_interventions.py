@@ -30,7 +30,7 @@ from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.records.prompt import slots
 from backend.records.run import COMPUTED, CORRECTED, RECOMPUTED, REUSED, Outcome, RunRecord
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 from backend.session.session import LabSession
 
 TEXTS = ("The answer is 4.", "Two and two give 4, so the answer is 4.", "It must be 5")
@@ -54,7 +54,7 @@ class Read:
         names = [f"candidate_{i}" for i in range(1, len(texts) + 1)]
         self.engine = Engine(tiny.model())
         self.log = ObservationLog("test", 1 << 40)
-        flow = Flow(judge(template, names), self.engine, self.log)
+        flow = RequestState(judge(template, names), self.engine, self.log)
         flow.start({"user_question": tiny.QUESTIONS[0]} | dict(zip(names, texts, strict=True)))
         self.context: PromptInContext = flow.context(1)
         self.prompt = self.context.prompt

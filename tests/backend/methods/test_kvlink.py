@@ -37,7 +37,7 @@ from backend.prompts.tasks import make_document
 from backend.prompts.tasks.base import held_out
 from backend.records.request import MethodChoice
 from backend.records.run import COMPUTED, REUSED
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 from backend.session.session import LabSession
 from backend.training.link_tokens import train as train_module
 from backend.training.link_tokens.examples import MIXTURES, Drawn, draw, make_summary
@@ -68,7 +68,7 @@ def context_of(
 ) -> tuple[Engine, ObservationLog, PromptInContext]:
     """A reader's prompt over three documents, as a session lays it out."""
     engine, log = Engine(model), ObservationLog("test", 1 << 40)
-    flow = Flow(READER, engine, log)
+    flow = RequestState(READER, engine, log)
     flow.start(texts)
     return engine, log, flow.context(1)
 
@@ -264,7 +264,7 @@ def test_a_document_is_encoded_once_wherever_it_stands(base: LoadedModel) -> Non
     method.plan(context, log, Clock())
     held, before = log.bytes, engine.forwarded_tokens
     swapped = TEXTS | {"document_1": TEXTS["document_3"], "document_3": TEXTS["document_1"]}
-    flow = Flow(READER, engine, log)
+    flow = RequestState(READER, engine, log)
     flow.start(swapped)
     again = flow.context(1)
     spent = engine.forwarded_tokens

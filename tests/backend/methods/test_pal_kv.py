@@ -21,11 +21,7 @@ from backend.records.judge import Candidate, JudgeProblem, JudgeRequest, Order
 from backend.records.request import MethodChoice, RunRequest
 from backend.records.run import CORRECTED, Outcome, RunRecord
 
-TEXTS = (
-    "35 - 34 = 1. The answer is 1",
-    "35 + 34 = 69. The answer is 69",
-    "34 - 35 = 2. The answer is 2",
-)
+TEXTS = ("35 - 34 = 1. The answer is 1", "35 + 34 = 69. The answer is 69", "34 - 35 = 2. The answer is 2")
 #: What differs between methods only in their scope.
 OPTIONS: dict[str, Any] = {"gate": "length", "capacity": 3, "approximation": "nearest"}
 
@@ -109,7 +105,7 @@ def test_kvcomm_keeps_a_pool_per_writer_and_slot_aligned_per_slot(tiny: LoadedMo
     names = {m: {p.placeholder for p in record.pools if p.method == m} for m in ("kvcomm", "slotaligned")}
     assert names["kvcomm"] == {"user_question", "agent 1", "agent 2", "agent 3"}
     assert names["slotaligned"] == {"user_question", "candidate_1", "candidate_2", "candidate_3"}
-    log = session.rows[0].lane.stream.log
+    log = session.rows[0].run.stream.log
     for pool in record.pools:
         held = [log.observations[n] for n in pool.anchors]
         whose = {o.source if pool.method == "kvcomm" else o.placeholder for o in held}

@@ -25,7 +25,7 @@ from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.records.request import MethodChoice, RunRequest
 from backend.records.run import COMPUTED, REUSED
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 from backend.session.session import LabSession
 
 NOTE = (
@@ -44,7 +44,7 @@ EVERYWHERE = Pipeline("one", "One", "For tests.", (Agent(1, "Reader", "", "{user
 
 
 def context(model: LoadedModel, text: str, log: ObservationLog) -> PromptInContext:
-    flow = Flow(EVERYWHERE, Engine(model), log)
+    flow = RequestState(EVERYWHERE, Engine(model), log)
     flow.start({"user_question": text})
     return flow.context(1)
 

@@ -256,15 +256,15 @@ def test_a_text_of_an_earlier_request_is_known_from_there() -> None:
     first = walk(tiny.model(), tiny.pipeline())
     walk(tiny.model(), tiny.pipeline(), QUESTIONS[1], first.log)
     again = walk(tiny.model(), tiny.pipeline(), QUESTIONS[0], first.log)
-    sample = again.flow.samples["user_question"]
+    sample = again.state.samples["user_question"]
     found = first_seen(sample, 1, first.log)
     assert found is not None
     assert found.context == "agent 1's prompt, the first that read it"
     span = next(s for s in first.contexts[1].prompt.spans if s.name == "user_question")
     assert found.start == span.start
     assert tiny.error(found.keys, first.real(1).slice(span.start, span.end).keys) <= tiny.TOLERANCE
-    assert first_seen(first.flow.samples["user_question"], 1, first.log) is None
-    assert first_seen(first.flow.samples["user_question"], 2, first.log) is not None
+    assert first_seen(first.state.samples["user_question"], 1, first.log) is None
+    assert first_seen(first.state.samples["user_question"], 2, first.log) is not None
 
 
 def test_free_requests_learn_first_contexts_too(tiny_model: LoadedModel) -> None:
@@ -279,7 +279,7 @@ def test_free_requests_learn_first_contexts_too(tiny_model: LoadedModel) -> None
 
 def test_remembered_texts_are_bounded_and_forgotten() -> None:
     method = CacheBlendMethod(make_options("cacheblend", {"donor": "as first seen"}))  # type: ignore[arg-type]
-    sample = walked().flow.samples["user_question"]
+    sample = walked().state.samples["user_question"]
     for number in range(100):
         method.observe(Arrived(replace(sample, number=number)), walked().log)
     assert method.needed() == set(range(36, 100))

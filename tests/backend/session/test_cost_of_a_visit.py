@@ -13,7 +13,7 @@ import torch
 
 from backend.cache import process_memory as heap
 from backend.cache.kv_cache import in_large_pages
-from backend.engine import speed as pace
+from backend.engine import speed as measured_speed
 from backend.engine.engine import Engine
 from backend.model.load import LoadedModel
 from backend.prompts import presets
@@ -24,7 +24,7 @@ from backend.session.session import LabSession
 def test_a_model_is_timed_once_for_all_visitors(
     tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pace._MEASURED.clear()
+    measured_speed._MEASURED.clear()
     first = LabSession(tiny_model).estimate(tiny.request())
 
     def again(*_: object) -> None:
@@ -35,10 +35,10 @@ def test_a_model_is_timed_once_for_all_visitors(
     monkeypatch.undo()
     other = tiny.model()
     LabSession(other).estimate(tiny.request())
-    assert len(pace._MEASURED) == 2
+    assert len(measured_speed._MEASURED) == 2
     del other
     gc.collect()
-    assert len(pace._MEASURED) == 1, "what is known of a model goes with it"
+    assert len(measured_speed._MEASURED) == 1, "what is known of a model goes with it"
 
 
 def test_a_preset_is_read_again_when_its_file_changes(

@@ -21,7 +21,7 @@ from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
 from backend.records.proximity import ProximityRequest
-from backend.session.limits import ALONE, Limits, Rate
+from backend.session.limits import LOCAL_LIMITS, Limits, Rate
 from backend.session.run import SMALLER
 from backend.session.session import LabSession
 
@@ -67,7 +67,7 @@ def test_no_text_makes_anything_but_limits_or_a_told_error(text: str, environ: d
 def test_every_limit_is_stated_in_words() -> None:
     assert len(Limits().sentences) == len(fields(Limits))
     assert "1,000,000 prompt tokens in a request" in Limits().sentences[0]
-    assert len(ALONE.sentences) == len(fields(Limits)) - 1, "there is no rate on one's own machine"
+    assert len(LOCAL_LIMITS.sentences) == len(fields(Limits)) - 1, "there is no rate on one's own machine"
 
 
 # -- the engine holds to them ------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_a_session_refuses_what_is_over_a_limit(
 ) -> None:
     asked = tiny.request(question=tiny.QUESTIONS[0] * 8)
     tiny.run(LabSession(tiny_model), tiny.request())
-    session = LabSession(tiny_model, limits=replace(ALONE, **changes))
+    session = LabSession(tiny_model, limits=replace(LOCAL_LIMITS, **changes))
     for ask in (
         lambda: list(session.run(asked)),
         lambda: session.estimate(asked),
@@ -99,7 +99,7 @@ def test_a_session_refuses_what_is_over_a_limit(
 
 def test_the_rate_counts_what_a_visitor_asks_and_no_more(tiny_model: LoadedModel) -> None:
     now = 0.0
-    session = LabSession(tiny_model, limits=replace(ALONE, requests_a_minute=2))
+    session = LabSession(tiny_model, limits=replace(LOCAL_LIMITS, requests_a_minute=2))
     session.rate = Rate(2, lambda: now)
     # A warm-up is one request, however many it sends.
     list(session.warm_up(tiny.request(mode="free"), EXAMPLES[:3]))
@@ -114,10 +114,10 @@ def test_the_rate_counts_what_a_visitor_asks_and_no_more(tiny_model: LoadedModel
 
 
 @given(st.lists(st.floats(0, 100), max_size=40), st.integers(1, 5))
-def test_no_minute_holds_more_than_the_rate(waits: list[float], most: int) -> None:
+def test_no_minute_holds_more_than_the_rate(pauses_before_decode: list[float], most: int) -> None:
     now, let_through = 0.0, []
     rate = Rate(most, lambda: now)
-    for wait in waits:
+    for wait in pauses_before_decode:
         now += wait
         seconds = 0.0
         try:

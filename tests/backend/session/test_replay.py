@@ -190,7 +190,7 @@ def test_a_replay_leaves_no_trace(tiny_model: LoadedModel) -> None:
         pools = [replace(p, bytes=0) for p in s.pools(request())]
         return (
             pools,
-            list(stream.slots),
+            list(stream.instances),
             sorted(stream.log.observations),
             stream.log.bytes,
             len(stream.history),

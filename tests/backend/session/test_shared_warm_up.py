@@ -28,7 +28,7 @@ from backend.records.events import Progress, TextSoFar
 from backend.records.request import Decoding, RunRequest
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
-from backend.session.shared_warm_up import Ready
+from backend.session.shared_warm_up import WarmUpCache
 from backend.session.streams import Stream
 
 EXAMPLES = tuple(Example({"user_question": question}, None) for question in tiny.QUESTIONS[:4])
@@ -37,9 +37,9 @@ EXAMPLES = tuple(Example({"user_question": question}, None) for question in tiny
 @pytest.fixture(autouse=True)
 def nothing_ready(tiny_model: LoadedModel) -> Iterator[None]:
     """No test finds what another left."""
-    Ready.on(tiny_model).forget()
+    WarmUpCache.on(tiny_model).forget()
     yield
-    Ready.on(tiny_model).forget()
+    WarmUpCache.on(tiny_model).forget()
 
 
 def warm(session: LabSession, asked: RunRequest, shared: bool | int = True, examples: Any = EXAMPLES) -> bool:
@@ -162,7 +162,7 @@ def test_a_warm_up_that_cannot_be_kept_is_done_all_the_same(
         assert not warm(session, tiny.request())
     assert len(log_of(session).history) == len(EXAMPLES)
     assert idle.held == held > 0
-    assert not LabSession(tiny_model).ready(tiny.request(), EXAMPLES)
+    assert not LabSession(tiny_model).warm_up_is_cached(tiny.request(), EXAMPLES)
 
 
 def test_nobody_is_emptied_for_a_copy_that_nobody_asked_for(
@@ -182,7 +182,7 @@ def test_nobody_is_emptied_for_a_copy_that_nobody_asked_for(
     warm(session, asked)
     assert told == [session.bytes]
     assert idle.held > 0
-    assert Ready.on(tiny_model).held == 0
+    assert WarmUpCache.on(tiny_model).held == 0
     assert len(log_of(session).history) == len(EXAMPLES)
 
 
@@ -215,17 +215,17 @@ def test_other_weights_and_no_methods(tiny_model: LoadedModel) -> None:
     flow = tiny.pipeline()
     agents = (replace(flow.agents[0], model="other"), *flow.agents[1:])
     asked = tiny.request(flow=replace(flow, agents=agents))
-    held = Ready.on(tiny_model).held
+    held = WarmUpCache.on(tiny_model).held
     assert not warm(sibling, asked)
-    assert not sibling.ready(asked, EXAMPLES)
-    assert Ready.on(tiny_model).held == held
+    assert not sibling.warm_up_is_cached(asked, EXAMPLES)
+    assert WarmUpCache.on(tiny_model).held == held
     assert warm(LabSession(tiny_model), tiny.request(methods=()))
 
 
 def test_what_is_kept_does_not_keep_its_model() -> None:
     model = tiny.model(seed=5)
     warm(LabSession(model), tiny.request())
-    assert Ready.on(model).held > 0
+    assert WarmUpCache.on(model).held > 0
     watched = weakref.ref(model.module)
     del model
     gc.collect()
@@ -289,12 +289,12 @@ OTHERS = {
 def test_only_the_same_public_requests_come_filled(tiny_model: LoadedModel, change: str) -> None:
     more, examples, shared = OTHERS[change]
     warm(LabSession(tiny_model), tiny.request())
-    held = Ready.on(tiny_model).held
+    held = WarmUpCache.on(tiny_model).held
     session, asked = LabSession(tiny_model), tiny.request(**more)
-    assert not (shared and session.ready(asked, examples))
+    assert not (shared and session.warm_up_is_cached(asked, examples))
     assert not warm(session, asked, shared, examples)
     if not shared or more.get("mode") == "free":
-        assert Ready.on(tiny_model).held == held
+        assert WarmUpCache.on(tiny_model).held == held
 
 
 def test_what_every_method_answers_itself_is_never_shared(tiny_model: LoadedModel) -> None:
@@ -302,9 +302,9 @@ def test_what_every_method_answers_itself_is_never_shared(tiny_model: LoadedMode
     asked = tiny.request(mode="free")
     for _ in range(2):
         session = LabSession(tiny_model)
-        assert not session.ready(asked, EXAMPLES[:2])
+        assert not session.warm_up_is_cached(asked, EXAMPLES[:2])
         assert not warm(session, asked, examples=EXAMPLES[:2])
-    assert Ready.on(tiny_model).held == 0
+    assert WarmUpCache.on(tiny_model).held == 0
 
 
 def test_pools_that_hold_something_are_filled_live(tiny_model: LoadedModel) -> None:
@@ -312,7 +312,7 @@ def test_pools_that_hold_something_are_filled_live(tiny_model: LoadedModel) -> N
     warm(LabSession(tiny_model), asked)
     session = LabSession(tiny_model)
     tiny.run(session, asked)
-    assert not session.ready(asked, EXAMPLES)
+    assert not session.warm_up_is_cached(asked, EXAMPLES)
     assert not warm(session, asked)
     assert len(log_of(session).history) == 1 + len(EXAMPLES)
 
@@ -326,21 +326,21 @@ def test_a_cancelled_warm_up_is_not_kept(tiny_model: LoadedModel) -> None:
     cancel.set()
     with pytest.raises(RunCancelled):
         list(events)
-    assert not LabSession(tiny_model).ready(asked, EXAMPLES)
+    assert not LabSession(tiny_model).warm_up_is_cached(asked, EXAMPLES)
     assert not warm(LabSession(tiny_model), asked)
-    assert LabSession(tiny_model).ready(asked, EXAMPLES)
+    assert LabSession(tiny_model).warm_up_is_cached(asked, EXAMPLES)
 
 
 def test_what_does_not_fit_a_visit_is_computed_and_not_taken(tiny_model: LoadedModel) -> None:
     asked = tiny.request()
     warm(LabSession(tiny_model), asked)
-    small = LabSession(tiny_model, budget_bytes=Ready.on(tiny_model).held - 1)
+    small = LabSession(tiny_model, budget_bytes=WarmUpCache.on(tiny_model).held - 1)
     assert not warm(small, asked)
     assert small.bytes <= small.budget_bytes
 
 
 def test_it_counts_in_the_account_and_makes_room(tiny_model: LoadedModel) -> None:
-    asked, ready = tiny.request(), Ready.on(tiny_model)
+    asked, ready = tiny.request(), WarmUpCache.on(tiny_model)
     memory = Memory(total_bytes=1 << 30)
     first = LabSession(tiny_model, memory=memory)
     warm(first, asked)
@@ -355,7 +355,7 @@ def test_it_counts_in_the_account_and_makes_room(tiny_model: LoadedModel) -> Non
 
 def test_the_longest_unused_leaves_first(tiny_model: LoadedModel) -> None:
     asked = [tiny.request(decoding=Decoding(max_new_tokens=count)) for count in (3, 4, 5)]
-    ready = Ready.on(tiny_model)
+    ready = WarmUpCache.on(tiny_model)
     ready.budget_bytes, usual = 1 << 30, ready.budget_bytes
     try:
         warm(LabSession(tiny_model), asked[0])
@@ -364,7 +364,11 @@ def test_the_longest_unused_leaves_first(tiny_model: LoadedModel) -> None:
         ready.budget_bytes = one * 5 // 2  # two fit, and not three
         assert warm(LabSession(tiny_model), asked[0])
         warm(LabSession(tiny_model), asked[2])
-        assert [LabSession(tiny_model).ready(request, EXAMPLES) for request in asked] == [True, False, True]
+        assert [LabSession(tiny_model).warm_up_is_cached(request, EXAMPLES) for request in asked] == [
+            True,
+            False,
+            True,
+        ]
         ready.forget()
         ready.budget_bytes = one // 2
         warm(LabSession(tiny_model), asked[0])

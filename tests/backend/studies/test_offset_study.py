@@ -32,14 +32,7 @@ from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, card_html
 from viz.base.theme import PLOTLY_DARK
 from viz.studies.offset_focus import usual_token
-from viz.studies.offset_study import (
-    PART_WORDS,
-    Focus,
-    token_map,
-    tokens_html,
-    valid_focus,
-    views,
-)
+from viz.studies.offset_study import PART_WORDS, Focus, token_map, tokens_html, valid_focus, views
 
 TEXT = "Tess has 35 coins. Tess gives away 34."
 PREFIXES = ("", "You are a math solver. ", "You are the judge of all of them.\nThe task is: ")
@@ -88,7 +81,7 @@ def history(tiny_model: LoadedModel, asked: OffsetRequest) -> Any:
     request = tiny.request(("dense",), flow=asked.pipeline)
     list(session.warm_up(request, [Example(dict(v)) for v in asked.values]))
     [stream] = session.streams.values()
-    session.flow(request, stream).lead_in()
+    session.request_state(request, stream).encode_lead_ins()
     return [past.contexts for past in stream.history], stream.log
 
 

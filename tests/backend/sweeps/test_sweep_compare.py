@@ -18,7 +18,7 @@ from backend.base.statistics import Share
 from backend.records.sweep import Axis, Baseline, Cell, Compared, SweepLine, Swept
 from backend.reproduce.sweeping import _found
 from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
-from backend.sweeps.grid import Slot, shards_of, slots_of
+from backend.sweeps.grid import PlannedRow, planned_rows, shards_of
 from backend.sweeps.read import parse_sweep
 from backend.sweeps.run import SweepDone
 from backend.sweeps.spec import Sweep
@@ -33,7 +33,7 @@ HEAD = "name: small\ntasks: [math-2]\nproblems: 8\n"
 def swept(text: str, measured: Change = lambda slot: {}, *, complete: bool = True) -> SweepDone:
     """A sweep's rows as ``measured`` has them."""
     sweep = parse_sweep(text)
-    slots = list(slots_of(shards_of(sweep)))
+    slots = list(planned_rows(shards_of(sweep)))
     rows = tuple((slot.cell, slot.method, row(slot, **measured(slot))) for slot in slots)
     return SweepDone(rows, tuple(dict.fromkeys(slot.cell for slot in slots)), complete, sweep.against)
 
@@ -42,7 +42,7 @@ def pairs(found: Compared) -> list[tuple[str, str, str]]:
     return [(test.label, test.method, test.against) for test in found.tests]
 
 
-def chance(slot: Slot) -> dict[str, Any]:
+def chance(slot: PlannedRow) -> dict[str, Any]:
     """Something else in every row, the same whenever it is asked for."""
     rng = random.Random(repr(slot))
     correct = rng.random() < 0.6
@@ -233,7 +233,7 @@ def test_turned_round_a_comparison_says_the_same(seed: int, axis: Axis) -> None:
 def test_a_comparison_by_hand() -> None:
     """Of eight problems in the other order: three lost, one won, and every first token twice as soon."""
 
-    def measured(slot: Slot) -> dict[str, Any]:
+    def measured(slot: PlannedRow) -> dict[str, Any]:
         given = slot.cell.request_order == "given"
         right = slot.problem != 8 if given else slot.problem > 3
         return {"correct": right, "ttft_ms": slot.problem * (10.0 if given else 5.0)}
@@ -291,7 +291,7 @@ def test_wilcoxon_does_not_ask_which_is_which(values: list[float]) -> None:
 
 
 def cells(text: str) -> list[Cell]:
-    return list(dict.fromkeys(slot.cell for slot in slots_of(shards_of(parse_sweep(text)))))
+    return list(dict.fromkeys(slot.cell for slot in planned_rows(shards_of(parse_sweep(text)))))
 
 
 def test_lengths_and_temperatures_are_axes() -> None:
@@ -306,8 +306,8 @@ def test_lengths_and_temperatures_are_axes() -> None:
     assert only.label([only]) == "math-2"
     decoded = [(s.decoding.max_new_tokens, s.decoding.temperature) for s in shards_of(parse_sweep(grid))]
     assert decoded == [(8, 0.0), (8, 0.5), (16, 0.0), (16, 0.5)]
-    keys = {slot.key("w") for slot in slots_of(shards_of(parse_sweep(grid)))}
-    mine = {slot.key("w") for slot in slots_of(shards_of(parse_sweep(one)))}
+    keys = {slot.key("w") for slot in planned_rows(shards_of(parse_sweep(grid)))}
+    mine = {slot.key("w") for slot in planned_rows(shards_of(parse_sweep(one)))}
     assert mine < keys, "a list asks for the rows that its values ask for alone"
     assert len(keys) == 4 * len(mine)
 
@@ -326,9 +326,9 @@ def test_a_judges_lengths_and_temperatures_are_its_own() -> None:
     # alone they are the task's own, as before they could be lists
     alone = cells(text.replace("[40, 80]", "80").replace("[0, 1]", "1"))
     assert [(cell.max_new_tokens, cell.temperature) for cell in alone] == [(8, 0.0), (None, None)]
-    keys = {slot.digest for slot in slots_of(shards_of(parse_sweep(text)))}
+    keys = {slot.digest for slot in planned_rows(shards_of(parse_sweep(text)))}
     some = text.replace("[40, 80]", "80").replace("[0, 1]", "1")
-    assert {slot.digest for slot in slots_of(shards_of(parse_sweep(some)))} < keys
+    assert {slot.digest for slot in planned_rows(shards_of(parse_sweep(some)))} < keys
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_judges_lengths_and_temperatures_are_its_own() -> None:
     ],
 )
 def test_how_many_lines_a_sweep_will_have(text: str) -> None:
-    slots = list(slots_of(shards_of(parse_sweep(text))))
+    slots = list(planned_rows(shards_of(parse_sweep(text))))
     assert parse_sweep(text).lines == len({(slot.cell, slot.method) for slot in slots})
 
 

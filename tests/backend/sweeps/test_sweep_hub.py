@@ -21,7 +21,7 @@ from huggingface_hub.utils._http import default_client_factory
 
 from backend.base.errors import LabError, OptionError, PromptError
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB, Problem, read_problems
-from backend.sweeps.grid import shards_of, slots_of
+from backend.sweeps.grid import planned_rows, shards_of
 from backend.sweeps.hub import HubData, fetch, splits_of
 from backend.sweeps.read import parse_sweep
 from backend.sweeps.spec import JudgeTask, PipelineTask, Sweep
@@ -305,7 +305,7 @@ def test_rows_are_the_same_wherever_the_problems_come_from(hub: Hub, tmp_path: P
 
     def keys(data: str) -> list[str]:
         found = sweep(data, folder=tmp_path, problems=2, methods=["naive"])
-        return [slot.key("weights") for slot in slots_of(shards_of(found))]
+        return [slot.key("weights") for slot in planned_rows(shards_of(found))]
 
     assert keys("hub") == keys("gsm8k.jsonl")
     assert len(keys("hub")) == 4

@@ -227,9 +227,9 @@ def test_a_trace_is_replayed_on_what_was_recorded(tmp_path: Path, tiny_model: Lo
     assert all(r.correct is None and r.expected is None for r in rows)
     # a row depends on what was recorded before it, so an edit of the trace is another sweep
     edited = "tasks: [{trace: trace.jsonl}]"
-    before = [slots[0].digest for slots in shards_of(sweep_of(tmp_path, edited, problems=2))[0].slots]
+    before = [slots[0].digest for slots in shards_of(sweep_of(tmp_path, edited, problems=2))[0].units]
     path.write_text(path.read_text(encoding="utf-8").replace("It is 1.", "It is 2."), encoding="utf-8")
-    after = [slots[0].digest for slots in shards_of(sweep_of(tmp_path, edited, problems=2))[0].slots]
+    after = [slots[0].digest for slots in shards_of(sweep_of(tmp_path, edited, problems=2))[0].units]
     assert not set(before) & set(after)
 
 

@@ -26,7 +26,7 @@ from backend.prompts.presets import PRESET_FOLDER
 from backend.records.sweep import Count, SweepLine, clock_time
 from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
 from backend.sweeps.export import export
-from backend.sweeps.grid import Shard, Slot, shards_of, slots_of
+from backend.sweeps.grid import PlannedRow, Shard, planned_rows, shards_of
 from backend.sweeps.problems import arranged
 from backend.sweeps.read import parse_sweep, read_sweep
 from backend.sweeps.rows import COLUMNS, Finished
@@ -80,7 +80,7 @@ def test_three_kills_leave_exactly_two_thousand_rows(tmp_path: Path) -> None:
 
 
 def keys(text: str, weights: str = "fake") -> list[str]:
-    return [slot.key(weights) for slot in slots_of(shards_of(parse_sweep(text)))]
+    return [slot.key(weights) for slot in planned_rows(shards_of(parse_sweep(text)))]
 
 
 def test_a_longer_sweep_goes_on_from_a_shorter_one() -> None:
@@ -123,7 +123,7 @@ def test_a_row_depends_on_the_requests_before_it_and_not_on_those_behind() -> No
     changed[2] = replace(changed[2], values={"user_question": "Another one?"})
     other = replace(shard, requests=tuple(changed))
     same = [
-        a == b for a, b in zip(shard.slots, other.slots, strict=True)
+        a == b for a, b in zip(shard.units, other.units, strict=True)
     ]  # fmt: skip
     assert same == [True, True, False, False, False]
 
@@ -176,9 +176,9 @@ def test_orders_measure_the_same_problems_behind_the_same_warm_up() -> None:
 # -- the file
 
 
-def small_rows() -> tuple[Shard, list[Slot]]:
+def small_rows() -> tuple[Shard, list[PlannedRow]]:
     [shard] = shards_of(parse_sweep(SMALL))
-    return shard, [slot for slots in shard.slots for slot in slots]
+    return shard, [slot for slots in shard.units for slot in slots]
 
 
 def test_rows_are_written_once_and_never_changed(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def line(lines: tuple[SweepLine, ...], method: str) -> SweepLine:
 
 def test_a_summary_by_hand() -> None:
     sweep = parse_sweep(SMALL.replace("problems: 5", "problems: 10"))
-    slots = list(slots_of(shards_of(sweep)))
+    slots = list(planned_rows(shards_of(sweep)))
     right = {"dense": [1] * 9 + [0], "naive": [1] * 3 + [0] * 6 + [1]}
     rows = tuple(
         (
@@ -403,7 +403,7 @@ def test_the_shipped_sweeps_are_whole(path: Path) -> None:
     assert sweep.name == path.stem
     if path.stem != "gsm8k":  # its data is not shipped
         few = replace(sweep, problems=2, warmup=1)
-        assert len({slot.digest for slot in slots_of(shards_of(few))}) >= 2 * len(sweep.methods)
+        assert len({slot.digest for slot in planned_rows(shards_of(few))}) >= 2 * len(sweep.methods)
 
 
 def test_the_steps_are_a_grid() -> None:
@@ -434,7 +434,7 @@ def test_a_judges_axes_are_tasks_and_its_orders_are_cells() -> None:
     assert all(isinstance(t, JudgeTask) for t in sweep.tasks)
     shards = shards_of(sweep)
     assert [p.number for p in shards[0].problems] == [0, 1, 2, 3]
-    slots = list(slots_of(shards))
+    slots = list(planned_rows(shards))
     assert len(slots) == 4 * 3 * 2 * 2
     assert {s.cell.judge_order for s in slots} == {"identity", "shuffle 1"}
     listed = "[{judge: {regime: parallel, orders: ORDERS}}]\nmethods: [dense]\nproblems: 2\n"

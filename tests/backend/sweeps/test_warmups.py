@@ -13,7 +13,7 @@ from fake_sweep import row
 from backend.base.errors import OptionError
 from backend.base.statistics import bootstrap, clustered
 from backend.sweeps.compare import compare
-from backend.sweeps.grid import Slot, shards_of, slots_of
+from backend.sweeps.grid import PlannedRow, planned_rows, shards_of
 from backend.sweeps.read import parse_sweep
 from backend.sweeps.run import SweepDone
 from backend.sweeps.summary import summarise
@@ -23,13 +23,13 @@ TEXT = "name: pools\ntasks: [math-2]\nproblems: 6\nwarmup: 2\nwarmups: 12\nmetho
 
 def swept(text: str, measured: Any) -> SweepDone:
     sweep = parse_sweep(text)
-    slots = list(slots_of(shards_of(sweep)))
+    slots = list(planned_rows(shards_of(sweep)))
     rows = tuple((slot.cell, slot.method, row(slot, **measured(slot))) for slot in slots)
     cells = tuple(dict.fromkeys(slot.cell for slot in slots))
     return SweepDone(rows, cells, True, sweep.against, sweep.warmups)
 
 
-def by_pool(slot: Slot) -> dict[str, Any]:
+def by_pool(slot: PlannedRow) -> dict[str, Any]:
     """Right or wrong is decided by the warm-up alone: six problems say no more than one."""
     good = slot.method == "dense" or random.Random(slot.cell.seed).random() < 0.5
     return {"correct": good, "score": float(good), "ttft_ms": 5.0 + slot.cell.seed}

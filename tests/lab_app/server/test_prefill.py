@@ -34,17 +34,19 @@ def asked() -> RunRequest:
 
 def test_the_first_visitor_finds_full_pools(lab: VisitStore, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = preset_requests(load_preset(PRESET), USUAL_WARM, seed=1)
-    assert not lab.engine().ready(asked(), examples)
+    assert not lab.engine().warm_up_is_cached(asked(), examples)
     monkeypatch.setattr(first_click, "MOST_SECONDS", 1e9)
     prefill_pools(lab, PRESET).join(60)
-    assert lab.engine().ready(asked(), examples)
+    assert lab.engine().warm_up_is_cached(asked(), examples)
     assert lab.turns.wait(lab.turns.join(), 0) == 0, "nobody is left in line"
 
 
 def test_where_it_lasts_nobody_waits_for_it(lab: VisitStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_click, "MOST_SECONDS", 0.0)
     fill_first_pools(lab, PRESET)
-    assert not lab.engine().ready(asked(), preset_requests(load_preset(PRESET), USUAL_WARM, seed=1))
+    assert not lab.engine().warm_up_is_cached(
+        asked(), preset_requests(load_preset(PRESET), USUAL_WARM, seed=1)
+    )
 
 
 @pytest.mark.parametrize("preset", ["no-such", "gsm8k-paper"])
