@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import torch
 
-from backend.cache.observations import Observation
+from backend.cache.samples import Sample
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.request import MethodChoice, RunRequest
 from backend.session.session import LabSession
 
-Distance = Callable[[Observation, Observation], torch.Tensor]
+Distance = Callable[[Sample, Sample], torch.Tensor]
 REQUESTS, CAPACITY, SEED = 64, 20, 3
 DISTANCES: dict[str, Distance] = {
     "embeddings, sum over tokens": lambda a, b: (a.descriptor - b.descriptor[: a.tokens]).norm(dim=1).sum(),
@@ -37,7 +37,7 @@ def main() -> None:
     (stream,) = session.streams.values()
     for name, distance in DISTANCES.items():
         for gamma in (0.3, 0.5, 0.7):
-            pools: dict[str, list[Observation]] = {}
+            pools: dict[str, list[Sample]] = {}
             passed: dict[int, list[bool]] = {}
             for past in stream.history:
                 shared: dict[int, bool] = {}
@@ -57,7 +57,7 @@ def main() -> None:
             print(f"{name}, gamma {gamma}: {shares}")
 
 
-def gate(sample: Observation, pool: list[Observation], gamma: float, distance: Distance) -> bool:
+def gate(sample: Sample, pool: list[Sample], gamma: float, distance: Distance) -> bool:
     """Eq. 5 with a given distance."""
     longer = [anchor for anchor in pool if anchor.tokens >= sample.tokens]
     if not longer:

@@ -27,10 +27,10 @@ from backend.bench.common import (
 )
 from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.cache.kernels import triton_on
-from backend.cache.kernels.mix_and_rotate import blend
+from backend.cache.kernels.mix_and_rotate import mix_and_rotate
 from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import Observation, ObservationLog
+from backend.cache.samples import Sample, SampleLog
 from backend.engine.placement import mix
 
 READER = 1
@@ -42,7 +42,7 @@ class Pool:
 
     def __init__(self, shape: CacheShape, tokens: int, anchors: int) -> None:
         self.shape, self.tokens = shape, tokens
-        self.log = ObservationLog("bench", 1 << 62)
+        self.log = SampleLog("bench", 1 << 62)
         self.base, self.keys, self.values = self._segment(), self._draw(), self._draw()
         self.anchors = [self._anchor() for _ in range(anchors)]
         self.positions = torch.arange(100, 100 + tokens, device=shape.device)
@@ -54,10 +54,10 @@ class Pool:
     def _segment(self) -> KVSegment:
         return KVSegment(self._draw(), self._draw(), 0, True, "drawn")
 
-    def _anchor(self) -> Observation:
+    def _anchor(self) -> Sample:
         described = torch.zeros(self.tokens, 1, device=self.shape.device)
         made = self.log.add("text", tuple(range(self.tokens)), "", self.base, described)
-        made.see(READER, {"text": (self._segment(), self.base)}, {"text": 0})
+        made.add_offsets(READER, {"text": (self._segment(), self.base)}, {"text": 0})
         return made
 
     def pass_over(self, tokens: int, mixed: int) -> Callable[[], None]:
@@ -71,7 +71,7 @@ class Pool:
             starts = tuple(offset.first_row for offset in seen)  # type: ignore[union-attr]
             keys, values = self.keys[:, :, :tokens], self.values[:, :, :tokens]
             mixture = Mixture(arena, starts, weights)
-            blend(self.base, mixture, self.positions[:tokens], self.shape.rotation, keys, values)
+            mix_and_rotate(self.base, mixture, self.positions[:tokens], self.shape.rotation, keys, values)
 
         return act
 

@@ -26,7 +26,7 @@ from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.cache.kernels import triton_on
 from backend.cache.kernels.distances import kept_in
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import Observation, ObservationLog
+from backend.cache.samples import Sample, SampleLog
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import squared_distances, weigh
 
@@ -34,11 +34,9 @@ READER = 1
 KV_CHANNELS = (2, 16, 64)  # of one head in one layer: how much KV the anchors hold, where that is varied
 
 
-def _pool(
-    shape: CacheShape, tokens: int, anchors: int, channels: int
-) -> tuple[Observation, list[Observation]]:
+def _pool(shape: CacheShape, tokens: int, anchors: int, channels: int) -> tuple[Sample, list[Sample]]:
     """A sample and anchors with KV of one head of so many channels."""
-    log = ObservationLog("bench", 1 << 62)
+    log = SampleLog("bench", 1 << 62)
     kv = torch.zeros(1, 1, tokens, channels, dtype=shape.dtype, device=shape.device)
     base = KVSegment(kv, kv, 0, True, "nothing")
     made = []
@@ -46,15 +44,15 @@ def _pool(
     for _ in range(anchors + 1):
         described = torch.randn(tokens, shape.hidden, device=shape.device).to(kept)
         made.append(log.add("text", tuple(range(tokens)), "", base, described))
-        made[-1].see(READER, {"text": (base, base)}, {"text": 0})
+        made[-1].add_offsets(READER, {"text": (base, base)}, {"text": 0})
     return made[0], made[1:]
 
 
-def _matching(sample: Observation, anchors: list[Observation]) -> Callable[[], object]:
+def _matching(sample: Sample, anchors: list[Sample]) -> Callable[[], object]:
     rules = PoolRules(capacity=len(anchors))
-    log = ObservationLog("index", 1 << 62)
-    log.observations.update((a.number, a) for a in anchors)
-    uses = dict.fromkeys(log.observations, 0)
+    log = SampleLog("index", 1 << 62)
+    log.samples.update((a.number, a) for a in anchors)
+    uses = dict.fromkeys(log.samples, 0)
 
     def act() -> object:
         # A pool without memory: what it has measured of a sample once, it need not measure again.

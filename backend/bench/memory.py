@@ -29,7 +29,7 @@ from backend.bench.common import (
 )
 from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.cache.kv_cache import KVCache
-from backend.cache.observations import ObservationLog
+from backend.cache.samples import SampleLog
 from backend.engine.engine import Engine
 from backend.model.load import LoadedModel
 
@@ -55,17 +55,19 @@ def held_bytes(make: Callable[[], object], device: torch.device) -> tuple[int, o
     return sum(row.self_cpu_memory_usage for row in seen.key_averages()), made
 
 
-def pool(model: LoadedModel, tokens: int, anchors: int) -> ObservationLog:
+def pool(model: LoadedModel, tokens: int, anchors: int) -> SampleLog:
     """A full pool of one placeholder: texts of three quarters of the tokens, and a prefix segment behind
     them."""
     own, behind = _parts(tokens)
     room, base = drawn(model, tokens), drawn(model, own)
-    log = ObservationLog("bench", 1 << 62)
+    log = SampleLog("bench", 1 << 62)
     for _ in range(anchors):
         ids = tuple(range(own))
         made = log.add("text", ids, "", base, model.embed(tuple(i % 5 for i in ids)))
         follower = room.slice(own, tokens), room.slice(0, behind)
-        made.see(READER, {"text": (room.slice(0, own), base), "prefix": follower}, {"text": 0, "prefix": own})
+        made.add_offsets(
+            READER, {"text": (room.slice(0, own), base), "prefix": follower}, {"text": 0, "prefix": own}
+        )
     log.arenas.trim()
     return log
 

@@ -12,16 +12,16 @@ from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.bench.common import drawn, drawn_cache, medians
 from backend.bench.roofline import Rates, least_ms, prefill_operations, weight_bytes
-from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.cache.offset_packing import HALF
+from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.engine.engine import Engine
 from backend.methods.base import Arrived, Finished
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.options import KVCommOptions
-from backend.methods.plan import Blend
+from backend.methods.plan import Reuse
 from backend.model.load import LoadedModel
 from backend.records.prompt import Span, TokenizedPrompt
-from backend.session.request_state import see_offsets
+from backend.session.request_state import record_offsets
 
 HEAVIEST = 2
 MIXED = {"reuse": 0, "two_heaviest": HEAVIEST}  # by side; 0 mixes all
@@ -60,7 +60,7 @@ class Reading:
         self.generator = torch.Generator().manual_seed(agent)
         self.fixed = {f"prefix {i}": self.draw(size) for i, size in enumerate(prefixes)}
         self.corrected = sum(prefixes[1:]) + sum(texts.values())
-        self.log = ObservationLog("bench", 1 << 62)
+        self.log = SampleLog("bench", 1 << 62)
         options = {name: KVCommOptions(capacity=anchors, gamma=1.0, top_k=top) for name, top in MIXED.items()}
         options |= more or {}
         self.methods = {name: KVCommMethod(o) for name, o in options.items()}
@@ -70,18 +70,18 @@ class Reading:
         cache = drawn_cache(model, total)
         for _ in range(anchors):
             context = self.request()
-            see_offsets(context, cache, self.engine)
+            record_offsets(context, cache, self.engine)
             for sample in context.samples.values():
                 for method in self.methods.values():
                     method.pool(sample.placeholder).insert(sample)
         for method in self.methods.values():
-            method.observe(Finished(), self.log)  # packs
+            method.on_event(Finished(), self.log)  # packs
         del cache
         self.context = self.request()
         self.newest = list(self.context.samples.values())[-1]
         for method in self.methods.values():
             for sample in self.context.samples.values():
-                method.observe(Arrived(sample), self.log)
+                method.on_event(Arrived(sample), self.log)
 
     def draw(self, count: int) -> tuple[int, ...]:
         """Tokens."""
@@ -92,7 +92,7 @@ class Reading:
         """A prompt with new texts between the same template texts."""
         spans: list[Span] = []
         ids: list[int] = []
-        samples: dict[str, Observation] = {}
+        samples: dict[str, Sample] = {}
 
         def add(kind: Literal["prefix", "placeholder"], name: str, part: tuple[int, ...]) -> None:
             spans.append(Span(kind, name, len(ids), len(ids) + len(part)))
@@ -135,9 +135,9 @@ class Reading:
         """
         method = self.methods[name]
         with clock.part("gate"):
-            method.observe(Arrived(self.newest), self.log)
+            method.on_event(Arrived(self.newest), self.log)
         plan = method.plan(self.context, self.log, clock)
-        if not all(isinstance(step.action, Blend) for step in plan.steps):
+        if not all(isinstance(step.action, Reuse) for step in plan.steps):
             raise OptionError(
                 f"The gate refused reuse, so there is nothing to time: {plan.reason}", field="bench"
             )

@@ -1,17 +1,17 @@
-"""Keys and values: rotation, buffers, rows, offsets, observations, kernels, budget.
+"""Keys and values: rotation, buffers, rows, offsets, samples, kernels, budget.
 
 A segment's keys are kept as if it stood at position 0 and are turned to wherever it is placed. The log of
-observations holds what was computed once; pools and methods are index sets over it.
+samples holds what was computed once; pools and methods are index sets over it.
 
 Others use, by module:
 
     kv_cache: KVCache, KVSegment, KVOffset, Offset
     rope: Rotation
-    row_arena: Arena, Rows, ArenaOffset
-    observations: Observation, ObservationLog, PromptInContext, TextEncoder
+    row_arena: Arena, ArenaRows, ArenaOffset
+    samples: PromptInContext, Sample, SampleLog, TextEncoder
     radix_tree: PrefixTree
-    memory_budget: Memory, free_bytes, surviving
-    kernels.mix_and_rotate: blend
+    memory_budget: MemoryBudget, free_bytes, with_retry
+    kernels.mix_and_rotate: mix_and_rotate
     kernels.mixture: Mixture
     norms: kl, token_norms, largest_difference
     process_memory: share_heaps, trim

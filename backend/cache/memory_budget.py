@@ -40,7 +40,7 @@ class Holder(Protocol):
         """Drop everything."""
 
 
-class Memory:
+class MemoryBudget:
     """What all sessions of a process may hold together.
 
     Args:
@@ -164,7 +164,7 @@ def release() -> None:
         torch.cuda.empty_cache()
 
 
-def surviving(
+def with_retry(
     attempt: Callable[[bool], Generator[T, None, R]],
     free: Callable[[bool], None],
     again: T | None = None,

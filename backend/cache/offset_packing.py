@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.cache.kv_cache import Offset
-from backend.cache.observations import Observation, SeenOffset
 from backend.cache.row_arena import Arenas
+from backend.cache.samples import ContextOffset, Sample
 
 CodecName = Literal["none", "half", "lossless", "lossy"]
 HALF = torch.float16
@@ -129,8 +129,8 @@ def pack(offset: Offset, codec: Codec) -> PackedOffset:
 
 
 @dataclass(frozen=True)
-class PackedSeen:
-    """A :class:`backend.cache.observations.SeenOffset`, packed."""
+class PackedContextOffset:
+    """A :class:`backend.cache.samples.ContextOffset`, packed."""
 
     placeholder: PackedOffset
     followers: dict[str, PackedOffset]
@@ -148,21 +148,21 @@ class Stored:
     one element. Measured on the packed bytes, read back.
     """
 
-    seen: PackedSeen | SeenOffset
+    seen: PackedContextOffset | ContextOffset
     squared_error: NDArray[np.float64]
     largest: float
 
 
-def store(seen: SeenOffset, codec: Codec, agent: int, arenas: Arenas, like: Tensor) -> Stored:
+def store(seen: ContextOffset, codec: Codec, agent: int, arenas: Arenas, like: Tensor) -> Stored:
     """Pack every offset of ``seen``, which ``agent`` saw, and read it back to measure the error.
 
     ``arenas``: where offsets in half precision go; ``like``: keys of the anchor's base, where they are mixed.
     """
     true = [seen.placeholder, *seen.followers.values()]
     if codec.name == "half":
-        kept: SeenOffset | PackedSeen = _halved(seen, agent, arenas, like)
+        kept: ContextOffset | PackedContextOffset = _halved(seen, agent, arenas, like)
     else:
-        kept = PackedSeen(*_packed(seen, codec))
+        kept = PackedContextOffset(*_packed(seen, codec))
     error = torch.zeros(2, seen.placeholder.keys.shape[0], dtype=torch.float64)
     largest = 0.0
     for one, other in zip(true, [kept.placeholder, *kept.followers.values()], strict=True):
@@ -173,11 +173,11 @@ def store(seen: SeenOffset, codec: Codec, agent: int, arenas: Arenas, like: Tens
     return Stored(kept, error.numpy(), largest)
 
 
-def _packed(seen: SeenOffset, codec: Codec) -> tuple[PackedOffset, dict[str, PackedOffset]]:
+def _packed(seen: ContextOffset, codec: Codec) -> tuple[PackedOffset, dict[str, PackedOffset]]:
     return pack(seen.placeholder, codec), {name: pack(o, codec) for name, o in seen.followers.items()}
 
 
-def _halved(seen: SeenOffset, agent: int, arenas: Arenas, like: Tensor) -> SeenOffset:
+def _halved(seen: ContextOffset, agent: int, arenas: Arenas, like: Tensor) -> ContextOffset:
     """A copy in half precision, its parts side by side among all that the agent saw."""
     own, behind = seen.placeholder, seen.followers
     offsets = {"": own, **behind}
@@ -185,7 +185,7 @@ def _halved(seen: SeenOffset, agent: int, arenas: Arenas, like: Tensor) -> SeenO
     places = arenas.take_offsets(agent, tokens, like, HALF)
     for name, offset in offsets.items():
         places[name].copy_from(offset)
-    return SeenOffset(places[""], {name: places[name] for name in behind}, seen.starts)
+    return ContextOffset(places[""], {name: places[name] for name in behind}, seen.starts)
 
 
 class AnchorStore:
@@ -200,7 +200,7 @@ class AnchorStore:
         self._kept: dict[tuple[int, int], Stored] = {}
         self._arenas = Arenas(lambda: 1 << 62)  # they grow by a half at most
 
-    def keep(self, anchor: Observation) -> None:
+    def keep(self, anchor: Sample) -> None:
         """Pack the anchor's offsets that are not packed yet."""
         if self.codec.name == "none":
             return
@@ -212,16 +212,16 @@ class AnchorStore:
                     seen, self.codec, agent, self._arenas, anchor.base.keys
                 )
 
-    def stored(self, anchor: Observation, agent: int) -> Stored | None:
+    def stored(self, anchor: Sample, agent: int) -> Stored | None:
         """What is kept of an anchor in an agent's context; None where it is the log's own."""
         return self._kept.get((anchor.number, agent))
 
-    def offset(self, anchor: Observation, agent: int) -> SeenOffset | PackedSeen:
+    def offset(self, anchor: Sample, agent: int) -> ContextOffset | PackedContextOffset:
         """The offsets to mix from."""
         found = self.stored(anchor, agent)
         return found.seen if found else anchor.offsets[agent]
 
-    def bytes(self, anchor: Observation) -> int:
+    def bytes(self, anchor: Sample) -> int:
         """Base KV, descriptor and offsets as kept."""
         offsets = sum(self.offset(anchor, agent).bytes for agent in anchor.offsets)
         return anchor.bytes - sum(seen.bytes for seen in anchor.offsets.values()) + offsets

@@ -25,7 +25,7 @@ from torch import Tensor
 from backend.cache.kv_cache import KVOffset, KVSegment, in_large_pages
 
 
-class Rows:
+class ArenaRows:
     """Rows ``[start, start + count)`` of an arena; theirs as long as this object lives."""
 
     __slots__ = ("__weakref__", "arena", "count", "start")
@@ -42,7 +42,7 @@ class Rows:
     def bytes(self) -> int:
         return self.count * self.arena.row_bytes
 
-    def in_main_memory(self) -> Rows:
+    def in_main_memory(self) -> ArenaRows:
         """A copy that waits in main memory, in one piece. From CUDA it is pinned, and only asked for: who
         reads it waits for the device first."""
         cuda = self.tensor.device.type == "cuda"
@@ -57,14 +57,14 @@ class Arena:
 
     def __init__(self, row: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self.buffer = torch.empty((0, *row), dtype=dtype, device=device)
-        self._held: WeakSet[Rows] = WeakSet()
+        self._held: WeakSet[ArenaRows] = WeakSet()
 
     @staticmethod
-    def over(buffer: Tensor) -> Rows:
+    def over(buffer: Tensor) -> ArenaRows:
         """All rows of an arena of their own, over a buffer (rows, *row)."""
         arena = Arena((), buffer.dtype, buffer.device)
         arena.buffer = buffer
-        rows = Rows(arena, 0, len(buffer))
+        rows = ArenaRows(arena, 0, len(buffer))
         arena._held.add(rows)
         return rows
 
@@ -86,7 +86,7 @@ class Arena:
         """Bytes of the rows that nobody holds."""
         return (self.capacity - self.held) * self.row_bytes
 
-    def take(self, count: int, spare_bytes: Callable[[], int]) -> Rows:
+    def take(self, count: int, spare_bytes: Callable[[], int]) -> ArenaRows:
         """``count`` rows of any content: the smallest gap that is large enough, else the buffer grows.
 
         Args:
@@ -98,16 +98,16 @@ class Arena:
             needed = self.held + count
             self._move(needed + min(needed // 2, max(0, spare_bytes()) // self.row_bytes))
             gaps = [(length, start) for start, length in self._gaps() if length >= count]
-        rows = Rows(self, min(gaps)[1] if gaps else 0, count)
+        rows = ArenaRows(self, min(gaps)[1] if gaps else 0, count)
         self._held.add(rows)
         return rows
 
-    def copy(self) -> tuple[Arena, dict[Rows, Rows]]:
+    def copy(self) -> tuple[Arena, dict[ArenaRows, ArenaRows]]:
         """The same on memory of its own, and by the rows held here those there."""
         new = Arena(tuple(self.buffer.shape[1:]), self.buffer.dtype, self.buffer.device)
         with torch.inference_mode(False):
             new.buffer = in_large_pages(torch.empty_like(self.buffer)).copy_(self.buffer)
-        rows = {held: Rows(new, held.start, held.count) for held in self._held}
+        rows = {held: ArenaRows(new, held.start, held.count) for held in self._held}
         new._held.update(rows.values())
         return new, rows
 
@@ -149,7 +149,7 @@ class Arenas:
 
     def take(
         self, purpose: object, count: int, row: tuple[int, ...], dtype: torch.dtype, device: torch.device
-    ) -> Rows:
+    ) -> ArenaRows:
         """``count`` rows of the arena for ``purpose`` and this kind of row."""
         key = (purpose, row, dtype, device)
         arena = self._all.get(key)
@@ -176,9 +176,9 @@ class Arenas:
             at += count
         return places
 
-    def copy_from(self, other: Arenas) -> dict[Rows, Rows]:
+    def copy_from(self, other: Arenas) -> dict[ArenaRows, ArenaRows]:
         """Copies of another log's arenas; by its rows those here, which have to be held."""
-        found = dict[Rows, Rows]()
+        found = dict[ArenaRows, ArenaRows]()
         for key, arena in other._all.items():
             self._all[key], rows = arena.copy()
             found |= rows
@@ -195,7 +195,7 @@ class ArenaOffset:
     """Stands where a :class:`backend.cache.kv_cache.KVOffset` stands: tokens ``[start, end)`` of rows of
     offsets."""
 
-    rows: Rows
+    rows: ArenaRows
     start: int
     end: int
 
@@ -235,7 +235,7 @@ class ArenaOffset:
             return self
         return KVOffset(self.keys.to(device), self.values.to(device))
 
-    def moved(self, rows: Mapping[Rows, Rows]) -> ArenaOffset:
+    def moved(self, rows: Mapping[ArenaRows, ArenaRows]) -> ArenaOffset:
         """The same in a copy of its arena (:meth:`Arenas.copy_from`)."""
         return ArenaOffset(rows[self.rows], self.start, self.end)
 

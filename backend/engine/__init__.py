@@ -10,7 +10,7 @@ Others use, by module:
     prefill: Prefill
     decoding: Decoded
     turns: ModelScheduler
-    assembled_prompt: AssembledView
+    assembled_prompt: AssembledPrompt
     isolated_encoder: IsolatedEncoder
     speed: measured_speed
 """

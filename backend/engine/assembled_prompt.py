@@ -2,7 +2,7 @@
 
 Selective recompute: the chosen tokens' fresh K/V are appended to the cache under a mask that hides their
 stale copies, at their true positions, and then put in place. This works on every model. Choosing anew at each
-layer needs a walk from layer to layer (:class:`Walk`), on the families whose layers the lab can call.
+layer needs a walk from layer to layer (:class:`LayerWalk`), on the families whose layers the lab can call.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor
 
 from backend.base.errors import ModelError, OptionError
 from backend.cache.kv_cache import KVCache
-from backend.cache.observations import PromptInContext
 from backend.cache.rope import rotate_layer
+from backend.cache.samples import PromptInContext
 from backend.engine.layout import Layout, lay_out
 from backend.engine.runner import ModelRunner
-from backend.methods.plan import Dense, MaskKind, Plan, Selection, Step
+from backend.methods.plan import Compute, MaskKind, Plan, Selection, Step
 from backend.model.hooks import (
     call_layer,
     masked_at,
@@ -33,8 +33,8 @@ from backend.model.hooks import (
 from backend.records.run import RECOMPUTED
 
 
-class AssembledView:
-    """The :class:`backend.methods.base.View` of one prompt under one plan.
+class AssembledPrompt:
+    """The :class:`backend.methods.base.PromptView` of one prompt under one plan.
 
     Args:
         runner: computes, and counts.
@@ -60,7 +60,7 @@ class AssembledView:
         self.logits: Tensor | None = None
         self._fresh: tuple[int, KVCache] | None = None  # layers computed, cache
         self._dense: tuple[KVCache, Tensor] | None = None
-        self._walk: Walk | None = None
+        self._walk: LayerWalk | None = None
 
     @property
     def token_layers(self) -> int:
@@ -111,16 +111,16 @@ class AssembledView:
         return found[0]
 
     def dense_logits_at(self, tokens: Sequence[int]) -> Tensor:
-        plan = Plan((Step(0, self.total, Dense("the whole prompt")),), "dense", "")
+        plan = Plan((Step(0, self.total, Compute("the whole prompt")),), "dense", "")
         layout = lay_out(plan, self.total, self.context.prompt.agent)
         none = torch.zeros(self.total, dtype=torch.bool)
-        return AssembledView(self.runner, self.context, plan, layout, self.dense(), none).logits_at(tokens)
+        return AssembledPrompt(self.runner, self.context, plan, layout, self.dense(), none).logits_at(tokens)
 
     def step(self, tokens: Sequence[int], mask: MaskKind = "exact") -> tuple[Tensor, Tensor]:
         if self.layerwise:
             raise OptionError(self.layerwise, field="methods")
         if self._walk is None:
-            self._walk = Walk(self)
+            self._walk = LayerWalk(self)
         layer = self._walk.layer
         self._walk.step(tuple(tokens), mask)
         return self._free(self._walk.cache, layer, torch.tensor(list(tokens), dtype=torch.long))
@@ -178,7 +178,7 @@ class AssembledView:
             raise ModelError("Sets of chosen tokens, one per layer, must shrink and be no more than layers.")
         walk = self._walk
         if walk is None or walk.sets != wanted or walk.mask != selection.mask:
-            walk = Walk(self)
+            walk = LayerWalk(self)
             for tokens in wanted:
                 walk.step(tokens, selection.mask)
         self.cache = walk.cache
@@ -267,10 +267,10 @@ class AssembledView:
         return keys, cache.values[layer, 0][:, places].clone()
 
 
-class Walk:
+class LayerWalk:
     """Fewer and fewer tokens, layer by layer, over a copy of the view's cache, blended on the way."""
 
-    def __init__(self, view: AssembledView) -> None:
+    def __init__(self, view: AssembledPrompt) -> None:
         self.view, self.cache = view, view.cache.copy()
         self.cache.reserve(self.cache.length + view.total)
         self.sets: list[tuple[int, ...]] = []

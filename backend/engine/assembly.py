@@ -12,12 +12,12 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVCache
-from backend.engine.cuda_graph import Recordings, recordable
+from backend.engine.cuda_graph import CudaGraphs, recordable
 from backend.engine.layout import Layout, Piece
 from backend.engine.placement import place
 from backend.engine.prefetch import prefetched
 from backend.engine.runner import ModelRunner
-from backend.methods.plan import Blend, Link, Plan
+from backend.methods.plan import Link, Plan, Reuse
 from backend.model.hooks import masked_at, masks_of
 from backend.records.prompt import TokenizedPrompt
 from backend.records.run import COMPUTED, CORRECTED, REUSED
@@ -60,21 +60,21 @@ class Assembly:
         starts, at = dict[int, int](), 0  # place of each piece's first token
         for piece in layout.pieces:
             starts[id(piece)], at = at, at + piece.tokens
-        forwarded = [run for run in runs if not isinstance(run[0].action, Blend)]
+        forwarded = [run for run in runs if not isinstance(run[0].action, Reuse)]
         if len(forwarded) > 1:
-            runs = [run for run in runs if isinstance(run[0].action, Blend)]
+            runs = [run for run in runs if isinstance(run[0].action, Reuse)]
             runs.append([piece for run in forwarded for piece in run])
         held: list[int] = []  # the places that are filled, in the cache's order
-        blends = prefetched(run[0].action for run in runs if isinstance(run[0].action, Blend))
+        reuses = prefetched(run[0].action for run in runs if isinstance(run[0].action, Reuse))
         for run in runs:
             end = run[-1].end
-            if isinstance(run[0].action, Blend):
-                piece, end, blend = run[0], min(end, layout.total - 1), next(blends)
+            if isinstance(run[0].action, Reuse):
+                piece, end, reuse = run[0], min(end, layout.total - 1), next(reuses)
                 if end > piece.start:
                     first = int(layout.positions[piece.start])
                     tokens, rotation = end - piece.start, self.runner.model.rotation
-                    place(rotation, cache, len(held), tokens, first, blend, self.clock)
-                    actions[:, piece.start : end] = CORRECTED if blend.terms else REUSED
+                    place(rotation, cache, len(held), tokens, first, reuse, self.clock)
+                    actions[:, piece.start : end] = CORRECTED if reuse.terms else REUSED
                     held += range(starts[id(piece)], starts[id(piece)] + tokens)
                 continue
             last = end == layout.total
@@ -168,7 +168,7 @@ class Assembly:
         if not recordable(self.runner.model, self.cache):
             return logits
         ids, position = self.runner.ids(self.prompt.ids[-1:]), self.layout.positions[-1:]
-        return Recordings.on(self.runner.model).learn(self.runner.model, ids, self.cache, position, logits)
+        return CudaGraphs.on(self.runner.model).learn(self.runner.model, ids, self.cache, position, logits)
 
     def prompt_first(self, held: int) -> None:
         """From the order of places to prompt tokens, of which ``held`` are there, before soft ones: what
@@ -183,7 +183,7 @@ def first_token(runner: ModelRunner, ids: Tensor, cache: KVCache, position: Tens
     logits (vocabulary,)."""
     if recordable(runner.model, cache):
         cache.reserve(cache.length + 1)
-        found = Recordings.on(runner.model).run(runner.model, ids, cache, position)
+        found = CudaGraphs.on(runner.model).run(runner.model, ids, cache, position)
         if found is not None:
             runner.token_layers += runner.model.info.layers
             return found

@@ -32,7 +32,7 @@ WARM_UP = 3  # passes before recording: what kernels choose and allocate at firs
 #: How far the logits of a recording may be from the plain pass's, as a share of their norm.
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 _SIDE: dict[torch.device, Any] = {}
-_BY_MODEL: WeakKeyDictionary[Any, Recordings] = WeakKeyDictionary()
+_BY_MODEL: WeakKeyDictionary[Any, CudaGraphs] = WeakKeyDictionary()
 
 
 class PlacedLayer(DynamicLayer):
@@ -149,7 +149,7 @@ class FixedPass:
         cache.length = at + 1
 
 
-class Recordings:
+class CudaGraphs:
     """A model's recordings by capacity.
 
     For the account of memory (:class:`backend.cache.memory_budget.Holder`) they are a session that never
@@ -163,9 +163,9 @@ class Recordings:
         self._guard = threading.Lock()
 
     @staticmethod
-    def on(model: LoadedModel) -> Recordings:
+    def on(model: LoadedModel) -> CudaGraphs:
         """Those of a loaded model."""
-        return _BY_MODEL.setdefault(model.module, Recordings())
+        return _BY_MODEL.setdefault(model.module, CudaGraphs())
 
     @property
     def held(self) -> int:

@@ -14,8 +14,8 @@ from backend.base.cancel import drained
 from backend.base.clock import Clock
 from backend.base.errors import ModelError, PromptError
 from backend.cache.kv_cache import KVCache
-from backend.cache.observations import PromptInContext
-from backend.engine.assembled_prompt import AssembledView
+from backend.cache.samples import PromptInContext
+from backend.engine.assembled_prompt import AssembledPrompt
 from backend.engine.assembly import Assembly
 from backend.engine.decoding import DecodeBatch, Decoded
 from backend.engine.layout import lay_out
@@ -24,7 +24,7 @@ from backend.engine.prefill import Prefill
 from backend.engine.runner import ModelRunner
 from backend.engine.turns import ModelScheduler
 from backend.methods.base import Method
-from backend.methods.plan import Blend, Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.model.load import LoadedModel
 from backend.prompts.template import called
 from backend.records.prompt import TokenizedPrompt
@@ -81,7 +81,7 @@ class Engine(ModelRunner):
         before = self.token_layers
         copied = np.zeros(total, dtype=bool)
         for step in plan.steps:
-            copied[step.start : min(step.end, total - 1)] = isinstance(step.action, Blend)
+            copied[step.start : min(step.end, total - 1)] = isinstance(step.action, Reuse)
         if plan.visible_layers is not None and copied.any():
             raise ModelError("A plan that hides tokens at some layers only cannot copy others.")
         view = selection = None
@@ -97,7 +97,7 @@ class Engine(ModelRunner):
         if choosing:
             assembly.prompt_first(held=total - 1)
         if asked is not None and context is not None:
-            view = AssembledView(self, context, plan, layout, cache, torch.from_numpy(copied))
+            view = AssembledPrompt(self, context, plan, layout, cache, torch.from_numpy(copied))
         if view is not None and asked is not None and choosing:
             with clock.part("select"):
                 selection = asked.select(view, clock)
@@ -131,7 +131,7 @@ class Engine(ModelRunner):
                     _fallen_back(plan, total, refused), selection,
                 )  # fmt: skip
         exact = layout.natural and plan.visible is None
-        exact = exact and all(not isinstance(s.action, Blend) or s.action.exact for s in plan.steps)
+        exact = exact and all(not isinstance(s.action, Reuse) or s.action.exact for s in plan.steps)
         return Prefill(cache, logits, actions, self.token_layers - before, exact, plan, selection, hidden)
 
     def _read_above(
@@ -201,4 +201,4 @@ class Engine(ModelRunner):
 
 def _fallen_back(plan: Plan, total: int, reason: str) -> Plan:
     """The dense plan that takes the place of a refused one."""
-    return Plan((Step(0, total, Dense(reason, "fallback")),), "fallback", reason, plan.gate)
+    return Plan((Step(0, total, Compute(reason, "fallback")),), "fallback", reason, plan.gate)

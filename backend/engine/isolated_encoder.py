@@ -17,7 +17,7 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import ObservationLog
+from backend.cache.samples import SampleLog
 from backend.engine.runner import ModelRunner
 from backend.engine.surprisal import surprisal
 from backend.model.link_tokens import Links, anchors_of
@@ -37,7 +37,7 @@ class IsolatedEncoder:
     def __init__(
         self,
         runner: ModelRunner,
-        log: ObservationLog,
+        log: SampleLog,
         weights: str = "",
         before: Collection[tuple[str, tuple[int, ...]]] = (),
         spent: dict[tuple[str, tuple[int, ...]], float] | None = None,
@@ -76,7 +76,7 @@ class IsolatedEncoder:
         return self.runner.model.tokens.decode(ids)
 
     @torch.inference_mode()
-    def anchors(self, ids: Sequence[int]) -> KVSegment:
+    def anchor_tokens(self, ids: Sequence[int]) -> KVSegment:
         """A text's anchor tokens (KVLink, Section 2.4): an anchor sees its own chunk, whose positions are
         right before those of the chunk's anchors, and all earlier anchors. The text's own KV is dropped."""
         links, model = self.links, self.runner.model
@@ -85,7 +85,7 @@ class IsolatedEncoder:
         parts, chunk, anchor, position = [], list[int](), list[bool](), list[int]()
         room = len(ids)  # so that no position is negative
         for number, (start, end, count) in enumerate(anchors_of(len(ids), links.rate, links.chunk_tokens)):
-            parts += [table(self.runner.ids(ids[start:end]))[0], links.anchors[:count]]
+            parts += [table(self.runner.ids(ids[start:end]))[0], links.anchor_tokens[:count]]
             chunk += [number] * (end - start + count)
             anchor += [False] * (end - start) + [True] * count
             position += [*range(room - (end - start), room), *range(room, room + count)]

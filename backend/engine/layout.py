@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from backend.base.errors import ModelError
-from backend.methods.plan import Blend, Dense, Link, Plan
+from backend.methods.plan import Compute, Link, Plan, Reuse
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Piece:
 
     start: int
     end: int
-    action: Blend | Dense | Link
+    action: Reuse | Compute | Link
 
     @property
     def tokens(self) -> int:
@@ -69,7 +69,7 @@ class Layout:
 
     def runs(self) -> Iterator[list[Piece]]:
         """Pieces to copy one by one, and neighbouring pieces to forward in one pass."""
-        for copied, group in groupby(self.pieces, lambda p: isinstance(p.action, Blend)):
+        for copied, group in groupby(self.pieces, lambda p: isinstance(p.action, Reuse)):
             pieces = list(group)
             yield from ([p] for p in pieces) if copied else [pieces]
 
@@ -129,9 +129,9 @@ def _soft(links: Sequence[Link], positions: Tensor, places: Tensor) -> tuple[Ten
     return torch.cat([none, *(p for p, _ in found)]), torch.cat([none, *(p for _, p in found)])
 
 
-def _from(action: Blend | Dense, start: int) -> Blend | Dense:
+def _from(action: Reuse | Compute, start: int) -> Reuse | Compute:
     """A step's action for its tokens from ``start`` on."""
-    if isinstance(action, Dense) or start == 0:
+    if isinstance(action, Compute) or start == 0:
         return action
     terms = tuple(
         replace(

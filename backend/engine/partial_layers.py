@@ -21,13 +21,13 @@ from torch import Tensor
 from backend.base.errors import ModelError, OptionError
 from backend.cache.kv_cache import KVCache
 from backend.cache.rope import Rotation
-from backend.methods.plan import Blend, Plan
+from backend.methods.plan import Plan, Reuse
 from backend.model.hooks import call_layer, masks_of, why_not_layerwise
 from backend.model.load import LoadedModel
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownTokens:
     """Tokens whose layers below ``cut`` are known.
 
     Attributes:
@@ -45,26 +45,26 @@ class Known:
     cut: int
 
 
-def gather(plan: Plan, last: int, model: LoadedModel) -> Known:
+def gather(plan: Plan, last: int, model: LoadedModel) -> KnownTokens:
     """What a plan with a cut copies, as one; the prompt's ``last`` token is left out.
 
     Raises:
         ModelError: some of its segments hold states for the cut, and others do not.
     """
     cut = plan.cut or 0
-    taken = [(s, min(s.end, last) - s.start, s.action) for s in plan.steps if isinstance(s.action, Blend)]
-    taken = [(step, tokens, blend) for step, tokens, blend in taken if tokens > 0]
+    taken = [(s, min(s.end, last) - s.start, s.action) for s in plan.steps if isinstance(s.action, Reuse)]
+    taken = [(step, tokens, reuse) for step, tokens, reuse in taken if tokens > 0]
     if not taken or not cut:
         shape = (cut, model.info.kv_heads, 0, model.info.head_dim)
         empty = torch.empty(shape, dtype=model.dtype, device=model.device)
-        return Known(torch.empty(0, dtype=torch.long), empty, empty, None, cut)
-    hidden = [blend.hidden[:n] for _, n, blend in taken if blend.hidden is not None]
+        return KnownTokens(torch.empty(0, dtype=torch.long), empty, empty, None, cut)
+    hidden = [reuse.hidden[:n] for _, n, reuse in taken if reuse.hidden is not None]
     if hidden and len(hidden) < len(taken):
         raise ModelError("Some of the plan's segments hold states to go on from, and others do not.")
-    return Known(
+    return KnownTokens(
         torch.cat([torch.arange(step.start, step.start + n) for step, n, _ in taken]),
-        torch.cat([blend.base.keys[:cut, :, :n] for _, n, blend in taken], dim=2),
-        torch.cat([blend.base.values[:cut, :, :n] for _, n, blend in taken], dim=2),
+        torch.cat([reuse.base.keys[:cut, :, :n] for _, n, reuse in taken], dim=2),
+        torch.cat([reuse.base.values[:cut, :, :n] for _, n, reuse in taken], dim=2),
         torch.cat(hidden) if hidden else None,
         cut,
     )
@@ -83,7 +83,9 @@ class LayeredPass:
 
 
 @torch.inference_mode()
-def read_above(model: LoadedModel, ids: tuple[int, ...], known: Known, spare_tokens: int = 0) -> LayeredPass:
+def read_above(
+    model: LoadedModel, ids: tuple[int, ...], known: KnownTokens, spare_tokens: int = 0
+) -> LayeredPass:
     """Read a prompt, some of whose tokens are known below a cut.
 
     Args:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from backend.base.clock import Clock
-from backend.cache.kernels.mix_and_rotate import blend as fused_blend
+from backend.cache.kernels.mix_and_rotate import mix_and_rotate
 from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVCache
 from backend.cache.rope import Rotation
 from backend.cache.row_arena import ArenaOffset
-from backend.methods.plan import Blend, Term
+from backend.methods.plan import Reuse, Term
 
 # Mixing works on pieces of the output this large, so that the piece stays in the processor's cache
 # while the anchors' offsets stream through it.
@@ -21,7 +21,7 @@ MIX_CHUNK_BYTES = 1 << 20
 
 
 def place(
-    rotation: Rotation, cache: KVCache, start: int, tokens: int, position: int, blend: Blend, clock: Clock
+    rotation: Rotation, cache: KVCache, start: int, tokens: int, position: int, reuse: Reuse, clock: Clock
 ) -> None:
     """Write the first ``tokens`` of a blended span, from a RoPE position on, into the cache from place
     ``start`` on: mix position-free, rotate once, straight into place. The cache is not told.
@@ -29,23 +29,23 @@ def place(
     Keys blended ``in_place`` (as shipped) are rotated first and mixed after.
     """
     end = start + tokens
-    base, device = blend.base, cache.keys.device
+    base, device = reuse.base, cache.keys.device
     keys, values = base.keys[:, :, :tokens], base.values[:, :, :tokens]
     room_keys, room_values = cache.keys[:, 0, :, start:end], cache.values[:, 0, :, start:end]
-    first = position if blend.moved else base.start
+    first = position if reuse.moved else base.start
     positions = torch.arange(first, first + tokens, device=keys.device)
-    mixture = _mixture(blend, tokens)
-    if mixture is not None or not blend.terms:
+    mixture = _mixture(reuse, tokens)
+    if mixture is not None or not reuse.terms:
         # One pass: what is corrected is rotated with it.
-        with clock.part("correct" if blend.terms else "rotate"):
-            fused_blend(base, mixture, positions, rotation, room_keys, room_values)
+        with clock.part("correct" if reuse.terms else "rotate"):
+            mix_and_rotate(base, mixture, positions, rotation, room_keys, room_values)
         return
     with clock.part("correct"):
         room_values.copy_(values)
-        if blend.terms:
-            at, terms = blend.first_layer, blend.terms
+        if reuse.terms:
+            at, terms = reuse.first_layer, reuse.terms
             own = weights = [_cut(t.weight, tokens, at) for t in terms]
-            if not blend.in_place:
+            if not reuse.in_place:
                 keys = keys.clone()
                 mix(keys[at:], [_key_offset(rotation, t, tokens, device)[at:] for t in terms], weights)
             if any(t.value_weight is not None for t in terms):
@@ -56,7 +56,7 @@ def place(
             mix(room_values[at:], offsets, own)
     with clock.part("rotate"):
         rotation.rotate(keys, positions, room_keys)
-    if blend.terms and blend.in_place:
+    if reuse.terms and reuse.in_place:
         with clock.part("correct"):
             turned = [_key_offset(rotation, t, tokens, device, positions)[at:] for t in terms]
             mix(room_keys[at:], turned, weights)
@@ -75,14 +75,14 @@ def _key_offset(
     return rotation.rotate(keys, positions + term.shift)
 
 
-def _mixture(blend: Blend, tokens: int) -> Mixture | None:
+def _mixture(reuse: Reuse, tokens: int) -> Mixture | None:
     """A blend's terms for the first ``tokens`` of its span, where one pass can mix them: offsets in one
     arena, one weight per token for keys and values, position-free, at all layers. None for any others, and
     for no terms."""
-    if not blend.terms or blend.in_place or blend.first_layer:
+    if not reuse.terms or reuse.in_place or reuse.first_layer:
         return None
     offsets: list[ArenaOffset] = []
-    for term in blend.terms:
+    for term in reuse.terms:
         offset = term.offset
         if not isinstance(offset, ArenaOffset) or term.shift or term.value_weight is not None:
             return None
@@ -90,10 +90,10 @@ def _mixture(blend: Blend, tokens: int) -> Mixture | None:
             return None
         offsets.append(offset)
     arena = offsets[0].rows.arena
-    if arena.buffer.device != blend.base.keys.device:
+    if arena.buffer.device != reuse.base.keys.device:
         return None
     # In the order of their places, in which anchors of one length are evenly spaced.
-    ordered = sorted(zip(offsets, blend.terms, strict=True), key=lambda pair: pair[0].first_row)
+    ordered = sorted(zip(offsets, reuse.terms, strict=True), key=lambda pair: pair[0].first_row)
     if len({t.weight.shape for _, t in ordered}) > 1:
         return None
     every = torch.stack([t.weight for _, t in ordered]).to(arena.buffer.device)

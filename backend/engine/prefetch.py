@@ -17,14 +17,14 @@ from typing import Any
 import torch
 
 from backend.cache.row_arena import Arena, ArenaOffset
-from backend.methods.plan import Blend, Term
+from backend.methods.plan import Reuse, Term
 
 
-def prefetched(blends: Iterable[Blend]) -> Iterator[Blend]:
+def prefetched(reuses: Iterable[Reuse]) -> Iterator[Reuse]:
     """Each blend with its offsets on its base's device, in turn; one is always on its way."""
-    previous: tuple[Blend, Any] | None = None
-    for blend in blends:
-        coming = _begin(blend)
+    previous: tuple[Reuse, Any] | None = None
+    for reuse in reuses:
+        coming = _begin(reuse)
         if previous is not None:
             yield _arrived(*previous)
         previous = coming
@@ -32,38 +32,38 @@ def prefetched(blends: Iterable[Blend]) -> Iterator[Blend]:
         yield _arrived(*previous)
 
 
-def _begin(blend: Blend) -> tuple[Blend, Any]:
+def _begin(reuse: Reuse) -> tuple[Reuse, Any]:
     """Ask for what waits elsewhere; the blend to be, and what to wait for before it is used."""
-    device = blend.base.keys.device
-    offsets = [term.offset for term in blend.terms if isinstance(term.offset, ArenaOffset)]
+    device = reuse.base.keys.device
+    offsets = [term.offset for term in reuse.terms if isinstance(term.offset, ArenaOffset)]
     away = any(offset.rows.tensor.device != device for offset in offsets)
-    if not away or len(offsets) < len(blend.terms):
-        return blend, None
+    if not away or len(offsets) < len(reuse.terms):
+        return reuse, None
     like = offsets[0].rows.tensor
     if any(o.rows.tensor.dtype != like.dtype or o.rows.tensor.shape[1:] != like.shape[1:] for o in offsets):
-        return blend, None
+        return reuse, None
     side = _stream(device)
     terms, at = list[Term](), 0
     with torch.cuda.stream(side) if side is not None else nullcontext():
         if side is not None:
             side.wait_stream(torch.cuda.current_stream(device))
         rows = Arena.over(like.new_empty((sum(o.tokens for o in offsets), *like.shape[1:]), device=device))
-        for term, offset in zip(blend.terms, offsets, strict=True):
+        for term, offset in zip(reuse.terms, offsets, strict=True):
             there = rows.tensor[at : at + offset.tokens]
             there.copy_(offset.rows.tensor[offset.start : offset.end], non_blocking=True)
             terms.append(replace(term, offset=ArenaOffset(rows, at, at + offset.tokens)))
             at += offset.tokens
         done = side.record_event() if side is not None else None
-    return replace(blend, terms=tuple(terms)), done
+    return replace(reuse, terms=tuple(terms)), done
 
 
-def _arrived(blend: Blend, done: Any) -> Blend:
+def _arrived(reuse: Reuse, done: Any) -> Reuse:
     if done is not None:
-        now = torch.cuda.current_stream(blend.base.keys.device)
+        now = torch.cuda.current_stream(reuse.base.keys.device)
         now.wait_event(done)
-        for term in blend.terms:
+        for term in reuse.terms:
             term.offset.rows.tensor.record_stream(now)  # type: ignore[attr-defined]
-    return blend
+    return reuse
 
 
 @cache

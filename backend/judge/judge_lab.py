@@ -5,7 +5,7 @@ each agent's own decoding left is what the judge's methods reuse. The judge is g
 the same tokens (pinned). Readings of open points:
 
 * A candidate's slot is a placeholder of the judge's template, and its writer its source
-  (:attr:`backend.cache.observations.Observation.source`): so KVCOMM keeps a pool per writer, slot-aligned one
+  (:attr:`backend.cache.samples.Sample.source`): so KVCOMM keeps a pool per writer, slot-aligned one
   per slot.
 * Each order has a session of its own: the same texts in another order would else find themselves as anchors.
 * A typed text has no execution cache. It is encoded alone, like any outside text, and so is what agents of
@@ -42,7 +42,7 @@ from backend.judge.prompts import (
     right_final,
 )
 from backend.judge.verdicts import Reading, outcome_of, reading_of
-from backend.methods.plan import Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Step
 from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
 from backend.prompts.pipeline import Pipeline
@@ -152,7 +152,7 @@ class JudgeLab:
         """One agent's answer: dense and sampled."""
         prompt = self.agents.tokens.prompt(pipeline, agent, values)
         self.engine.check_room(len(prompt.ids), how.max_new_tokens, agent)
-        plan = Plan((Step(0, len(prompt.ids), Dense("execution")),), "dense", "execution")
+        plan = Plan((Step(0, len(prompt.ids), Compute("execution")),), "dense", "execution")
         prefill = self.engine.execute(prompt, plan, Clock())
         for trial in range(BLANK_TRIES):
             seed = random.Random(f"write:{how.seed}:{number}:{agent}:{trial}").getrandbits(62)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import Observation
+from backend.cache.samples import Sample
 from backend.records.events import PROMPTS_READ, Event, RunDone
 from backend.records.request import REFERENCE, MethodChoice, RunRequest
 from backend.records.run import RunRecord
 from backend.session.prompt_run import read_densely
-from backend.session.request_state import RequestState, see_offsets
+from backend.session.request_state import RequestState, record_offsets
 from backend.session.session import LabSession
 from backend.session.streams import AnsweredRequest, PromptRun, Stream
 from backend.session.workspace import CONCURRENT
@@ -36,7 +36,7 @@ class GivenRequestState(RequestState):
 
     given: Mapping[str, GivenText]
 
-    def start(self, values: Mapping[str, str]) -> list[Observation]:
+    def start(self, values: Mapping[str, str]) -> list[Sample]:
         """Take the texts in; see :meth:`backend.session.request_state.RequestState.start`."""
         arrived = []
         for name, text in values.items():
@@ -45,7 +45,7 @@ class GivenRequestState(RequestState):
                 found = super().start({name: text})
             else:
                 self.ids[name] = given.ids
-                found = [self._observe(name, given.ids, text, given.base)]
+                found = [self._add_sample(name, given.ids, text, given.base)]
                 found[0].lead_in_base = given.base  # an answer has one base, whatever stands before it
             for sample in found:
                 sample.source = given.source if given else ""
@@ -87,7 +87,7 @@ class JudgeSession(LabSession):
         run.state.start(values)
         context = run.state.context(request.pipeline.final)
         prefill = read_densely(self.engine, context, "learning")
-        see_offsets(context, prefill.cache, self.engine)
+        record_offsets(context, prefill.cache, self.engine)
         run.stream.history.append(AnsweredRequest([context], {}))
         run.stream.shrink()
 

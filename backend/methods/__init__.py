@@ -5,8 +5,8 @@ its KV comes from. What distinguishes a method is an attribute or a hook of the 
 
 Others use, by module:
 
-    base: Method, View, Arrived, Prefilled, Finished
-    plan: Plan, Step, Blend, Dense, Link, Selection, Term
+    base: Method, PromptView, Arrived, Prefilled, Finished
+    plan: Plan, Step, Reuse, Compute, Link, Selection, Term
     options: Options, Profile, option
     registry: METHODS, method_names, method_class, make_options, option_fields
     parse: parse_methods

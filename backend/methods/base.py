@@ -1,7 +1,7 @@
 """The method contract: a method decides, the engine does.
 
-A method returns pure data: for every span of a prompt either :class:`Blend` (copy a base, add weighted
-offsets, move it) or :class:`Dense` (forward it). The defaults make the naive method: position-only reuse
+A method returns pure data: for every span of a prompt either :class:`Reuse` (copy a base, add weighted
+offsets, move it) or :class:`Compute` (forward it). The defaults make the naive method: position-only reuse
 of every segment. Bases are not the methods' business: the session encodes each outside sample once,
 behind the begin-of-sequence token alone, and keeps each response's KV from its producer's decoding.
 """
@@ -18,16 +18,16 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVCache, KVSegment
-from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.cache.offset_packing import Stored
+from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.methods.options import Options, Profile
-from backend.methods.plan import Blend, MaskKind, Plan, Selection, Step
+from backend.methods.plan import MaskKind, Plan, Reuse, Selection, Step
 from backend.records.model_info import BIASED, ModelInfo
 from backend.records.pools import PoolState
 from backend.records.prompt import Span
 
 
-class View(Protocol):
+class PromptView(Protocol):
     """What a hook may look at of an assembled prompt. Lazy: what it computes is counted, and timed as part of
     the hook. Tokens are prompt tokens; ``total`` of them. Tensors are the model's dtype on its device.
 
@@ -83,7 +83,7 @@ class View(Protocol):
 class Arrived:
     """A placeholder's sample is complete and its base is in the log."""
 
-    sample: Observation
+    sample: Sample
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Finished:
     """A request is over: all its offsets were seen and nobody waits. The time to pack, trim and move."""
 
 
-ObserveEvent = Arrived | Prefilled | Finished
+MethodEvent = Arrived | Prefilled | Finished
 
 
 class Method(ABC):
@@ -144,7 +144,7 @@ class Method(ABC):
         biased = any(layer.kind == "distance bias" for layer in model.certificate.layers)
         return BIASED if cls.needs_masks and biased else None
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         """Decide for every span; the default reuses each segment and moves its keys."""
         return copy_everything(context)
 
@@ -153,19 +153,19 @@ class Method(ABC):
         returns another, with fewer tokens.)"""
         return context
 
-    def select(self, view: View, clock: Clock) -> Selection | None:
+    def select(self, view: PromptView, clock: Clock) -> Selection | None:
         """Tokens to compute again, once the prompt is assembled and before its last token is forwarded; the
         default leaves all as it is. Asked only where something was copied."""
         return None
 
-    def accept(self, view: View, clock: Clock) -> str | None:
+    def accept(self, view: PromptView, clock: Clock) -> str | None:
         """None keeps the result; a reason falls back to reading the whole prompt, at its cost."""
         return None
 
-    def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
+    def on_event(self, event: MethodEvent, log: SampleLog) -> None:
         """Remember what an event showed; the default remembers nothing of its own."""
 
-    def pools(self, log: ObservationLog) -> tuple[PoolState, ...]:
+    def pools(self, log: SampleLog) -> tuple[PoolState, ...]:
         """The state of this method's pools, for records."""
         return ()
 
@@ -173,11 +173,11 @@ class Method(ABC):
         """Observations that should stay in the log."""
         return set()
 
-    def cold(self) -> set[int]:
+    def offloadable(self) -> set[int]:
         """Those of them whose offsets may wait in main memory."""
         return set()
 
-    def stored(self, anchor: Observation, agent: int) -> Stored | None:
+    def stored(self, anchor: Sample, agent: int) -> Stored | None:
         """How an anchor's offsets are kept for an agent, where not as the log holds them."""
         return None
 
@@ -202,7 +202,7 @@ class Method(ABC):
         """Observations that left the log for want of memory."""
 
 
-def beginning(span: Span) -> bool:
+def is_beginning(span: Span) -> bool:
     """Is this the prompt's own first words? Nothing precedes them, so any copy is what dense computes."""
     return span.kind == "prefix" and span.start == 0
 
@@ -211,7 +211,7 @@ def segment_base(context: PromptInContext, name: str, prefix_base: str = "templa
     """The base KV of a placeholder's sample or of a prefix segment (see :func:`prefix_base_option`)."""
     if name in context.samples:
         return context.samples[name].base
-    return (context.lone_bases if prefix_base == "alone" else context.prefix_bases)[name]
+    return (context.isolated_bases if prefix_base == "alone" else context.prefix_bases)[name]
 
 
 def copy_everything(context: PromptInContext, prefix_base: str = "template", rotate: bool = True) -> Plan:
@@ -226,11 +226,11 @@ def copy_everything(context: PromptInContext, prefix_base: str = "template", rot
         Step(
             span.start,
             span.end,
-            Blend(
+            Reuse(
                 segment_base(context, span.name, prefix_base),
                 moved=rotate,
                 reason=reason,
-                exact=beginning(span),
+                exact=is_beginning(span),
             ),
         )
         for span in context.prompt.spans

@@ -9,10 +9,10 @@ moved, and the plan says so.
 from __future__ import annotations
 
 from backend.base.clock import Clock
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method
 from backend.methods.dense import dense_plan
-from backend.methods.plan import Blend, Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.methods.promptcache import NOTHING, apart, documents
 
 LAST_BLOCK = "the last block and what holds the blocks together"
@@ -29,7 +29,7 @@ class BlockAttentionMethod(Method):
     needs_bases = False
     needs_masks = True
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         blocks = {span.name for span in documents(context)}
         if not blocks:
             return dense_plan(context, NOTHING)
@@ -37,9 +37,9 @@ class BlockAttentionMethod(Method):
         for span in context.prompt.spans:
             if span.end == span.start:
                 continue
-            action: Blend | Dense = Dense(LAST_BLOCK)
+            action: Reuse | Compute = Compute(LAST_BLOCK)
             if span.name in blocks:
-                action = Blend(apart(context, span, clock), reason="a block")
+                action = Reuse(apart(context, span, clock), reason="a block")
             steps.append(Step(span.start, span.end, action))
         trained = context.encoder is not None and context.encoder.links is not None
         how = (

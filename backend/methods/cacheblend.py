@@ -30,11 +30,11 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import Observation, ObservationLog, PromptInContext
-from backend.methods.base import Arrived, Method, ObserveEvent, View, copy_everything
+from backend.cache.samples import PromptInContext, Sample, SampleLog
+from backend.methods.base import Arrived, Method, MethodEvent, PromptView, copy_everything
 from backend.methods.dense import dense_plan
 from backend.methods.options import Options, Profile, option, prefix_base_option
-from backend.methods.plan import Blend, MaskKind, Plan, Selection, Step
+from backend.methods.plan import MaskKind, Plan, Reuse, Selection, Step
 from backend.methods.selective import best, candidates, mask_option, ratio_option, suffix_option
 from backend.prompts.template import Placeholder, called
 
@@ -113,7 +113,7 @@ class CacheBlendMethod(Method):
         super().__init__(options)
         self._arrived: list[int] = []  # outside texts, oldest first
 
-    def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
+    def on_event(self, event: MethodEvent, log: SampleLog) -> None:
         """Ask for the contexts of outside texts to be remembered, where they matter."""
         if not isinstance(event, Arrived) or self.options.donor == "isolated":
             return
@@ -126,7 +126,7 @@ class CacheBlendMethod(Method):
     def forget(self, numbers: set[int]) -> None:
         self._arrived = [n for n in self._arrived if n not in numbers]
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         plan = copy_everything(context, self.options.prefix_base)
         if self.options.donor == "isolated":
             return plan
@@ -144,7 +144,7 @@ class CacheBlendMethod(Method):
             bases[span.start] = found
         return replace(plan, steps=tuple(_from_donor(step, bases.get(step.start)) for step in plan.steps))
 
-    def select(self, view: View, clock: Clock) -> Selection | None:
+    def select(self, view: PromptView, clock: Clock) -> Selection | None:
         o, layers = self.options, int(view.cache.keys.shape[0])
         free, suffix = candidates(view, o.suffix)
         count, check = round(o.ratio * len(free)), min(o.check_layer, layers - 1)
@@ -162,7 +162,7 @@ class CacheBlendMethod(Method):
         return Selection(chosen, fresh_below=below, mask=mask, mask_layer=check, reason=reason)
 
     def _sets(
-        self, view: View, free: Sequence[int], suffix: Sequence[int], check: int, layers: int
+        self, view: PromptView, free: Sequence[int], suffix: Sequence[int], check: int, layers: int
     ) -> tuple[tuple[int, ...], ...]:
         """The tokens of each layer: all up to the check layer, then fewer and fewer."""
         every = tuple(t for t in range(view.total - 1))
@@ -197,10 +197,10 @@ def deviation(fresh: tuple[Tensor, Tensor], stale: tuple[Tensor, Tensor], which:
     return torch.stack(found).sum(dim=0)
 
 
-def first_seen(sample: Observation, agent: int, log: ObservationLog) -> KVSegment | None:
+def first_seen(sample: Sample, agent: int, log: SampleLog) -> KVSegment | None:
     """A text's KV in the prompt that was the first to be read densely with it, or None when that is the
     prompt of ``agent`` that is being read now."""
-    for known in sorted(log.observations.values(), key=lambda o: o.number):
+    for known in sorted(log.samples.values(), key=lambda o: o.number):
         if known.ids != sample.ids or known.number > sample.number:
             continue
         for reader, seen in known.offsets.items():
@@ -219,6 +219,6 @@ def first_seen(sample: Observation, agent: int, log: ObservationLog) -> KVSegmen
 
 
 def _from_donor(step: Step, base: KVSegment | None) -> Step:
-    if base is None or not isinstance(step.action, Blend):
+    if base is None or not isinstance(step.action, Reuse):
         return step
     return replace(step, action=replace(step.action, base=base, reason="copied as first seen, and moved"))

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from backend.methods.plan import Blend, Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.records.prompt import TokenizedPrompt, slots
 
 Scope = Literal["published", "strict"]
@@ -87,11 +87,11 @@ def dense_steps(prompt: TokenizedPrompt, reason: str, *, shared_start: bool = Fa
     """
     total, found = len(prompt.ids), blocks(prompt)
     if not shared_start or not found:
-        return (Step(0, total, Dense(reason)),)
+        return (Step(0, total, Compute(reason)),)
     start = found[0].start
     behind = start + max(block.end - block.start for block in found)
     places = [(0, start, 0), *((b.start, b.end, start) for b in found), (found[-1].end, total, behind)]
-    return tuple(Step(a, b, Dense(reason), position) for a, b, position in places if b > a)
+    return tuple(Step(a, b, Compute(reason), position) for a, b, position in places if b > a)
 
 
 def slots_only(plan: Plan, prompt: TokenizedPrompt) -> Plan:
@@ -104,12 +104,12 @@ def slots_only(plan: Plan, prompt: TokenizedPrompt) -> Plan:
 
     def left(step: Step) -> Step:
         inside = any(start <= step.start and step.end <= end for start, end in texts)
-        if isinstance(step.action, Dense) or step.action.exact or inside:
+        if isinstance(step.action, Compute) or step.action.exact or inside:
             return step
-        return replace(step, action=Dense("only candidates are copied"))
+        return replace(step, action=Compute("only candidates are copied"))
 
     steps = tuple(map(left, plan.steps))
-    copies = any(isinstance(step.action, Blend) for step in steps)
+    copies = any(isinstance(step.action, Reuse) for step in steps)
     return replace(plan, steps=steps, state=plan.state if copies else "dense")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import PromptInContext
+from backend.cache.samples import PromptInContext
 from backend.model.link_tokens import kept_tokens
 from backend.records.prompt import TokenizedPrompt
 
@@ -30,9 +30,9 @@ def shortened(
             if compression == "drop":
                 own = tuple(own[i] for i in kept_tokens(encoder.surprisal(own), rate).tolist())
             else:
-                apart[span.name] = encoder.anchors(own)
+                apart[span.name] = encoder.anchor_tokens(own)
                 own = own[:1] * apart[span.name].tokens
         spans.append(replace(span, start=len(ids), end=len(ids) + len(own)))
         ids += own
     prompt = TokenizedPrompt(context.prompt.agent, tuple(ids), tuple(spans))
-    return replace(context, prompt=prompt, apart=apart)
+    return replace(context, prompt=prompt, method_bases=apart)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from backend.base.clock import Clock
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method
-from backend.methods.plan import Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Step
 from backend.records.model_info import ModelInfo
 
 
 def dense_plan(context: PromptInContext, reason: str) -> Plan:
     """Forward the whole prompt."""
-    return Plan((Step(0, len(context.prompt.ids), Dense(reason)),), "dense", reason)
+    return Plan((Step(0, len(context.prompt.ids), Compute(reason)),), "dense", reason)
 
 
 class DenseMethod(Method):
@@ -27,5 +27,5 @@ class DenseMethod(Method):
     def supports(cls, model: ModelInfo) -> str | None:
         return None
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         return dense_plan(context, "Dense reads everything.")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from backend.base.clock import Clock
-from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Method, View, copy_everything
+from backend.cache.samples import PromptInContext, SampleLog
+from backend.methods.base import Method, PromptView, copy_everything
 from backend.methods.options import Options, option, prefix_base_option
 from backend.methods.plan import MaskKind, Plan, Selection
 from backend.methods.selective import candidates, mask_option, suffix_option
@@ -50,10 +50,10 @@ class EpicMethod(Method):
     Options = EpicOptions
     needs_masks = True
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         return copy_everything(context, self.options.prefix_base)
 
-    def select(self, view: View, clock: Clock) -> Selection | None:
+    def select(self, view: PromptView, clock: Clock) -> Selection | None:
         o = self.options
         free, suffix = candidates(view, o.suffix)
         starts = [

@@ -18,12 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.base.clock import Clock
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method
 from backend.methods.compression import shortened
 from backend.methods.dense import dense_plan
 from backend.methods.options import Options, option
-from backend.methods.plan import Blend, Dense, Link, Plan, Step
+from backend.methods.plan import Compute, Link, Plan, Reuse, Step
 from backend.methods.promptcache import NOTHING, apart, documents
 from backend.model.link_tokens import Links
 from backend.records.model_info import ModelInfo
@@ -69,7 +69,7 @@ def missing(options: KVLinkOptions, links: Links | int | None) -> str | None:
             f"{options.links} --out kvlink{options.links}.safetensors) and run on --model "
             f"embedded+kvlink{options.links}.safetensors."
         )
-    if options.compression == "anchors" and not (isinstance(links, Links) and len(links.anchors)):
+    if options.compression == "anchors" and not (isinstance(links, Links) and len(links.anchor_tokens)):
         return (
             "The weights have no anchor tokens. Train them (kvlab train-links --compression anchors --out "
             "anchors.safetensors) and run on --model embedded+anchors.safetensors."
@@ -105,7 +105,7 @@ class KVLinkMethod(Method):
             return context
         return shortened(context, names, options.compression, RATES[options.rate])
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         links = context.encoder.links if context.encoder is not None else None
         lacking = missing(self.options, links)
         if lacking:
@@ -122,11 +122,11 @@ class KVLinkMethod(Method):
             if span.end == span.start:
                 continue
             if span.name not in order:
-                steps.append(Step(span.start, span.end, Dense(READ)))
+                steps.append(Step(span.start, span.end, Compute(READ)))
                 continue
             index, base = order.index(span.name), apart(context, span, clock)
             steps.append(
-                Step(span.start, span.end, Blend(base, reason=f"document {index + 1}, {base.context}"))
+                Step(span.start, span.end, Reuse(base, reason=f"document {index + 1}, {base.context}"))
             )
             if links is None:
                 continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method
 from backend.methods.candidates import SCOPES, blocks, dense_steps, visible
 from backend.methods.dense import dense_plan
@@ -73,7 +73,7 @@ class MaskedMethod(Method):
     def supports(cls, model: ModelInfo) -> str | None:
         return cls.masks_refused(model)  # nothing is moved
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         prompt, options = context.prompt, self.options
         if len(blocks(prompt)) < 2:
             return dense_plan(context, "Fewer than two candidates: there is nothing to keep apart.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.base.clock import Clock
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method, copy_everything
 from backend.methods.options import Options, option, prefix_base_option
 from backend.methods.plan import Plan
@@ -33,5 +33,5 @@ class NaiveMethod(Method):
     paper = "KVCOMM Fig. A.12 (plain); judge study, naive reuse"
     Options = NaiveOptions
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         return copy_everything(context, self.options.prefix_base, self.options.rotate)

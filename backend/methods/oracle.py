@@ -13,11 +13,11 @@ import torch
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import Offset
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method, segment_base
 from backend.methods.dense import dense_plan
 from backend.methods.options import Options, option, prefix_base_option
-from backend.methods.plan import Blend, Dense, Plan, Step, Term
+from backend.methods.plan import Compute, Plan, Reuse, Step, Term
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class OracleMethod(Method):
     paper = "a control of this lab"
     Options = OracleOptions
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         agent, options = context.prompt.agent, self.options
         if any(agent not in sample.offsets for sample in context.samples.values()):
             return dense_plan(
@@ -60,18 +60,18 @@ class OracleMethod(Method):
                 offsets |= {follower: (offset, sample.number) for follower, offset in seen.followers.items()}
         one = torch.ones(())
         steps: list[Step] = []
-        action: Blend | Dense
+        action: Reuse | Compute
         for span in context.prompt.spans:
             if span.end == span.start:
                 continue
             if span.name in offsets:
                 offset, number = offsets[span.name]
                 base = segment_base(context, span.name)
-                action = Blend(base, (Term(one, offset, number),), reason="corrected by its true offset")
+                action = Reuse(base, (Term(one, offset, number),), reason="corrected by its true offset")
             elif span.kind == "prefix" and span.start > 0 and options.prefix_offset:
-                action = Dense("template text behind an empty placeholder: no sample holds its offset")
+                action = Compute("template text behind an empty placeholder: no sample holds its offset")
             else:
                 base = segment_base(context, span.name, options.prefix_base)
-                action = Blend(base, reason="copied", exact=span.start == 0)
+                action = Reuse(base, reason="copied", exact=span.start == 0)
             steps.append(Step(span.start, span.end, action))
         return Plan(tuple(steps), "reused", "Every segment was copied and corrected by its true offset.")

@@ -31,7 +31,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Blend:
+class Reuse:
     """Copy ``base``, add the weighted offsets (Eq. 6, 7), place it.
 
     ``moved``: rotate the keys to where the span stands; else leave them where they were encoded.
@@ -55,7 +55,7 @@ class Blend:
 
 
 @dataclass(frozen=True)
-class Dense:
+class Compute:
     """Forward these tokens on top of what stands before them."""
 
     reason: str
@@ -72,13 +72,13 @@ class Step:
 
     start: int
     end: int
-    action: Blend | Dense
+    action: Reuse | Compute
     position: int | None = None
 
 
 @dataclass(frozen=True)
 class Link:
-    """Soft tokens between prompt tokens: forwarded like :class:`Dense`, seen by all that follows.
+    """Soft tokens between prompt tokens: forwarded like :class:`Compute`, seen by all that follows.
 
     ``at``: the prompt token before which they stand, at the positions right before its own.
     ``embeddings``: (tokens, hidden), as the model's input embeddings.
@@ -117,7 +117,9 @@ class Plan:
     def plain(self) -> bool:
         """Is it what a dense pass does, whatever its name?"""
         bare = not self.links and self.visible is None
-        return bare and all(isinstance(s.action, Dense) and s.position in (None, s.start) for s in self.steps)
+        return bare and all(
+            isinstance(s.action, Compute) and s.position in (None, s.start) for s in self.steps
+        )
 
 
 @dataclass(frozen=True)
@@ -126,10 +128,10 @@ class Selection:
 
     Attributes:
         tokens: their indices, ascending; or one such set per layer from ``first_layer`` on, each within the
-            one before (gradual; needs :attr:`View.layerwise`).
+            one before (gradual; needs :attr:`PromptView.layerwise`).
         first_layer: one set: the K/V of lower layers stay as they were assembled. Sets per layer: below it
             every token is computed.
-        fresh_below: below this layer every token's K/V become the fresh ones (:meth:`View.fresh`).
+        fresh_below: below this layer every token's K/V become the fresh ones (:meth:`PromptView.fresh`).
         mask: "exact", or "shipped": the bottom-right causal mask of the public code, under which a chosen
             token sees later ones; below ``mask_layer`` it is exact in any case.
         reason: for the record.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.base.clock import Clock
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method
 from backend.methods.dense import dense_plan
 from backend.methods.options import Options, option
-from backend.methods.plan import Blend, Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Reuse, Step
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class PrefixMethod(Method):
     shares_texts = False
     Options = PrefixOptions
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         ids = context.prompt.ids
         with clock.part("match"):
             found = log.longest_prefix(ids, context.weights)
@@ -43,11 +43,11 @@ class PrefixMethod(Method):
             return dense_plan(context, "No earlier prompt begins like this one.")
         reason = "the same beginning, at the same place"
         copied = [
-            Step(p.start, min(p.start + p.tokens, length), Blend(p, reason=reason, exact=True)) for p in found
+            Step(p.start, min(p.start + p.tokens, length), Reuse(p, reason=reason, exact=True)) for p in found
         ]
         steps = (
             *(s for s in copied if s.end > s.start),
-            Step(length, len(ids), Dense("after the shared beginning")),
+            Step(length, len(ids), Compute("after the shared beginning")),
         )
         return Plan(
             steps, "partial", f"The first {length} of {len(ids)} tokens equal those of an earlier prompt."

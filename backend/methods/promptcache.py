@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method
 from backend.methods.dense import dense_plan
 from backend.methods.options import Options, option
-from backend.methods.plan import Blend, Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.prompts.template import Placeholder
 from backend.records.prompt import Span
 
@@ -44,7 +44,7 @@ def encoded(context: PromptInContext, start: int, end: int, clock: Clock) -> KVS
 
 def apart(context: PromptInContext, span: Span, clock: Clock) -> KVSegment:
     """A document's KV: as a method laid it out, or encoded by itself."""
-    return context.apart.get(span.name) or encoded(context, span.start, span.end, clock)
+    return context.method_bases.get(span.name) or encoded(context, span.start, span.end, clock)
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ class PromptCacheMethod(Method):
     Options = PromptCacheOptions
     needs_masks = True
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         total, options = len(context.prompt.ids), self.options
         if options.modules == "whole prompt":
             base = encoded(context, 0, total, clock)
-            steps = (Step(0, total, Blend(base, reason="the whole prompt as one module", exact=True)),)
+            steps = (Step(0, total, Reuse(base, reason="the whole prompt as one module", exact=True)),)
             return Plan(steps, "reused", "The whole prompt is one module.")
         modules = {span.name for span in documents(context)}
         if options.modules == "texts and template":
@@ -98,10 +98,10 @@ class PromptCacheMethod(Method):
             length = span.end - span.start
             if not length:
                 continue
-            action: Blend | Dense = Dense(AFRESH)
+            action: Reuse | Compute = Compute(AFRESH)
             if span.name in modules:
                 base = encoded(context, span.start, span.end, clock)
-                action = Blend(base, reason="a module, encoded by itself", exact=span.start == 0)
+                action = Reuse(base, reason="a module, encoded by itself", exact=span.start == 0)
             own = options.positions == "schema"
             out.append(Step(span.start, span.end, action, position if own else None))
             text = span.kind == "placeholder" and Placeholder(span.name).kind != "question"
@@ -109,5 +109,5 @@ class PromptCacheMethod(Method):
         where = (
             "the positions of the schema" if options.positions == "schema" else "their place in the prompt"
         )
-        whole = all(isinstance(step.action, Blend) for step in out)
+        whole = all(isinstance(step.action, Reuse) for step in out)
         return Plan(tuple(out), "reused" if whole else "partial", f"Modules were copied to {where}.")

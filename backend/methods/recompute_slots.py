@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.base.clock import Clock
-from backend.methods.base import Method, View
+from backend.methods.base import Method, PromptView
 from backend.methods.candidates import blocks, chosen_tokens
 from backend.methods.options import Options, option
 from backend.methods.plan import Selection
@@ -49,7 +49,7 @@ class RecomputeSlotsMethod(Method):
     Options = RecomputeSlotsOptions
     needs_masks = True
 
-    def select(self, view: View, clock: Clock) -> Selection | None:
+    def select(self, view: PromptView, clock: Clock) -> Selection | None:
         options, prompt = self.options, view.context.prompt
         count = len(blocks(prompt))
         slots = {

@@ -30,15 +30,15 @@ import torch
 from torch import Tensor
 
 from backend.base.clock import Clock
-from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.cache.offset_packing import Stored
-from backend.methods.base import Method, ObserveEvent, View
+from backend.cache.samples import PromptInContext, Sample, SampleLog
+from backend.methods.base import Method, MethodEvent, PromptView
 from backend.methods.candidates import blocks
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.options import PROFILES, KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.options import Options, option
-from backend.methods.plan import Blend, Plan, Selection
+from backend.methods.plan import Plan, Reuse, Selection
 from backend.records.pools import PoolState
 
 BASES = {"naive": "", "kvcomm": "published", "kvcomm shipped": "shipped", "kvcomm corrected": "corrected"}
@@ -101,7 +101,7 @@ class RepairMethod(Method):
         if profile := BASES[options.base]:
             self._base = KVCommMethod(KVCommOptions(**PROFILES[profile].options))
 
-    def select(self, view: View, clock: Clock) -> Selection | None:
+    def select(self, view: PromptView, clock: Clock) -> Selection | None:
         layers = int(view.cache.keys.shape[0])
         most = int(self.options.budget * view.total)
         reason = f"chosen to be computed again ({self.options.selector})"
@@ -126,7 +126,7 @@ class RepairMethod(Method):
             return None
         return Selection(tuple(sorted(chosen)), fresh_below=below, reason=reason)
 
-    def _words(self, view: View) -> list[int]:
+    def _words(self, view: PromptView) -> list[int]:
         """What is no candidate's text: the candidates' headers, the other texts (such as the question), then
         the rest of the prompt's own words; or one of the first two."""
         found = blocks(view.context.prompt)
@@ -146,7 +146,7 @@ class RepairMethod(Method):
         own = layers // 2 if self.options.selector == "asked" else 1
         return min(own if self.options.layer < 0 else self.options.layer, layers - 1)
 
-    def price(self, view: View, chunks: Sequence[Sequence[int]]) -> int:
+    def price(self, view: PromptView, chunks: Sequence[Sequence[int]]) -> int:
         """How many tokens choosing forwards, up to the layer that is looked at."""
         if self.options.selector == "cross":
             return sum(map(len, chunks))
@@ -154,7 +154,7 @@ class RepairMethod(Method):
             return len(_behind(view))
         return view.total if self.options.selector == "deviation" else 0
 
-    def _chunks(self, view: View) -> Sequence[Sequence[int]]:
+    def _chunks(self, view: PromptView) -> Sequence[Sequence[int]]:
         """The tokens that may be computed again, piece by piece."""
         if self.options.scope == "prompt":
             exact = _exact(view)
@@ -163,7 +163,7 @@ class RepairMethod(Method):
         texts = [range(b.text, min(b.end, view.total - 1)) for b in blocks(view.context.prompt)]
         return texts[1:] if self.options.scope == "later" else texts
 
-    def score(self, view: View, chunks: Sequence[Sequence[int]], layer: int) -> Tensor:
+    def score(self, view: PromptView, chunks: Sequence[Sequence[int]], layer: int) -> Tensor:
         """(tokens,) how much each prompt token matters; only those in ``chunks`` count."""
         score, how = torch.zeros(view.total), self.options.selector
         if how == "cross":
@@ -187,20 +187,20 @@ class RepairMethod(Method):
 
     # what the repaired method decides and remembers
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         return self._base.plan(context, log, clock)
 
-    def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
-        self._base.observe(event, log)
+    def on_event(self, event: MethodEvent, log: SampleLog) -> None:
+        self._base.on_event(event, log)
 
-    def pools(self, log: ObservationLog) -> tuple[PoolState, ...]:
+    def pools(self, log: SampleLog) -> tuple[PoolState, ...]:
         return self._base.pools(log)
 
     def needed(self) -> set[int]:
         return self._base.needed()
 
-    def cold(self) -> set[int]:
-        return self._base.cold()
+    def offloadable(self) -> set[int]:
+        return self._base.offloadable()
 
     @property
     def held_bytes(self) -> int:
@@ -209,7 +209,7 @@ class RepairMethod(Method):
     def held_of(self, number: int) -> int:
         return self._base.held_of(number)
 
-    def stored(self, anchor: Observation, agent: int) -> Stored | None:
+    def stored(self, anchor: Sample, agent: int) -> Stored | None:
         return self._base.stored(anchor, agent)
 
     def forget(self, numbers: set[int]) -> None:
@@ -233,13 +233,13 @@ def shares(chunks: Sequence[Sequence[int]], most: int) -> list[int]:
     return out
 
 
-def _exact(view: View) -> set[int]:
+def _exact(view: PromptView) -> set[int]:
     """Tokens whose copy is what dense would compute."""
-    steps = [s for s in view.plan.steps if isinstance(s.action, Blend) and s.action.exact]
+    steps = [s for s in view.plan.steps if isinstance(s.action, Reuse) and s.action.exact]
     return {token for step in steps for token in range(step.start, step.end)}
 
 
-def _behind(view: View) -> range:
+def _behind(view: PromptView) -> range:
     """The words behind the candidates, or behind the last of other texts; the last prompt token at least."""
     prompt = view.context.prompt
     found = blocks(prompt) or [s for s in prompt.spans if s.kind == "placeholder"]

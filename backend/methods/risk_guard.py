@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
-from backend.methods.base import Method, View
+from backend.methods.base import Method, PromptView
 from backend.methods.plan import Selection
 from backend.records.model_info import ModelInfo
 from backend.records.prompt import slots
@@ -28,14 +28,14 @@ class GuardedMethod(Method):
         super().__init__(method.options)
         self.method, self.gate = method, gate
 
-    def select(self, view: View, clock: Clock) -> Selection | None:
+    def select(self, view: PromptView, clock: Clock) -> Selection | None:
         return self.method.select(view, clock)
 
-    def accept(self, view: View, clock: Clock) -> str | None:
+    def accept(self, view: PromptView, clock: Clock) -> str | None:
         return refusal(self.gate, view) or self.method.accept(view, clock)
 
 
-def refusal(gate: RiskGate, view: View) -> str | None:
+def refusal(gate: RiskGate, view: PromptView) -> str | None:
     """Why the gate refuses an assembled prompt; None when it does not."""
     samples = view.context.samples
     found = [samples[s.name] for s in slots(view.context.prompt.spans) if s.name in samples]

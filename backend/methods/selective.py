@@ -24,8 +24,8 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.cache.norms import token_norms
-from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Method, View, copy_everything
+from backend.cache.samples import PromptInContext, SampleLog
+from backend.methods.base import Method, PromptView, copy_everything
 from backend.methods.options import Options, option, prefix_base_option
 from backend.methods.plan import MaskKind, Plan, Selection
 
@@ -77,14 +77,14 @@ class SelectiveMethod(Method):
 
     needs_masks = True
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         return copy_everything(context, self.options.prefix_base)
 
     @abstractmethod
-    def score(self, view: View, clock: Clock) -> Tensor:
+    def score(self, view: PromptView, clock: Clock) -> Tensor:
         """(total,) how much each prompt token deserves to be computed again."""
 
-    def select(self, view: View, clock: Clock) -> Selection | None:
+    def select(self, view: PromptView, clock: Clock) -> Selection | None:
         o, layers = self.options, int(view.cache.keys.shape[0])
         free, suffix = candidates(view, o.suffix)
         count = round(o.ratio * len(free))
@@ -103,7 +103,7 @@ class SelectiveMethod(Method):
         )
 
 
-def candidates(view: View, with_suffix: bool) -> tuple[list[int], list[int]]:
+def candidates(view: PromptView, with_suffix: bool) -> tuple[list[int], list[int]]:
     """Tokens that were copied: those to choose from, and those of the suffix that are taken in any case. The
     last token is forwarded anyhow and is in neither."""
     spans = view.context.prompt.spans
@@ -139,7 +139,7 @@ class QueryNormMethod(SelectiveMethod):
     paper = "InfoFlow-KV, ProphetKV (this lab's reading)"
     Options = QueryNormOptions
 
-    def score(self, view: View, clock: Clock) -> Tensor:
+    def score(self, view: PromptView, clock: Clock) -> Tensor:
         layers = int(view.cache.keys.shape[0])
         layer = min(self.options.layer or layers // 2, layers - 1)
         _, suffix = candidates(view, with_suffix=True)
@@ -163,7 +163,7 @@ class RandomKMethod(SelectiveMethod):
     paper = "a control of this lab"
     Options = RandomKOptions
 
-    def score(self, view: View, clock: Clock) -> Tensor:
+    def score(self, view: PromptView, clock: Clock) -> Tensor:
         draw = random.Random(f"{self.options.seed}:{view.context.prompt.ids}")
         return torch.tensor([draw.random() for _ in range(view.total)])
 
@@ -177,7 +177,7 @@ class OracleKMethod(SelectiveMethod):
     paper = "a control of this lab"
     Options = SelectiveOptions
 
-    def score(self, view: View, clock: Clock) -> Tensor:
+    def score(self, view: PromptView, clock: Clock) -> Tensor:
         dense, held = view.dense(), view.total - 1
         score = torch.zeros(view.total, device=dense.keys.device)
         for mine, theirs in ((view.cache.keys, dense.keys), (view.cache.values, dense.values)):

@@ -41,7 +41,7 @@ class Links:
         links: (documents, tokens, hidden) embeddings behind the document of each index; may hold no token.
         edges: (2, hidden) embeddings of KV-START and KV-END; (0, hidden) where there are none
             (Block-Attention).
-        anchors: (most, hidden) embeddings that stand for a chunk of a document's tokens; (0, hidden) without.
+        anchor_tokens: (most, hidden) embeddings that stand for a chunk of a document; (0, hidden): none.
         compression: how documents were compressed in training: "none", "drop" or "anchors".
         rate: share of a document's tokens that the compression took away.
         chunk_tokens: a document's tokens that share one set of anchors.
@@ -49,7 +49,7 @@ class Links:
 
     links: Tensor
     edges: Tensor
-    anchors: Tensor
+    anchor_tokens: Tensor
     compression: str = "none"
     rate: float = 0.0
     chunk_tokens: int = 100
@@ -73,7 +73,7 @@ class Links:
     @property
     def table(self) -> Tensor:
         """(rows, hidden): every soft token; see :meth:`row`."""
-        return torch.cat([self.edges, self.links.flatten(0, 1), self.anchors])
+        return torch.cat([self.edges, self.links.flatten(0, 1), self.anchor_tokens])
 
     def row(self, kind: str, index: int = 0, token: int = 0) -> int:
         """The row of :attr:`table` of an edge (0 start, 1 end), a document's link token, or an anchor."""
@@ -86,8 +86,8 @@ class Links:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Links:
         """The same where a model runs."""
-        links, edges, anchors = (x.to(device, dtype) for x in (self.links, self.edges, self.anchors))
-        return replace(self, links=links, edges=edges, anchors=anchors)
+        links, edges, anchors = (x.to(device, dtype) for x in (self.links, self.edges, self.anchor_tokens))
+        return replace(self, links=links, edges=edges, anchor_tokens=anchors)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def save_links(path: Path, links: Links, deltas: Deltas, base: str) -> Path:
     """
     from safetensors.torch import save_file
 
-    tensors = {"links": links.links, "edges": links.edges, "anchors": links.anchors}
+    tensors = {"links": links.links, "edges": links.edges, "anchors": links.anchor_tokens}
     for name, delta in deltas.items():
         tensors[f"up.{name}"], tensors[f"down.{name}"] = delta.up, delta.down
     kept = {k: v.detach().to("cpu", torch.float16).contiguous() for k, v in tensors.items()}

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from backend.cache.norms import largest_difference
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
-from backend.methods.plan import Blend, Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.prompts.scoring import extract_answer, right
 from backend.records.prompt import Prompt, slots
 from backend.records.request import RunRequest
@@ -170,7 +170,7 @@ def attention_of(
     )
 
 
-def remember_prompt(engine: Engine, context: PromptInContext, prefill: Prefill, log: ObservationLog) -> None:
+def remember_prompt(engine: Engine, context: PromptInContext, prefill: Prefill, log: SampleLog) -> None:
     """Keep an exact prompt for prefix reuse."""
     total = len(context.prompt.ids)
     segment = prefill.cache.segment(0, total, engine.model.rotation, exact=True, context="an earlier prompt")
@@ -183,7 +183,7 @@ def same_text_notes(runs: list[MethodRun]) -> tuple[str, ...]:
     for run in runs:
         mine = {s.number for s in run.state.samples.values()}
         anchors = run.method.needed() - mine
-        held = {run.stream.log.observations[n].ids for n in anchors if n in run.stream.log.observations}
+        held = {run.stream.log.samples[n].ids for n in anchors if n in run.stream.log.samples}
         if any(s.ids in held for s in run.state.samples.values()):
             notes.append(
                 f"{run.choice.label}: an anchor holds this very request, so its correction is a memory "
@@ -198,7 +198,7 @@ def _span_actions(row: PromptRun) -> tuple[SpanAction, ...]:
     total, plan, last = len(row.context.prompt.ids), row.plan, row.prefill.actions[-1]
     selection, out = row.prefill.selection, []
     for step in plan.steps:
-        end = step.end if isinstance(step.action, Dense) else min(step.end, total - 1)
+        end = step.end if isinstance(step.action, Compute) else min(step.end, total - 1)
         for again, tokens in groupby(range(step.start, end), lambda t: bool(last[t] == RECOMPUTED)):
             run = list(tokens)
             if again and selection is not None:
@@ -209,7 +209,7 @@ def _span_actions(row: PromptRun) -> tuple[SpanAction, ...]:
             else:
                 action = replace(_span_action(step, plan), start=run[0], end=run[-1] + 1)
             out.append(action)
-    if isinstance(plan.steps[-1].action, Blend):
+    if isinstance(plan.steps[-1].action, Reuse):
         reason = "the last token gives the first answer"
         out.append(
             SpanAction(total - 1, total, COMPUTED, "forward pass", reason, True, provenance="computed")
@@ -219,25 +219,25 @@ def _span_actions(row: PromptRun) -> tuple[SpanAction, ...]:
 
 def _span_action(step: Step, plan: Plan) -> SpanAction:
     """A step's action as a record keeps it."""
-    if isinstance(step.action, Dense):
+    if isinstance(step.action, Compute):
         gone: Provenance = "fallback" if plan.state == "fallback" else "computed"
         return SpanAction(
             step.start, step.end, COMPUTED, "forward pass", step.action.reason, True,
             provenance=step.action.provenance or gone,
         )  # fmt: skip
-    blend = step.action
+    reuse = step.action
     place = step.start if step.position is None else step.position
     return SpanAction(
         step.start,
         step.end,
-        CORRECTED if blend.terms else REUSED,
-        blend.base.context,
-        blend.reason,
-        blend.exact or blend.base.exact,
-        place - blend.base.start if blend.moved else 0,
-        tuple(t.anchor for t in blend.terms),
-        tuple(float(t.weight.mean()) for t in blend.terms),
-        blend.provenance or ("exact local" if blend.exact else "semantic"),
+        CORRECTED if reuse.terms else REUSED,
+        reuse.base.context,
+        reuse.reason,
+        reuse.exact or reuse.base.exact,
+        place - reuse.base.start if reuse.moved else 0,
+        tuple(t.anchor for t in reuse.terms),
+        tuple(float(t.weight.mean()) for t in reuse.terms),
+        reuse.provenance or ("exact local" if reuse.exact else "semantic"),
     )
 
 

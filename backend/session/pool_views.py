@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.cache.observations import Observation, ObservationLog
+from backend.cache.samples import Sample, SampleLog
 from backend.methods.base import Method
-from backend.methods.plan import Blend, Plan, Term
+from backend.methods.plan import Plan, Reuse, Term
 from backend.records.pools import PoolState, PoolView
 from backend.records.run import Mix
 from backend.session.streams import MethodRun
@@ -22,7 +22,7 @@ def mixes(plan: Plan) -> tuple[Mix, ...]:
     return tuple(
         _mix(step.start, step.end, step.action.terms)
         for step in plan.steps
-        if isinstance(step.action, Blend) and step.action.terms
+        if isinstance(step.action, Reuse) and step.action.terms
     )
 
 
@@ -61,7 +61,7 @@ def pool_views(runs: Sequence[MethodRun], pools: Sequence[PoolState]) -> tuple[P
 
 
 @torch.inference_mode()
-def pool_view(state: PoolState, method: Method, log: ObservationLog, sample: Observation | None) -> PoolView:
+def pool_view(state: PoolState, method: Method, log: SampleLog, sample: Sample | None) -> PoolView:
     """What a pool's anchors hold, measured on the tensors and bytes themselves.
 
     Args:
@@ -70,7 +70,7 @@ def pool_view(state: PoolState, method: Method, log: ObservationLog, sample: Obs
         log: holds them.
         sample: the text that the run had for this placeholder.
     """
-    anchors = [log.observations[n] for n in state.anchors]
+    anchors = [log.samples[n] for n in state.anchors]
     raw = [sum(seen.bytes for seen in a.offsets.values()) for a in anchors]
     kept = []
     layers = anchors[0].base.keys.shape[0]
@@ -106,7 +106,7 @@ def pool_view(state: PoolState, method: Method, log: ObservationLog, sample: Obs
     )
 
 
-def _away(anchor: Observation) -> bool:
+def _away(anchor: Sample) -> bool:
     return any(seen.placeholder.keys.device != anchor.base.keys.device for seen in anchor.offsets.values())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.base.clock import Clock
-from backend.cache.observations import Observation, ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.engine.decoding import Decoded
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
@@ -27,7 +27,7 @@ def read_prompt(
     engine: Engine,
     context: PromptInContext,
     method: Method,
-    log: ObservationLog,
+    log: SampleLog,
     clock: Clock,
     *,
     gate: RiskGate | None = None,
@@ -52,7 +52,7 @@ def read_prompt(
     asked = method if gate is None else GuardedMethod(method, gate)
     prefill = engine.execute(context.prompt, plan, clock, method=asked, context=context)
     plan = prefill.plan
-    method.observe(Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden), log)
+    method.on_event(Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden), log)
     return context, prefill
 
 
@@ -63,7 +63,7 @@ def read_densely(engine: Engine, context: PromptInContext, reason: str) -> Prefi
 
 def take_answer(
     state: RequestState, agent: int, decoded: Decoded
-) -> tuple[str, list[Observation], ToolResult | None]:
+) -> tuple[str, list[Sample], ToolResult | None]:
     """Give an agent's answer, and what its tool makes of it, to those who read them.
 
     Returns:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from backend.base.cancel import drained, stop_if, stoppable
 from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
-from backend.cache.observations import PromptInContext
+from backend.cache.samples import PromptInContext
 from backend.engine.decoding import Decoded
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill

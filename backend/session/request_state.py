@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from backend.cache.kv_cache import KVCache, KVSegment
-from backend.cache.observations import Observation, ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.prompts.pipeline import Pipeline
@@ -28,9 +28,9 @@ class RequestState:
 
     pipeline: Pipeline
     engine: Engine
-    log: ObservationLog
+    log: SampleLog
     ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    samples: dict[str, Observation] = field(default_factory=dict)
+    samples: dict[str, Sample] = field(default_factory=dict)
     base_ms: dict[str, float] = field(default_factory=dict)
     lead_in_ms: dict[str, float] = field(default_factory=dict)
     isolated_ms: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class RequestState:
                 kept = self.log.named_bases.setdefault(agent, {})
                 where = "the template with its holes filled by their names"
                 kept.update(self._template_bases(agent, named, where)[1])
-        for sample in self.log.observations.values():
+        for sample in self.log.samples.values():
             outside = Placeholder(sample.placeholder).kind in ("question", "tool", "declared")
             if outside and sample.lead_in_base is None:
                 sample.lead_in_base = self._encode_lead_in(sample.placeholder, sample.ids)
@@ -68,7 +68,7 @@ class RequestState:
         """The engine of an agent's weights."""
         return self.engines.get(self.pipeline.agent(agent).model, self.engine)
 
-    def start(self, values: Mapping[str, str]) -> list[Observation]:
+    def start(self, values: Mapping[str, str]) -> list[Sample]:
         """Tokenise the outside values and encode their bases; returns the samples that arrived.
 
         A base is encoded behind the begin-of-sequence token alone, whose KV is dropped: independent of
@@ -82,7 +82,7 @@ class RequestState:
             if not ids:
                 continue
             self.engine.check_room(len(ids), 1, self.pipeline.order[0])
-            arrived.append(self._observe(name, ids, text, self._base(name, ids)))
+            arrived.append(self._add_sample(name, ids, text, self._base(name, ids)))
             if self.with_lead_ins:
                 clock = self.engine.clock()
                 with clock.part("led"):
@@ -102,12 +102,12 @@ class RequestState:
         self.base_ms[name] = clock.parts["base"]
         return base
 
-    def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Observation | None:
+    def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Sample | None:
         """Take an agent's answer with the KV its decoding left; None when nobody reads it or it is empty."""
         name = self.pipeline.output(agent)
         self.ids[name] = ids
         read = any(hole.name == name for hole in self.pipeline.placeholders)
-        return self._observe(name, ids, text, kv) if read and ids else None
+        return self._add_sample(name, ids, text, kv) if read and ids else None
 
     @property
     def answers(self) -> dict[int, tuple[int, ...]]:
@@ -115,14 +115,14 @@ class RequestState:
         names = {agent: self.pipeline.output(agent) for agent in self.pipeline.order}
         return {agent: self.ids[name] for agent, name in names.items() if name in self.ids}
 
-    def tool_result(self, agent: int, text: str) -> Observation | None:
+    def tool_result(self, agent: int, text: str) -> Sample | None:
         """Take what an agent's tool gave, an outside text; None when nobody reads it or it is empty."""
         name = self.pipeline.output(agent, "condition")
         if not any(hole.name == name for hole in self.pipeline.placeholders):
             return None
         return next(iter(self.start({name: text})), None)
 
-    def _observe(self, name: str, ids: tuple[int, ...], text: str, base: KVSegment) -> Observation:
+    def _add_sample(self, name: str, ids: tuple[int, ...], text: str, base: KVSegment) -> Sample:
         sample = self.log.add(name, ids, text, base, self.engine.model.embed(ids))
         self.samples[name] = sample
         return sample
@@ -138,7 +138,7 @@ class RequestState:
             prompt,
             samples,
             self.log.prefix_bases[agent],
-            self.log.lone_bases[agent],
+            self.log.isolated_bases[agent],
             self.engine.model.rotation,
             weights,
             IsolatedEncoder(self.engine_of(agent), self.log, weights, self.before, self.isolated_ms),
@@ -155,7 +155,7 @@ class RequestState:
             where = "the template with its holes filled by stand-ins"
             prompt, known = self._template_bases(agent, filled, where)
             self.log.prefix_bases[agent] = known
-            self.log.lone_bases[agent] = {
+            self.log.isolated_bases[agent] = {
                 s.name: known[s.name]
                 if s.start == 0
                 else engine.encode(prompt.span_ids(s), tokens.bos, "encoded alone")
@@ -186,7 +186,7 @@ class RequestState:
 
 
 @torch.inference_mode()
-def see_offsets(
+def record_offsets(
     context: PromptInContext, cache: KVCache, engine: Engine, only: set[int] | None = None
 ) -> None:
     """Write the offsets that a dense pass over ``context`` shows into its samples (Algorithm 1).
@@ -208,4 +208,4 @@ def see_offsets(
             continue
         pairs = {name: pair(name, sample.base)}
         pairs |= {f: pair(f, context.prefix_bases[f]) for f in context.followers(name)}
-        sample.see(context.prompt.agent, pairs, {seen: places[seen].start for seen in pairs})
+        sample.add_offsets(context.prompt.agent, pairs, {seen: places[seen].start for seen in pairs})

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from backend.base.cancel import stop_if
 from backend.base.errors import ModelError
 from backend.base.machine import versions
-from backend.cache.observations import Observation, PromptInContext
+from backend.cache.samples import PromptInContext, Sample
 from backend.methods.base import Arrived
 from backend.records.events import PROMPTS_READ, AgentDone, Event, Progress, RunDone, TextSoFar
 from backend.records.familiarity import AgentSurprisal
@@ -25,7 +25,7 @@ from backend.session.familiarity import agent_surprisal, run_familiarity
 from backend.session.outcomes import attention_of, outcomes_of, same_text_notes
 from backend.session.pool_views import pool_views
 from backend.session.prompt_run import own_context, read_prompt, take_answer
-from backend.session.request_state import RequestState, see_offsets
+from backend.session.request_state import RequestState, record_offsets
 from backend.session.shadow_check import shadow_checks
 from backend.session.streams import MethodRun, PromptRun, states_of
 from backend.session.weights_notes import weights_notes
@@ -164,13 +164,13 @@ class Run:
             familiarity=run_familiarity(self.session, self.request, self.prompts, self.surprisal),
         )
 
-    def _arrive(self, samples: Sequence[Observation], members: Sequence[MethodRun]) -> None:
+    def _arrive(self, samples: Sequence[Sample], members: Sequence[MethodRun]) -> None:
         """Let each method see the samples that just became complete."""
         for run in members:
             run.clock = run.clock or self.session.engine.clock()
             with run.clock.part("gate"):
                 for sample in samples:
-                    run.method.observe(Arrived(sample), run.stream.log)
+                    run.method.on_event(Arrived(sample), run.stream.log)
 
     def prefill(self, run: MethodRun, agent: int) -> PromptRun:
         """Let an agent read its prompt under one method."""
@@ -197,9 +197,9 @@ class Run:
         )
         if request.mode == "pinned":
             if run.choice.reference:
-                see_offsets(context, prefill.cache, engine)
+                record_offsets(context, prefill.cache, engine)
         elif prefill.plan.plain:
-            see_offsets(context, prefill.cache, engine, run.method.needed())
+            record_offsets(context, prefill.cache, engine, run.method.needed())
         return PromptRun(run, context, prefill.plan, prefill, clock)
 
     def _decode(self, rows: list[PromptRun]) -> Generator[Event, None, float]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from backend.cache.memory_budget import surviving
+from backend.cache.memory_budget import with_retry
 from backend.methods.registry import make_options
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress
@@ -67,7 +67,7 @@ class LabSession(Workspace):
             RunCancelled: ``cancel`` was set.
         """
         self.rate.ask()
-        work = self._survive(
+        work = self._with_retry(
             lambda small: Run(self, self.admission, request, cancel, small).events(ends), AGAIN
         )
         yield from self.scheduler.by_turns(work)
@@ -90,7 +90,7 @@ class LabSession(Workspace):
         (:mod:`backend.session.shared_warm_up`).
         """
         self.rate.ask()
-        work = self._survive(
+        work = self._with_retry(
             lambda small: self.warming.events(request, examples, cancel, small, shared), AGAIN
         )
         yield from self.scheduler.by_turns(work)
@@ -107,7 +107,7 @@ class LabSession(Workspace):
             yield from work()
 
         self.rate.ask()
-        yield from self._survive(attempt)
+        yield from self._with_retry(attempt)
 
     def estimate(self, request: RunRequest, count: int = 1) -> Estimate:
         """See :func:`backend.session.estimate.estimate`."""
@@ -127,10 +127,10 @@ class LabSession(Workspace):
             out += [replace(p, method=choice.label) for p in instance.method.pools(stream.log)]
         return tuple(out)
 
-    def _survive(
+    def _with_retry(
         self, attempt: Callable[[bool], Generator[Any, None, None]], again: Progress | None = None
     ) -> Generator[Any, None, None]:
-        """Work within the account of memory; see :func:`backend.cache.memory_budget.surviving`."""
+        """Work within the account of memory; see :func:`backend.cache.memory_budget.with_retry`."""
         every = (self.engine, *self.others.values())
 
         def sized(small: bool) -> Generator[Any, None, None]:
@@ -140,7 +140,7 @@ class LabSession(Workspace):
 
         with self.memory.running(self):
             try:
-                yield from surviving(sized, self._free, again)
+                yield from with_retry(sized, self._free, again)
             finally:
                 for engine in every:
                     engine.one_by_one = False

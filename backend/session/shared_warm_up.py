@@ -113,9 +113,9 @@ def copied(stream: Stream, domain: str, budget_bytes: int, engine: Engine | None
         contexts = [
             replace(
                 context,
-                samples={name: log.observations[o.number] for name, o in context.samples.items()},
+                samples={name: log.samples[o.number] for name, o in context.samples.items()},
                 prefix_bases=log.prefix_bases[context.prompt.agent],
-                lone_bases=log.lone_bases[context.prompt.agent],
+                isolated_bases=log.isolated_bases[context.prompt.agent],
                 named_bases=log.named_bases.setdefault(context.prompt.agent, {}),
                 encoder=IsolatedEncoder(engine, log, context.weights) if engine is not None else None,
             )

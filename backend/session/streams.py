@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 
 from backend.base.clock import Clock
 from backend.base.serialization import encode
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.decoding import Decoded
 from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived, Finished, Method
@@ -40,11 +40,11 @@ class AnsweredRequest:
     expected: str | None = None
 
     @property
-    def observations(self) -> set[int]:
+    def sample_numbers(self) -> set[int]:
         """Numbers of the samples that its prompts hold."""
         return {sample.number for context in self.contexts for sample in context.samples.values()}
 
-    def through(self, method: Method, log: ObservationLog) -> Iterator[tuple[PromptInContext, Plan]]:
+    def through(self, method: Method, log: SampleLog) -> Iterator[tuple[PromptInContext, Plan]]:
         """Let a method live through the request: what it decides at each agent, without the model."""
         arrived: set[int] = set()
         samples = [sample for context in self.contexts for sample in context.samples.values()]
@@ -53,9 +53,9 @@ class AnsweredRequest:
             for sample in (*first, *context.samples.values()):
                 if sample.number not in arrived:
                     arrived.add(sample.number)
-                    method.observe(Arrived(sample), log)
+                    method.on_event(Arrived(sample), log)
             yield context, method.plan(context, log, Clock())
-        method.observe(Finished(), log)
+        method.on_event(Finished(), log)
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Stream:
     """A log with the requests that went through it, oldest first; ``forgotten`` counts those before them that
     had to leave it."""
 
-    log: ObservationLog
+    log: SampleLog
     history: list[AnsweredRequest] = field(default_factory=list)
     instances: dict[str, MethodInstance] = field(default_factory=dict)
     forgotten: int = 0
@@ -108,7 +108,7 @@ class Stream:
             kept = [
                 (index, request)
                 for index, request in enumerate(self.history)
-                if not request.observations & dropped
+                if not request.sample_numbers & dropped
             ]
             gone = set(range(len(self.history))) - {index for index, _ in kept}
             for instance in self.instances.values():

@@ -9,13 +9,13 @@ from dataclasses import replace
 from backend.base.cancel import stop_if, stoppable
 from backend.base.errors import BudgetError
 from backend.cache.memory_budget import out_of_memory, release
-from backend.cache.observations import PromptInContext
+from backend.cache.samples import PromptInContext
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress
 from backend.records.request import REFERENCE, MethodChoice, RunRequest
 from backend.session.admission import Admission
 from backend.session.prompt_run import own_context, read_densely, take_answer
-from backend.session.request_state import see_offsets
+from backend.session.request_state import record_offsets
 from backend.session.run import Run
 from backend.session.shared_warm_up import Key, WarmUpCache, warm_up_key
 from backend.session.streams import AnsweredRequest, stream_key
@@ -153,7 +153,7 @@ class WarmUp:
                         len(context.prompt.ids), self.session.answer_limit(request, agent), agent
                     )
                     prefill = read_densely(engine, context, "warm-up")
-                    see_offsets(context, prefill.cache, engine)
+                    record_offsets(context, prefill.cache, engine)
                     history.append(context)
                     prefills.append(prefill)
                 decoding = replace(request.decoding, max_new_tokens=self.session.answer_limit(request, agent))

@@ -9,9 +9,9 @@ from contextlib import suppress
 
 from backend.base.errors import ModelError
 from backend.base.text import show
-from backend.cache.memory_budget import Memory, free_bytes
-from backend.cache.observations import ObservationLog, PromptInContext
-from backend.engine.cuda_graph import Recordings
+from backend.cache.memory_budget import MemoryBudget, free_bytes
+from backend.cache.samples import PromptInContext, SampleLog
+from backend.engine.cuda_graph import CudaGraphs
 from backend.engine.engine import Engine
 from backend.engine.turns import ModelScheduler
 from backend.methods.base import Finished
@@ -58,7 +58,7 @@ class Workspace:
         budget_bytes: int = 1 << 30,
         others: Mapping[str, LoadedModel] | None = None,
         limits: Limits = LOCAL_LIMITS,
-        memory: Memory | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self.id = domain or secrets.token_urlsafe(12)
         self.model = model
@@ -69,12 +69,12 @@ class Workspace:
         self.budget_bytes = budget_bytes
         self.streams: dict[str, Stream] = {}
         self.limits, self.rate = limits, Rate(limits.requests_a_minute)
-        self.memory = memory or Memory(free=lambda: free_bytes(model.device))
+        self.memory = memory or MemoryBudget(free=lambda: free_bytes(model.device))
         self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
         self.memory.join(WarmUpCache.on(model))
         for each in (model, *(other.model for other in self.others.values())):
-            self.memory.join(Recordings.on(each))
+            self.memory.join(CudaGraphs.on(each))
         self.scheduler = ModelScheduler.on(model)
 
     def engine_of(self, request: RunRequest, agent: int) -> Engine:
@@ -100,7 +100,7 @@ class Workspace:
 
     def stream(self, key: str) -> Stream:
         """The stream of a key, a new one if need be; the last one used stands last."""
-        found = self.streams.pop(key, None) or Stream(ObservationLog(self.id, self.budget_bytes))
+        found = self.streams.pop(key, None) or Stream(SampleLog(self.id, self.budget_bytes))
         self.streams[key] = found
         return found
 
@@ -127,15 +127,15 @@ class Workspace:
                     AnsweredRequest(contexts[first.choice.label], first.state.answers, expected)
                 )
                 for run in members:
-                    run.method.observe(Finished(), stream.log)
+                    run.method.on_event(Finished(), stream.log)
                     run.instance.method, run.instance.seen = (run.method, len(stream.history))
-                needed = {n for run in members for n in run.method.needed() - run.method.cold()}
-                stream.log.offload({n for run in members for n in run.method.cold()} - needed)
+                needed = {n for run in members for n in run.method.needed() - run.method.offloadable()}
+                stream.log.offload({n for run in members for n in run.method.offloadable()} - needed)
             else:
-                known = stream.needed().union(*(request.observations for request in stream.history))
-                for number in list(stream.log.observations):
+                known = stream.needed().union(*(request.sample_numbers for request in stream.history))
+                for number in list(stream.log.samples):
                     if number not in known:
-                        del stream.log.observations[number]
+                        del stream.log.samples[number]
             stream.shrink()
         self.drop_idle({id(run.stream) for run in runs})
 

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
-from backend.cache.kernels.mix_and_rotate import blend
+from backend.cache.kernels.mix_and_rotate import mix_and_rotate
 from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import Observation, ObservationLog
 from backend.cache.row_arena import ArenaOffset
+from backend.cache.samples import Sample, SampleLog
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Weighing
 from backend.model.load import LoadedModel
@@ -60,14 +60,14 @@ def anchor_cost(
     held = np.zeros(shape, dtype=np.int64)
     steps = shape[0] * shape[1]
     for column, tokens in enumerate(request.lengths):
-        log = ObservationLog("cost", budget_bytes)
+        log = SampleLog("cost", budget_bytes)
         sample = _draw(model, log, tokens, 0)
         for row, count in enumerate(request.anchors):
             said = f"{count} anchors of {tokens:,} tokens"
             yield Progress(said, column * shape[0] + row, steps)
-            while len(log.observations) <= count:
+            while len(log.samples) <= count:
                 _draw(model, log, tokens, request.agents)
-            anchors = [o for o in log.observations.values() if o is not sample][:count]
+            anchors = [o for o in log.samples.values() if o is not sample][:count]
             held[row, column] = sum(a.bytes for a in anchors)
             found["match_ms"][row, column] = _timed(clock, partial(_match, sample, anchors, log, EMBEDDINGS))
             found["match_kv_ms"][row, column] = _timed(clock, partial(_match, sample, anchors, log, WHOLE_KV))
@@ -102,7 +102,7 @@ def _check(model: LoadedModel, request: AnchorCostRequest, budget_bytes: int) ->
         )
 
 
-def _draw(model: LoadedModel, log: ObservationLog, tokens: int, agents: int) -> Observation:
+def _draw(model: LoadedModel, log: SampleLog, tokens: int, agents: int) -> Sample:
     """A text of random KV with an offset for each agent; no template text behind it."""
     cache = model.new_cache(1)
     layers, _, heads, _, dim = cache.keys.shape
@@ -115,16 +115,16 @@ def _draw(model: LoadedModel, log: ObservationLog, tokens: int, agents: int) -> 
     described = (one_token + torch.randn(tokens, 1, device=model.device)).to(one_token.dtype)
     made = log.add("cost", ids, "", KVSegment(one(), one(), 0, True, "drawn"), described)
     for agent in range(1, agents + 1):
-        made.see(agent, {"cost": (KVSegment(one(), one(), 0, True, "drawn"), made.base)}, {"cost": 0})
+        made.add_offsets(agent, {"cost": (KVSegment(one(), one(), 0, True, "drawn"), made.base)}, {"cost": 0})
     return made
 
 
-def _match(sample: Observation, anchors: list[Observation], log: ObservationLog, how: Weighing) -> None:
+def _match(sample: Sample, anchors: list[Sample], log: SampleLog, how: Weighing) -> None:
     uses = {a.number: 0 for a in anchors}
     AnchorPool("cost", PoolRules(capacity=len(anchors), weighing=how), uses).match(sample, 1, [], log)
 
 
-def _mix(model: LoadedModel, sample: Observation, anchors: list[Observation]) -> None:
+def _mix(model: LoadedModel, sample: Sample, anchors: list[Sample]) -> None:
     """As when a prompt is assembled: mixed, added, rotated and written."""
     device, tokens = sample.base.keys.device, sample.tokens
     weights = torch.full((len(anchors), tokens), 1 / len(anchors), device=device)
@@ -133,10 +133,10 @@ def _mix(model: LoadedModel, sample: Observation, anchors: list[Observation]) ->
     mixture = Mixture(kept[0].rows.arena, tuple(offset.first_row for offset in kept), weights)
     positions = torch.arange(tokens, device=device)
     keys, values = torch.empty_like(sample.base.keys), torch.empty_like(sample.base.values)
-    blend(sample.base, mixture, positions, model.rotation, keys, values)
+    mix_and_rotate(sample.base, mixture, positions, model.rotation, keys, values)
 
 
-def _fetch(anchors: list[Observation], device: torch.device) -> None:
+def _fetch(anchors: list[Sample], device: torch.device) -> None:
     for anchor in anchors:
         rows = anchor.offsets[1].rows
         assert rows is not None, "it was seen in a run"

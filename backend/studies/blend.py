@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
 from backend.cache.norms import kl
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.base import Method, copy_everything
@@ -120,7 +120,7 @@ class _Read:
     """A prompt that was read densely, to be read again in other ways."""
 
     engine: Engine
-    log: ObservationLog
+    log: SampleLog
     context: PromptInContext
     dense: Prefill
 
@@ -163,7 +163,7 @@ class _Read:
 @torch.inference_mode()
 def _read(model: LoadedModel, request: BlendRequest, number: int, agent: int, budget_bytes: int) -> _Read:
     """Send one request through the pipeline, densely, up to an agent's prompt."""
-    engine, log = Engine(model), ObservationLog("blend", budget_bytes)
+    engine, log = Engine(model), SampleLog("blend", budget_bytes)
     pipeline = request.pipeline.unrolled
     state = RequestState(pipeline, engine, log)
     state.start(pipeline.check_values(request.values[number]))

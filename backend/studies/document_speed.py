@@ -21,7 +21,7 @@ from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
 from backend.base.ranges import check_whole
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.methods.kvlink import KVLinkMethod, KVLinkOptions
@@ -142,7 +142,7 @@ def _keep(model: LoadedModel, segment: KVSegment, source: str, file: Path) -> Ke
 
 def _round(model: LoadedModel, prompt: TokenizedPrompt, kept: dict[str, Keep]) -> list[tuple[float, float]]:
     """One repetition: milliseconds to the first token, and of these for loading; dense, then the others."""
-    engine, log = Engine(model), ObservationLog("speed", 1 << 40)
+    engine, log = Engine(model), SampleLog("speed", 1 << 40)
     clock = engine.clock()
     with clock.part("dense"):
         engine.prefill(prompt.ids)
@@ -154,7 +154,12 @@ def _round(model: LoadedModel, prompt: TokenizedPrompt, kept: dict[str, Keep]) -
         with clock.part("load"):
             apart = {name: keep() for name, keep in kept.items()}
         context = PromptInContext(
-            prompt, {}, {}, rotation=model.rotation, encoder=IsolatedEncoder(Engine(own), log), apart=apart
+            prompt,
+            {},
+            {},
+            rotation=model.rotation,
+            encoder=IsolatedEncoder(Engine(own), log),
+            method_bases=apart,
         )
         plan = KVLinkMethod(KVLinkOptions()).plan(context, log, Clock())
         with clock.part("rest"):

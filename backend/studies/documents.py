@@ -24,7 +24,7 @@ import numpy as np
 from backend.base.errors import OptionError
 from backend.base.ranges import check_whole
 from backend.base.row_file import RowFile
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived
@@ -225,22 +225,22 @@ def answered(
     return rows
 
 
-def laid_out(engine: Engine, document: Document) -> tuple[PromptInContext, ObservationLog]:
+def laid_out(engine: Engine, document: Document) -> tuple[PromptInContext, SampleLog]:
     """A question's prompt with a log of its own: nothing seen before may make a text's encoding exact."""
     request = as_request(document, (), own_names=True)
-    log = ObservationLog("study", 1 << 40)
+    log = SampleLog("study", 1 << 40)
     state = RequestState(request.pipeline, engine, log)
     state.start(dict(request.values))
     return state.context(request.pipeline.agents[0].id), log
 
 
 def read(
-    engine: Engine, context: PromptInContext, log: ObservationLog, arm: DocumentArm
+    engine: Engine, context: PromptInContext, log: SampleLog, arm: DocumentArm
 ) -> tuple[Prefill, dict[str, Any]]:
     """One arm's prefill of a prompt, and its times."""
     method = method_class(arm.method)(make_options(arm.method, arm.options))
     for sample in context.samples.values():
-        method.observe(Arrived(sample), log)
+        method.on_event(Arrived(sample), log)
     clock = engine.clock()
     own, prefill = read_prompt(engine, context, method, log, clock)
     offline = clock.parts.pop("base", 0.0)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from backend.base.clock import Clock
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.base import Method
-from backend.methods.plan import Blend, Plan
+from backend.methods.plan import Plan, Reuse
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
 from backend.prompts.scoring import extract_answer, same_answer
@@ -38,12 +38,7 @@ class Turn:
 
 
 def turns(
-    engine: Engine,
-    pipeline: Pipeline,
-    log: ObservationLog,
-    example: Example,
-    method: Method,
-    decoding: Decoding,
+    engine: Engine, pipeline: Pipeline, log: SampleLog, example: Example, method: Method, decoding: Decoding
 ) -> Iterator[Turn]:
     """An episode under one method, turn by turn, until it finishes or the turns are over."""
     state = RequestState(pipeline, engine, log)
@@ -64,14 +59,14 @@ def turns(
             break
         state.answer(number, decoded.ids, text, decoded.kv)
         state.tool_result(number, act(text).text)
-    log.observations.clear()  # samples of one episode; the methods here keep what they need themselves
+    log.samples.clear()  # samples of one episode; the methods here keep what they need themselves
 
 
 def copied(plan: Plan, total: int) -> tuple[int, int]:
     """Tokens that a plan copies where it is exact, and elsewhere; the last one is always forwarded."""
     counts = [0, 0]
     for step in plan.steps:
-        if isinstance(step.action, Blend):
+        if isinstance(step.action, Reuse):
             counts[not step.action.exact] += min(step.end, total - 1) - step.start
     return counts[0], counts[1]
 

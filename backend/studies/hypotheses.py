@@ -26,9 +26,9 @@ from backend.base.row_file import RowFile
 from backend.base.serialization import encode
 from backend.cache.kv_cache import KVCache
 from backend.cache.norms import kl
-from backend.cache.observations import ObservationLog, PromptInContext
 from backend.cache.rope import rotate_layer
-from backend.engine.assembled_prompt import AssembledView
+from backend.cache.samples import PromptInContext, SampleLog
+from backend.engine.assembled_prompt import AssembledPrompt
 from backend.engine.engine import Engine
 from backend.engine.layout import lay_out
 from backend.methods.base import Method, Prefilled
@@ -121,7 +121,7 @@ class Runner:
 
     label: str
     method: Method
-    log: ObservationLog
+    log: SampleLog
     seen: set[tuple[int, ...]] = field(default_factory=set)
 
 
@@ -135,7 +135,7 @@ class Bench:
             Runner(
                 choice.label,
                 method_class(choice.name)(_options(choice, request)),
-                ObservationLog(choice.label, LOG_BYTES),
+                SampleLog(choice.label, LOG_BYTES),
             )
             for choice in request.methods
         ]
@@ -176,7 +176,7 @@ class Bench:
         temperature, top_p = SAMPLING
         for seed in range(RERUNS):
             decoding = Decoding(self.request.max_new_tokens, temperature, top_p, seed)
-            log = ObservationLog(runner.log.domain, LOG_BYTES)
+            log = SampleLog(runner.log.domain, LOG_BYTES)
             each = turns(self.engine, self.pipeline, log, example, runner.method.fork(), decoding)
             texts.append(tuple(token for turn in each for token in (*turn.ids, -1)))
         apart = [levenshtein(a, b) / max(1, len(a), len(b)) for a, b in combinations(texts, 2)]
@@ -189,7 +189,7 @@ class Pinned:
 
     def __init__(self, engine: Engine, request: HypothesesRequest) -> None:
         self.engine, self.request = engine, request
-        self.log = ObservationLog("pinned", LOG_BYTES)
+        self.log = SampleLog("pinned", LOG_BYTES)
         self.dense = method_class("dense")(make_options("dense", {}))
         self.settings = settings_of(request.grid)
         self.common = SegmentsOptions(**request.common)
@@ -222,7 +222,7 @@ class Pinned:
                     steps.append(self._read(turn, number, setting, method, logits))
                 candidates += self._candidates(turn, number, logits)
             for keeper in self.keepers.values():
-                keeper.observe(self._seen(turn, keeper), self.log)
+                keeper.on_event(self._seen(turn, keeper), self.log)
         return steps, candidates
 
     def _seen(self, turn: Turn, keeper: SegmentsMethod) -> Prefilled:
@@ -259,7 +259,7 @@ class Pinned:
         total = len(context.prompt.ids)
         layout = lay_out(plan, total, context.prompt.agent)
         nothing = torch.zeros(total, dtype=torch.bool)
-        view = AssembledView(self.engine, context, plan, layout, cache, nothing)
+        view = AssembledPrompt(self.engine, context, plan, layout, cache, nothing)
         return tuple(kl(dense[list(ends)], view.logits_at(ends)).tolist())
 
     def _candidates(self, turn: Turn, number: int, dense: Tensor) -> list[Candidate]:
@@ -288,15 +288,7 @@ class Pinned:
             [*_, end] = self._apart(context, plan, read.cache, [inside[-1].end - 1], dense)
             last = float(kl(dense[-1:], read.logits[None]))
             out.append(
-                Candidate(
-                    number,
-                    turn.number,
-                    best.similarity,
-                    best.context,
-                    best.cut.tokens,
-                    end,
-                    last,
-                )
+                Candidate(number, turn.number, best.similarity, best.context, best.cut.tokens, end, last)
             )
         return out
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from backend.base.errors import NotRelocatableError, OptionError
 from backend.bench.common import synchronise
-from backend.cache.observations import ObservationLog
+from backend.cache.samples import SampleLog
 from backend.engine.engine import Engine
 from backend.methods.base import Arrived, Finished
 from backend.methods.registry import make_options, method_class
@@ -23,7 +23,7 @@ from backend.prompts.presets import Example
 from backend.prompts.scoring import extract_answer, right
 from backend.records.request import Decoding, MethodChoice
 from backend.session.prompt_run import own_context, read_prompt, take_answer
-from backend.session.request_state import RequestState, see_offsets
+from backend.session.request_state import RequestState, record_offsets
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Server:
         self.model, self.engine, self.pipeline, self.choice = model, Engine(model), pipeline, choice
         self.method = cls(self.options)
         self.needs_bases = cls.needs_bases
-        self.log = ObservationLog("latency", budget_bytes)
+        self.log = SampleLog("latency", budget_bytes)
 
     def serve(self, example: Example, longest: int | None = None) -> Served:
         """Serve one request.
@@ -99,7 +99,7 @@ class Server:
             state.encode_lead_ins()
         first = time.perf_counter()
         for sample in state.start(values):
-            self.method.observe(Arrived(sample), self.log)
+            self.method.on_event(Arrived(sample), self.log)
         if not self.needs_bases:  # the walk encodes bases whoever reads it; who needs none does not pay
             spared = sum(state.base_ms.values()) / 1e3
             began, first = began + spared, first + spared
@@ -116,7 +116,7 @@ class Server:
             middle = time.perf_counter()
             ttft += middle - first
             if prefill.plan.plain:
-                see_offsets(context, prefill.cache, self.engine, self.method.needed())
+                record_offsets(context, prefill.cache, self.engine, self.method.needed())
             [decoded] = self.engine.decode([prefill], Decoding(limit), context=own_context(agent))
             self._wait()
             first = time.perf_counter()
@@ -124,8 +124,8 @@ class Server:
             reused += prefill.plan.state == "reused"
             text, arrived, _ = take_answer(state, agent, decoded)
             for sample in arrived:
-                self.method.observe(Arrived(sample), self.log)
-        self.method.observe(Finished(), self.log)
+                self.method.on_event(Arrived(sample), self.log)
+        self.method.on_event(Finished(), self.log)
         wall = time.perf_counter() - began
         self.method.forget(set(self.log.shrink(self.method.needed())))
         scoring = self.pipeline.scoring

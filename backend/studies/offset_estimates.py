@@ -13,17 +13,14 @@ from torch.nn import functional
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVCache, KVSegment, Offset
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.weights import Match
 from backend.methods.plan import Plan
 from backend.methods.registry import make_options, method_class, profile_options
 from backend.records.events import Progress
-from backend.records.offsets import (
-    PARTS,
-    Approximated,
-)
+from backend.records.offsets import PARTS, Approximated
 from backend.records.prompt import Span
 
 History = Sequence[Sequence[PromptInContext]]
@@ -45,9 +42,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def approximate(
-    engine: Engine, history: History, log: ObservationLog
-) -> Generator[Progress, None, Approximated]:
+def approximate(engine: Engine, history: History, log: SampleLog) -> Generator[Progress, None, Approximated]:
     """Estimate each request's offsets from the others' samples; yields progress, returns the comparison."""
     agents = tuple(dict.fromkeys(c.prompt.agent for contexts in history for c in contexts))
     shape = (len(METHODS), len(agents), len(PARTS), 2, engine.model.info.layers)
@@ -99,7 +94,7 @@ class _LeaveOneOut:
                 for name, sample in context.samples.items():
                     method.pool(name).uses[sample.number] = 0
 
-    def matches(self, context: PromptInContext, log: ObservationLog) -> dict[str, Match]:
+    def matches(self, context: PromptInContext, log: SampleLog) -> dict[str, Match]:
         """The anchors of each placeholder that has some as long, and their weights."""
         found = {name: self.method.match(context, sample, log) for name, sample in context.samples.items()}
         return {name: match for name, match in found.items() if match is not None}
@@ -110,7 +105,7 @@ def _asked(name: str, history: History) -> _LeaveOneOut:
     return _LeaveOneOut(KVCommMethod(options), history)  # type: ignore[arg-type]
 
 
-def _planner(name: str, history: History, log: ObservationLog) -> Planner:
+def _planner(name: str, history: History, log: SampleLog) -> Planner:
     """What a row of Fig. A.12 does to a prompt."""
     method, options = METHODS[name]
     if name not in ESTIMATES:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from backend.base.errors import BudgetError, OptionError
 from backend.cache.kv_cache import KVCache, KVOffset
-from backend.cache.observations import ObservationLog
+from backend.cache.samples import SampleLog
 from backend.engine.engine import Engine
 from backend.methods.registry import make_options
 from backend.model.load import LoadedModel
@@ -265,7 +265,7 @@ def replaced(engine: Engine, cache: KVCache, start: int, twins: Sequence[int]) -
 
 def _requests(
     model: LoadedModel, request: OffsetRequest, budget_bytes: int
-) -> Generator[Progress, None, tuple[History, ObservationLog]]:
+) -> Generator[Progress, None, tuple[History, SampleLog]]:
     """Send the requests through the pipeline, densely; returns their contexts and the log."""
     if request.pipeline is None:
         raise OptionError("There are requests, but no pipeline to send them to.", field="study.samples")

@@ -26,7 +26,7 @@ from backend.base.bounded_json import excess
 from backend.base.errors import PromptError
 from backend.base.text import check_text, show
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import Observation
+from backend.cache.samples import Sample
 from backend.prompts.agent import MAX_NEW_TOKENS, Agent
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import MAX_REQUEST_FILE_BYTES, read_text
@@ -170,7 +170,7 @@ class TracedFlow(RequestState):
 
     recorded: Mapping[int, str]
 
-    def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Observation | None:
+    def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Sample | None:
         """Take the recorded answer in; see :meth:`backend.session.request_state.RequestState.answer`."""
         known = self.recorded.get(agent)
         if known is not None:

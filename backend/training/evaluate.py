@@ -13,7 +13,7 @@ from typing import Any
 from backend.base.clock import Clock
 from backend.base.statistics import wilson
 from backend.engine.engine import Engine
-from backend.methods.plan import Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Step
 from backend.model.load import LoadedModel, load_model
 from backend.prompts.scoring import extract_answer, right
 from backend.prompts.tasks import DRILLS, TASKS, Document, Style, make_document
@@ -53,7 +53,7 @@ def answers(model: LoadedModel, documents: list[Document], batch: int = 16) -> l
             for piece in document.pieces[:-1]:
                 ids += tokens.encode(piece.text)
             ids += tokens.closing
-            plan = Plan((Step(0, len(ids), Dense("evaluation")),), "dense", "")
+            plan = Plan((Step(0, len(ids), Compute("evaluation")),), "dense", "")
             prefills.append(engine.execute(TokenizedPrompt(1, tuple(ids), ()), plan, Clock()))
         out += [tokens.decode(d.ids) for d in engine.decode(prefills, Decoding(max_new_tokens=MAX_ANSWER))]
     return out

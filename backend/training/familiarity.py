@@ -21,7 +21,7 @@ from backend.base.errors import OptionError
 from backend.base.statistics import bootstrap_interval
 from backend.engine.engine import Engine
 from backend.judge.gate_training import Line, fit
-from backend.methods.plan import Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.presets import load_preset
 from backend.prompts.scoring import extract_answer, right
@@ -141,7 +141,7 @@ def _prompt(
 
 
 def _dense(prompt: TokenizedPrompt) -> Plan:
-    return Plan((Step(0, len(prompt.ids), Dense("calibration")),), "dense", "")
+    return Plan((Step(0, len(prompt.ids), Compute("calibration")),), "dense", "")
 
 
 # -- fitting

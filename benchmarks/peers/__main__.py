@@ -51,7 +51,7 @@ from backend.bench.roofline import (  # noqa: E402
     weight_bytes,
 )
 from backend.bench.ttft import reading_of  # noqa: E402
-from backend.methods.plan import Blend, Dense, Plan, Step  # noqa: E402
+from backend.methods.plan import Compute, Plan, Reuse, Step  # noqa: E402
 from backend.records.hardware import SHAPES  # noqa: E402
 from backend.records.prompt import Span, TokenizedPrompt  # noqa: E402
 
@@ -93,15 +93,15 @@ class Ours:
         if at:
             cache, _ = self.engine.prefill(ids[:at])
             beginning = cache.segment(0, at, self.engine.model.rotation, exact=True, context="kept")
-            steps.append(Step(0, at, Blend(beginning, exact=True)))
+            steps.append(Step(0, at, Reuse(beginning, exact=True)))
         for first, last in texts:
             if at < first:
-                steps.append(Step(at, first, Dense("template text")))
+                steps.append(Step(at, first, Compute("template text")))
             alone = self.engine.encode(ids[first:last], (1,), "alone")
-            steps.append(Step(first, last, Blend(alone)))
+            steps.append(Step(first, last, Reuse(alone)))
             at = last
         if at < end:
-            steps.append(Step(at, end, Dense("the rest")))
+            steps.append(Step(at, end, Compute("the rest")))
         return Plan(tuple(steps), "partial", case), kept
 
 

@@ -100,7 +100,7 @@ def serve(
     if offline or (offline is None and all(map(is_local, names))):
         go_offline(host)
     import backend.lab
-    from backend.cache.memory_budget import Memory, free_bytes
+    from backend.cache.memory_budget import MemoryBudget, free_bytes
     from backend.model.load import is_shipped, load_model
     from backend.session.session import LabSession
 
@@ -117,7 +117,7 @@ def serve(
     own = not is_shipped(model_name)  # what was saved of the models that ship says nothing about it
     if preset is None:
         preset = first_scenario(model.info.context_tokens) if own else FIRST_PRESET
-    memory = Memory(limits.total_bytes, lambda: free_bytes(model.device))
+    memory = MemoryBudget(limits.total_bytes, lambda: free_bytes(model.device))
     engine(loaded)  # refuses other weights that do not fit now, not at the first visit
     return launch(
         lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others),

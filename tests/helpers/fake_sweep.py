@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.records.events import Progress
-from backend.sweeps.grid import Shard, Slot
+from backend.sweeps.grid import PlannedRow, Shard
 from backend.sweeps.read import parse_sweep
 from backend.sweeps.rows import Finished, Row
 from backend.sweeps.run import run_sweep
@@ -33,7 +33,7 @@ problems: 250
 """
 
 
-def row(slot: Slot, weights: str = "fake", **changes: Any) -> Row:
+def row(slot: PlannedRow, weights: str = "fake", **changes: Any) -> Row:
     """A made-up row for a place in the grid."""
     cell = slot.cell
     facts: dict[str, Any] = {
@@ -66,7 +66,7 @@ class FakeRunner:
         memo: Callable[[str], Any],
         cancel: threading.Event | None,
     ) -> Iterator[Progress | Finished]:
-        for slots in shard.slots:
+        for slots in shard.units:
             if all(slot.key(self.name) in done for slot in slots):
                 continue
             self.started(slots[0].problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from backend.cache.kv_cache import KVOffset, KVSegment
-from backend.cache.observations import Observation, ObservationLog, SeenOffset
+from backend.cache.samples import ContextOffset, Sample, SampleLog
 
 
 def offset(tokens: int = 3, seed: int = 0, scale: float = 2.0) -> KVOffset:
@@ -14,11 +14,11 @@ def offset(tokens: int = 3, seed: int = 0, scale: float = 2.0) -> KVOffset:
     return KVOffset(*(scale * torch.randn(shape, generator=generator) for _ in range(2)))
 
 
-def observation(log: ObservationLog, tokens: int, agents: int) -> Observation:
+def made_sample(log: SampleLog, tokens: int, agents: int) -> Sample:
     zeros = torch.zeros(2, 2, tokens, 4)
     made = log.add(
         "q", tuple(range(tokens)), "text", KVSegment(zeros, zeros, 0, True, ""), torch.zeros(tokens, 8)
     )
     for agent in range(1, agents + 1):
-        made.offsets[agent] = SeenOffset(offset(tokens, made.number), {"prefix 1": offset(2, agent)})
+        made.offsets[agent] = ContextOffset(offset(tokens, made.number), {"prefix 1": offset(2, agent)})
     return made

@@ -19,16 +19,16 @@ import numpy as np
 import tiny
 import torch
 from families import FAMILIES, LEFT_OUT, ids, loaded, split
-from made_offsets import observation
+from made_offsets import made_sample
 from torch import Tensor
 
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import ObservationLog
 from backend.cache.row_arena import Arena, ArenaOffset
+from backend.cache.samples import SampleLog
 from backend.engine.cuda_graph import FixedPass
 from backend.engine.engine import Engine
 from backend.engine.prefetch import prefetched
-from backend.methods.plan import Blend, Term
+from backend.methods.plan import Reuse, Term
 from backend.methods.registry import method_class, method_names
 from backend.model.load import LoadedModel, wrap_model
 from backend.records.request import Decoding, MethodChoice
@@ -98,8 +98,8 @@ def offloaded(near: LoadedModel, there: LoadedModel) -> dict[str, Any]:
 
 def there_and_back() -> dict[str, Any]:
     """Two observations whose offsets leave the device and come back, in turn."""
-    log = ObservationLog("test", 1 << 40)
-    made = [observation(log, 3, 1) for _ in range(2)]
+    log = SampleLog("test", 1 << 40)
+    made = [made_sample(log, 3, 1) for _ in range(2)]
 
     def held() -> list[Tensor]:
         seen = [o.offsets[1] for o in made]
@@ -121,14 +121,14 @@ def on_their_way() -> dict[str, Any]:
     told, offsets = list[str](), list[Any]()
     base = KVSegment(*(torch.zeros(3, 2, 4, 8, device=far.NAME) for _ in range(2)), 0, True, "")
 
-    def blends() -> Iterator[Blend]:
+    def blends() -> Iterator[Reuse]:
         for number in range(3):
             rows = [Arena.over(torch.randn(4, 2, 3, 2, 8, device=far.NAME)) for _ in range(2)]
             rows[0] = rows[0].in_main_memory()
             offsets.append([ArenaOffset(r, 1, 4) for r in rows])
             terms = [Term(torch.ones(()), offset, n) for n, offset in enumerate(offsets[-1])]
             told.append(f"asked {number}")
-            yield Blend(base, tuple(terms))
+            yield Reuse(base, tuple(terms))
 
     same = True
     for number, blend in enumerate(prefetched(blends())):

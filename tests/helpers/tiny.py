@@ -18,20 +18,20 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVCache, KVOffset, KVSegment
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.decoding import Decoded
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.lab import Lab
 from backend.methods.dense import dense_plan
-from backend.methods.plan import Blend, Plan, Step, Term
+from backend.methods.plan import Plan, Reuse, Step, Term
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.records.events import Event, RunDone
 from backend.records.request import Decoding, MethodChoice, Mode, RunRequest
 from backend.records.run import RunRecord
-from backend.session.request_state import RequestState, see_offsets
+from backend.session.request_state import RequestState, record_offsets
 from backend.session.session import LabSession
 
 # Threads cost more than they bring on tensors of this size, and a busy machine makes them very slow.
@@ -144,8 +144,8 @@ class Walk:
     """A request that went through a pipeline densely, with everything that a plan could need."""
 
     engine: Engine
-    log: ObservationLog
-    flow: RequestState
+    log: SampleLog
+    state: RequestState
     contexts: dict[int, PromptInContext] = field(default_factory=dict)
     dense: dict[int, Prefill] = field(default_factory=dict)
     answers: dict[int, Decoded] = field(default_factory=dict)
@@ -169,28 +169,28 @@ class Walk:
             known = context.samples.get(span.name)
             base = known.base if known else context.prefix_bases[span.name]
             offset = KVOffset.between(real.slice(span.start, span.end), base)
-            steps.append(Step(span.start, span.end, Blend(base, (Term(torch.tensor(1.0), offset, 0),))))
+            steps.append(Step(span.start, span.end, Reuse(base, (Term(torch.tensor(1.0), offset, 0),))))
         return Plan(tuple(steps), "reused", "true offsets")
 
 
 def walk(
-    loaded: LoadedModel, flow: Pipeline, question: str = QUESTIONS[0], log: ObservationLog | None = None
+    loaded: LoadedModel, flow: Pipeline, question: str = QUESTIONS[0], log: SampleLog | None = None
 ) -> Walk:
     """Send a question through a pipeline, densely; a given log goes on being filled."""
     engine = Engine(loaded)
-    log = log if log is not None else ObservationLog("test", 1 << 40)
+    log = log if log is not None else SampleLog("test", 1 << 40)
     out = Walk(engine, log, RequestState(flow, engine, log))
-    out.flow.start({"user_question": question})
+    out.state.start({"user_question": question})
     for agent in flow.order:
-        context = out.contexts[agent] = out.flow.context(agent)
+        context = out.contexts[agent] = out.state.context(agent)
         prefill = out.dense[agent] = engine.execute(context.prompt, dense_plan(context, "test"), Clock())
-        see_offsets(context, prefill.cache, engine)
+        record_offsets(context, prefill.cache, engine)
         decoding = Decoding(max_new_tokens=flow.agent(agent).max_new_tokens)
         [decoded] = engine.decode(
             [prefill], decoding, context=f"agent {agent}'s own context", keep_logits=True
         )
         out.answers[agent] = decoded
-        out.flow.answer(agent, decoded.ids, loaded.tokens.decode(decoded.ids), decoded.kv)
+        out.state.answer(agent, decoded.ids, loaded.tokens.decode(decoded.ids), decoded.kv)
     return out
 
 

@@ -22,14 +22,14 @@ from tiny import QUESTIONS, TOLERANCE, Walk, assert_same, caches, error, request
 from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError, PromptError, RunCancelled
 from backend.cache.kv_cache import KVCache, KVOffset
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.placement import mix
 from backend.methods.base import Arrived
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.options import KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
-from backend.methods.plan import Blend, Dense, Plan, Step, Term
+from backend.methods.plan import Compute, Plan, Reuse, Step, Term
 from backend.methods.prefix import PrefixMethod, PrefixOptions
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.pipeline import Pipeline
@@ -94,20 +94,20 @@ def test_what_stands_behind_a_beginning_may_be_read_in_pieces(
     monkeypatch.setattr(Engine, "forward", counted)
     dense, total = walked.dense[agent], len(walked.contexts[agent].prompt.ids)
     beginning = dense.cache.segment(0, 4, walked.engine.model.rotation, exact=True, context="kept")
-    steps = (Step(0, 4, Blend(beginning, exact=True)), Step(4, total, Dense("the rest")))
+    steps = (Step(0, 4, Reuse(beginning, exact=True)), Step(4, total, Compute("the rest")))
     found = walked.execute(agent, Plan(steps, "partial", "test"))
     assert passes == [(at, min(piece, total - at)) for at in range(4, total, piece)]
     assert_same(found, dense, total)
     passes.clear()
-    assert_same(walked.execute(agent, Plan((Step(0, total, Dense("all")),), "dense", "test")), dense, total)
+    assert_same(walked.execute(agent, Plan((Step(0, total, Compute("all")),), "dense", "test")), dense, total)
     assert passes == [(0, total)]
 
 
 @pytest.mark.parametrize("agent", [1, 2, 3])
 @pytest.mark.parametrize("other", [QUESTIONS[0], QUESTIONS[0] + " Really?", QUESTIONS[1]])
 def test_prefix_cache_is_dense(walked: Walk, agent: int, other: str) -> None:
-    log = ObservationLog("test", 1 << 40)
-    earlier = walk(walked.engine.model, walked.flow.pipeline, other)
+    log = SampleLog("test", 1 << 40)
+    earlier = walk(walked.engine.model, walked.state.pipeline, other)
     for number, context in earlier.contexts.items():
         log.remember_prompt(context.prompt.ids, earlier.real(number))
     context = walked.contexts[agent]
@@ -138,7 +138,7 @@ def test_naive_with_segments_of_this_very_context_gives_dense(walked: Walk, agen
         context.prompt,
         {name: replace(sample, base=places[name]) for name, sample in context.samples.items()},
         {name: places[name] for name in context.prefix_bases},
-        {name: places[name] for name in context.lone_bases},
+        {name: places[name] for name in context.isolated_bases},
     )
     for rotate in (True, False):  # they stand where they were computed, so moving them changes nothing
         plan = NaiveMethod(NaiveOptions(rotate=rotate)).plan(own, walked.log, Clock())
@@ -157,14 +157,14 @@ def test_naive_is_not_dense_where_context_matters(walked: Walk) -> None:
 def test_kvcomm_with_the_request_as_its_only_anchor_gives_dense(
     tiny_model: LoadedModel, tiny_pipeline: Pipeline, options: dict[str, Any]
 ) -> None:
-    log = ObservationLog("test", 1 << 40)
+    log = SampleLog("test", 1 << 40)
     method = KVCommMethod(KVCommOptions(**options))
     first = walk(tiny_model, tiny_pipeline, log=log)
-    for sample in first.flow.samples.values():
-        method.observe(Arrived(sample), log)
+    for sample in first.state.samples.values():
+        method.on_event(Arrived(sample), log)
     again = walk(tiny_model, tiny_pipeline, log=log)
-    for sample in again.flow.samples.values():
-        method.observe(Arrived(sample), log)
+    for sample in again.state.samples.values():
+        method.on_event(Arrived(sample), log)
     for agent, context in again.contexts.items():
         plan = method.plan(context, log, Clock())
         assert plan.state == "reused", plan.reason
@@ -255,7 +255,7 @@ def test_a_base_is_encoded_behind_the_begin_token_alone(walked: Walk) -> None:
     ids = tokens.encode(QUESTIONS[0])
     cache, _ = walked.engine.prefill((*tokens.bos, *ids))
     alone = cache.segment(1, 1 + len(ids), walked.engine.model.rotation, exact=True, context="")
-    base = walked.flow.samples["user_question"].base
+    base = walked.state.samples["user_question"].base
     assert (base.start, base.tokens) == (1, len(ids))
     assert error(base.keys, alone.keys) <= TOLERANCE
     assert error(base.values, alone.values) <= TOLERANCE
@@ -466,21 +466,19 @@ def test_free_running_keeps_logs_apart(session: LabSession) -> None:
     fill(session, request(["dense", "naive", KVCOMM], mode="free"), QUESTIONS[:2])
     logs = [stream.log for stream in session.streams.values()]
     assert len(logs) == 3
-    assert len({id(o) for log in logs for o in log.observations.values()}) == sum(
-        len(x.observations) for x in logs
-    )
+    assert len({id(o) for log in logs for o in log.samples.values()}) == sum(len(x.samples) for x in logs)
     # Dense, which runs first and shares nothing, must not depend on who runs beside it.
     alone = LabSession(session.model)
     fill(alone, request(["dense"], mode="free"), QUESTIONS[:2])
     [log] = [stream.log for stream in alone.streams.values()]
-    assert [o.ids for o in log.observations.values()] == [o.ids for o in logs[0].observations.values()]
+    assert [o.ids for o in log.samples.values()] == [o.ids for o in logs[0].samples.values()]
 
 
 def state(session: LabSession, asked: Any) -> Any:
     """What a person can see of a session's memory."""
     return (
         session.pools(asked),
-        [sorted(stream.log.observations) for stream in session.streams.values()],
+        [sorted(stream.log.samples) for stream in session.streams.values()],
         [len(stream.history) for stream in session.streams.values()],
     )
 
@@ -526,8 +524,8 @@ def test_two_sessions_share_nothing(tiny_model: LoadedModel) -> None:
     assert run(one, request()).outcome(1, "kvcomm").state == "reused"
     assert run(two, request()).outcome(1, "kvcomm").state == "fallback"
     assert one.id != two.id
-    mine = {id(o) for s in one.streams.values() for o in s.log.observations.values()}
-    theirs = {id(o) for s in two.streams.values() for o in s.log.observations.values()}
+    mine = {id(o) for s in one.streams.values() for o in s.log.samples.values()}
+    theirs = {id(o) for s in two.streams.values() for o in s.log.samples.values()}
     assert mine
     assert theirs
     assert not mine & theirs
@@ -601,7 +599,7 @@ def test_prompts_beyond_the_context_are_refused(session: LabSession) -> None:
         run(session, request(flow=long, question="0" * 40, decoding=Decoding(max_new_tokens=120)))
     [stream] = session.streams.values()
     assert not stream.history
-    assert not stream.log.observations
+    assert not stream.log.samples
     assert not session.pools(request(flow=long, decoding=Decoding(max_new_tokens=120)))
 
 
@@ -656,7 +654,7 @@ def test_a_step_may_follow_any_other(walked: Walk) -> None:
     cuts = [0, 5, 6, 20, 33, total - 1, total]
     steps = []
     for index, (a, b) in enumerate(pairwise(cuts)):
-        action = Dense("") if index % 2 else Blend(real.slice(a, b), exact=True)
+        action = Compute("") if index % 2 else Reuse(real.slice(a, b), exact=True)
         steps.append(Step(a, b, action))
     found = walked.execute(3, Plan(tuple(steps), "partial", ""))
     assert_same(found, walked.dense[3], total)
@@ -672,7 +670,7 @@ def test_the_last_token_is_always_forwarded(walked: Walk) -> None:
     context, real = walked.contexts[1], walked.real(1)
     total = len(context.prompt.ids)
     for cuts in ((0, total), (0, total - 1, total), (0, 3, total)):
-        steps = [Step(a, b, Blend(real.slice(a, b))) for a, b in pairwise(cuts)]
+        steps = [Step(a, b, Reuse(real.slice(a, b))) for a, b in pairwise(cuts)]
         found = walked.execute(1, Plan(tuple(steps), "reused", ""))
         assert found.forwarded_tokens == 1
         assert (found.actions[:, -1] == COMPUTED).all()
@@ -686,7 +684,7 @@ def test_the_anchors_weights_are_per_token(walked: Walk) -> None:
     plan = walked.true_offset_plan(3)
     steps = []
     for step in plan.steps:
-        assert isinstance(step.action, Blend)
+        assert isinstance(step.action, Reuse)
         [term] = step.action.terms
         weights = torch.rand(3, step.end - step.start).softmax(dim=0)
         terms = tuple(Term(w, term.offset, 0) for w in weights)
@@ -717,9 +715,9 @@ def test_weights_may_differ_by_channel_and_between_keys_and_values(walked: Walk)
     key_weights, value_weights = torch.rand(2, *shape), torch.rand(2, *shape)
     terms = tuple(Term(key_weights[i], offsets[i], 0, value_weights[i], shift=7 * i) for i in range(2))
     steps = (
-        Step(0, span.start, Dense("")),
-        Step(span.start, span.end, Blend(base, terms, first_layer=1)),
-        Step(span.end, total, Dense("")),
+        Step(0, span.start, Compute("")),
+        Step(span.start, span.end, Reuse(base, terms, first_layer=1)),
+        Step(span.end, total, Compute("")),
     )
     found = walked.execute(2, Plan(steps, "partial", ""))
     rotation = walked.engine.model.rotation

@@ -23,20 +23,20 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import Observation, ObservationLog, PromptInContext
 from backend.cache.rope import LayerRotation, Rotation
+from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.engine.engine import Engine
 from backend.methods.base import Arrived
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.options import PROFILES, KVCommOptions
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Match, Weighing
-from backend.methods.plan import Blend
+from backend.methods.plan import Reuse
 from backend.model.load import LoadedModel
 from backend.records.prompt import Span, TokenizedPrompt
 from backend.records.request import MethodChoice
 from backend.records.run import EARLIER
-from backend.session.request_state import see_offsets
+from backend.session.request_state import record_offsets
 from backend.session.session import LabSession
 
 LAYERS, HEADS, DIM = 3, 2, 16
@@ -65,7 +65,7 @@ def cut(kv: KV, start: int, end: int) -> KV:
 
 
 @dataclass
-class Sample:
+class ReferenceSample:
     """One request as the reference sees it: bases as they stood, and each agent's dense cache."""
 
     bases: dict[str, KV]  # by placeholder
@@ -82,7 +82,7 @@ class World:
             loaded = replace(loaded, rotation=Rotation((rule,) * LAYERS))
         self.frequencies = FREQUENCIES[rope]
         self.engine = Engine(loaded)
-        self.log = ObservationLog("test", 1 << 40)
+        self.log = SampleLog("test", 1 << 40)
         self.generator = torch.Generator().manual_seed(seed)
         self.template: dict[int, dict[str, KV]] = {}
         self.named_bases: dict[int, dict[str, KVSegment]] = {}
@@ -104,8 +104,8 @@ class World:
         return cache.segment(start, start + tokens, self.engine.model.rotation, exact=True, context="test")
 
     def request(
-        self, lengths: Sequence[int], near: Sample | None = None, noise: float = 0.05
-    ) -> tuple[Sample, dict[int, PromptInContext]]:
+        self, lengths: Sequence[int], near: ReferenceSample | None = None, noise: float = 0.05
+    ) -> tuple[ReferenceSample, dict[int, PromptInContext]]:
         """A request with texts of these lengths, its bases and a second one of each in the log.
 
         ``near``: a request whose texts' bases the new ones resemble, token for token from the first on.
@@ -128,7 +128,7 @@ class World:
             )
             sample.lead_in_base = wanted if outside else None
             samples[name] = sample
-        seen, contexts = Sample(bases, {}, {}), {}
+        seen, contexts = ReferenceSample(bases, {}, {}), {}
         for agent in AGENTS:
             spans: list[Span] = []
             for name, tokens in (
@@ -155,17 +155,19 @@ class World:
             cache = self.engine.model.new_cache(total)
             cache.keys[:, 0], cache.values[:, 0] = seen.dense[agent]
             cache.length = total
-            see_offsets(context, cache, self.engine)
+            record_offsets(context, cache, self.engine)
             contexts[agent] = context
         return seen, contexts
 
     # -- the reference's side
 
-    def moved(self, name: str, sample: Sample, start: int) -> Tensor:
+    def moved(self, name: str, sample: ReferenceSample, start: int) -> Tensor:
         """A text's base keys as a whole at another place."""
         return reference.rotate(sample.bases[name][0], start - TEXTS[name], self.frequencies)
 
-    def weights(self, name: str, sample: Sample, anchors: list[Sample], agent: int) -> dict[str, KV]:
+    def weights(
+        self, name: str, sample: ReferenceSample, anchors: list[ReferenceSample], agent: int
+    ) -> dict[str, KV]:
         """Key and value weights, found by an agent: the sample stands in its prompt, each anchor in the one
         of the last agent that read it densely."""
         keys = [self.moved(name, sample, sample.starts[agent][name])]
@@ -182,7 +184,9 @@ class World:
             ),
         }
 
-    def expected(self, name: str, sample: Sample, anchors: list[Sample], agent: int, first: int) -> KV:
+    def expected(
+        self, name: str, sample: ReferenceSample, anchors: list[ReferenceSample], agent: int, first: int
+    ) -> KV:
         """What a segment's keys and values should become; ``first`` is the agent whose weights are used."""
         template = name.startswith("prefix")
         text = {"prefix 1": "user_question", "prefix 2": "agent_9_current"}.get(name, name)
@@ -271,7 +275,7 @@ def test_a_reused_prompt(tiny_model: LoadedModel, rope: str, lengths: tuple[int,
     # by length alone, so that every sample is reused; the gate has its own tests
     method = method_with(world, [c for _, c in others], gate="length", capacity=30)
     for text in contexts[1].samples.values():
-        method.observe(Arrived(text), world.log)
+        method.on_event(Arrived(text), world.log)
     for agent in AGENTS:
         context = contexts[agent]
         plan = method.plan(context, world.log, Clock())
@@ -294,7 +298,7 @@ def test_an_agent_that_no_anchor_knows_copies_the_moved_base(tiny_model: LoadedM
             del text.offsets[2]
     method = method_with(world, [c for _, c in others], gate="length")
     for text in contexts[2].samples.values():
-        method.observe(Arrived(text), world.log)
+        method.on_event(Arrived(text), world.log)
     plan = method.plan(contexts[2], world.log, Clock())
     assert plan.state == "reused"
     cache = world.engine.execute(contexts[2].prompt, plan, Clock()).cache
@@ -406,14 +410,14 @@ def test_the_gates_measured_cases() -> None:
     far = reference.gate(sample, [torch.full_like(sample, d) for d in (32.0, 63.0, 128.0)], 0.3)
     assert (same[0], far[0]) == (True, False)
     for values, shareable in (((0.0,) * 3, False), ((32.0, 63.0, 128.0), True)):
-        log = ObservationLog("test", 1 << 30)
+        log = SampleLog("test", 1 << 30)
         pool = AnchorPool("q", PoolRules(gate="shipped"))
         for value in values:
-            pool.insert(observation(log, torch.full_like(sample, value)))
-        assert pool.gate(observation(log, sample), log).shareable == shareable
+            pool.insert(made_sample(log, torch.full_like(sample, value)))
+        assert pool.gate(made_sample(log, sample), log).shareable == shareable
 
 
-def observation(log: ObservationLog, values: Tensor) -> Observation:
+def made_sample(log: SampleLog, values: Tensor) -> Sample:
     tokens = values.shape[2]
     base = KVSegment(torch.zeros_like(values), values, 0, True, "test")
     return log.add("q", (7,) * tokens, "text", base, torch.zeros(tokens, 1))
@@ -427,11 +431,11 @@ def observation(log: ObservationLog, values: Tensor) -> Observation:
 def test_counts(shares: list[float]) -> None:
     """Which anchors a shared text counts, whatever the weights."""
     weights = [share / sum(shares) for share in shares]
-    log = ObservationLog("test", 1 << 30)
+    log = SampleLog("test", 1 << 30)
     pool = AnchorPool("q", PoolRules(eviction="shipped", gate="shipped", gamma=1.0, capacity=30))
     for _ in weights:
-        pool.read_afresh(observation(log, torch.zeros(1, 1, 1, 1)))
-    decision = pool.gate(observation(log, torch.zeros(1, 1, 1, 1)), log)
+        pool.read_afresh(made_sample(log, torch.zeros(1, 1, 1, 1)))
+    decision = pool.gate(made_sample(log, torch.zeros(1, 1, 1, 1)), log)
     running = torch.tensor(sorted(weights, reverse=True), dtype=torch.float64).cumsum(0)
     if float((running - reference.TOP_P).abs().min()) < 1e-9:
         return  # rounding decides
@@ -446,7 +450,7 @@ def test_counts(shares: list[float]) -> None:
 )
 def test_eviction(limit: int, steps: list[tuple[bool, int, int]]) -> None:
     """New texts with one to three readers, and uses, in any order: the same anchors stay, the same go."""
-    log = ObservationLog("test", 1 << 30)
+    log = SampleLog("test", 1 << 30)
     pool = AnchorPool("q", PoolRules(capacity=limit, eviction="shipped"))
     counts: dict[str, int] = {}
     for uses, pick, readers in steps:
@@ -455,7 +459,7 @@ def test_eviction(limit: int, steps: list[tuple[bool, int, int]]) -> None:
             counts[name] += 1
             pool.uses[int(name)] += 1
             continue
-        new = observation(log, torch.zeros(1, 1, 1, 1))
+        new = made_sample(log, torch.zeros(1, 1, 1, 1))
         for _ in range(readers):
             gone = reference.dense_turn(counts, str(new.number), limit)
             assert pool.read_afresh(new) == (int(gone) if gone else None)
@@ -490,14 +494,14 @@ def test_the_base_behind_the_lead_in(tiny_model: LoadedModel) -> None:
     for question in QUESTIONS[:2]:
         run(session, request(["dense", "kvcomm"], question))
     [stream] = session.streams.values()
-    assert all(o.lead_in_base is None for o in stream.log.observations.values()), "nobody asked for it"
+    assert all(o.lead_in_base is None for o in stream.log.samples.values()), "nobody asked for it"
     held = stream.log.bytes
     led = MethodChoice("kvcomm", {"text_base": "lead-in", "gate": "length"}, "led")
     alone = MethodChoice("kvcomm", {"gate": "length"}, "alone")
     record = run(session, request(["dense", led, alone], QUESTIONS[0]))
     tokens = tiny_model.tokens
     lead = tokens.lead_in(tiny.pipeline(), "user_question")
-    for sample in stream.log.observations.values():
+    for sample in stream.log.samples.values():
         if sample.placeholder != "user_question":
             assert sample.lead_in_base is None, "an answer has its producer's base alone"
             continue
@@ -528,7 +532,7 @@ def test_the_base_behind_the_lead_in(tiny_model: LoadedModel) -> None:
     session.pools(request([led], QUESTIONS[2]))
     assert all(
         (o.lead_in_base is not None) == (o.placeholder == "user_question")
-        for o in stream.log.observations.values()
+        for o in stream.log.samples.values()
     )
 
 
@@ -557,12 +561,12 @@ def test_channel_weights_act_where_the_keys_stand(tiny_model: LoadedModel) -> No
     others = [world.request((6 + i, 4), near=sample, noise=0.5) for i in range(4)]
     method = method_with(world, [c for _, c in others], gate="length")
     for text in contexts[1].samples.values():
-        method.observe(Arrived(text), world.log)
+        method.on_event(Arrived(text), world.log)
     context = contexts[1]
     plan = method.plan(context, world.log, Clock())
     steps = []
     for step in plan.steps:
-        assert isinstance(step.action, Blend)
+        assert isinstance(step.action, Reuse)
         assert step.action.in_place == bool(step.action.terms)
         steps.append(replace(step, action=replace(step.action, in_place=False)))
     right = world.engine.execute(context.prompt, plan, Clock()).cache
@@ -580,4 +584,4 @@ def test_the_published_profile_is_untouched() -> None:
     assert PoolRules().weights_from == "each agent"
     assert not KVCommOptions().wants_lead_in
     assert KVCommOptions(**SHIPPED).wants_lead_in
-    assert not Blend(KVSegment(torch.empty(0), torch.empty(0), 0, True, "")).in_place
+    assert not Reuse(KVSegment(torch.empty(0), torch.empty(0), 0, True, "")).in_place

@@ -27,7 +27,7 @@ from backend.records.prompt import Prompt
 from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
-from backend.session.streams import Row
+from backend.session.streams import PromptRun
 
 KV = tuple[Tensor, Tensor]
 FREQUENCIES = reference.llama3_frequencies(16, 10_000.0, 8.0, 1.0, 4.0, 256)
@@ -36,9 +36,9 @@ FREQUENCIES = reference.llama3_frequencies(16, 10_000.0, 8.0, 1.0, 4.0, 256)
 class Watched(LabSession):
     """A session whose rows can be looked at after the run."""
 
-    rows: dict[int, Row]
+    rows: dict[int, PromptRun]
 
-    def finish(self, rows: list[Row]) -> None:
+    def finish(self, rows: list[PromptRun]) -> None:
         self.rows = {**getattr(self, "rows", {}), rows[1].context.prompt.agent: rows[1]}
 
 

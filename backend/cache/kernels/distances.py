@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from backend.cache.kernels import triton_on
-from backend.cache.row_arena import Rows
+from backend.cache.row_arena import ArenaRows
 
 # On a CPU the differences of this many bytes are made at a time, so that they stay in its cache.
 PIECE_BYTES = 1 << 20
@@ -21,7 +21,7 @@ def kept_in(dtype: torch.dtype, device: torch.device) -> torch.dtype:
 
 
 @torch.inference_mode()
-def squared_distances(mine: Rows, theirs: Sequence[Rows]) -> Tensor:
+def squared_distances(mine: ArenaRows, theirs: Sequence[ArenaRows]) -> Tensor:
     """Squared L2 distance of each token to the one at the same place of each anchor, (anchors, tokens), fp32.
 
     Args:

@@ -29,7 +29,7 @@ SUM_WIDTH = 64
 
 
 @torch.inference_mode()
-def blend(
+def mix_and_rotate(
     base: KVSegment,
     mixture: Mixture | None,
     positions: Tensor,
@@ -50,7 +50,7 @@ def blend(
     if triton_on(keys.device):
         from backend.cache.kernels import triton_kernels as fused
 
-        if fused.blend(base, mixture, positions, rotation, keys, values):
+        if fused.mix_and_rotate(base, mixture, positions, rotation, keys, values):
             return
     tokens = keys.shape[2]
     piece = tokens

@@ -45,7 +45,7 @@ def _store_pairs(at, one, other, inside, run, first, second, interleaved: tl.con
 
 
 @triton.jit
-def _blend(
+def _mix_and_rotate(
     base_keys,
     base_values,
     rows,  # (rows, 2, layers, heads, dim)
@@ -127,7 +127,7 @@ def _squared_distances(rows, starts, out, mine, tokens, features, block: tl.cons
     tl.store(out + anchor * tokens + t, total, mask=t < tokens)
 
 
-def blend(
+def mix_and_rotate(
     base: KVSegment,
     mixture: Mixture | None,
     positions: Tensor,
@@ -135,8 +135,7 @@ def blend(
     keys: Tensor,
     values: Tensor,
 ) -> bool:
-    """See :func:`backend.cache.kernels.mix_and_rotate.blend`; False, nothing written, where layers turn other
-    channels."""
+    """The same as the function on torch; False, nothing written, where layers turn other channels."""
     layers, heads, tokens, dim = keys.shape
     kinds = {(r.rotated_dims, r.interleaved) for r in rotation.layers if r.rotated_dims}
     if len(kinds) > 1 or dim % 2 or base.keys.stride() != base.values.stride() or base.keys.stride(3) != 1:
@@ -151,7 +150,7 @@ def blend(
     else:
         rows, weights = mixture.arena.buffer, mixture.weights.float().contiguous()
         starts = torch.tensor(mixture.starts).to(device, non_blocking=True)
-    _blend[(layers * heads, triton.cdiv(tokens, TOKENS))](
+    _mix_and_rotate[(layers * heads, triton.cdiv(tokens, TOKENS))](
         base.keys, base.values, rows, starts, weights, cosines, sines, rules, keys, values,
         tokens, 0 if mixture is None else len(mixture.starts), heads,
         *base.keys.stride()[:3], *keys.stride()[:3], 2 * layers * heads * dim,

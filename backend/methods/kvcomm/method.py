@@ -46,14 +46,14 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVOffset, KVSegment, Offset
-from backend.cache.observations import Observation, ObservationLog, PromptInContext, SeenOffset
 from backend.cache.offset_packing import AnchorStore, Codec, Stored
-from backend.methods.base import Arrived, Finished, Method, ObserveEvent, segment_base
+from backend.cache.samples import ContextOffset, PromptInContext, Sample, SampleLog
+from backend.methods.base import Arrived, Finished, Method, MethodEvent, segment_base
 from backend.methods.dense import dense_plan
 from backend.methods.kvcomm.options import PROFILES, KVCommOptions
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Match, Turn, Weighing, Weight, base_of, of_those
-from backend.methods.plan import Blend, Dense, Plan, Step, Term
+from backend.methods.plan import Compute, Plan, Reuse, Step, Term
 from backend.prompts.template import Placeholder, called
 from backend.records.pools import PoolState
 from backend.records.prompt import Span
@@ -93,11 +93,11 @@ class KVCommMethod(Method):
             self._pools[placeholder] = AnchorPool(placeholder, rules)
         return self._pools[placeholder]
 
-    def scope(self, sample: Observation) -> str:
+    def scope(self, sample: Sample) -> str:
         """Whose pool a sample belongs to: its writer's (A_i, one per agent and placeholder)."""
         return sample.source or sample.placeholder
 
-    def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
+    def on_event(self, event: MethodEvent, log: SampleLog) -> None:
         """Gate each sample once, when it arrives; what is not shareable becomes an anchor. Pack and trim when
         the request is over."""
         if isinstance(event, Finished):
@@ -123,21 +123,21 @@ class KVCommMethod(Method):
             pool.insert(sample)
             self._remember(sample, pool, log)
 
-    def _remember(self, sample: Observation, pool: AnchorPool, log: ObservationLog) -> None:
+    def _remember(self, sample: Sample, pool: AnchorPool, log: SampleLog) -> None:
         """After a text became an anchor."""
         self._left[self._key(sample)] = sample.number
         self._trim(pool, log)
 
     @staticmethod
-    def _outside(sample: Observation) -> bool:
+    def _outside(sample: Sample) -> bool:
         kind = Placeholder(sample.placeholder).kind
         return kind in ("question", "tool", "declared") and not sample.source
 
-    def _key(self, sample: Observation) -> tuple[str, tuple[int, ...]]:
+    def _key(self, sample: Sample) -> tuple[str, tuple[int, ...]]:
         """By what the public code knows a text again."""
         return self.scope(sample), sample.ids if self._outside(sample) else self._question
 
-    def _came_before(self, sample: Observation, pool: AnchorPool) -> GateDecision | None:
+    def _came_before(self, sample: Sample, pool: AnchorPool) -> GateDecision | None:
         """As shipped, the decision on a text that came before; None for any other, and for an answer that
         left no anchor."""
         key = self._key(sample)
@@ -152,23 +152,23 @@ class KVCommMethod(Method):
             len(pool.uses), 0, None, None,
         )  # fmt: skip
 
-    def _trim(self, pool: AnchorPool, log: ObservationLog) -> None:
+    def _trim(self, pool: AnchorPool, log: SampleLog) -> None:
         """Keep a pool to its budget. Sizes are those of the packed form, also in a replay, where a newcomer's
         offsets are known at once."""
         if pool.rules.budget_bytes:
-            for number in pool.uses.keys() & log.observations.keys():
-                self._store.keep(log.observations[number])
+            for number in pool.uses.keys() & log.samples.keys():
+                self._store.keep(log.samples[number])
             pool.trim(log, self._store.bytes)
 
-    def _tidy(self, log: ObservationLog) -> None:
+    def _tidy(self, log: SampleLog) -> None:
         """Pack what was seen, keep to the budget, and forget what belongs to no anchor."""
         for pool in self._pools.values():
-            for number in pool.uses.keys() & log.observations.keys():
-                self._store.keep(log.observations[number])
+            for number in pool.uses.keys() & log.samples.keys():
+                self._store.keep(log.samples[number])
             self._trim(pool, log)
         self._store.drop_all_but(self.needed())
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         gate = tuple(self._decisions[o.number] for o in context.samples.values())
         new = [d.placeholder for d in gate if not d.shareable]
         if self.options.eviction == "shipped":
@@ -206,27 +206,27 @@ class KVCommMethod(Method):
         reason = "Every shared text has trusted anchors: copied and corrected."
         return Plan(self.steps(context, mixed), "reused", reason, gate)
 
-    def match(self, context: PromptInContext, sample: Observation, log: ObservationLog) -> Match | None:
+    def match(self, context: PromptInContext, sample: Sample, log: SampleLog) -> Match | None:
         """The anchors of a sample that know this prompt's agent, weighed; None when there is none."""
         followers = None if sample.source else context.followers(sample.placeholder)
         pool = self.pool(self.scope(sample))
         return pool.match(sample, context.prompt.agent, followers, log, self.turn(context, sample))
 
-    def turn(self, context: PromptInContext, sample: Observation) -> Turn | None:
+    def turn(self, context: PromptInContext, sample: Sample) -> Turn | None:
         """Where a sample's keys and its anchors' are compared; None: position-free."""
         if self.options.keys_at == "position-free":
             return None
         here, together = context.start(sample.placeholder), self.options.keys_at == "agent's position"
 
-        def turned(text: Observation, keys: Tensor) -> Tensor:
+        def turned(text: Sample, keys: Tensor) -> Tensor:
             if together or text.number == sample.number:
-                return context.turned(here, keys)
+                return context.rotated_keys(here, keys)
             last_reader = list(text.offsets.values())[-1]
-            return context.turned(last_reader.starts[text.placeholder], keys)
+            return context.rotated_keys(last_reader.starts[text.placeholder], keys)
 
         return turned
 
-    def mixed(self, context: PromptInContext, name: str, match: Match, log: ObservationLog) -> Match:
+    def mixed(self, context: PromptInContext, name: str, match: Match, log: SampleLog) -> Match:
         """The anchors whose offsets correct a text: those that it was matched with."""
         return match
 
@@ -240,7 +240,7 @@ class KVCommMethod(Method):
             Step(
                 span.start,
                 span.end,
-                Dense("new to the pool", provenance="fallback")
+                Compute("new to the pool", provenance="fallback")
                 if fresh & {span.name, behind.get(span.name)}
                 else self._action(context, span, behind, matches),
             )
@@ -250,14 +250,14 @@ class KVCommMethod(Method):
 
     def _action(
         self, context: PromptInContext, span: Span, behind: dict[str, str], matches: dict[str, Match]
-    ) -> Blend | Dense:
+    ) -> Reuse | Compute:
         agent, name, moved = context.prompt.agent, span.name, self.options.rotate
         if name in context.samples:
             base = base_of(context.samples[name], self.options.text_base)
             if not self.options.placeholder_offset:
-                return Blend(base, moved=moved, reason="copied (its correction is switched off)")
+                return Reuse(base, moved=moved, reason="copied (its correction is switched off)")
             if name not in matches:
-                return Blend(base, moved=moved, reason="copied: no anchor knows this agent (as shipped)")
+                return Reuse(base, moved=moved, reason="copied: no anchor knows this agent (as shipped)")
             match = matches[name]
             terms = tuple(
                 self._term(w, a.offsets[agent], self._offset(a, agent).slice(0, base.tokens), a, span)
@@ -268,19 +268,19 @@ class KVCommMethod(Method):
         base = context.named_bases[name] if self.options.prefix_base == "names" else template
         if name not in behind:
             if span.start > 0:
-                return Dense(
+                return Compute(
                     "template text behind an empty placeholder, with no text before it to correct it by"
                 )
-            return Blend(base, moved=moved, reason="the prompt's own beginning, exact", exact=moved)
+            return Reuse(base, moved=moved, reason="the prompt's own beginning, exact", exact=moved)
         if not self.options.prefix_offset or behind[name] not in matches:
             if self.options.prefix_base == "alone":
                 base = segment_base(context, name, "alone")
-            return Blend(base, moved=moved, reason="copied (its correction is switched off)")
+            return Reuse(base, moved=moved, reason="copied (its correction is switched off)")
         match = matches[behind[name]]
         stood = [name in a.offsets[agent].followers for a in match.anchors]
         weights = match.behind if all(stood) else of_those(match.behind, stood)
         if not weights:
-            return Dense("none of the anchors stood before this template text")
+            return Compute("none of the anchors stood before this template text")
         anchors = [a for a, known in zip(match.anchors, stood, strict=True) if known]
         terms = tuple(
             self._term(w, a.offsets[agent], from_base(seen, template, base), a, span)
@@ -289,29 +289,27 @@ class KVCommMethod(Method):
         )
         return self._corrected(base, terms, f"corrected by the anchors of {behind[name]} (Eq. 7)")
 
-    def _offset(self, anchor: Observation, agent: int) -> Offset:
+    def _offset(self, anchor: Sample, agent: int) -> Offset:
         """An anchor's own offset in an agent's context, from the base that is meant."""
         seen = self._store.offset(anchor, agent).placeholder
         return from_base(seen, anchor.base, base_of(anchor, self.options.text_base))
 
-    def _term(
-        self, weight: Weight, seen: SeenOffset, offset: Offset, anchor: Observation, span: Span
-    ) -> Term:
+    def _term(self, weight: Weight, seen: ContextOffset, offset: Offset, anchor: Sample, span: Span) -> Term:
         """One anchor's offset; as shipped its keys stay turned by the anchor's own position."""
         stood = seen.starts[anchor.placeholder if span.kind == "placeholder" else span.name]
         shift = stood - span.start if self.options.frame == "anchor's position" else 0
         own_values = None if weight.values is weight.keys else weight.values
         return Term(weight.keys, offset, anchor.number, own_values, shift)
 
-    def _corrected(self, base: KVSegment, terms: tuple[Term, ...], reason: str) -> Blend:
+    def _corrected(self, base: KVSegment, terms: tuple[Term, ...], reason: str) -> Reuse:
         first_layer = 0 if self.options.first_layer else 1
         in_place = self.options.frame == "anchor's position"
-        return Blend(base, terms, self.options.rotate, reason, first_layer=first_layer, in_place=in_place)
+        return Reuse(base, terms, self.options.rotate, reason, first_layer=first_layer, in_place=in_place)
 
-    def pools(self, log: ObservationLog) -> tuple[PoolState, ...]:
+    def pools(self, log: SampleLog) -> tuple[PoolState, ...]:
         states = []
         for pool in self._pools.values():
-            held = [log.observations[n] for n in pool.uses if n in log.observations]
+            held = [log.samples[n] for n in pool.uses if n in log.samples]
             states.append(
                 PoolState(
                     self.name,
@@ -331,14 +329,14 @@ class KVCommMethod(Method):
     def needed(self) -> set[int]:
         return {n for pool in self._pools.values() for n in pool.uses}
 
-    def cold(self) -> set[int]:
+    def offloadable(self) -> set[int]:
         kept = self.options.on_device
         if not kept:
             return set()
         ranked = (sorted(pool.uses, key=lambda n: (-pool.uses[n], -n)) for pool in self._pools.values())
         return {number for numbers in ranked for number in numbers[kept:]}
 
-    def stored(self, anchor: Observation, agent: int) -> Stored | None:
+    def stored(self, anchor: Sample, agent: int) -> Stored | None:
         return self._store.stored(anchor, agent)
 
     @property

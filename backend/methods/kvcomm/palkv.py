@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.cache.observations import Observation, ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.options import KVCommOptions
 from backend.methods.kvcomm.pool import AnchorPool
@@ -40,14 +40,14 @@ class PalKVMethod(KVCommMethod):
     paper = "judge study, Eq. 12 to 14"
     Options = PalKVOptions
 
-    def mixed(self, context: PromptInContext, name: str, match: Match, log: ObservationLog) -> Match:
+    def mixed(self, context: PromptInContext, name: str, match: Match, log: SampleLog) -> Match:
         """The union's anchors, weighed as KVCOMM weighs its own."""
         sample = context.samples[name]
         union = AnchorPool(name, self.pool(self.scope(sample)).rules, self.union(context, sample, log))
         turn = self.turn(context, sample)
         return union.match(sample, context.prompt.agent, None, log, turn) or match
 
-    def union(self, context: PromptInContext, sample: Observation, log: ObservationLog) -> dict[int, int]:
+    def union(self, context: PromptInContext, sample: Sample, log: SampleLog) -> dict[int, int]:
         """Anchors of all pools that hold texts of the sample's kind, oldest first, with their uses."""
         kind = Placeholder(sample.placeholder).kind
         mine = {s.number for s in context.samples.values()}
@@ -55,8 +55,8 @@ class PalKVMethod(KVCommMethod):
             number: uses
             for pool in self._pools.values()
             for number, uses in pool.uses.items()
-            if number in log.observations
+            if number in log.samples
             and number not in mine
-            and Placeholder(log.observations[number].placeholder).kind == kind
+            and Placeholder(log.samples[number].placeholder).kind == kind
         }
         return dict(sorted(found.items()))

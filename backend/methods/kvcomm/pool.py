@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from backend.cache.kernels.distances import squared_distances
-from backend.cache.observations import Observation, ObservationLog
+from backend.cache.samples import Sample, SampleLog
 from backend.methods.kvcomm.weights import (
     Match,
     Turn,
@@ -97,14 +97,12 @@ class AnchorPool:
     def capacity(self) -> int:
         return self.rules.capacity
 
-    def eligible(
-        self, sample: Observation, log: ObservationLog, agent: int | None = None
-    ) -> list[Observation]:
+    def eligible(self, sample: Sample, log: SampleLog, agent: int | None = None) -> list[Sample]:
         """Anchors at least as long as the sample; with ``agent``, those with an offset seen there."""
-        found = [log.observations[n] for n in self.uses if n in log.observations and n != sample.number]
+        found = [log.samples[n] for n in self.uses if n in log.samples and n != sample.number]
         return [o for o in found if o.tokens >= sample.tokens and (agent is None or agent in o.offsets)]
 
-    def scores(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
+    def scores(self, sample: Sample, anchors: Sequence[Sample]) -> Tensor:
         """Dissimilarity of each token (anchors, tokens) of a sample; each is computed once."""
         if self._measured[0] != sample.number:
             self._measured = (sample.number, {})
@@ -115,14 +113,14 @@ class AnchorPool:
             known.update(zip((anchor.number for anchor in missing), found, strict=True))
         return torch.stack([known[a.number] for a in anchors])
 
-    def _gate_distances(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
+    def _gate_distances(self, sample: Sample, anchors: Sequence[Sample]) -> Tensor:
         """Sequence distances (anchors,) that the gate looks at."""
         if self.rules.gate != "shipped":
             return of_sequences(self.scores(sample, anchors), self.rules.weighing)
         mine, *theirs = (base_of(o, self.rules.weighing.text_base).values for o in (sample, *anchors))
         return torch.stack([(mine - x[:, :, : sample.tokens]).norm() for x in theirs])
 
-    def _nearness(self, sample: Observation, anchors: Sequence[Observation]) -> Tensor:
+    def _nearness(self, sample: Sample, anchors: Sequence[Sample]) -> Tensor:
         """Mean distance per token (anchors,) as a share of the tokens' own mean norm."""
         weighing = self.rules.weighing
         if (weighing.compared, weighing.norm) == ("embedding", "mean") and weighing.approximation != "cosine":
@@ -131,7 +129,7 @@ class AnchorPool:
         apart = squared_distances(sample.embedded, [a.embedded for a in anchors])
         return apart.sqrt().mean(dim=1) / own
 
-    def gate(self, sample: Observation, log: ObservationLog) -> GateDecision:
+    def gate(self, sample: Sample, log: SampleLog) -> GateDecision:
         """Is the sample shareable, or does it become an anchor? (Eq. 5)"""
         gamma, rule = self.rules.gamma, self.rules.gate
         anchors = self.eligible(sample, log)
@@ -160,7 +158,7 @@ class AnchorPool:
                 threshold=None,
             )
         if not anchors:
-            longest = max((log.observations[n].tokens for n in self.uses if n in log.observations), default=0)
+            longest = max((log.samples[n].tokens for n in self.uses if n in log.samples), default=0)
             return verdict(
                 False,
                 "longer than every anchor",
@@ -194,10 +192,10 @@ class AnchorPool:
             reason = f"{len(anchors)} anchors are long enough, and this gate asks for nothing else."
         elif rule == "closeness":
             near = self._nearness(sample, anchors).cpu()
-            least, blend, limit = float(near.min()), float((weight * near).sum()), self.rules.closeness
-            shareable = gamma > 0 and least <= limit and (shareable or blend <= limit)
+            least, mean, limit = float(near.min()), float((weight * near).sum()), self.rules.closeness
+            shareable = gamma > 0 and least <= limit and (shareable or mean <= limit)
             reason = (
-                f"The nearest anchor is {least:.2f} of a token's norm away, the weighted mean {blend:.2f}; "
+                f"The nearest anchor is {least:.2f} of a token's norm away, the weighted mean {mean:.2f}; "
                 f"{limit:g} is allowed. Entropy {found:.2f}, threshold {threshold:.2f}. "
                 + ("Near enough to be trusted." if shareable else "It becomes an anchor.")
             )
@@ -227,10 +225,10 @@ class AnchorPool:
 
     def match(
         self,
-        sample: Observation,
+        sample: Sample,
         agent: int,
         followers: list[str] | None,
-        log: ObservationLog,
+        log: SampleLog,
         turn: Turn | None = None,
     ) -> Match | None:
         """Weights of Eq. 6 and 7 over the anchors that know this agent; None when there is none.
@@ -275,14 +273,14 @@ class AnchorPool:
         for number in leaned_on or decision.anchors:
             self.uses[number] += 1
 
-    def insert(self, sample: Observation) -> int | None:
+    def insert(self, sample: Sample) -> int | None:
         """Add an anchor; returns the number of the one that had to go, if any."""
         if self.capacity == 0 or sample.number in self.uses:
             return None
         self.uses[sample.number] = 0
         return self._evict() if len(self.uses) > self.capacity else None
 
-    def read_afresh(self, sample: Observation) -> int | None:
+    def read_afresh(self, sample: Sample) -> int | None:
         """As shipped, in the turn of each agent that reads a new text afresh: make room if the pool holds
         more than V, then add the text if it is not there. Returns the number of the anchor that had to go.
 
@@ -295,7 +293,7 @@ class AnchorPool:
         self.uses.setdefault(sample.number, 0)
         return victim
 
-    def trim(self, log: ObservationLog, size: Callable[[Observation], int]) -> list[int]:
+    def trim(self, log: SampleLog, size: Callable[[Sample], int]) -> list[int]:
         """Drop anchors by the eviction rule until the others keep to the byte budget; all of them, if even
         the last is too large.
 
@@ -308,7 +306,7 @@ class AnchorPool:
         """
         if not self.rules.budget_bytes:
             return []
-        sizes = {n: size(log.observations[n]) for n in self.uses if n in log.observations}
+        sizes = {n: size(log.samples[n]) for n in self.uses if n in log.samples}
         held, victims = sum(sizes.values()), []
         while held > self.rules.budget_bytes:
             victims.append(self._evict())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.cache.observations import Observation
+from backend.cache.samples import Sample
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.options import KVCommOptions
 
@@ -28,6 +28,6 @@ class SlotAlignedMethod(KVCommMethod):
     paper = "judge study, A.4, Table 4"
     Options = SlotAlignedOptions
 
-    def scope(self, sample: Observation) -> str:
+    def scope(self, sample: Sample) -> str:
         """The slot."""
         return sample.placeholder

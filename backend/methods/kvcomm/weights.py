@@ -31,14 +31,14 @@ from torch.nn import functional
 
 from backend.cache.kernels import distances as kernels
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import Observation
+from backend.cache.samples import Sample
 
 Approximation = Literal["softmax", "cosine", "nearest", "uniform"]
 Compared = Literal["embedding", "kv"]
 Norm = Literal["sum", "frobenius", "mean"]
 Per = Literal["token", "sequence", "separate", "token kv"]
 TextBase = Literal["alone", "lead-in"]
-Turn = Callable[[Observation, Tensor], Tensor]  # a text's position-free keys to where they are compared
+Turn = Callable[[Sample, Tensor], Tensor]  # a text's position-free keys to where they are compared
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Weighing:
     text_base: TextBase = "alone"
 
 
-def base_of(sample: Observation, text_base: TextBase) -> KVSegment:
+def base_of(sample: Sample, text_base: TextBase) -> KVSegment:
     """A sample's base. Of an outside text, on request, the one behind its lead-in (as shipped); an answer has
     one base only, its producer's."""
     return sample.lead_in_base if text_base == "lead-in" and sample.lead_in_base is not None else sample.base
@@ -71,7 +71,7 @@ def squared_distances(descriptor: Tensor, anchor: Tensor) -> Tensor:
     return (descriptor - anchor[: descriptor.shape[0]]).square().sum(dim=-1)
 
 
-def descriptor(sample: Observation, weighing: Weighing) -> Tensor:
+def descriptor(sample: Sample, weighing: Weighing) -> Tensor:
     """What is compared: (tokens, features), fp32."""
     if weighing.compared == "embedding":
         return sample.descriptor
@@ -80,7 +80,7 @@ def descriptor(sample: Observation, weighing: Weighing) -> Tensor:
     return both.permute(2, 0, 1, 3).flatten(1).float()
 
 
-def dissimilarities(sample: Observation, anchors: Sequence[Observation], weighing: Weighing) -> Tensor:
+def dissimilarities(sample: Sample, anchors: Sequence[Sample], weighing: Weighing) -> Tensor:
     """Per anchor and token (anchors, tokens): the squared L2 distance, or 1 minus the cosine similarity.
 
     Of embeddings the distances are found in one pass over them (:mod:`backend.cache.kernels.distances`),
@@ -138,7 +138,7 @@ class Match:
     """A sample's weights over anchors: for the placeholder's own tokens, and for the prefix segment
     behind it. ``sequence`` (anchors,) is one weight per anchor, for records and counts."""
 
-    anchors: tuple[Observation, ...]
+    anchors: tuple[Sample, ...]
     sequence: Tensor
     own: tuple[Weight, ...]
     behind: tuple[Weight, ...]
@@ -164,11 +164,7 @@ def heaviest(sequence: Tensor, top_k: int) -> list[int]:
 
 
 def weigh(
-    sample: Observation,
-    anchors: Sequence[Observation],
-    scores: Tensor,
-    weighing: Weighing,
-    turn: Turn | None = None,
+    sample: Sample, anchors: Sequence[Sample], scores: Tensor, weighing: Weighing, turn: Turn | None = None
 ) -> Match:
     """Weights of Eq. 6 and 7 over the anchors.
 
@@ -198,7 +194,7 @@ def weigh(
 
 
 def _keys_and_values_apart(
-    sample: Observation, anchors: Sequence[Observation], weighing: Weighing, turn: Turn | None
+    sample: Sample, anchors: Sequence[Sample], weighing: Weighing, turn: Turn | None
 ) -> tuple[list[Weight], list[Weight]]:
     """Weights of keys and of values each by themselves: ``separate``, as the public implementation finds
     them, or ``token kv``, appendix 6.4.4."""

@@ -29,10 +29,10 @@ import torch
 
 from backend.base.clock import Clock
 from backend.cache.norms import kl
-from backend.cache.observations import ObservationLog, PromptInContext
-from backend.methods.base import Method, ObserveEvent, Prefilled, View
+from backend.cache.samples import PromptInContext, SampleLog
+from backend.methods.base import Method, MethodEvent, Prefilled, PromptView
 from backend.methods.options import Profile
-from backend.methods.plan import Blend, Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.methods.segments.cutting import Cut, cuts
 from backend.methods.segments.grafts import Graft, Run, labels, runs, without_halo
 from backend.methods.segments.options import FORMS, PAPER, SegmentsOptions
@@ -40,9 +40,9 @@ from backend.methods.segments.store import Owner, SegmentStore
 from backend.records.run import Provenance
 
 DENSE = {
-    "": Dense("nothing alike was stored"),
-    "edge": Dense("the edge of a graft"),
-    "rejected": Dense("something alike was stored, but failed verification", provenance="rejected"),
+    "": Compute("nothing alike was stored"),
+    "edge": Compute("the edge of a graft"),
+    "rejected": Compute("something alike was stored, but failed verification", provenance="rejected"),
 }
 
 
@@ -73,7 +73,7 @@ class SegmentsMethod(Method):
         self._owner = Owner("")  # of the plan that is being carried out
         self._runs: tuple[Run, ...] = ()
 
-    def plan(self, context: PromptInContext, log: ObservationLog, clock: Clock) -> Plan:
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         ids, options = context.prompt.ids, self.options
         self._owner = Owner(log.domain, context.weights)
         with clock.part("match"):
@@ -140,7 +140,7 @@ class SegmentsMethod(Method):
             yield Step(at, end, DENSE[why[at]])
             at = end
 
-    def _blend(self, context: PromptInContext, graft: Graft) -> Blend:
+    def _blend(self, context: PromptInContext, graft: Graft) -> Reuse:
         stored, end = graft.stored, graft.at + graft.tokens
         where: Provenance
         if graft.exact:
@@ -150,9 +150,9 @@ class SegmentsMethod(Method):
             where, reason = "semantic", "alike, behind a like context"
         hidden = None if stored.hidden is None else stored.hidden[graft.at : end]
         base = stored.kv(graft.at, end)
-        return Blend(base, reason=reason, exact=graft.exact, provenance=where, hidden=hidden)
+        return Reuse(base, reason=reason, exact=graft.exact, provenance=where, hidden=hidden)
 
-    def accept(self, view: View, clock: Clock) -> str | None:
+    def accept(self, view: PromptView, clock: Clock) -> str | None:
         numbers = [g.stored.number for g in self._grafts]
         assert view.logits is not None
         if not torch.isfinite(view.logits).all():
@@ -171,13 +171,13 @@ class SegmentsMethod(Method):
         self.store.used(self._owner, numbers, trusted=True)
         return None
 
-    def observe(self, event: ObserveEvent, log: ObservationLog) -> None:
+    def on_event(self, event: MethodEvent, log: SampleLog) -> None:
         if not isinstance(event, Prefilled):
             return
         context, states = event.context, self.options.form == FORMS[1]
         if states and event.hidden is None:
             return
-        grafted = [s for s in event.plan.steps if isinstance(s.action, Blend) and not s.action.exact]
+        grafted = [s for s in event.plan.steps if isinstance(s.action, Reuse) and not s.action.exact]
         total = len(context.prompt.ids)
         clean = min((step.start for step in grafted), default=total)  # up to here KV are what dense gives
         kept = [c for c in self.cut(context) if all(c.end <= s.start or c.start >= s.end for s in grafted)]

@@ -41,7 +41,7 @@ Take = Callable[[int, Tensor], None]
 
 
 @dataclass(frozen=True)
-class Rows:
+class AttentionRows:
     """What queries looked at.
 
     Attributes:
@@ -149,7 +149,7 @@ def attention_rows(
     sees: Tensor | None = None,
     positions: Tensor | None = None,
     at_layers: tuple[Tensor, tuple[int, int]] | None = None,
-) -> Rows:
+) -> AttentionRows:
     """Forward ``ids`` on top of a cache and keep what some of them look at. The cache is left as it was.
 
     Args:
@@ -191,7 +191,7 @@ def attention_rows(
         raise _unreadable(
             engine.model.module, f"only {len(seen)} of its {layers} layers use the common attention"
         )
-    return Rows(
+    return AttentionRows(
         torch.stack([mass[n] for n in range(layers)]).permute(2, 0, 1, 3).cpu().numpy(),
         torch.stack([maps[n] for n in range(layers)]).transpose(0, 1).cpu().numpy(),
     )

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from backend.cache.kv_cache import KVCache
 from backend.cache.norms import token_norms
-from backend.cache.observations import PromptInContext
 from backend.cache.rope import Rotation
+from backend.cache.samples import PromptInContext
 from backend.records.run import OffsetProbe
 
 

@@ -20,12 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.cache.kernels import distances
-from backend.cache.kernels.mix_and_rotate import blend, mixed
+from backend.cache.kernels.mix_and_rotate import mix_and_rotate, mixed
 from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import ObservationLog
 from backend.cache.rope import LayerRotation, Rotation
 from backend.cache.row_arena import Arena
+from backend.cache.samples import SampleLog
 from backend.model.load import wrap_model
 
 HALVES = LayerRotation(torch.tensor([1.0, 0.3, 0.1, 0.01]))
@@ -92,7 +92,7 @@ class Case:
         tokens = len(self.positions)
         return self.keys[:, 0, :, 4 : 4 + tokens], self.values[:, 0, :, 4 : 4 + tokens]
 
-    def run(self, how: Callable[..., Any] = blend) -> tuple[torch.Tensor, torch.Tensor]:
+    def run(self, how: Callable[..., Any] = mix_and_rotate) -> tuple[torch.Tensor, torch.Tensor]:
         assert how(self.base, self.mixture, self.positions, self.rotation, *self.places()) is not False
         return self.places()
 
@@ -202,7 +202,7 @@ def test_descriptors_are_kept_as_the_embeddings_are(widened: bool, monkeypatch: 
     kept = model.embed((3, 1, 4))
     assert kept.dtype == (torch.bfloat16 if widened else torch.float32)
     kv = KVSegment(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2), 0, True, "nothing")
-    sample = ObservationLog("d", 1 << 20).add("text", (3, 1, 4), "", kv, kept)
+    sample = SampleLog("d", 1 << 20).add("text", (3, 1, 4), "", kv, kept)
     assert sample.embedded.bytes == 3 * table.shape[1] * (2 if widened else 4)
     assert torch.equal(sample.descriptor, table[[3, 1, 4]].float())
     assert sample.descriptor.dtype == torch.float32
@@ -232,7 +232,7 @@ def compare(device: str) -> None:
                 torch_path = case.error(case.run())
                 case.keys.zero_()
                 case.values.zero_()
-                kernel = case.error(case.run(fused.blend))
+                kernel = case.error(case.run(fused.mix_and_rotate))
                 limit = 1e-5 if kept == full else 8 * torch.finfo(kept).eps
                 assert torch_path <= limit, (kind, tokens, kept, torch_path)
                 # Its sums are fp32 in any case.
@@ -247,7 +247,7 @@ def compare(device: str) -> None:
         assert torch.allclose(found.double(), distances_by_hand(mine, theirs), rtol=1e-5)
     odd = Case("halves", 3, 1, True, torch.float32, device)
     odd.rotation = Rotation((HALVES, NEIGHBOURS, HALVES))
-    assert not fused.blend(odd.base, odd.mixture, odd.positions, odd.rotation, *odd.places())
+    assert not fused.mix_and_rotate(odd.base, odd.mixture, odd.positions, odd.rotation, *odd.places())
     assert not odd.keys.any(), "refused before anything was written"
 
 

@@ -72,7 +72,7 @@ def test_a_blend_reads_in_wide_loads(
     capability: int, dtype: str, rotated: int, interleaved: bool, tmp_path: Path
 ) -> None:
     code = compiled(
-        fused._blend, capability, dtype, ("base_keys", "base_values", "rows", "keys", "values"),
+        fused._mix_and_rotate, capability, dtype, ("base_keys", "base_values", "rows", "keys", "values"),
         dim=128, rotated=rotated, interleaved=interleaved, block=fused.TOKENS, pairs=64,
     )  # fmt: skip
     loads, stores = widths(code.asm["ptx"], "ld"), widths(code.asm["ptx"], "st")

@@ -10,18 +10,18 @@ import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_offsets import observation, offset
+from made_offsets import made_sample, offset
 
 from backend.cache.kv_cache import KVOffset, KVSegment
-from backend.cache.observations import SMALL, ObservationLog, SeenOffset
 from backend.cache.offset_packing import AnchorStore, Codec, PackedOffset, pack, pack_tensor, store
 from backend.cache.row_arena import ArenaOffset, Arenas
+from backend.cache.samples import SMALL, ContextOffset, SampleLog
 from backend.engine.placement import _mixture
 from backend.engine.prefetch import prefetched
 from backend.methods.base import Finished
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
-from backend.methods.plan import Blend, Term
+from backend.methods.plan import Reuse, Term
 from backend.methods.repair import RepairMethod
 from backend.records.request import MethodChoice
 from backend.session.session import LabSession
@@ -101,7 +101,7 @@ def test_small_elements_make_a_small_pack() -> None:
 
 
 def test_the_error_told_is_the_error_made() -> None:
-    seen = SeenOffset(offset(seed=1), {"prefix 1": offset(seed=2)})
+    seen = ContextOffset(offset(seed=1), {"prefix 1": offset(seed=2)})
     kept = store(seen, Codec("lossy", 0.5), 1, Arenas(int), seen.placeholder.keys)
     pairs = [(seen.placeholder, kept.seen.placeholder)]
     pairs.append((seen.followers["prefix 1"], kept.seen.followers["prefix 1"]))
@@ -123,7 +123,7 @@ def test_small_elements_are_counted_by_layer() -> None:
     keys[0, 0, 0, :3] = 0.0
     values = torch.zeros(SHAPE)
     values[1] = 1.0
-    small, squares, elements = SeenOffset(KVOffset(keys, values), {}).spread
+    small, squares, elements = ContextOffset(KVOffset(keys, values), {}).spread
     assert elements == 24
     assert small.tolist() == [[3, 0], [24, 0]]
     assert squares[1].tolist() == [0, 24]
@@ -132,15 +132,15 @@ def test_small_elements_are_counted_by_layer() -> None:
 # -- half precision
 
 
-def half(seen: SeenOffset, arenas: Arenas) -> SeenOffset:
+def half(seen: ContextOffset, arenas: Arenas) -> ContextOffset:
     found = store(seen, Codec("half"), 3, arenas, seen.placeholder.keys).seen
-    assert isinstance(found, SeenOffset)
+    assert isinstance(found, ContextOffset)
     return found
 
 
 def test_half_precision_errs_by_its_rounding_and_lies_in_one_arena() -> None:
     arenas = Arenas(int)
-    seen = SeenOffset(offset(3, 1), {"prefix 1": offset(2, 2)}, {"q": 5, "prefix 1": 8})
+    seen = ContextOffset(offset(3, 1), {"prefix 1": offset(2, 2)}, {"q": 5, "prefix 1": 8})
     found = [half(seen, arenas), half(seen, arenas)]
     assert found[0].starts == seen.starts
     parts = [part for one in found for part in (one.placeholder, one.followers["prefix 1"])]
@@ -155,17 +155,17 @@ def test_half_precision_errs_by_its_rounding_and_lies_in_one_arena() -> None:
 
 def test_what_half_precision_cannot_hold_becomes_its_largest_number() -> None:
     large = KVOffset(torch.full(SHAPE, 1e6), torch.full(SHAPE, -1e6))
-    kept = store(SeenOffset(large, {}), Codec("half"), 1, Arenas(int), large.keys)
+    kept = store(ContextOffset(large, {}), Codec("half"), 1, Arenas(int), large.keys)
     assert float(kept.seen.placeholder.keys.max()) == 65504
     assert float(kept.seen.placeholder.values.min()) == -65504
     assert kept.largest == pytest.approx(1e6 - 65504)
 
 
 def test_what_a_model_keeps_in_16_bits_stays_as_it_is() -> None:
-    log, kept = ObservationLog("test", 1 << 40), AnchorStore(Codec("half"))
-    sample = observation(log, 3, 1)
+    log, kept = SampleLog("test", 1 << 40), AnchorStore(Codec("half"))
+    sample = made_sample(log, 3, 1)
     own = sample.offsets[1].placeholder
-    sample.offsets[1] = SeenOffset(KVOffset(own.keys.bfloat16(), own.values.bfloat16()), {})
+    sample.offsets[1] = ContextOffset(KVOffset(own.keys.bfloat16(), own.values.bfloat16()), {})
     kept.keep(sample)
     assert kept.stored(sample, 1) is None
     assert kept.offset(sample, 1) is sample.offsets[1]
@@ -173,8 +173,8 @@ def test_what_a_model_keeps_in_16_bits_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("codec", ["half", "lossless"])
 def test_what_is_packed_is_counted_until_it_is_dropped(codec: Any) -> None:
-    log, kept = ObservationLog("test", 1 << 40), AnchorStore(Codec(codec))
-    samples = [observation(log, 4, 2) for _ in range(3)]
+    log, kept = SampleLog("test", 1 << 40), AnchorStore(Codec(codec))
+    samples = [made_sample(log, 4, 2) for _ in range(3)]
     for sample in samples:
         kept.keep(sample)
     beside = {s.number: sum(kept.offset(s, agent).bytes for agent in s.offsets) for s in samples}
@@ -183,13 +183,13 @@ def test_what_is_packed_is_counted_until_it_is_dropped(codec: Any) -> None:
     kept.keep(samples[0])
     assert kept.stored(samples[0], 1) is first, "packed once"
     twin = kept.copy()
-    early = observation(log, 2, 1)
+    early = made_sample(log, 2, 1)
     twin.keep(early)
     assert kept.stored(early, 1) is None, "a twin's gain is its own"
     twin.drop_all_but({samples[0].number})
     assert twin.held_bytes >= beside[samples[0].number]
     assert kept.stored(samples[1], 1) is not None, "and its loss"
-    late = observation(log, 2, 1)
+    late = made_sample(log, 2, 1)
     twin.keep(late)
     assert twin.held_of(late.number) == twin.offset(late, 1).bytes
     kept.drop_all_but(set())
@@ -198,8 +198,8 @@ def test_what_is_packed_is_counted_until_it_is_dropped(codec: Any) -> None:
 
 
 def test_room_that_nobody_holds_yet_counts() -> None:
-    log, kept = ObservationLog("test", 1 << 40), AnchorStore(Codec("half"))
-    samples = [observation(log, 4, 2) for _ in range(8)]
+    log, kept = SampleLog("test", 1 << 40), AnchorStore(Codec("half"))
+    samples = [made_sample(log, 4, 2) for _ in range(8)]
     for sample in samples:
         kept.keep(sample)
     packed = sum(kept.held_of(sample.number) for sample in samples)
@@ -211,11 +211,11 @@ def test_room_that_nobody_holds_yet_counts() -> None:
 
 def filled(codec: str, budget: int, samples: int = 16) -> tuple[Stream, KVCommMethod]:
     """A stream in which a method packed what it holds of every observation."""
-    stream, method = Stream(ObservationLog("test", budget)), KVCommMethod(KVCommMethod.Options(codec=codec))
+    stream, method = Stream(SampleLog("test", budget)), KVCommMethod(KVCommMethod.Options(codec=codec))
     stream.instances["it"] = MethodInstance(method)
     for _ in range(samples):
-        method.pool("q").insert(observation(stream.log, 4, 2))
-    method.observe(Finished(), stream.log)
+        method.pool("q").insert(made_sample(stream.log, 4, 2))
+    method.on_event(Finished(), stream.log)
     return stream, method
 
 
@@ -225,16 +225,16 @@ def test_packed_offsets_count_towards_a_visits_memory(codec: str) -> None:
     than has to."""
     free, _ = filled(codec, 1 << 30)
     free.shrink()
-    assert len(free.log.observations) == 16
+    assert len(free.log.samples) == 16
     assert free.bytes > free.log.bytes
     for share in (0.9, 0.5, 0.2):
         budget = int(free.bytes * share)
         tight, method = filled(codec, budget)
         tight.shrink()
-        left = len(tight.log.observations)
+        left = len(tight.log.samples)
         assert tight.bytes <= budget
         assert 16 * share - 2 <= left < 16, "about its share"
-        assert method.held_bytes == sum(method.held_of(n) for n in tight.log.observations)
+        assert method.held_bytes == sum(method.held_of(n) for n in tight.log.samples)
 
 
 def test_a_repair_over_it_counts_the_same() -> None:
@@ -247,10 +247,10 @@ def test_a_repair_over_it_counts_the_same() -> None:
 
 def test_half_precision_is_mixed_in_one_pass() -> None:
     stream, method = filled("half", 1 << 30, 3)
-    anchors = list(stream.log.observations.values())
+    anchors = list(stream.log.samples.values())
     offsets = [method._offset(anchor, 1) for anchor in anchors]
     terms = tuple(Term(torch.tensor(0.3), o, a.number) for o, a in zip(offsets, anchors, strict=True))
-    mixture = _mixture(Blend(anchors[0].base, terms), 4)
+    mixture = _mixture(Reuse(anchors[0].base, terms), 4)
     assert mixture is not None, "offset by offset it would take several times as long"
     assert mixture.arena.buffer.dtype == torch.float16
 
@@ -283,34 +283,34 @@ def test_half_precision_changes_next_to_nothing(record: Any) -> None:
 def test_a_budget_is_never_exceeded(
     arrivals: list[tuple[int, int, bool]], budget: int, capacity: int, eviction: Any, codec: Any
 ) -> None:
-    log, kept = ObservationLog("test", 1 << 40), AnchorStore(Codec(codec))
+    log, kept = SampleLog("test", 1 << 40), AnchorStore(Codec(codec))
     pool = AnchorPool("q", PoolRules(capacity, eviction=eviction, budget_bytes=budget))
     for tokens, agents, used in arrivals:
-        sample = observation(log, tokens, agents)
+        sample = made_sample(log, tokens, agents)
         kept.keep(sample)
         before = dict(pool.uses)
         gone = pool.insert(sample)
         victims = pool.trim(log, kept.bytes)
-        held = {n: kept.bytes(log.observations[n]) for n in pool.uses}
+        held = {n: kept.bytes(log.samples[n]) for n in pool.uses}
         assert sum(held.values()) <= budget
         assert set(pool.uses) == {*before, sample.number} - {gone, *victims}
         if victims:  # no more than need be was dropped
-            assert sum(held.values()) + kept.bytes(log.observations[victims[-1]]) > budget
+            assert sum(held.values()) + kept.bytes(log.samples[victims[-1]]) > budget
         if used and pool.uses:
             pool.uses[next(iter(pool.uses))] += 1
 
 
 def test_without_a_budget_nothing_is_trimmed() -> None:
-    log, pool = ObservationLog("test", 1 << 40), AnchorPool("q")
-    pool.insert(observation(log, 12, 3))
+    log, pool = SampleLog("test", 1 << 40), AnchorPool("q")
+    pool.insert(made_sample(log, 12, 3))
     assert pool.trim(log, lambda o: 1 << 40) == []
     assert len(pool.uses) == 1
 
 
 def test_an_anchor_larger_than_the_budget_is_not_kept() -> None:
-    log = ObservationLog("test", 1 << 40)
+    log = SampleLog("test", 1 << 40)
     pool = AnchorPool("q", PoolRules(budget_bytes=10))
-    sample = observation(log, 3, 0)
+    sample = made_sample(log, 3, 0)
     pool.insert(sample)
     assert pool.trim(log, lambda o: o.bytes) == [sample.number]
     assert not pool.uses
@@ -409,28 +409,28 @@ def test_on_a_cpu_no_anchor_moves(record: Any) -> None:
 def test_cold_anchors_are_the_least_used() -> None:
     method = KVCommMethod(KVCommMethod.Options(on_device=2))
     method.pool("q").uses |= {1: 5, 2: 0, 3: 7, 4: 5}
-    assert method.cold() == {1, 2}  # of 1 and 4, used alike, the newer stays
-    assert KVCommMethod(KVCommMethod.Options()).cold() == set()
+    assert method.offloadable() == {1, 2}  # of 1 and 4, used alike, the newer stays
+    assert KVCommMethod(KVCommMethod.Options()).offloadable() == set()
 
 
 @pytest.mark.gpu
 def test_cold_offsets_wait_in_main_memory() -> None:
-    log = ObservationLog("test", 1 << 40)
+    log = SampleLog("test", 1 << 40)
     for _ in range(2):
-        made = observation(log, 3, 1)
+        made = made_sample(log, 3, 1)
         made.base = KVSegment(made.base.keys.cuda(), made.base.values.cuda(), 0, True, "")
     log.offload(set())
     log.offload({1})
-    places = [o.offsets[1].placeholder.keys.device.type for o in log.observations.values()]
+    places = [o.offsets[1].placeholder.keys.device.type for o in log.samples.values()]
     assert places == ["cpu", "cuda"]
-    away, near = (o.offsets[1].placeholder for o in log.observations.values())
+    away, near = (o.offsets[1].placeholder for o in log.samples.values())
     assert isinstance(away, ArenaOffset)
     assert away.rows.tensor.is_pinned()
-    base = log.observations[1].base
+    base = log.samples[1].base
     terms = tuple(Term(torch.ones((), device="cuda"), offset, n) for n, offset in enumerate((away, near)))
-    for blend in prefetched([Blend(base, terms)] * 3):
+    for blend in prefetched([Reuse(base, terms)] * 3):
         for term in blend.terms:
             assert torch.equal(term.offset.values, terms[term.anchor].offset.values.cuda())
         assert len({term.offset.rows.arena for term in blend.terms}) == 1
     log.offload(set())
-    assert log.observations[1].offsets[1].followers["prefix 1"].values.device.type == "cuda"
+    assert log.samples[1].offsets[1].followers["prefix 1"].values.device.type == "cuda"

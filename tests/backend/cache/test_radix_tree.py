@@ -15,9 +15,9 @@ from tiny import QUESTIONS, request, run, walk
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import ObservationLog
 from backend.cache.radix_tree import Key, PrefixTree
-from backend.methods.plan import Blend
+from backend.cache.samples import SampleLog
+from backend.methods.plan import Reuse
 from backend.methods.prefix import PrefixMethod, PrefixOptions
 from backend.model.load import LoadedModel
 from backend.records.run import REUSED
@@ -137,13 +137,13 @@ def test_a_prompt_over_the_budget_is_not_kept() -> None:
 @pytest.mark.parametrize("agent", [1, 2, 3])
 def test_a_prefix_put_together_of_several_prompts_is_dense(tiny_model: LoadedModel, agent: int) -> None:
     one = walk(tiny_model, tiny.pipeline())
-    log = ObservationLog("test", 1 << 40)
+    log = SampleLog("test", 1 << 40)
     context, real = one.contexts[agent], one.real(agent)
     ids = context.prompt.ids
     for end in (len(ids) // 3, 2 * len(ids) // 3, len(ids)):  # three nodes on one path
         log.remember_prompt(ids[:end], real.slice(0, end))
     plan = PrefixMethod(PrefixOptions()).plan(context, log, Clock())
-    assert sum(isinstance(step.action, Blend) for step in plan.steps) == 3
+    assert sum(isinstance(step.action, Reuse) for step in plan.steps) == 3
     found = one.execute(agent, plan)
     tiny.assert_same(found, one.dense[agent], len(ids))
     assert found.exact
@@ -153,12 +153,12 @@ def test_a_prefix_put_together_of_several_prompts_is_dense(tiny_model: LoadedMod
 
 def test_other_weights_and_other_domains_are_never_found(tiny_model: LoadedModel) -> None:
     one = walk(tiny_model, tiny.pipeline())
-    log = ObservationLog("mine", 1 << 40)
+    log = SampleLog("mine", 1 << 40)
     ids = one.contexts[1].prompt.ids
     log.remember_prompt(ids, one.real(1), weights="tuned")
     assert log.longest_prefix(ids) == ()
     assert sum(p.tokens for p in log.longest_prefix(ids, "tuned")) == len(ids)
-    assert ObservationLog("other", 1 << 40).longest_prefix(ids, "tuned") == ()
+    assert SampleLog("other", 1 << 40).longest_prefix(ids, "tuned") == ()
     assert log.prefixes.longest(("other", "tuned"), ids) == ()
 
 
@@ -209,10 +209,10 @@ def test_past_prompts_go_before_observations_also_for_what_methods_keep_beside(
     one = walk(tiny_model, tiny.pipeline())
     log, context = one.log, one.contexts[3]
     log.remember_prompt(context.prompt.ids, one.real(3))
-    kept, prompt = len(log.observations), log.prefixes.bytes
+    kept, prompt = len(log.samples), log.prefixes.bytes
     assert prompt
     log.arenas.trim()
     log.budget_bytes = log.bytes  # full, and a method asks for a little beside
-    assert log.shrink(log.observations, beside=prompt // 2) == []
-    assert len(log.observations) == kept
+    assert log.shrink(log.samples, beside=prompt // 2) == []
+    assert len(log.samples) == kept
     assert 0 <= log.prefixes.bytes <= prompt - prompt // 2

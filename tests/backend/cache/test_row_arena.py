@@ -13,8 +13,8 @@ from tiny import QUESTIONS, TOLERANCE, caches, walk
 import backend.engine.placement
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import Observation, ObservationLog
-from backend.cache.row_arena import Arena, ArenaOffset, Rows
+from backend.cache.row_arena import Arena, ArenaOffset, ArenaRows
+from backend.cache.samples import Sample, SampleLog
 from backend.methods.base import Arrived
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.options import KVCommOptions
@@ -35,7 +35,7 @@ def test_rows_keep_their_content_whatever_is_taken_and_given_up(
     steps: list[tuple[int, int]], most: int
 ) -> None:
     """Taking more, giving up and trimming, in any order."""
-    one, held = arena(), dict[int, Rows]()
+    one, held = arena(), dict[int, ArenaRows]()
     for number, (count, choice) in enumerate(steps):
         if choice < 3 and held:
             del held[sorted(held)[choice % len(held)]]
@@ -96,19 +96,17 @@ def test_an_offset_in_an_arena_is_real_minus_base() -> None:
 # -- in the log
 
 
-def two_seen(
-    model: LoadedModel, pipeline: Pipeline, budget: int = 1 << 40
-) -> tuple[ObservationLog, KVCommMethod]:
+def two_seen(model: LoadedModel, pipeline: Pipeline, budget: int = 1 << 40) -> tuple[SampleLog, KVCommMethod]:
     """Two requests, their texts anchors and seen by all agents."""
-    log, method = ObservationLog("test", budget), KVCommMethod(KVCommOptions(gamma=1.0))
+    log, method = SampleLog("test", budget), KVCommMethod(KVCommOptions(gamma=1.0))
     for question in QUESTIONS[:2]:
-        for sample in walk(model, pipeline, question, log=log).flow.samples.values():
+        for sample in walk(model, pipeline, question, log=log).state.samples.values():
             method.pool(sample.placeholder).insert(sample)
     gc.collect()
     return log, method
 
 
-def offsets_of(sample: Observation) -> list[ArenaOffset]:
+def offsets_of(sample: Sample) -> list[ArenaOffset]:
     found = [o for seen in sample.offsets.values() for o in (seen.placeholder, *seen.followers.values())]
     assert all(isinstance(o, ArenaOffset) for o in found)
     return found  # type: ignore[return-value]
@@ -117,7 +115,7 @@ def offsets_of(sample: Observation) -> list[ArenaOffset]:
 def test_offsets_of_one_reader_lie_in_one_arena(tiny_model: LoadedModel, tiny_pipeline: Pipeline) -> None:
     log, _ = two_seen(tiny_model, tiny_pipeline)
     by_reader: dict[int, set[int]] = {}
-    for sample in log.observations.values():
+    for sample in log.samples.values():
         for reader, seen in sample.offsets.items():
             by_reader.setdefault(reader, set()).update(
                 id(o.rows.arena)  # type: ignore[union-attr]
@@ -132,20 +130,20 @@ def test_an_anchor_that_goes_leaves_its_rows_and_a_log_keeps_to_its_budget(
 ) -> None:
     log, _ = two_seen(tiny_model, tiny_pipeline)
     slack = log.arenas.slack_bytes
-    first = min(log.observations)
-    gone = sum(o.bytes for o in offsets_of(log.observations[first])) + log.observations[first].embedded.bytes
+    first = min(log.samples)
+    gone = sum(o.bytes for o in offsets_of(log.samples[first])) + log.samples[first].embedded.bytes
     held = log.bytes
-    del log.observations[first]
+    del log.samples[first]
     gc.collect()
     assert log.arenas.slack_bytes == slack + gone
     assert log.bytes < held
-    kept = {n: [o.both.clone() for o in offsets_of(s)] for n, s in log.observations.items()}
+    kept = {n: [o.both.clone() for o in offsets_of(s)] for n, s in log.samples.items()}
     log.budget_bytes = log.bytes - 1
-    assert log.shrink(log.observations) == [], "there was slack to give back"
+    assert log.shrink(log.samples) == [], "there was slack to give back"
     assert log.arenas.slack_bytes == 0
     for number, before in kept.items():
-        assert all(map(torch.equal, before, (o.both for o in offsets_of(log.observations[number]))))
-    log.observations.clear()
+        assert all(map(torch.equal, before, (o.both for o in offsets_of(log.samples[number]))))
+    log.samples.clear()
     gc.collect()
     assert log.arenas.slack_bytes == 0, "an arena that holds nothing is given up"
 
@@ -156,12 +154,12 @@ def test_one_pass_gives_what_mixing_layer_by_layer_gives(
     """And it is the one that runs: the other way is for offsets of other kinds."""
     log, method = two_seen(tiny_model, tiny_pipeline)
     for pool in method._pools.values():  # the order of places is not that of the anchors
-        oldest = log.observations[min(pool.uses)]
+        oldest = log.samples[min(pool.uses)]
         for reader in oldest.offsets:
-            oldest.fetch(reader)
+            oldest.to_device(reader)
     third = walk(tiny_model, tiny_pipeline, QUESTIONS[1], log=log)
-    for sample in third.flow.samples.values():
-        method.observe(Arrived(sample), log)
+    for sample in third.state.samples.values():
+        method.on_event(Arrived(sample), log)
     for agent, context in third.contexts.items():
         plan = method.plan(context, log, Clock())
         assert plan.state == "reused", plan.reason
@@ -178,11 +176,11 @@ def test_one_pass_gives_what_mixing_layer_by_layer_gives(
 
 def test_offsets_come_back_from_where_they_waited(tiny_model: LoadedModel, tiny_pipeline: Pipeline) -> None:
     log, _ = two_seen(tiny_model, tiny_pipeline)
-    sample = next(o for o in log.observations.values() if o.offsets)
+    sample = next(o for o in log.samples.values() if o.offsets)
     [reader, seen] = next(iter(sample.offsets.items()))
     wanted = [o.both.clone() for o in (seen.placeholder, *seen.followers.values())]  # type: ignore[union-attr]
     names = list(seen.followers)
-    sample.fetch(reader)
+    sample.to_device(reader)
     again = sample.offsets[reader]
     assert again is not seen
     assert (list(again.followers), again.starts) == (names, seen.starts)

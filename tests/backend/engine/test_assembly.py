@@ -25,11 +25,11 @@ from backend.base.errors import ModelError, OptionError
 from backend.engine.engine import Engine
 from backend.engine.layout import lay_out
 from backend.engine.prefill import Prefill
-from backend.methods.base import Method, View
+from backend.methods.base import Method, PromptView
 from backend.methods.dense import dense_plan
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.options import Options
-from backend.methods.plan import Blend, Dense, Link, Plan, Selection, Step
+from backend.methods.plan import Compute, Link, Plan, Reuse, Selection, Step
 from backend.model.load import LoadedModel, wrap_model
 from backend.records.prompt import TokenizedPrompt
 from backend.records.request import Decoding
@@ -42,15 +42,17 @@ class Hooked(Method):
     name, title, summary = "hooked", "Hooked", "For tests."
 
     def __init__(
-        self, select: Callable[[View], Selection | None], accept: Callable[[View], Any] = lambda _: None
+        self,
+        select: Callable[[PromptView], Selection | None],
+        accept: Callable[[PromptView], Any] = lambda _: None,
     ):
         super().__init__(Options())
         self.asked, self.judge = select, accept
 
-    def select(self, view: View, clock: Clock) -> Selection | None:
+    def select(self, view: PromptView, clock: Clock) -> Selection | None:
         return self.asked(view)
 
-    def accept(self, view: View, clock: Clock) -> str | None:
+    def accept(self, view: PromptView, clock: Clock) -> str | None:
         return self.judge(view)
 
 
@@ -98,7 +100,7 @@ def run(one: tiny.Walk, method: Method, plan: Plan | None = None, agent: int = 3
     return one.engine.execute(context.prompt, plan, Clock(), method=method, context=context)
 
 
-def every(view: View) -> tuple[int, ...]:
+def every(view: PromptView) -> tuple[int, ...]:
     return tuple(range(view.total))
 
 
@@ -201,7 +203,7 @@ def test_gradual_sets_are_carried_out_layer_by_layer() -> None:
 def test_walking_while_choosing_costs_nothing_more() -> None:
     one = walked()
 
-    def walk_down(view: View) -> Selection:
+    def walk_down(view: PromptView) -> Selection:
         sets = [tuple(range(view.total - 1))]
         keys, _ = view.step(sets[0])
         assert error(keys, view.fresh(0)[0][:, :-1]) <= tiny.TOLERANCE
@@ -255,7 +257,7 @@ def test_a_view_shows_fresh_stale_and_dense() -> None:
     one = walked()
     seen: dict[str, Any] = {}
 
-    def look(view: View) -> None:
+    def look(view: PromptView) -> None:
         seen["fresh"], seen["stale"] = [view.fresh(layer) for layer in (0, 2)], view.stale(1)
         seen["copied"], seen["spans"] = view.copied, dict(view.start)
         seen["logits"] = view.logits
@@ -265,7 +267,7 @@ def test_a_view_shows_fresh_stale_and_dense() -> None:
     for layer, (keys, values) in zip((0, 2), seen["fresh"], strict=True):
         assert error(keys, real.keys[layer]) <= tiny.TOLERANCE
         assert error(values, real.values[layer]) <= tiny.TOLERANCE
-    base = one.flow.samples["agent_1_current"].base
+    base = one.state.samples["agent_1_current"].base
     start, end = seen["spans"]["agent_1_current"]
     assert error(seen["stale"][0][:, start:end], base.keys[1]) <= tiny.TOLERANCE
     assert torch.equal(seen["stale"][1][:, start:end], base.values[1])
@@ -314,7 +316,7 @@ def test_a_refusal_reads_everything_and_is_charged() -> None:
     class Refusing(Method):
         name, title, summary = "refusing", "Refusing", "For tests."
 
-        def accept(self, view: View, clock: Clock) -> str | None:
+        def accept(self, view: PromptView, clock: Clock) -> str | None:
             assert view.logits is not None
             view.logits_at((3, 9))
             return "The probe differs."
@@ -323,7 +325,7 @@ def test_a_refusal_reads_everything_and_is_charged() -> None:
     assert_same(found, one.dense[3], total)
     assert found.exact
     assert (found.plan.state, found.plan.reason) == ("fallback", "The probe differs.")
-    assert found.plan.steps[0].action == Dense("The probe differs.", "fallback")
+    assert found.plan.steps[0].action == Compute("The probe differs.", "fallback")
     assert (found.actions == COMPUTED).all()
     assert found.forwarded_tokens == 1 + 2 + total
     assert {"accept", "fallback"} <= clock.parts.keys()
@@ -340,7 +342,7 @@ def test_a_dense_pass_that_a_hook_made_is_not_made_again() -> None:
 def test_hooks_are_not_asked_where_nothing_was_copied() -> None:
     one = walked()
 
-    def never(_: View) -> None:
+    def never(_: PromptView) -> None:
         raise AssertionError
 
     found = run(one, Hooked(never, never), dense_plan(one.contexts[3], "test"))
@@ -355,7 +357,7 @@ def test_a_step_may_stand_elsewhere() -> None:
     one = walked()
     context = one.contexts[2]
     total = len(context.prompt.ids)
-    plan = Plan((Step(0, total, Dense("test"), position=19),), "dense", "test")
+    plan = Plan((Step(0, total, Compute("test"), position=19),), "dense", "test")
     assert not plan.plain
     found = one.engine.execute(context.prompt, plan, Clock())
     assert not found.exact
@@ -405,14 +407,14 @@ def test_soft_tokens_that_embed_the_prompts_own_words_are_dense(hooked: bool) ->
     links = tuple(Link(sum(t < a for t in rest), own_embeddings(one, 3, a, b)) for a, b in cuts)
     short = TokenizedPrompt(3, tuple(ids[t] for t in rest), ())
     n = len(rest)
-    steps: tuple[Step, ...] = (Step(0, n, Dense("test")),)
+    steps: tuple[Step, ...] = (Step(0, n, Compute("test")),)
     method = None
     if hooked:  # a copied beginning, so that a selection can be asked for
         base = one.real(3).slice(0, 30)
         kept = [t for t in rest if t < 30]
         base = replace(base, keys=base.keys[:, :, kept], values=base.values[:, :, kept])
         # The base is the dense one, but for the positions: they follow from the soft tokens within the step.
-        steps = (Step(0, len(kept), Blend(base)), Step(len(kept), n, Dense("test")))
+        steps = (Step(0, len(kept), Reuse(base)), Step(len(kept), n, Compute("test")))
         method = Hooked(lambda v: Selection(tuple(range(v.total))))
     plan = Plan(steps, "partial", "test", links=links)
     found = one.engine.execute(short, plan, Clock(), method=method, context=replace(context, prompt=short))
@@ -438,7 +440,7 @@ def test_no_soft_token_changes_nothing() -> None:
 
 
 def test_soft_tokens_stand_right_before_their_text() -> None:
-    steps = (Step(0, 4, Dense("")), Step(4, 8, Dense(""), position=20), Step(8, 10, Dense("")))
+    steps = (Step(0, 4, Compute("")), Step(4, 8, Compute(""), position=20), Step(8, 10, Compute("")))
     links = (Link(4, torch.zeros(2, 1)), Link(6, torch.zeros(3, 1)), Link(8, torch.zeros(1, 1)))
     found = lay_out(Plan(steps, "dense", "", links=links), 10, 1)
     assert found.places.tolist() == [0, 1, 2, 3, 6, 7, 11, 12, 14, 15]
@@ -450,7 +452,7 @@ def test_soft_tokens_stand_right_before_their_text() -> None:
 @pytest.mark.parametrize("bad", [Link(50, torch.zeros(1, 64)), Link(-1, torch.zeros(1, 64))])
 def test_soft_tokens_outside_the_prompt_are_refused(bad: Link) -> None:
     with pytest.raises(ModelError, match="Soft tokens"):
-        lay_out(Plan((Step(0, 9, Dense("")),), "dense", "", links=(bad,)), 9, 1)
+        lay_out(Plan((Step(0, 9, Compute("")),), "dense", "", links=(bad,)), 9, 1)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
@@ -464,7 +466,7 @@ def test_causal_visibility_is_dense(kind: str) -> None:
         torch.ones(total, total, dtype=torch.bool).tril(),
     ):
         assert_same(one.execute(3, replace(plan, visible=visible)), one.dense[3], total)
-    steps = (Step(0, 40, Dense("a")), Step(40, total, Dense("b")))
+    steps = (Step(0, 40, Compute("a")), Step(40, total, Compute("b")))
     assert_same(one.execute(3, replace(plan, steps=steps, visible=visible)), one.dense[3], total)
 
 

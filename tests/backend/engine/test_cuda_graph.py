@@ -12,7 +12,7 @@ from families import FAMILIES, UNRECORDED, ids, loaded, split
 
 from backend.engine import cuda_graph as first_token
 from backend.engine.assembly import first_token as first_token_of
-from backend.engine.cuda_graph import FixedPass, Recordings, capacity_for, recordable
+from backend.engine.cuda_graph import CudaGraphs, FixedPass, capacity_for, recordable
 from backend.engine.engine import Engine
 from backend.model.load import LoadedModel, wrap_model
 
@@ -79,8 +79,8 @@ class Recorder:
     def record(self, *_: Any) -> None:
         self.recorded += 1
 
-    def recordings_of(self) -> Recordings:
-        return Recordings.on(self.model)
+    def recordings_of(self) -> CudaGraphs:
+        return CudaGraphs.on(self.model)
 
     def ask(self, count: int, seed: int = 0) -> torch.Tensor:
         """The engine's first token, which has to be the plain one's."""
@@ -103,7 +103,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 def kept(recorder: Recorder) -> list[int]:
-    return list(Recordings.on(recorder.model)._by_capacity)
+    return list(CudaGraphs.on(recorder.model)._by_capacity)
 
 
 def test_a_size_is_recorded_once(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_a_size_is_recorded_once(recorder: Recorder, monkeypatch: pytest.MonkeyP
     ):
         recorder.ask(count, seed)
         assert (recorder.recorded, kept(recorder)) == (recorded, there)
-    found = Recordings.on(recorder.model)
+    found = CudaGraphs.on(recorder.model)
     assert found.held == (16 + 32) * recorder.model.info.kv_bytes_per_token
     found.forget()  # as when a visit needs the room
     assert found.held == 0
@@ -141,7 +141,7 @@ def test_a_recording_that_disagrees_is_left(recorder: Recorder, monkeypatch: pyt
     honest = FixedPass.run
     monkeypatch.setattr(FixedPass, "run", lambda self, model: honest(self, model).flip(0))
     recorder.ask(9)
-    assert Recordings.on(recorder.model).off
+    assert CudaGraphs.on(recorder.model).off
     recorder.ask(9)
     assert recorder.recorded == 1, "no second try"
     assert kept(recorder) == []
@@ -158,7 +158,7 @@ def test_what_cannot_be_recorded_is_forwarded_plainly(
 
     monkeypatch.setattr(FixedPass, "record", refuse)
     recorder.ask(9)
-    assert Recordings.on(recorder.model).off
+    assert CudaGraphs.on(recorder.model).off
     assert kept(recorder) == []
     recorder.ask(9)
 
@@ -172,7 +172,7 @@ def test_a_family_that_reads_no_such_mask_is_forwarded_plainly(
     monkeypatch.setattr(FixedPass, "record", lambda self, model: honest(self, model))
     recorder.ask(9)
     recorder.ask(9)
-    assert Recordings.on(recorder.model).off
+    assert CudaGraphs.on(recorder.model).off
     assert kept(recorder) == []
 
 
@@ -180,7 +180,7 @@ def test_without_room_nothing_is_recorded(recorder: Recorder, monkeypatch: pytes
     monkeypatch.setattr(first_token, "has_room", lambda *_: False)
     recorder.ask(9)
     assert recorder.recorded == 0
-    assert not Recordings.on(recorder.model).off, "there may be room later"
+    assert not CudaGraphs.on(recorder.model).off, "there may be room later"
 
 
 def test_recordings_go_with_their_model(recorder: Recorder) -> None:
@@ -201,9 +201,9 @@ def test_a_recorded_graph_gives_what_the_plain_pass_does() -> None:
         tokens = ids(count, seed)
         cache, last, position = split(engine, tokens)
         found = first_token_of(engine, last, cache, position)
-        found = Recordings.on(model).learn(model, last, cache, position, found)
+        found = CudaGraphs.on(model).learn(model, last, cache, position, found)
         _, wanted = engine.prefill(tokens)
         assert torch.allclose(found, wanted, atol=1e-3)
-    recordings = Recordings.on(model)
+    recordings = CudaGraphs.on(model)
     assert not recordings.off
     assert list(recordings._by_capacity) == [512]

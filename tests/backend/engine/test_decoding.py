@@ -22,7 +22,7 @@ from backend.engine.decoding import DecodeBatch, Decoded
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.engine.turns import ModelScheduler
-from backend.methods.plan import Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import RunDone, TextSoFar
@@ -40,7 +40,7 @@ def prompts(tiny_model: LoadedModel) -> list[Prefill]:
     found = []
     for length in (23, 9, 30, 4, 17, 12):
         ids = tuple(torch.randint(5, 60, (length,), generator=draw).tolist())
-        plan = Plan((Step(0, length, Dense("test")),), "dense", "")
+        plan = Plan((Step(0, length, Compute("test")),), "dense", "")
         found.append(engine.execute(TokenizedPrompt(1, ids, ()), plan, Clock()))
     return found
 
@@ -364,7 +364,7 @@ def test_what_sessions_share_goes_with_the_model() -> None:
     model = tiny.model.__wrapped__() if hasattr(tiny.model, "__wrapped__") else tiny.model()
     session = LabSession(model)
     # Watched one by one: other tests' models may go at the same collection.
-    gone = weakref.ref(model.module), weakref.ref(turns._TOGETHER[model.module])
+    gone = weakref.ref(model.module), weakref.ref(turns._BY_MODEL[model.module])
     tiny.run(session, tiny.request())
     [thread] = session.scheduler._thread._threads
     del session, model

@@ -8,7 +8,7 @@ import torch
 
 from backend.base.clock import Clock
 from backend.engine.engine import Engine
-from backend.methods.plan import Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Step
 from backend.model.load import wrap_model
 from backend.model.tokenizer import TokenizedPrompt, Tokens
 from backend.prompts.filled_results import result_after, split_filled
@@ -95,7 +95,7 @@ def test_a_result_is_filled_in_while_decoding(fills: bool) -> None:
     prompt = TokenizedPrompt(
         1, tokens.encode("Compute."), (Span("prefix", "prefix 0", 0, len(tokens.encode("Compute."))),)
     )
-    plan = Plan((Step(0, len(prompt.ids), Dense("test")),), "dense", "")
+    plan = Plan((Step(0, len(prompt.ids), Compute("test")),), "dense", "")
     module.lm_head.register_forward_hook(scripted)
     engine = Engine(model)
     prefill = engine.execute(prompt, plan, Clock())

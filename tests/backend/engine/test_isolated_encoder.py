@@ -5,7 +5,7 @@ from __future__ import annotations
 import tiny
 
 from backend.base.clock import Clock
-from backend.cache.observations import ObservationLog
+from backend.cache.samples import SampleLog
 from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.model.load import LoadedModel
@@ -15,7 +15,7 @@ ONE, OTHER = (11, 12, 13), (14, 15)
 
 
 def test_who_comes_later_is_charged_what_the_first_one_spent(tiny_model: LoadedModel) -> None:
-    log, spent = ObservationLog("t", 1 << 30), dict[tuple[str, tuple[int, ...]], float]()
+    log, spent = SampleLog("t", 1 << 30), dict[tuple[str, tuple[int, ...]], float]()
     first, second = (IsolatedEncoder(Engine(tiny_model), log, spent=spent) for _ in range(2))
     mine, theirs = Clock(), Clock()
     kv = first.encode(ONE, mine)
@@ -32,7 +32,7 @@ def test_who_comes_later_is_charged_what_the_first_one_spent(tiny_model: LoadedM
 
 
 def test_what_was_known_before_the_request_costs_nothing(tiny_model: LoadedModel) -> None:
-    log = ObservationLog("t", 1 << 30)
+    log = SampleLog("t", 1 << 30)
     IsolatedEncoder(Engine(tiny_model), log).encode(ONE, Clock())
     later, clock = IsolatedEncoder(Engine(tiny_model), log, before=frozenset(log.isolated)), Clock()
     assert "earlier" in later.encode(ONE, clock).context
@@ -40,7 +40,7 @@ def test_what_was_known_before_the_request_costs_nothing(tiny_model: LoadedModel
 
 
 def test_whoever_reads_after_the_first_agent_is_not_charged_again(tiny_model: LoadedModel) -> None:
-    log = ObservationLog("t", 1 << 30)
+    log = SampleLog("t", 1 << 30)
     flow = RequestState(tiny.pipeline(), Engine(tiny_model), log)
     flow.start({"user_question": tiny.QUESTIONS[0]})
     context = flow.context(1)

@@ -16,7 +16,7 @@ from backend.judge.prompts import final_of, read_verdict, right_final
 from backend.model.load import LoadedModel
 from backend.records.judge import JudgeRequest
 from backend.sweeps.read import parse_sweep
-from backend.sweeps.rows import PromptRun
+from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone, run_sweep
 from backend.sweeps.runner import ModelRunner
 from backend.sweeps.spec import Sweep
@@ -78,7 +78,7 @@ def test_candidates_and_the_judge_are_scored_by_the_unit_tests(
     assert set(asked) == {"programs"}
 
 
-def finish(sweep: Sweep, path: Path, model: LoadedModel) -> list[PromptRun]:
+def finish(sweep: Sweep, path: Path, model: LoadedModel) -> list[Row]:
     with SweepStore(path) as store:
         *_, done = run_sweep(sweep, store, ModelRunner(lambda _: model))
         assert isinstance(done, SweepDone)

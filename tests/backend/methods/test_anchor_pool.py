@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import entropy as scipy_entropy
 
 from backend.cache.kv_cache import KVOffset, KVSegment
-from backend.cache.observations import Observation, ObservationLog, SeenOffset
+from backend.cache.samples import ContextOffset, Sample, SampleLog
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules, entropy
 from backend.methods.kvcomm.weights import Match, Weighing, Weight, squared_distances
 from backend.records.run import GateDecision
@@ -29,23 +29,23 @@ def kv(tokens: int) -> KVSegment:
     return KVSegment(torch.zeros(1, 1, tokens, 2), torch.zeros(1, 1, tokens, 2), 0, True, "test")
 
 
-def add(log: ObservationLog, descriptor: torch.Tensor, name: str = "q") -> Observation:
+def add(log: SampleLog, descriptor: torch.Tensor, name: str = "q") -> Sample:
     tokens = descriptor.shape[0]
     return log.add(name, tuple(range(tokens)), "some text", kv(tokens), descriptor)
 
 
-def saw(sample: Observation, agent: int, followers: Sequence[str] = ()) -> None:
+def saw(sample: Sample, agent: int, followers: Sequence[str] = ()) -> None:
     """Give a sample an offset in an agent's context."""
     zero = torch.zeros(1, 1, sample.tokens, 2)
     offset = KVOffset(zero, zero)
-    sample.offsets[agent] = SeenOffset(
+    sample.offsets[agent] = ContextOffset(
         offset, {name: KVOffset(zero[:, :, :1], zero[:, :, :1]) for name in followers}
     )
 
 
 @pytest.fixture
-def log() -> ObservationLog:
-    return ObservationLog("test", 1 << 30)
+def log() -> SampleLog:
+    return SampleLog("test", 1 << 30)
 
 
 RULES = {"capacity", "gamma", "gate", "closeness", "eviction"}
@@ -58,14 +58,14 @@ def make_pool(capacity: int = 20, **options: Any) -> AnchorPool:
     return AnchorPool("q", PoolRules(capacity, weighing=Weighing(**weighing), **rules))
 
 
-def pool_of(log: ObservationLog, *anchors: torch.Tensor, capacity: int = 20, **options: Any) -> AnchorPool:
+def pool_of(log: SampleLog, *anchors: torch.Tensor, capacity: int = 20, **options: Any) -> AnchorPool:
     pool = make_pool(capacity, **options)
     for descriptor in anchors:
         pool.insert(add(log, descriptor))
     return pool
 
 
-def gate(pool: AnchorPool, sample: Observation, gamma: float, log: ObservationLog) -> GateDecision:
+def gate(pool: AnchorPool, sample: Sample, gamma: float, log: SampleLog) -> GateDecision:
     pool.rules = replace(pool.rules, gamma=gamma)
     return pool.gate(sample, log)
 
@@ -75,7 +75,7 @@ def per(pool: AnchorPool, how: Any) -> AnchorPool:
     return pool
 
 
-def match_of(*anchors: Observation) -> Match:
+def match_of(*anchors: Sample) -> Match:
     """A match in which the anchors weigh alike."""
     share = torch.full((len(anchors),), 1 / len(anchors))
     same = tuple(Weight(w, w) for w in share)
@@ -85,7 +85,7 @@ def match_of(*anchors: Observation) -> Match:
 # -- the gate, rule by rule
 
 
-def test_without_a_pool_nothing_is_shared(log: ObservationLog) -> None:
+def test_without_a_pool_nothing_is_shared(log: SampleLog) -> None:
     pool = make_pool(0)
     decision = gate(pool, add(log, rows(1, 2)), 0.3, log)
     assert (decision.shareable, decision.rule, decision.pool_size) == (False, "no pool", 0)
@@ -94,7 +94,7 @@ def test_without_a_pool_nothing_is_shared(log: ObservationLog) -> None:
     assert not pool.uses
 
 
-def test_an_empty_pool_makes_an_anchor(log: ObservationLog) -> None:
+def test_an_empty_pool_makes_an_anchor(log: SampleLog) -> None:
     decision = gate(make_pool(), add(log, rows(1, 2)), 1.0, log)
     assert (decision.shareable, decision.rule, decision.pool_size, decision.eligible) == (
         False,
@@ -105,7 +105,7 @@ def test_an_empty_pool_makes_an_anchor(log: ObservationLog) -> None:
     assert "first anchor" in decision.reason
 
 
-def test_a_text_longer_than_every_anchor_makes_an_anchor(log: ObservationLog) -> None:
+def test_a_text_longer_than_every_anchor_makes_an_anchor(log: SampleLog) -> None:
     pool = pool_of(log, rows(0, 0), rows(0, 0, 0))
     decision = gate(pool, add(log, rows(0, 0, 0, 0)), 1.0, log)
     assert (decision.shareable, decision.rule) == (False, "longer than every anchor")
@@ -114,12 +114,12 @@ def test_a_text_longer_than_every_anchor_makes_an_anchor(log: ObservationLog) ->
     assert "longest has 3" in decision.reason
 
 
-def test_equal_length_is_long_enough(log: ObservationLog) -> None:
+def test_equal_length_is_long_enough(log: SampleLog) -> None:
     decision = gate(pool_of(log, rows(0, 0), rows(0)), add(log, rows(5, 5)), 0.3, log)
     assert (decision.rule, decision.eligible) == ("entropy", 1)
 
 
-def test_a_single_anchor_is_shared_however_far(log: ObservationLog) -> None:
+def test_a_single_anchor_is_shared_however_far(log: SampleLog) -> None:
     """H of one weight is 0, and so is the threshold: Eq. 5 measures contrast, not closeness."""
     decision = gate(pool_of(log, rows(1000)), add(log, rows(0)), 0.3, log)
     assert decision.shareable
@@ -128,7 +128,7 @@ def test_a_single_anchor_is_shared_however_far(log: ObservationLog) -> None:
 
 # Anchors at distances 3 and 2: weights 1/(1+e), e/(1+e); H = 0.58220 nats, log 2 = 0.69315, ratio 0.83993.
 @pytest.mark.parametrize(("gamma", "shareable"), [(0.83, False), (0.85, True), (1.0, True), (0.3, False)])
-def test_entropy_against_the_threshold(log: ObservationLog, gamma: float, shareable: bool) -> None:
+def test_entropy_against_the_threshold(log: SampleLog, gamma: float, shareable: bool) -> None:
     pool = pool_of(log, rows(3, 0), rows(1, 1))
     decision = gate(pool, add(log, rows(0, 0)), gamma, log)
     assert (decision.shareable, decision.rule) == (shareable, "entropy")
@@ -141,7 +141,7 @@ def test_entropy_against_the_threshold(log: ObservationLog, gamma: float, sharea
     assert ("anchor 2 stands out" in decision.reason) == shareable
 
 
-def test_the_norm_of_two_texts_as_one_vector(log: ObservationLog) -> None:
+def test_the_norm_of_two_texts_as_one_vector(log: SampleLog) -> None:
     pool = pool_of(log, rows(3, 4), rows(0, 6), norm="frobenius")
     sample = add(log, rows(0, 0))
     assert gate(pool, sample, 0.3, log).distances == pytest.approx((5, 6))
@@ -149,27 +149,27 @@ def test_the_norm_of_two_texts_as_one_vector(log: ObservationLog) -> None:
     assert gate(pool, sample, 0.3, log).distances == pytest.approx((7, 6))
 
 
-def test_equally_near_anchors_are_no_evidence(log: ObservationLog) -> None:
+def test_equally_near_anchors_are_no_evidence(log: SampleLog) -> None:
     """Three anchors identical to the sample: entropy is full, so it becomes the fourth."""
     decision = gate(pool_of(log, rows(1, 2), rows(1, 2), rows(1, 2)), add(log, rows(1, 2)), 0.99, log)
     assert not decision.shareable
     assert decision.entropy == pytest.approx(math.log(3))
 
 
-def test_gamma_zero_shares_nothing(log: ObservationLog) -> None:
+def test_gamma_zero_shares_nothing(log: SampleLog) -> None:
     decision = gate(pool_of(log, rows(0)), add(log, rows(0)), 0.0, log)
     assert (decision.shareable, decision.rule) == (False, "entropy")
     assert "0.00 is over 0.00" not in decision.reason
     assert "amma" in decision.reason
 
 
-def test_longer_anchors_are_cut_at_their_end(log: ObservationLog) -> None:
+def test_longer_anchors_are_cut_at_their_end(log: SampleLog) -> None:
     assert squared_distances(rows(1, 2), rows(4, 2, 99)).tolist() == [9, 0]
     decision = gate(pool_of(log, rows(4, 2, 99)), add(log, rows(1, 2)), 0.3, log)
     assert decision.distances == pytest.approx((3,))
 
 
-def test_only_long_enough_anchors_weigh(log: ObservationLog) -> None:
+def test_only_long_enough_anchors_weigh(log: SampleLog) -> None:
     pool = pool_of(log, rows(0, 0, 0), rows(7), rows(0, 2))
     decision = gate(pool, add(log, rows(0, 0)), 0.9, log)
     assert decision.anchors == (1, 3)
@@ -177,25 +177,25 @@ def test_only_long_enough_anchors_weigh(log: ObservationLog) -> None:
     assert decision.threshold == pytest.approx(0.9 * math.log(2))
 
 
-def test_a_sample_is_not_its_own_anchor(log: ObservationLog) -> None:
+def test_a_sample_is_not_its_own_anchor(log: SampleLog) -> None:
     pool = pool_of(log, rows(5))
     sample = add(log, rows(0))
     pool.insert(sample)
     assert gate(pool, sample, 0.3, log).anchors == (1,)
 
 
-def test_anchors_that_left_the_log_do_not_count(log: ObservationLog) -> None:
+def test_anchors_that_left_the_log_do_not_count(log: SampleLog) -> None:
     pool = pool_of(log, rows(1), rows(2))
-    del log.observations[1]
+    del log.samples[1]
     assert gate(pool, add(log, rows(0)), 0.3, log).anchors == (2,)
 
 
 # -- weights
 
 
-def test_matching_takes_anchors_that_met_the_agent_in_the_same_place(log: ObservationLog) -> None:
+def test_matching_takes_anchors_that_met_the_agent_in_the_same_place(log: SampleLog) -> None:
     pool = pool_of(log, rows(0), rows(1), rows(2), rows(3))
-    one, two, three, _ = log.observations.values()
+    one, two, three, _ = log.samples.values()
     saw(one, 1, ["prefix 1"])
     saw(two, 2, ["prefix 1"])
     saw(three, 1, ["prefix 1", "prefix 2"])
@@ -207,9 +207,9 @@ def test_matching_takes_anchors_that_met_the_agent_in_the_same_place(log: Observ
     assert pool.match(sample, 1, ["prefix 2"], log) is None
 
 
-def test_token_weights_by_hand(log: ObservationLog) -> None:
+def test_token_weights_by_hand(log: SampleLog) -> None:
     pool = pool_of(log, rows(3, 0), rows(1, 1))
-    for anchor in list(log.observations.values()):
+    for anchor in list(log.samples.values()):
         saw(anchor, 1)
     match = pool.match(add(log, rows(0, 0)), 1, [], log)
     assert match is not None
@@ -222,11 +222,11 @@ def test_token_weights_by_hand(log: ObservationLog) -> None:
     assert all(w.keys is w.values for w in (*match.own, *match.behind))
 
 
-def test_sequence_weights_are_the_gates(log: ObservationLog) -> None:
+def test_sequence_weights_are_the_gates(log: SampleLog) -> None:
     for norm in ("sum", "frobenius"):
         pool = pool_of(log, rows(3, 0), rows(1, 1), norm=norm, per="sequence")
         for number in pool.uses:
-            saw(log.observations[number], 1)
+            saw(log.samples[number], 1)
         sample = add(log, rows(0, 0))
         decision = gate(pool, sample, 0.3, log)
         match = pool.match(sample, 1, [], log)
@@ -242,9 +242,9 @@ DESCRIPTORS = st.lists(st.lists(st.floats(-50, 50), min_size=3, max_size=6), min
     anchors=DESCRIPTORS, sample=st.lists(st.floats(-50, 50), min_size=1, max_size=3), gamma=st.floats(0.01, 1)
 )
 def test_weights_sum_to_one(anchors: list[list[float]], sample: list[float], gamma: float) -> None:
-    log = ObservationLog("test", 1 << 30)
+    log = SampleLog("test", 1 << 30)
     pool = pool_of(log, *(rows(*a) for a in anchors))
-    for anchor in list(log.observations.values()):
+    for anchor in list(log.samples.values()):
         saw(anchor, 1)
     mine = add(log, rows(*sample))
     decision = gate(pool, mine, gamma, log)
@@ -271,7 +271,7 @@ def test_entropy_is_scipys(distances: list[float]) -> None:
 # -- insertion and eviction
 
 
-def test_the_least_used_of_the_earliest_quarter_goes(log: ObservationLog) -> None:
+def test_the_least_used_of_the_earliest_quarter_goes(log: SampleLog) -> None:
     pool = pool_of(log, *(rows(i) for i in range(8)), capacity=8)  # the earliest quarter: anchors 1 and 2
     uses = {1: 5, 2: 3, 3: 0, 4: 0, 5: 9, 6: 0, 7: 0, 8: 0}
     pool.uses.update(uses)
@@ -281,43 +281,43 @@ def test_the_least_used_of_the_earliest_quarter_goes(log: ObservationLog) -> Non
     assert pool.insert(add(log, rows(10))) == 3
 
 
-def test_ties_go_to_the_oldest(log: ObservationLog) -> None:
+def test_ties_go_to_the_oldest(log: SampleLog) -> None:
     pool = pool_of(log, *(rows(i) for i in range(12)), capacity=12)
     pool.uses.update({1: 2, 2: 1, 3: 1})
     assert pool.insert(add(log, rows(99))) == 2
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3])
-def test_small_pools_drop_their_oldest(log: ObservationLog, capacity: int) -> None:
+def test_small_pools_drop_their_oldest(log: SampleLog, capacity: int) -> None:
     pool = make_pool(capacity)
     dropped = [pool.insert(add(log, rows(i))) for i in range(5)]
     assert dropped == [None] * capacity + list(range(1, 6 - capacity))
     assert len(pool.uses) == capacity
 
 
-def test_an_anchor_is_inserted_once(log: ObservationLog) -> None:
+def test_an_anchor_is_inserted_once(log: SampleLog) -> None:
     pool = pool_of(log, rows(1), capacity=1)
-    pool.used(match_of(log.observations[1]))
-    assert pool.insert(log.observations[1]) is None
+    pool.used(match_of(log.samples[1]))
+    assert pool.insert(log.samples[1]) is None
     assert pool.uses == {1: 1}
 
 
-def test_being_mixed_is_being_used(log: ObservationLog) -> None:
+def test_being_mixed_is_being_used(log: SampleLog) -> None:
     pool = pool_of(log, rows(1), rows(2), rows(3))
-    pool.used(match_of(log.observations[1], log.observations[3]))
-    pool.used(match_of(log.observations[3]))
+    pool.used(match_of(log.samples[1], log.samples[3]))
+    pool.used(match_of(log.samples[3]))
     assert pool.uses == {1: 1, 2: 0, 3: 2}
 
 
 @given(capacity=st.integers(0, 9), steps=st.lists(st.integers(0, 30), max_size=40))
 def test_capacity_is_never_exceeded(capacity: int, steps: list[int]) -> None:
     """Insert, or use an anchor that is there; the newest anchor is never the one that goes."""
-    log = ObservationLog("test", 1 << 30)
+    log = SampleLog("test", 1 << 30)
     pool = make_pool(capacity)
     for step in steps:
         held = list(pool.uses)
         if held and step % 3 == 0:
-            pool.used(match_of(log.observations[held[step % len(held)]]))
+            pool.used(match_of(log.samples[held[step % len(held)]]))
             continue
         sample = add(log, rows(step))
         gone = pool.insert(sample)
@@ -333,12 +333,12 @@ def test_capacity_is_never_exceeded(capacity: int, steps: list[int]) -> None:
 # -- other rules than the paper's
 
 
-def known(pool: AnchorPool, log: ObservationLog, agent: int = 1) -> None:
+def known(pool: AnchorPool, log: SampleLog, agent: int = 1) -> None:
     for number in pool.uses:
-        saw(log.observations[number], agent)
+        saw(log.samples[number], agent)
 
 
-def sequence(pool: AnchorPool, log: ObservationLog, sample: torch.Tensor) -> list[float]:
+def sequence(pool: AnchorPool, log: SampleLog, sample: torch.Tensor) -> list[float]:
     """One weight per anchor, for a new sample."""
     known(pool, log)
     match = per(pool, "sequence").match(add(log, sample), 1, [], log)
@@ -359,18 +359,18 @@ def sequence(pool: AnchorPool, log: ObservationLog, sample: torch.Tensor) -> lis
         ({"norm": "mean"}, [1 / (1 + math.exp(0.1)), 1 / (1 + math.exp(-0.1))]),
     ],
 )
-def test_approximations_by_hand(log: ObservationLog, options: dict[str, Any], weights: list[float]) -> None:
+def test_approximations_by_hand(log: SampleLog, options: dict[str, Any], weights: list[float]) -> None:
     pool = pool_of(log, rows(12, 12), rows(11, 11), **options)
     assert sequence(pool, log, rows(10, 10)) == pytest.approx(weights, abs=1e-6)
 
 
-def test_cosine_looks_at_directions_alone(log: ObservationLog) -> None:
+def test_cosine_looks_at_directions_alone(log: SampleLog) -> None:
     pool = pool_of(log, rows((0, 9)), rows((50, 0)), approximation="cosine")
     # the angle's cosine is 0 and 1, however long the vectors are
     assert sequence(pool, log, rows((1, 0))) == pytest.approx([1 / (1 + math.e), 1 / (1 + math.exp(-1))])
 
 
-def test_top_k_keeps_the_heaviest_and_renormalises(log: ObservationLog) -> None:
+def test_top_k_keeps_the_heaviest_and_renormalises(log: SampleLog) -> None:
     pool = pool_of(log, rows(3), rows(1), rows(2), rows(9), top_k=2)
     known(pool, log)
     for how in ("token", "sequence"):
@@ -380,21 +380,21 @@ def test_top_k_keeps_the_heaviest_and_renormalises(log: ObservationLog) -> None:
         assert match.sequence.tolist() == pytest.approx([1 / (1 + math.exp(-1)), 1 / (1 + math.e)])
 
 
-def test_the_whole_cache_can_be_compared(log: ObservationLog) -> None:
+def test_the_whole_cache_can_be_compared(log: SampleLog) -> None:
     """The embeddings are alike, the caches are not."""
     pool = pool_of(log, rows(0), rows(0), compared="kv", approximation="nearest")
-    one, two = log.observations.values()
+    one, two = log.samples.values()
     for sample, value in ((one, 5.0), (two, 1.0)):
         sample.base.values.fill_(value)
     assert sequence(pool, log, rows(0)) == [0, 1]
 
 
-def test_weights_as_shipped(log: ObservationLog) -> None:
+def test_weights_as_shipped(log: SampleLog) -> None:
     """Keys and values weigh by themselves; behind the text there is a weight per layer, head and channel,
     over the text's tokens aligned at their ends."""
     pool = pool_of(log, rows(0, 0), rows(0, 0, 0), per="separate", compared="kv")
     known(pool, log)
-    short, long = log.observations.values()
+    short, long = log.samples.values()
     short.base.keys[:] = torch.tensor([[3.0, 0.0], [1.0, 0.0]])  # (tokens, head_dim)
     long.base.keys[:] = torch.tensor([[1.0, 0.0], [4.0, 0.0], [0.0, 3.0]])
     long.base.values.fill_(2.0)
@@ -413,14 +413,14 @@ def test_weights_as_shipped(log: ObservationLog) -> None:
     assert match.behind[0].values.flatten().tolist() == pytest.approx([share(0, 8**0.5)] * 2)
 
 
-def test_the_length_gate_asks_for_length_alone(log: ObservationLog) -> None:
+def test_the_length_gate_asks_for_length_alone(log: SampleLog) -> None:
     pool = pool_of(log, rows(1, 2), rows(1, 2), rows(1, 2), gate="length")
     assert gate(pool, add(log, rows(50, 60)), 0.01, log).shareable
     assert not gate(pool, add(log, rows(1, 2, 3)), 0.01, log).shareable
     assert not gate(pool, add(log, rows(1, 2)), 0.0, log).shareable, "gamma 0 shares nothing"
 
 
-def test_the_closeness_gate(log: ObservationLog) -> None:
+def test_the_closeness_gate(log: SampleLog) -> None:
     """Distances are shares of the sample's mean norm, here 10."""
     near = pool_of(log, rows(11), rows(11), rows(11), gate="closeness", closeness=0.2)
     assert gate(near, add(log, rows(10)), 0.3, log).shareable, "alike and near: nothing to choose between"
@@ -436,12 +436,12 @@ def test_the_closeness_gate(log: ObservationLog) -> None:
     assert gate(mixed, add(log, rows(10)), 0.01, log).shareable
 
 
-def test_the_gate_as_shipped(log: ObservationLog) -> None:
+def test_the_gate_as_shipped(log: SampleLog) -> None:
     pool = pool_of(log, rows(0), gate="shipped")
     decision = gate(pool, add(log, rows(0)), 1.0, log)
     assert (decision.shareable, decision.rule) == (False, "too few anchors")
     pool.insert(add(log, rows(0)))
-    one, _, other = log.observations.values()
+    one, _, other = log.samples.values()
     one.base.values.fill_(3.0)
     assert other.number in pool.uses
     # distances between the values, over both channels: sqrt(18) and 0
@@ -450,7 +450,7 @@ def test_the_gate_as_shipped(log: ObservationLog) -> None:
     assert decision.shareable
 
 
-def test_eviction_as_shipped(log: ObservationLog) -> None:
+def test_eviction_as_shipped(log: SampleLog) -> None:
     """It grows to V + 1; then the least counted of the first five goes, in every dense reader's turn."""
     pool = pool_of(log, *(rows(i) for i in range(6)), capacity=6, eviction="shipped")
     pool.uses.update({1: 4, 2: 3, 3: 2, 4: 1, 5: 1, 6: 0})
@@ -468,7 +468,7 @@ def test_eviction_as_shipped(log: ObservationLog) -> None:
     ("shares", "counted"),
     [((0.3, 0.55, 0.15), (1, 1, 0)), ((0.3, 0.65, 0.05), (0, 1, 0)), ((0.04, 0.95, 0.01), (1, 1, 1))],
 )
-def test_counts_as_shipped(log: ObservationLog, shares: tuple[float, ...], counted: tuple[int, ...]) -> None:
+def test_counts_as_shipped(log: SampleLog, shares: tuple[float, ...], counted: tuple[int, ...]) -> None:
     """At the gate, of a shared text alone: the heaviest that hold less than 0.9; all where one holds more."""
     pool = pool_of(log, rows(0), rows(1), rows(9), eviction="shipped")
     decision = gate(pool, add(log, rows(0)), 1.0, log)
@@ -477,7 +477,7 @@ def test_counts_as_shipped(log: ObservationLog, shares: tuple[float, ...], count
     assert set(pool.uses.values()) == {0}
     pool.gated(told)
     assert tuple(pool.uses.values()) == counted
-    held = tuple(log.observations[n] for n in pool.uses)
+    held = tuple(log.samples[n] for n in pool.uses)
     pool.used(match_of(*held))
     assert tuple(pool.uses.values()) == counted, "being mixed counts nothing"
 
@@ -485,7 +485,7 @@ def test_counts_as_shipped(log: ObservationLog, shares: tuple[float, ...], count
 @pytest.mark.parametrize("rule", ["entropy", "shipped"])
 @pytest.mark.parametrize("size", range(2, 21))
 def test_gamma_one_shares_a_text_that_is_as_near_to_every_anchor(
-    log: ObservationLog, size: int, rule: Any
+    log: SampleLog, size: int, rule: Any
 ) -> None:
     """Even weights have the very entropy that gamma 1 allows: rounding must not refuse it."""
     pool = pool_of(log, *[rows(3)] * size, gate=rule)
@@ -497,11 +497,11 @@ def test_gamma_one_shares_a_text_that_is_as_near_to_every_anchor(
     assert not gate(pool, add(log, rows(3)), 0.999, log).shareable
 
 
-def test_weights_from_each_tokens_kv(log: ObservationLog) -> None:
+def test_weights_from_each_tokens_kv(log: SampleLog) -> None:
     """Appendix 6.4.4: one L2 distance per token over layers, heads and dimensions, keys and values apart."""
     pool = pool_of(log, rows(0, 0), rows(0, 0, 0), per="token kv", compared="kv")
     known(pool, log)
-    short, long = log.observations.values()
+    short, long = log.samples.values()
     short.base.keys[:] = torch.tensor([[3.0, 4.0], [1.0, 0.0]])  # (tokens, head_dim)
     long.base.keys[:] = torch.tensor([[1.0, 0.0], [4.0, 0.0], [0.0, 3.0]])
     long.base.values.fill_(2.0)
@@ -518,7 +518,7 @@ def test_weights_from_each_tokens_kv(log: ObservationLog) -> None:
     assert float(match.behind[0].values) == pytest.approx(share(0, 8**0.5))
 
 
-def test_exact_eviction_drops_the_least_used_of_all(log: ObservationLog) -> None:
+def test_exact_eviction_drops_the_least_used_of_all(log: SampleLog) -> None:
     pool = pool_of(log, *(rows(i) for i in range(8)), capacity=8, eviction="least used")
     pool.uses.update({1: 5, 2: 3, 3: 1, 4: 2, 5: 9, 6: 0, 7: 0, 8: 1})
     assert pool.insert(add(log, rows(9))) == 6

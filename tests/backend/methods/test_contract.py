@@ -16,12 +16,12 @@ from backend.base.clock import Clock
 from backend.base.errors import NotRelocatableError, OptionError
 from backend.engine.engine import Engine
 from backend.methods.base import Arrived, Method, Prefilled
-from backend.methods.plan import Blend
+from backend.methods.plan import Reuse
 from backend.methods.registry import METHODS, make_options, method_class, method_names, option_fields
 from backend.model.load import LoadedModel
 from backend.records.request import Decoding, MethodChoice
 from backend.records.run import ACTIONS, COMPUTED, CORRECTED, PROVENANCE, RECOMPUTED, REUSED, RunRecord
-from backend.session.limits import ALONE
+from backend.session.limits import LOCAL_LIMITS
 from backend.session.outcomes import PARTS
 from backend.session.session import LabSession
 
@@ -59,7 +59,7 @@ EACH_VARIANT = pytest.mark.parametrize(
 def all_side_by_side() -> Iterator[None]:
     """A page runs a dozen methods at most; here all run in one request."""
     with pytest.MonkeyPatch.context() as patch:
-        roomy = replace(ALONE, methods=len(METHODS))
+        roomy = replace(LOCAL_LIMITS, methods=len(METHODS))
         patch.setitem(LabSession.__init__.__kwdefaults__, "limits", roomy)  # type: ignore[arg-type]
         yield
 
@@ -194,7 +194,7 @@ def test_plans_partition_the_prompt_and_nothing_else_is_forwarded(
             for sample in context.samples.values():
                 if sample.number not in arrived:
                     arrived.add(sample.number)
-                    method.observe(Arrived(sample), one.log)
+                    method.on_event(Arrived(sample), one.log)
             plan = method.plan(context, one.log, Clock())
             total = len(context.prompt.ids)
             assert [s.start for s in plan.steps] == [0, *(s.end for s in plan.steps[:-1])]
@@ -203,10 +203,10 @@ def test_plans_partition_the_prompt_and_nothing_else_is_forwarded(
             assert plan.reason.endswith(".")
             for step in plan.steps:
                 assert step.action.reason
-                if isinstance(step.action, Blend):
+                if isinstance(step.action, Reuse):
                     assert step.action.base.tokens >= step.end - step.start
                     for term in step.action.terms:
-                        assert term.anchor in one.log.observations
+                        assert term.anchor in one.log.samples
                         assert term.weight.ndim in (0, 1, 4)
                         assert term.offset.tokens >= step.end - step.start
             layers, soft = one.engine.model.info.layers, sum(link.tokens for link in plan.links)
@@ -222,8 +222,8 @@ def test_plans_partition_the_prompt_and_nothing_else_is_forwarded(
                 assert torch.isfinite(found.logits).all()
                 if found.exact:
                     tiny.assert_same(found, one.dense[agent], total)
-            method.observe(Prefilled(context, hooked.cache, hooked.plan.plain, hooked.plan), one.log)
-    assert method.needed() <= set(walked[0].log.observations)
+            method.on_event(Prefilled(context, hooked.cache, hooked.plan.plain, hooked.plan), one.log)
+    assert method.needed() <= set(walked[0].log.samples)
     for pool in method.pools(walked[0].log):
         assert len(pool.anchors) == len(pool.lengths) == len(pool.uses) == len(pool.previews) <= pool.capacity
         assert (pool.bytes > 0) == bool(pool.anchors)
@@ -243,15 +243,15 @@ def check_actions(actions: Any, state: str, total: int, layers: int) -> None:
 def test_a_fork_goes_on_by_itself(walked: list[tiny.Walk], cls: type[Method]) -> None:
     method = cls(make_options(cls.name, {}))
     log = walked[0].log
-    samples = list(log.observations.values())
+    samples = list(log.samples.values())
     for sample in samples[:2]:
-        method.observe(Arrived(sample), log)
+        method.on_event(Arrived(sample), log)
     before = method.pools(log), method.needed()
     fork = method.fork()
     assert type(fork) is cls
     assert (fork.pools(log), fork.needed(), fork.options) == (*before, method.options)
     for sample in samples[2:]:
-        fork.observe(Arrived(sample), log)
+        fork.on_event(Arrived(sample), log)
     fork.forget({samples[0].number})
     assert samples[0].number not in fork.needed()
     assert (method.pools(log), method.needed()) == before

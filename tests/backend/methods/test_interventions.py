@@ -16,14 +16,14 @@ from torch import Tensor
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.cache.kv_cache import KVSegment
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.candidates import Scope, blocks, chosen_tokens, dense_steps, slots_only, visible
 from backend.methods.dense import dense_plan
 from backend.methods.masked import MaskedMethod
 from backend.methods.naive import NaiveMethod, NaiveOptions
-from backend.methods.plan import Dense, Plan
+from backend.methods.plan import Compute, Plan
 from backend.methods.recompute_slots import RecomputeSlotsMethod
 from backend.methods.registry import make_options
 from backend.prompts.agent import Agent
@@ -53,7 +53,7 @@ class Read:
     def __init__(self, texts: Sequence[str] = TEXTS, template: str = LIKE) -> None:
         names = [f"candidate_{i}" for i in range(1, len(texts) + 1)]
         self.engine = Engine(tiny.model())
-        self.log = ObservationLog("test", 1 << 40)
+        self.log = SampleLog("test", 1 << 40)
         flow = RequestState(judge(template, names), self.engine, self.log)
         flow.start({"user_question": tiny.QUESTIONS[0]} | dict(zip(names, texts, strict=True)))
         self.context: PromptInContext = flow.context(1)
@@ -297,7 +297,7 @@ def test_only_candidates_are_copied() -> None:
         if (step.start, step.end) in texts:
             assert step == before
         else:
-            assert isinstance(step.action, Dense) or step.action.exact
+            assert isinstance(step.action, Compute) or step.action.exact
     prefill = found.engine.execute(found.prompt, plan, Clock())
     first = texts[0][0]
     seen, wanted = prefill.cache.keys[..., :first, :], found.dense().cache.keys[..., :first, :]

@@ -19,7 +19,7 @@ from tiny import TOLERANCE, assert_same, error
 
 from backend.base.clock import Clock
 from backend.base.errors import ModelError, OptionError
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.engine.prefill import Prefill
@@ -27,7 +27,7 @@ from backend.methods.base import Method
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.dense import dense_plan
 from backend.methods.kvlink import KVLinkMethod, KVLinkOptions
-from backend.methods.plan import Blend, Dense, Plan
+from backend.methods.plan import Compute, Plan, Reuse
 from backend.methods.promptcache import PromptCacheMethod, PromptCacheOptions, documents
 from backend.model.link_tokens import Links, apply_links, base_hash, kept_tokens, load_links, projections
 from backend.model.load import LoadedModel, load_model, wrap_model
@@ -65,9 +65,9 @@ READER = Pipeline(
 
 def context_of(
     model: LoadedModel, texts: dict[str, str] = TEXTS
-) -> tuple[Engine, ObservationLog, PromptInContext]:
+) -> tuple[Engine, SampleLog, PromptInContext]:
     """A reader's prompt over three documents, as a session lays it out."""
-    engine, log = Engine(model), ObservationLog("test", 1 << 40)
+    engine, log = Engine(model), SampleLog("test", 1 << 40)
     flow = RequestState(READER, engine, log)
     flow.start(texts)
     return engine, log, flow.context(1)
@@ -110,8 +110,8 @@ def trained(base: LoadedModel, recipe: LinkRecipe) -> tuple[Trainee, LoadedModel
             weights[name].copy_(weight)
     links = trainee.as_links().to(torch.device("cpu"), torch.float32)
     detached = Links(
-        links.links.detach(), links.edges.detach(), links.anchors.detach(), links.compression, links.rate,
-        links.chunk_tokens,
+        links.links.detach(), links.edges.detach(), links.anchor_tokens.detach(),
+        links.compression, links.rate, links.chunk_tokens,
     )  # fmt: skip
     return trainee, wrap_model(module, tiny.tokenizer(), name="adapted", links=detached)
 
@@ -547,7 +547,7 @@ def test_what_cannot_be_trained_is_refused(base: LoadedModel, tmp_path: Path) ->
 
 
 def test_dropped_tokens_are_those_that_could_be_guessed(base: LoadedModel) -> None:
-    alone = IsolatedEncoder(Engine(base), ObservationLog("t", 1 << 30))
+    alone = IsolatedEncoder(Engine(base), SampleLog("t", 1 << 30))
     ids = base.tokens.encode(TEXTS["document_2"])
     said = alone.surprisal(ids)
     with torch.inference_mode():
@@ -590,7 +590,7 @@ def test_types_of_steps(base: LoadedModel) -> None:
         kinds = {s.start: type(s.action) for s in plan.steps}
         named = {span.name for span in documents(context)}
         for span in context.prompt.spans:
-            assert kinds[span.start] is (Blend if span.name in named else Dense)
+            assert kinds[span.start] is (Reuse if span.name in named else Compute)
 
 
 @pytest.mark.parametrize("compression", ["drop", "anchors"])

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, error, model
 
 from backend.judge.judge_lab import JudgeLab
-from backend.judge.judge_session import Given, JudgeSession, side_by_side
+from backend.judge.judge_session import GivenText, JudgeSession, side_by_side
 from backend.methods.kvcomm.weights import Weight, of_those
-from backend.methods.plan import Blend
+from backend.methods.plan import Reuse
 from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
 from backend.records.judge import Candidate, JudgeProblem, JudgeRequest, Order
@@ -57,7 +57,7 @@ def records(tiny: LoadedModel, methods: tuple[MethodChoice, ...], order: Order, 
         yield heard(lab.session(order), run, texts), lab.session(order), layout
 
 
-def heard(session: JudgeSession, run: RunRequest, texts: dict[str, Given]) -> RunRecord:
+def heard(session: JudgeSession, run: RunRequest, texts: dict[str, GivenText]) -> RunRecord:
     [record] = side_by_side([session.asking(run, texts)])
     return record
 
@@ -107,7 +107,7 @@ def test_kvcomm_keeps_a_pool_per_writer_and_slot_aligned_per_slot(tiny: LoadedMo
     assert names["slotaligned"] == {"user_question", "candidate_1", "candidate_2", "candidate_3"}
     log = session.rows[0].run.stream.log
     for pool in record.pools:
-        held = [log.observations[n] for n in pool.anchors]
+        held = [log.samples[n] for n in pool.anchors]
         whose = {o.source if pool.method == "kvcomm" else o.placeholder for o in held}
         assert pool.placeholder == "user_question" or whose == {pool.placeholder}
 
@@ -162,7 +162,7 @@ def test_offsets_in_the_anchors_frame_come_from_where_the_anchor_stood(tiny: Loa
             )
         for step in row.plan.steps:
             span = next(s for s in row.context.prompt.spans if s.start == step.start)
-            if isinstance(step.action, Blend) and span.kind == "placeholder":
+            if isinstance(step.action, Reuse) and span.kind == "placeholder":
                 for term in step.action.terms:
                     assert term.shift == places[term.anchor] - step.start
                     shifted += term.shift != 0
@@ -226,7 +226,7 @@ def test_pal_kv_with_texts_of_one_writer_is_kvcomm(tiny: LoadedModel) -> None:
         base = problem(number)
         asked = JudgeProblem(number, base.question, base.candidates[:2], "typed")
         [(_, run, texts)] = lab.prompts(asked, (None,) * 2, (1, 2), request)
-        same = {name: Given(text.ids, text.base, "agent 1") for name, text in texts.items()}
+        same = {name: GivenText(text.ids, text.base, "agent 1") for name, text in texts.items()}
         record = heard(session, run, same)
         a, b = (session.rows[i].prefill for i in (1, 2))
         assert torch.equal(a.logits, b.logits)

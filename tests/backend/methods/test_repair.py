@@ -279,8 +279,8 @@ def test_it_remembers_what_kvcomm_remembers(tiny_model: LoadedModel) -> None:
     method = RepairMethod(RepairOptions())
     context = walked.contexts[1]
     for sample in context.samples.values():
-        method.observe(Arrived(sample), walked.log)
-    method.observe(Prefilled(context, walked.dense[1].cache, True, dense_plan(context, "")), walked.log)
+        method.on_event(Arrived(sample), walked.log)
+    method.on_event(Prefilled(context, walked.dense[1].cache, True, dense_plan(context, "")), walked.log)
     assert method.needed()
     twin = method.fork()
     method.forget(method.needed())

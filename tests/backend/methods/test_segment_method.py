@@ -11,12 +11,12 @@ import tiny
 import torch
 
 from backend.base.clock import Clock
-from backend.cache.observations import ObservationLog, PromptInContext
+from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.base import Prefilled
 from backend.methods.dense import dense_plan
-from backend.methods.plan import Blend, Dense
+from backend.methods.plan import Compute, Reuse
 from backend.methods.segments.method import SegmentsMethod
 from backend.methods.segments.options import FORMS, SegmentsOptions
 from backend.methods.segments.store import Owner
@@ -43,7 +43,7 @@ SMALL = {
 EVERYWHERE = Pipeline("one", "One", "For tests.", (Agent(1, "Reader", "", "{user_question}", 4),))
 
 
-def context(model: LoadedModel, text: str, log: ObservationLog) -> PromptInContext:
+def context(model: LoadedModel, text: str, log: SampleLog) -> PromptInContext:
     flow = RequestState(EVERYWHERE, Engine(model), log)
     flow.start({"user_question": text})
     return flow.context(1)
@@ -54,7 +54,7 @@ class Bench:
 
     def __init__(self, model: LoadedModel, **options: Any) -> None:
         self.model, self.engine = model, Engine(model)
-        self.log = ObservationLog("test", 1 << 30)
+        self.log = SampleLog("test", 1 << 30)
         self.method = SegmentsMethod(SegmentsOptions(**(SMALL | options)))
 
     def dense(self, text: str) -> Prefill:
@@ -67,7 +67,7 @@ class Bench:
         out = self.engine.execute(seen.prompt, plan, Clock(), method=self.method, context=seen)
         if learn:
             done = Prefilled(seen, out.cache, out.plan.plain, out.plan, out.hidden)
-            self.method.observe(done, self.log)
+            self.method.on_event(done, self.log)
         return out
 
     @property
@@ -76,7 +76,7 @@ class Bench:
 
 
 def grafted(out: Prefill) -> int:
-    return sum(s.end - s.start for s in out.plan.steps if isinstance(s.action, Blend))
+    return sum(s.end - s.start for s in out.plan.steps if isinstance(s.action, Reuse))
 
 
 def off(found: Prefill, wanted: Prefill) -> float:
@@ -126,7 +126,7 @@ def test_an_exact_beginning_is_dense(tiny_model: LoadedModel, form: str) -> None
     assert out.exact
     assert grafted(out) > 30
     assert out.plan.steps[0].start == 0
-    assert isinstance(out.plan.steps[0].action, Blend)
+    assert isinstance(out.plan.steps[0].action, Reuse)
     assert out.plan.steps[0].action.provenance == "exact local"
     assert off(out, bench.dense(asked)) <= tiny.TOLERANCE
 
@@ -151,7 +151,7 @@ def test_no_probe_needs_no_dense_pass_and_only_the_map_is_forwarded(tiny_model: 
         assert bench.engine.token_layers - before == out.token_layers == (out.actions == COMPUTED).sum()
         where = np.zeros(out.actions.shape[1], dtype=bool)
         for step in out.plan.steps:
-            where[step.start : step.end] = isinstance(step.action, Blend)
+            where[step.start : step.end] = isinstance(step.action, Reuse)
         layers = 3 if form == FORMS[0] else out.plan.cut
         assert (out.actions[:layers, where] == REUSED).all()
         assert (out.actions[layers:] == COMPUTED).all()
@@ -170,17 +170,17 @@ def test_only_equal_tokens_are_grafted_and_edges_are_fresh(tiny_model: LoadedMod
     own = {s.number: s for s in bench.method.store.segments(Owner("test"))}
     grafts = {g.start: g for run in bench.method._runs for g in run.grafts}
     for before, step, after in zip(plan.steps, plan.steps[1:], plan.steps[2:], strict=False):
-        if isinstance(step.action, Blend):
+        if isinstance(step.action, Reuse):
             graft = grafts[step.start]
             assert (
                 own[graft.stored.number].ids[graft.at :][: graft.tokens]
                 == seen.prompt.ids[step.start : step.end]
             )
             assert step.action.provenance == "semantic"
-            if isinstance(before.action, Dense):
+            if isinstance(before.action, Compute):
                 assert before.action.reason == "the edge of a graft"
                 assert before.end - before.start >= 3
-            if isinstance(after.action, Dense):
+            if isinstance(after.action, Compute):
                 assert after.action.reason == "the edge of a graft"
     for run in bench.method._runs:
         assert run.grafts[0].start == run.start + 3
@@ -217,7 +217,7 @@ def test_nothing_grafted_is_stored_again(tiny_model: LoadedModel) -> None:
     first = {s.number for s in bench.method.store.segments(Owner("test"))}
     asked = "Another beginning here. " + NOTE + "Thought 2: quite another text follows, at some length.\n"
     out = bench.read(asked)
-    spans = [(s.start, s.end) for s in out.plan.steps if isinstance(s.action, Blend)]
+    spans = [(s.start, s.end) for s in out.plan.steps if isinstance(s.action, Reuse)]
     new = [s for s in bench.method.store.segments(Owner("test")) if s.number not in first]
     assert spans
     assert new
@@ -238,12 +238,12 @@ def test_nothing_grafted_is_stored_again(tiny_model: LoadedModel) -> None:
 def test_other_domains_and_weights_see_nothing(tiny_model: LoadedModel) -> None:
     bench = Bench(tiny_model, probe="off")
     bench.read(NOTE)
-    for log, weights in ((ObservationLog("other", 1 << 30), ""), (bench.log, "tuned")):
+    for log, weights in ((SampleLog("other", 1 << 30), ""), (bench.log, "tuned")):
         seen = replace(context(tiny_model, NOTE, log), weights=weights)
         plan = bench.method.plan(seen, log, Clock())
-        assert all(isinstance(s.action, Dense) for s in plan.steps)
+        assert all(isinstance(s.action, Compute) for s in plan.steps)
     seen = context(tiny_model, NOTE, bench.log)
-    assert any(isinstance(s.action, Blend) for s in bench.method.plan(seen, bench.log, Clock()).steps)
+    assert any(isinstance(s.action, Reuse) for s in bench.method.plan(seen, bench.log, Clock()).steps)
 
 
 def test_a_fork_leaves_no_trace(tiny_model: LoadedModel) -> None:
@@ -331,7 +331,7 @@ def test_segments_are_counted_and_leave_when_the_budget_is_full(tiny_model: Load
     request = RunRequest(EVERYWHERE, {"user_question": NOTE}, (MethodChoice("segments", options),))
     list(session.run(request))
     [stream] = session.streams.values()
-    held = max(slot.method.held_bytes for slot in stream.slots.values())
+    held = max(slot.method.held_bytes for slot in stream.instances.values())
     assert session.bytes == stream.log.bytes + held > stream.log.bytes
     stream.log.budget_bytes = stream.log.bytes + held // 2
     stream.shrink()

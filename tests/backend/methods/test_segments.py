@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from backend.base.errors import ModelError, OptionError
 from backend.cache.int8 import pack
 from backend.cache.kv_cache import KVSegment
-from backend.engine.partial_layers import Known, gather, read_above
-from backend.methods.plan import Blend, Dense, Plan, Step
+from backend.engine.partial_layers import KnownTokens, gather, read_above
+from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.methods.segments.cutting import Cut, CutRules, cuts
 from backend.methods.segments.grafts import Graft, Run, labels, runs, without_halo
 from backend.methods.segments.minhash import Sketcher, blocks, jaccard, shingles
@@ -456,12 +456,12 @@ NOTHING = torch.empty(0, 2, 0, 16)
 IDS = tuple(int(i) for i in torch.randint(5, 300, (40,), generator=torch.Generator().manual_seed(3)))
 
 
-def known(model: LoadedModel, tokens: list[int], cut: int, *, states: bool = True) -> Known:
+def known(model: LoadedModel, tokens: list[int], cut: int, *, states: bool = True) -> KnownTokens:
     """What a dense pass over the same prompt knows of some tokens."""
-    nothing = gather(Plan((Step(0, len(IDS), Dense("")),), "dense", "", cut=cut), len(IDS) - 1, model)
+    nothing = gather(Plan((Step(0, len(IDS), Compute("")),), "dense", "", cut=cut), len(IDS) - 1, model)
     whole = read_above(model, IDS, nothing)
     segment = whole.cache.segment(0, len(IDS), model.rotation, exact=True, context="")
-    return Known(
+    return KnownTokens(
         torch.tensor(tokens, dtype=torch.long),
         segment.keys[:cut, :, tokens],
         segment.values[:cut, :, tokens],
@@ -503,9 +503,9 @@ def test_reading_goes_on_behind_a_layered_pass(tiny_model: LoadedModel) -> None:
 def test_half_given_states_are_refused(tiny_model: LoadedModel) -> None:
     part = KVSegment(torch.zeros(3, 2, 4, 16), torch.zeros(3, 2, 4, 16), 0, True, "")
     steps = (
-        Step(0, 4, Blend(part, hidden=torch.zeros(4, 64))),
-        Step(4, 8, Blend(part)),
-        Step(8, 9, Dense("")),
+        Step(0, 4, Reuse(part, hidden=torch.zeros(4, 64))),
+        Step(4, 8, Reuse(part)),
+        Step(8, 9, Compute("")),
     )
     with pytest.raises(ModelError, match="others do not"):
         gather(Plan(steps, "partial", "", cut=1), 8, tiny_model)
@@ -514,7 +514,7 @@ def test_half_given_states_are_refused(tiny_model: LoadedModel) -> None:
 def test_another_family_is_refused_in_words(tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.engine.partial_layers.why_not_layerwise", lambda _model: "no")
     with pytest.raises(OptionError, match="Reuse all layers instead"):
-        read_above(tiny_model, IDS, Known(torch.empty(0, dtype=torch.long), NOTHING, NOTHING, None, 0))
+        read_above(tiny_model, IDS, KnownTokens(torch.empty(0, dtype=torch.long), NOTHING, NOTHING, None, 0))
 
 
 def test_datasketch_is_needed_only_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.engine.prefill import Prefill
 from backend.lab import Lab
-from backend.methods.base import Arrived, Method, View
+from backend.methods.base import Arrived, Method, PromptView
 from backend.methods.cacheblend import CacheBlendMethod, first_seen
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.plan import Selection
@@ -41,7 +41,7 @@ def execute(name: str, one: tiny.Walk | None = None, agent: int = 3, **options: 
     method = method_class(name)(make_options(name, options))
     context = one.contexts[agent]
     for sample in context.samples.values():
-        method.observe(Arrived(sample), one.log)
+        method.on_event(Arrived(sample), one.log)
     plan = method.plan(context, one.log, Clock())
     return one.engine.execute(context.prompt, plan, Clock(), method=method, context=context)
 
@@ -173,7 +173,7 @@ def test_query_norm_takes_what_the_suffix_looks_at() -> None:
     class Looking(Method):
         name, title, summary = "looking", "Looking", "For tests."
 
-        def select(self, view: View, clock: Clock) -> Selection | None:
+        def select(self, view: PromptView, clock: Clock) -> Selection | None:
             seen.append(view.attention(range(suffix_start(), view.total), 1))
             return None
 
@@ -281,7 +281,7 @@ def test_remembered_texts_are_bounded_and_forgotten() -> None:
     method = CacheBlendMethod(make_options("cacheblend", {"donor": "as first seen"}))  # type: ignore[arg-type]
     sample = walked().state.samples["user_question"]
     for number in range(100):
-        method.observe(Arrived(replace(sample, number=number)), walked().log)
+        method.on_event(Arrived(replace(sample, number=number)), walked().log)
     assert method.needed() == set(range(36, 100))
     method.forget({99, 40})
     assert method.needed() == set(range(36, 99)) - {40}

@@ -14,7 +14,7 @@ from tiny import request, run
 from backend.base.clock import Clock
 from backend.base.errors import ModelError, NotRelocatableError
 from backend.engine.engine import Engine
-from backend.methods.plan import Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Step
 from backend.methods.registry import METHODS
 from backend.model.certificate import TOLERANCE, certify
 from backend.model.load import LoadedModel, wrap_model
@@ -74,7 +74,7 @@ def test_a_prompt_ends_before_the_temperature_of_llama_4_changes() -> None:
     generator = torch.Generator().manual_seed(0)
     prompts = [tuple(torch.randint(5, 300, (n,), generator=generator).tolist()) for n in (23, 9, 50)]
     prefills = [
-        engine.execute(TokenizedPrompt(1, i, ()), Plan((Step(0, len(i), Dense("")),), "dense", ""), Clock())
+        engine.execute(TokenizedPrompt(1, i, ()), Plan((Step(0, len(i), Compute("")),), "dense", ""), Clock())
         for i in prompts
     ]
     for ids, row in zip(prompts, engine.decode(prefills, Decoding(12), keep_logits=True), strict=True):

@@ -17,7 +17,7 @@ from backend.base.clock import Clock
 from backend.base.errors import ModelError, NotRelocatableError
 from backend.base.hub_errors import LONGEST, reason
 from backend.engine.engine import Engine
-from backend.methods.plan import Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Step
 from backend.model.load import LoadedModel, load_model, pick_device, weights_hash, wrap_model
 from backend.records.prompt import TokenizedPrompt
 from backend.records.request import Decoding
@@ -116,7 +116,7 @@ def test_every_family_prefills_and_decodes_as_transformers_does(family: str) -> 
     prompts = [tuple(torch.randint(5, 60, (n,), generator=generator).tolist()) for n in (23, 9, 30)]
     prefills = [
         engine.execute(
-            TokenizedPrompt(1, ids, ()), Plan((Step(0, len(ids), Dense("test")),), "dense", ""), Clock()
+            TokenizedPrompt(1, ids, ()), Plan((Step(0, len(ids), Compute("test")),), "dense", ""), Clock()
         )
         for ids in prompts
     ]

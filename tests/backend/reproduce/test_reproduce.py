@@ -49,7 +49,7 @@ from backend.reproduce.spec import (
 from backend.reproduce.timings import group_units
 from backend.studies.documents import base_arms
 from backend.studies.latency import Server
-from backend.sweeps.grid import shards_of, slots_of
+from backend.sweeps.grid import planned_rows, shards_of
 from backend.sweeps.read import parse_sweep
 from backend.sweeps.spec import JudgeTask
 from backend.training.link_tokens.train import LinkRecipe
@@ -204,7 +204,7 @@ def measured_by(plan: Plan, one: Reproduction, scale: Any, folder: Path) -> Iter
                     "request_orders": list(plan.request_orders), "problems": problems, "models": [model],
                 }
             )  # fmt: skip
-            for slot in slots_of(shards_of(parse_sweep(text))):
+            for slot in planned_rows(shards_of(parse_sweep(text))):
                 yield sweeping.place_of(slot.cell, slot.method)
                 for one_set in one.scales[scale].weights if plan.linked else ():
                     label, kind = kind_of(one_set)

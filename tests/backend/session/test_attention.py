@@ -23,13 +23,13 @@ from transformers import (
 from backend.base.clock import Clock
 from backend.base.errors import ModelError
 from backend.engine.engine import Engine
-from backend.methods.plan import Blend, Dense, Link, Plan, Step
+from backend.methods.plan import Compute, Link, Plan, Reuse, Step
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.scoring import selection_token
 from backend.records.prompt import slots
 from backend.records.run import RunRecord
 from backend.session.probes import attention
-from backend.session.probes.attention import Rows, attention_probes, attention_rows
+from backend.session.probes.attention import AttentionRows, attention_probes, attention_rows
 from backend.session.session import LabSession
 from viz.attention.maps import head_map, token_difference, token_map
 from viz.attention.views import mass_by_layer, mass_by_slot
@@ -68,7 +68,7 @@ def eager(model: LoadedModel, ids: list[int]) -> torch.Tensor:
     return torch.stack(out.attentions)[:, 0]
 
 
-def rows_of(model: LoadedModel, rows: list[int], held: int = 30) -> Rows:
+def rows_of(model: LoadedModel, rows: list[int], held: int = 30) -> AttentionRows:
     engine = Engine(model)
     cache, _ = engine.prefill(TOKENS[:held])
     member = torch.zeros(len(TOKENS), 3)
@@ -180,9 +180,9 @@ def test_a_copied_cache_is_read_as_it_is(walked: tiny.Walk) -> None:
     """Under reuse the rows are those over the method's own keys."""
     context = walked.contexts[3]
     steps = tuple(
-        Step(s.start, s.end, Blend(walked.contexts[3].samples[s.name].base))
+        Step(s.start, s.end, Reuse(walked.contexts[3].samples[s.name].base))
         if s.name in context.samples
-        else Step(s.start, s.end, Dense(""))
+        else Step(s.start, s.end, Compute(""))
         for s in context.prompt.spans
         if s.end > s.start
     )
@@ -203,7 +203,7 @@ def test_a_copied_cache_is_read_as_it_is(walked: tiny.Walk) -> None:
 def test_soft_tokens_are_a_region_of_their_own(walked: tiny.Walk) -> None:
     prompt = walked.contexts[3].prompt
     soft = Link(20, torch.randn(3, 64, generator=torch.Generator().manual_seed(0)))
-    plan = Plan((Step(0, len(prompt.ids), Dense("")),), "dense", "", links=(soft,))
+    plan = Plan((Step(0, len(prompt.ids), Compute("")),), "dense", "", links=(soft,))
     prefill = walked.engine.execute(prompt, plan, Clock())
     [probe] = attention_probes(
         walked.engine, prompt, prefill, walked.answers[3].ids[:1], method="x", prompt_index=0

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import backend.lab
 from backend.base.errors import BudgetError, LabError, MemoryFullError, OptionError, RateError, RunCancelled
-from backend.cache.memory_budget import Memory, out_of_memory, surviving
+from backend.cache.memory_budget import MemoryBudget, out_of_memory, with_retry
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
@@ -139,7 +139,7 @@ def test_idle_sessions_make_room_and_the_longest_unused_goes_first(tiny_model: L
     tiny.run(alone, tiny.request())
     each = alone.held
     assert each == alone.bytes > 0
-    memory = Memory(int(each * 8.5))
+    memory = MemoryBudget(int(each * 8.5))
     first, second, third = (LabSession(tiny_model, memory=memory) for _ in range(3))
     for session in (first, second):
         tiny.run(session, tiny.request())
@@ -152,7 +152,7 @@ def test_idle_sessions_make_room_and_the_longest_unused_goes_first(tiny_model: L
 
 
 def test_nothing_is_taken_from_a_session_that_runs(tiny_model: LoadedModel) -> None:
-    memory = Memory(1 << 40)
+    memory = MemoryBudget(1 << 40)
     busy, other = (LabSession(tiny_model, memory=memory) for _ in range(2))
     tiny.run(busy, tiny.request())
     events = busy.run(tiny.request())
@@ -173,7 +173,7 @@ def test_nothing_is_taken_from_a_session_that_runs(tiny_model: LoadedModel) -> N
 
 
 def test_what_a_run_will_need_counts_for_those_who_come_while_it_runs(tiny_model: LoadedModel) -> None:
-    memory = Memory(1 << 40)
+    memory = MemoryBudget(1 << 40)
     one, two = (LabSession(tiny_model, memory=memory) for _ in range(2))
     needs: list[int] = []
     make_room = memory.make_room
@@ -195,7 +195,7 @@ def test_what_a_run_will_need_counts_for_those_who_come_while_it_runs(tiny_model
 
 
 def test_a_device_with_too_little_left_refuses_before_the_model_works(tiny_model: LoadedModel) -> None:
-    session = LabSession(tiny_model, memory=Memory(free=lambda: 1000))
+    session = LabSession(tiny_model, memory=MemoryBudget(free=lambda: 1000))
     before = session.engine.forwarded_tokens
     with pytest.raises(BudgetError, match="MiB are left"):
         tiny.run(session, tiny.request())
@@ -203,7 +203,7 @@ def test_a_device_with_too_little_left_refuses_before_the_model_works(tiny_model
 
 
 def test_a_session_that_is_gone_counts_no_longer(tiny_model: LoadedModel) -> None:
-    memory = Memory(1 << 40)
+    memory = MemoryBudget(1 << 40)
     session = LabSession(tiny_model, memory=memory)
     tiny.run(session, tiny.request(["dense"]))
     assert memory.held > 0
@@ -246,7 +246,7 @@ def failing(session: LabSession, error: BaseException, when: Any) -> None:
 @pytest.mark.parametrize("error", OUT, ids=lambda e: type(e).__name__)
 def test_a_batch_that_does_not_fit_is_decoded_row_by_row(tiny_model: LoadedModel, error: Exception) -> None:
     wanted = tiny.run(LabSession(tiny_model), tiny.request())
-    memory = Memory(1 << 40)
+    memory = MemoryBudget(1 << 40)
     session, idle = (LabSession(tiny_model, memory=memory) for _ in range(2))
     tiny.run(idle, tiny.request(["dense"]))
     failing(session, error, lambda rows: rows > 1)
@@ -283,7 +283,7 @@ def test_a_warm_up_stops_while_it_decodes(tiny_model: LoadedModel, monkeypatch: 
     assert len(steps) == 2, "not a step more"
     [stream] = session.streams.values()
     assert not stream.history
-    assert not stream.log.observations
+    assert not stream.log.samples
     monkeypatch.undo()
     tiny.run(session, tiny.request())
 
@@ -324,7 +324,7 @@ def test_other_errors_are_not_retried() -> None:
         yield
 
     with pytest.raises(RuntimeError, match="a bug"):
-        list(surviving(attempt, lambda last: None, Progress("again", 0, 1)))
+        list(with_retry(attempt, lambda last: None, Progress("again", 0, 1)))
     assert tried == [False]
 
 
@@ -350,6 +350,6 @@ def test_a_model_that_raises_leaves_the_session_as_it_was(tiny_model: LoadedMode
     # Past prompts may stay for exact-prefix reuse; no observation of the broken run does.
     [stream] = session.streams.values()
     assert len(stream.history) == 1
-    assert {o.text for o in stream.log.observations.values()}.isdisjoint({tiny.QUESTIONS[1]})
+    assert {o.text for o in stream.log.samples.values()}.isdisjoint({tiny.QUESTIONS[1]})
     assert session.bytes < 2 * before
     tiny.run(session, tiny.request(question=tiny.QUESTIONS[1]))

@@ -191,7 +191,7 @@ def test_a_replay_leaves_no_trace(tiny_model: LoadedModel) -> None:
         return (
             pools,
             list(stream.instances),
-            sorted(stream.log.observations),
+            sorted(stream.log.samples),
             stream.log.bytes,
             len(stream.history),
         )

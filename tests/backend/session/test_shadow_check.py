@@ -16,7 +16,7 @@ from tiny import QUESTIONS
 from backend.base.errors import OptionError
 from backend.base.row_file import RowFile
 from backend.engine.prefill import Prefill
-from backend.methods.plan import Dense, Plan, Step
+from backend.methods.plan import Compute, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.prompts.scoring import extract_answer
@@ -115,7 +115,7 @@ def test_free_checks_read_the_methods_own_prompt_densely(tiny_model: LoadedModel
     prompt = record.prompts[record.outcome(3, "naive").prompt]
     engine = session.engine
     cache, logits = engine.prefill(prompt.token_ids.tolist())
-    plan = Plan((Step(0, len(prompt.token_ids), Dense("here")),), "dense", "here")
+    plan = Plan((Step(0, len(prompt.token_ids), Compute("here")),), "dense", "here")
     written = Prefill(cache, logits, record.outcome(3, "naive").actions, 0, True, plan)
     [answer] = engine.decode([written], Decoding(max_new_tokens=8))
     text = tiny_model.tokens.decode(answer.ids)

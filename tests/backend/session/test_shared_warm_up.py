@@ -19,8 +19,8 @@ from torch import Tensor
 
 from backend.base.errors import RunCancelled
 from backend.base.serialization import encode
-from backend.cache.memory_budget import Memory
-from backend.cache.row_arena import Arenas, Rows
+from backend.cache.memory_budget import MemoryBudget
+from backend.cache.row_arena import ArenaRows, Arenas
 from backend.methods.registry import method_class, method_names
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
@@ -57,13 +57,13 @@ def log_of(session: LabSession) -> Stream:
 def tensors(stream: Stream) -> Iterator[Tensor]:
     """Everything that a warm-up leaves, in a fixed order."""
     log = stream.log
-    for number in sorted(log.observations):
-        seen = log.observations[number]
+    for number in sorted(log.samples):
+        seen = log.samples[number]
         yield from (seen.base.keys, seen.base.values, seen.descriptor)
         for agent in sorted(seen.offsets):
             every = (seen.offsets[agent].placeholder, *seen.offsets[agent].followers.values())
             yield from (part for offset in every for part in (offset.keys, offset.values))
-    for bases in (log.prefix_bases, log.lone_bases, log.named_bases):
+    for bases in (log.prefix_bases, log.isolated_bases, log.named_bases):
         for agent in sorted(bases):
             for segment in bases[agent].values():
                 yield from (segment.keys, segment.values)
@@ -141,8 +141,8 @@ def test_what_was_there_before_a_warm_up_is_not_everybodys(tiny_model: LoadedMod
     for session in (first, late):
         log = log_of(session).log
         assert not log.isolated
-        assert secret not in {seen.text for seen in log.observations.values()}
-        assert min(log.observations) == 1
+        assert secret not in {seen.text for seen in log.samples.values()}
+        assert min(log.samples) == 1
 
 
 def test_a_warm_up_that_cannot_be_kept_is_done_all_the_same(
@@ -153,7 +153,7 @@ def test_a_warm_up_that_cannot_be_kept_is_done_all_the_same(
     def full(*given: Any) -> Any:
         raise torch.OutOfMemoryError("no memory")
 
-    memory = Memory()
+    memory = MemoryBudget()
     idle, session = LabSession(tiny_model, memory=memory), LabSession(tiny_model, memory=memory)
     tiny.run(idle, tiny.request())
     held = idle.held
@@ -168,7 +168,7 @@ def test_a_warm_up_that_cannot_be_kept_is_done_all_the_same(
 def test_nobody_is_emptied_for_a_copy_that_nobody_asked_for(
     tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, memory = tiny.request(), Memory(total_bytes=1 << 30)
+    asked, memory = tiny.request(), MemoryBudget(total_bytes=1 << 30)
     idle, session = LabSession(tiny_model, memory=memory), LabSession(tiny_model, memory=memory)
     tiny.run(idle, asked)
     told: list[int] = []
@@ -176,7 +176,7 @@ def test_nobody_is_emptied_for_a_copy_that_nobody_asked_for(
     def spare(needed: int) -> bool:
         told.append(needed)
         memory.total_bytes = memory.held + needed - 1
-        return Memory.spare(memory, needed)
+        return MemoryBudget.spare(memory, needed)
 
     monkeypatch.setattr(memory, "spare", spare)
     warm(session, asked)
@@ -204,7 +204,7 @@ def test_what_fits_beside_all(total: int | None, free: int | None, fits: bool) -
         def forget(self) -> None:
             raise AssertionError("nobody is emptied")
 
-    memory, one = Memory(total, lambda: free), Held()
+    memory, one = MemoryBudget(total, lambda: free), Held()
     memory.join(one)
     assert memory.spare(40) is fits
 
@@ -242,10 +242,10 @@ def test_outside_texts_are_known_in_a_copy_and_answers_are_not(tiny_model: Loade
     assert set(logs[0].bases) == set(logs[1].bases)
     assert len(logs[1].bases) == len(EXAMPLES)
     for log in logs:
-        outside = [o for o in log.observations.values() if o.placeholder == "user_question"]
+        outside = [o for o in log.samples.values() if o.placeholder == "user_question"]
         assert all(log.bases[o.ids] is o.base for o in outside)
-    answer = next(o for o in logs[0].observations.values() if o.placeholder != "user_question")
-    question = next(o for o in logs[0].observations.values() if o.placeholder == "user_question")
+    answer = next(o for o in logs[0].samples.values() if o.placeholder != "user_question")
+    question = next(o for o in logs[0].samples.values() if o.placeholder == "user_question")
     answer.ids = question.ids
     copy = logs[0].copy("x", 1 << 30)
     assert torch.equal(copy.bases[question.ids].keys, question.base.keys)
@@ -259,14 +259,14 @@ def test_what_a_visitor_adds_stays_theirs(tiny_model: LoadedModel) -> None:
     warm(second, asked)
     stream = log_of(second)
     assert len(stream.history) == len(EXAMPLES)
-    assert {o.text for o in stream.log.observations.values() if o.placeholder == "user_question"} == set(
+    assert {o.text for o in stream.log.samples.values() if o.placeholder == "user_question"} == set(
         tiny.QUESTIONS[:4]
     )
     assert stream.log.domain == second.id
     alone = [context.encoder for past in stream.history for context in past.contexts]
     assert all(one is not None and one.log is stream.log and one.runner is second.engine for one in alone)
     samples = [o for past in stream.history for c in past.contexts for o in c.samples.values()]
-    assert all(stream.log.observations[o.number] is o and o.arenas is stream.log.arenas for o in samples)
+    assert all(stream.log.samples[o.number] is o and o.arenas is stream.log.arenas for o in samples)
 
 
 OTHERS = {
@@ -341,7 +341,7 @@ def test_what_does_not_fit_a_visit_is_computed_and_not_taken(tiny_model: LoadedM
 
 def test_it_counts_in_the_account_and_makes_room(tiny_model: LoadedModel) -> None:
     asked, ready = tiny.request(), WarmUpCache.on(tiny_model)
-    memory = Memory(total_bytes=1 << 30)
+    memory = MemoryBudget(total_bytes=1 << 30)
     first = LabSession(tiny_model, memory=memory)
     warm(first, asked)
     assert ready.held > 0
@@ -382,7 +382,7 @@ def test_a_copy_that_is_let_go_gives_its_memory_back_at_once(tiny_model: LoadedM
     warm(LabSession(tiny_model), asked)
     session = LabSession(tiny_model)
     assert warm(session, asked)
-    watched = weakref.ref(next(iter(log_of(session).log.observations.values())).base)
+    watched = weakref.ref(next(iter(log_of(session).log.samples.values())).base)
     gc.disable()
     try:
         session.forget()
@@ -401,7 +401,7 @@ def test_copied_arenas_hold_the_same_and_go_their_own_way(
 ) -> None:
     """Rows taken, some given up, copied; then both sides take more and trim."""
 
-    def take(arenas: Arenas, count: int, value: float) -> Rows:
+    def take(arenas: Arenas, count: int, value: float) -> ArenaRows:
         rows = arenas.take("x", count, (2,), torch.float32, torch.device("cpu"))
         rows.tensor.fill_(value)
         return rows

@@ -224,7 +224,7 @@ def test_the_cache_is_the_one_that_writing_left(tiny_model: LoadedModel) -> None
     [stream] = session.streams.values()
     for writer in (1, 2, 1_000_001, 1_000_002):
         name = turned(2).unrolled.output(writer)
-        [sample] = [o for o in stream.log.observations.values() if o.placeholder == name]
+        [sample] = [o for o in stream.log.samples.values() if o.placeholder == name]
         found = record.outcome(writer, "dense")
         before = [int(i) for i in record.prompts[found.prompt].token_ids]
         with torch.inference_mode():

@@ -117,7 +117,7 @@ def test_a_judge_that_takes_none_is_told_from_one_that_takes_another_candidate()
     text = f"name: a\ntasks: [{task}]\nmethods: [dense, naive]\nproblems: 4\n"
     took = {1: (1,), 2: (0,), 3: (0,), 4: (2,)}
 
-    def measured(slot: Slot) -> dict[str, Any]:
+    def measured(slot: PlannedRow) -> dict[str, Any]:
         selected = took[slot.problem] if slot.method == "naive" else (1,)
         same = selected == (1,)
         outcome = replace(BLANK, selected=selected, consistent=same, method=slot.method)

@@ -1,6 +1,6 @@
-"""The observation log: what was computed once, to be reused by whoever may.
+"""The log of samples: what was computed once, to be reused by any method.
 
-One log per trust domain. An :class:`Observation` is one sample of one placeholder (a question, a
+One log per trust domain. A :class:`Sample` is one text of one placeholder (a question, a
 response): its tokens, its base KV, a small descriptor, and, for each agent that prefilled it densely,
 the offsets that were seen there. Entries are immutable but for offsets being added; anchor pools are
 index sets over the log, so pools of several sizes and thresholds share the same bytes. (Table A.1's
@@ -23,7 +23,7 @@ from backend.base.clock import Clock
 from backend.cache.kv_cache import KVOffset, KVSegment
 from backend.cache.radix_tree import PrefixTree
 from backend.cache.rope import Rotation
-from backend.cache.row_arena import ArenaOffset, Arenas, Rows
+from backend.cache.row_arena import ArenaOffset, ArenaRows, Arenas
 from backend.records.prompt import TokenizedPrompt
 
 PREFIX_SHARE = 4  # one part in so many of a log's budget is the most that past prompts may take
@@ -31,7 +31,7 @@ SMALL = 0.1  # the paper finds half of the offset elements to be smaller (append
 
 
 @dataclass(frozen=True)
-class SeenOffset:
+class ContextOffset:
     """Offsets of one sample in one agent's context (Eq. 6 and 7).
 
     ``placeholder`` belongs to the sample's own tokens; ``followers[name]`` to each prefix segment
@@ -57,7 +57,7 @@ class SeenOffset:
         elements = sum(keys[0].numel() for keys, _ in every)
         return torch.stack(small).sum(dim=0), torch.stack(squares).double().sum(dim=0), elements
 
-    def moved(self, rows: Mapping[Rows, Rows]) -> SeenOffset:
+    def moved(self, rows: Mapping[ArenaRows, ArenaRows]) -> ContextOffset:
         """The same in a copy of its log's arenas. What waits outside of them is never written to: both logs
         may hold it."""
 
@@ -65,26 +65,26 @@ class SeenOffset:
             return offset.moved(rows) if isinstance(offset, ArenaOffset) and offset.rows in rows else offset
 
         followers = {name: move(offset) for name, offset in self.followers.items()}
-        return SeenOffset(move(self.placeholder), followers, dict(self.starts))
+        return ContextOffset(move(self.placeholder), followers, dict(self.starts))
 
     @property
-    def rows(self) -> Rows | None:
+    def rows(self) -> ArenaRows | None:
         """The rows in which all of it lies; None where it was not seen in a run."""
         every = (self.placeholder, *self.followers.values())
         found = {offset.rows if isinstance(offset, ArenaOffset) else None for offset in every}
         return found.pop() if len(found) == 1 else None
 
-    def in_main_memory(self) -> SeenOffset:
+    def in_main_memory(self) -> ContextOffset:
         """The same in main memory, see :meth:`backend.cache.row_arena.Rows.in_main_memory`."""
         if self.rows is not None:
             return self.moved({self.rows: self.rows.in_main_memory()})
         main = torch.device("cpu")
         followers = {name: offset.to(main) for name, offset in self.followers.items()}
-        return SeenOffset(self.placeholder.to(main), followers, self.starts)
+        return ContextOffset(self.placeholder.to(main), followers, self.starts)
 
 
 @dataclass
-class Observation:
+class Sample:
     """One sample of one placeholder.
 
     ``embedded``: where its descriptor lies. ``lead_in_base``: a second base of an outside text, behind
@@ -97,9 +97,9 @@ class Observation:
     ids: tuple[int, ...]
     text: str
     base: KVSegment
-    embedded: Rows
+    embedded: ArenaRows
     arenas: Arenas  # of its log: where its offsets go
-    offsets: dict[int, SeenOffset] = field(default_factory=dict)
+    offsets: dict[int, ContextOffset] = field(default_factory=dict)
     lead_in_base: KVSegment | None = None
     source: str = ""
 
@@ -122,7 +122,7 @@ class Observation:
         """What it is compared by: (tokens, hidden) input embeddings, fp32; a view where they are kept so."""
         return self.embedded.tensor.float()
 
-    def see(
+    def add_offsets(
         self, agent: int, pairs: Mapping[str, tuple[KVSegment, KVSegment]], starts: dict[str, int]
     ) -> None:
         """Write what a dense pass of ``agent`` shows: by name, the KV of its own tokens and then of the
@@ -131,9 +131,9 @@ class Observation:
         places = self.arenas.take_offsets(agent, tokens, like, like.dtype)
         for name, (real, base) in pairs.items():
             places[name].write(real, base)
-        self._seen(agent, places, starts)
+        self._keep_offsets(agent, places, starts)
 
-    def fetch(self, agent: int) -> None:
+    def to_device(self, agent: int) -> None:
         """Bring an offset that waited elsewhere back beside the base."""
         seen = self.offsets[agent]
         if (rows := seen.rows) is not None:
@@ -147,11 +147,11 @@ class Observation:
         places = self.arenas.take_offsets(agent, tokens, like, like.dtype)
         for name, offset in waiting.items():
             places[name].copy_from(offset)
-        self._seen(agent, places, seen.starts)
+        self._keep_offsets(agent, places, seen.starts)
 
-    def _seen(self, agent: int, places: dict[str, ArenaOffset], starts: dict[str, int]) -> None:
+    def _keep_offsets(self, agent: int, places: dict[str, ArenaOffset], starts: dict[str, int]) -> None:
         own, *behind = places
-        self.offsets[agent] = SeenOffset(places[own], {name: places[name] for name in behind}, starts)
+        self.offsets[agent] = ContextOffset(places[own], {name: places[name] for name in behind}, starts)
 
 
 class TextEncoder(Protocol):
@@ -169,7 +169,7 @@ class TextEncoder(Protocol):
     def surprisal(self, ids: Sequence[int]) -> Tensor:
         """(tokens,) minus log probability of each token; infinite for the first."""
 
-    def anchors(self, ids: Sequence[int]) -> KVSegment:
+    def anchor_tokens(self, ids: Sequence[int]) -> KVSegment:
         """A text's anchor tokens, where the weights were trained with them."""
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -185,20 +185,22 @@ class PromptInContext:
     """
 
     prompt: TokenizedPrompt
-    samples: dict[str, Observation]
+    samples: dict[str, Sample]
     prefix_bases: dict[str, KVSegment]  # from the template with stand-ins in its holes
-    lone_bases: dict[str, KVSegment] = field(default_factory=dict)  # each segment encoded alone
+    isolated_bases: dict[str, KVSegment] = field(default_factory=dict)  # each segment encoded alone
     rotation: Rotation | None = None
     weights: str = ""  # on which the agent runs; empty: the lab's own
     encoder: TextEncoder | None = None  # encodes texts by themselves, on the agent's weights
-    apart: Mapping[str, KVSegment] = field(default_factory=dict)  # of texts that a method encoded itself
+    method_bases: Mapping[str, KVSegment] = field(
+        default_factory=dict
+    )  # of texts that a method encoded itself
     named_bases: Mapping[str, KVSegment] = field(default_factory=dict)  # as shipped, where asked for
 
     def start(self, name: str) -> int:
         """Where a segment begins in this prompt."""
         return next(span.start for span in self.prompt.spans if span.name == name)
 
-    def turned(self, start: int, keys: Tensor) -> Tensor:
+    def rotated_keys(self, start: int, keys: Tensor) -> Tensor:
         """Position-free keys as they would stand from place ``start`` on."""
         assert self.rotation is not None, "the prompt was laid out without a model"
         positions = torch.arange(start, start + keys.shape[2], device=keys.device)
@@ -216,7 +218,7 @@ class PromptInContext:
         return out
 
 
-class ObservationLog:
+class SampleLog:
     """Observations, prefix bases and past prompts of one trust domain, within a byte budget.
 
     ``bases``: of outside texts, by their tokens, as long as an observation holds them. ``arenas``: where
@@ -226,9 +228,9 @@ class ObservationLog:
     def __init__(self, domain: str, budget_bytes: int) -> None:
         self.domain = domain
         self.budget_bytes = budget_bytes
-        self.observations: OrderedDict[int, Observation] = OrderedDict()
+        self.samples: OrderedDict[int, Sample] = OrderedDict()
         self.prefix_bases: dict[int, dict[str, KVSegment]] = {}
-        self.lone_bases: dict[int, dict[str, KVSegment]] = {}
+        self.isolated_bases: dict[int, dict[str, KVSegment]] = {}
         self.named_bases: dict[int, dict[str, KVSegment]] = {}
         self.isolated: OrderedDict[tuple[str, tuple[int, ...]], KVSegment] = OrderedDict()
         self.prefixes = PrefixTree(budget_bytes // PREFIX_SHARE)
@@ -243,10 +245,10 @@ class ObservationLog:
     def bytes(self) -> int:
         """Bytes held now."""
         return (
-            sum(o.bytes for o in self.observations.values())
+            sum(o.bytes for o in self.samples.values())
             + sum(
                 s.bytes
-                for agents in (self.prefix_bases, self.lone_bases, self.named_bases)
+                for agents in (self.prefix_bases, self.isolated_bases, self.named_bases)
                 for bases in agents.values()
                 for s in bases.values()
             )
@@ -261,20 +263,20 @@ class ObservationLog:
 
     def add(
         self, placeholder: str, ids: tuple[int, ...], text: str, base: KVSegment, descriptor: Tensor
-    ) -> Observation:
+    ) -> Sample:
         """Write a new observation."""
         count, hidden = descriptor.shape
         rows = self.arenas.take("descriptors", count, (hidden,), descriptor.dtype, descriptor.device)
         rows.tensor.copy_(descriptor.detach())
-        observation = Observation(self.next_number, placeholder, ids, text, base, rows, self.arenas)
+        sample = Sample(self.next_number, placeholder, ids, text, base, rows, self.arenas)
         self.next_number += 1
-        self.observations[observation.number] = observation
-        return observation
+        self.samples[sample.number] = sample
+        return sample
 
-    def copy(self, domain: str, budget_bytes: int) -> ObservationLog:
+    def copy(self, domain: str, budget_bytes: int) -> SampleLog:
         """What was observed, by the same numbers and on memory of its own, for another trust domain. Past
         prompts and texts encoded by themselves stay behind."""
-        new, tensors = ObservationLog(domain, budget_bytes), dict[int, Tensor]()
+        new, tensors = SampleLog(domain, budget_bytes), dict[int, Tensor]()
         rows = new.arenas.copy_from(self.arenas)
 
         def copied(segment: KVSegment) -> KVSegment:
@@ -283,8 +285,8 @@ class ObservationLog:
                     tensors[id(tensor)] = tensor.clone()
             return replace(segment, keys=tensors[id(segment.keys)], values=tensors[id(segment.values)])
 
-        for number, seen in self.observations.items():
-            new.observations[number] = replace(
+        for number, seen in self.samples.items():
+            new.samples[number] = replace(
                 seen,
                 base=copied(seen.base),
                 lead_in_base=None if seen.lead_in_base is None else copied(seen.lead_in_base),
@@ -294,13 +296,13 @@ class ObservationLog:
             )
         for mine, theirs in (
             (new.prefix_bases, self.prefix_bases),
-            (new.lone_bases, self.lone_bases),
+            (new.isolated_bases, self.isolated_bases),
             (new.named_bases, self.named_bases),
         ):
             mine |= {agent: {n: copied(s) for n, s in bases.items()} for agent, bases in theirs.items()}
-        for number, seen in self.observations.items():
+        for number, seen in self.samples.items():
             if self.bases.get(seen.ids) is seen.base:  # an answer may have the ids of an outside text
-                new.bases[seen.ids] = new.observations[number].base
+                new.bases[seen.ids] = new.samples[number].base
         new.next_number = self.next_number
         return new
 
@@ -308,18 +310,18 @@ class ObservationLog:
         """Let the offsets of ``cold`` observations wait in main memory, and those of all others on the device
         of their base KV. On a CPU both are one place, so nothing moves. Waits for the device, once."""
         left: set[torch.device] = set()
-        for observation in self.observations.values():
-            home = observation.base.keys.device
+        for sample in self.samples.values():
+            home = sample.base.keys.device
             if home.type == "cpu":
                 continue
-            place = torch.device("cpu") if observation.number in cold else home
-            for agent, seen in list(observation.offsets.items()):
+            place = torch.device("cpu") if sample.number in cold else home
+            for agent, seen in list(sample.offsets.items()):
                 if seen.placeholder.keys.device == place:
                     continue
                 if place == home:
-                    observation.fetch(agent)
+                    sample.to_device(agent)
                 else:
-                    observation.offsets[agent] = seen.in_main_memory()
+                    sample.offsets[agent] = seen.in_main_memory()
                     left.add(home)
         for home in left:
             if home.type == "cuda":
@@ -354,10 +356,10 @@ class ObservationLog:
         held = self.bytes + beside
         while held > self.budget_bytes and self.isolated:
             held -= self.isolated.popitem(last=False)[1].bytes
-        for number in sorted(self.observations, key=lambda n: (n in keep, n)):
+        for number in sorted(self.samples, key=lambda n: (n in keep, n)):
             if held <= self.budget_bytes:
                 break
-            held -= self.observations.pop(number).bytes + beside_of(number)
+            held -= self.samples.pop(number).bytes + beside_of(number)
             dropped.append(number)
         self.trim(beside)
         return dropped
