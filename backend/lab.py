@@ -21,6 +21,7 @@ from backend.judge.prompts import check_wording
 from backend.model.adapters import fitting
 from backend.prompts.presets import Example
 from backend.records.anchor_cost import AnchorCostRequest
+from backend.records.blame import BlameRequest
 from backend.records.blend import BlendRequest
 from backend.records.documents import DocumentRequest
 from backend.records.events import Event, Progress
@@ -44,6 +45,7 @@ from backend.session.session import LabSession
 from backend.session.streams import stream_key
 from backend.session.tensors import tensor_bytes, tensor_file
 from backend.studies.anchor_cost import anchor_cost
+from backend.studies.blame import blame
 from backend.studies.blend import blend_study
 from backend.studies.documents import document_study
 from backend.studies.offsets import offset_study
@@ -58,6 +60,7 @@ Study = Callable[[LabSession, Any, Cancel], Iterator[Any]]
 STUDIES: Mapping[type, Study] = {
     ProximityRequest: lambda session, request, _: proximity(session.model, request),
     OffsetRequest: lambda session, request, _: offset_study(session.model, request, session.budget_bytes),
+    BlameRequest: blame,
     BlendRequest: lambda session, request, _: blend_study(session.model, request, session.budget_bytes),
     DocumentRequest: lambda session, request, _: document_study(session.model, request),
     AnchorCostRequest: lambda session, request, _: anchor_cost(
