@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backend.base.serialization import Floats, Saved
-from backend.records.run import ModelInfo, RunRequest, Span
+from backend.records.model_info import ModelInfo
+from backend.records.prompt import Span
+from backend.records.request import RunRequest
 
 BLAME_FORMAT = 1
 BLAME_LIMITS: dict[str, tuple[int, int]] = {

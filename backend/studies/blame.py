@@ -37,7 +37,8 @@ from backend.methods.risk_guard import GuardedMethod
 from backend.prompts.scoring import Scoring, extract_answer
 from backend.records.blame import BLAME_LIMITS, BlameRecord, BlameRequest, Half, Part, Trial, cells
 from backend.records.events import Progress
-from backend.records.run import Decoding, TokenizedPrompt
+from backend.records.prompt import TokenizedPrompt
+from backend.records.request import Decoding
 from backend.session.prompt_run import own_context, read_densely
 from backend.session.session import LabSession
 from backend.session.streams import Past, stream_key
@@ -212,7 +213,7 @@ class Mixed:
 
     def _trial(self, parts: Set, ids: tuple[int, ...], log_odds: float) -> Trial:
         texts = [self.engine.model.tokens.decode(row) for row in (ids, self.answer)]
-        mine, wanted = ((extract_answer(t, self.scoring), extract_answer(t, "selection")) for t in texts)
+        mine, wanted = (verdict(text, self.scoring) for text in texts)
         same = mine == wanted if any((*mine, *wanted)) else texts[0] == texts[1]
         return Trial(parts, texts[0], *mine, same, log_odds)
 
@@ -364,3 +365,8 @@ def _joined(*parts: Part) -> Set:
 
 def _overlap(a: Part, b: Part) -> bool:
     return a.start < b.end and b.start < a.end and a.first <= b.last and b.first <= a.last
+
+
+def verdict(text: str, scoring: Scoring) -> tuple[str | None, str | None]:
+    """An answer and a judge's choice, as far as they can be read off."""
+    return extract_answer(text, scoring), extract_answer(text, "selection")

@@ -15,6 +15,7 @@ from backend import __version__
 from backend.base.errors import LabError, OptionError, RecordError
 from lab_app.cli.agent_loop import add_loop
 from lab_app.cli.bench import add_bench
+from lab_app.cli.blame import add_blame
 from lab_app.cli.break_even import add_break_even
 from lab_app.cli.common import add_loading, loading, parse_methods, path_of, print_table, read_gate
 from lab_app.cli.judge import add_judge
@@ -431,6 +432,7 @@ def parser() -> argparse.ArgumentParser:
     )
 
     add_judge(add)
+    add_blame(add)
     add_loop(add)
     add_sweep(add)
     add_reproduce(add)
