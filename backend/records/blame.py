@@ -91,7 +91,8 @@ class BlameRecord(Saved):
         spans: the prompt's segments; ``tokens`` its length.
         dense: dense's own answer, read beside it; its ``log_odds`` are those of dense's own cache.
         nothing, everything: the answer with no part repaired, and with all of them.
-        at: which token of the answer is the first that differs; ``dense_token``, ``method_token`` what it is.
+        at: which token of the answer is the first that differs; ``dense_token``, ``method_token`` what it is,
+            "(end)" where the answer ended.
         trials: all that was tried in the search, in order.
         found: the smallest set that brought dense's verdict back; None when no set of the allowed size did.
         random: as many sets of the same size, placed at random where the caches differ.

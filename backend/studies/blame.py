@@ -51,6 +51,7 @@ BATCH_ROWS = 32
 PAIRED = 6  # segments that are tried in pairs: those that help most alone
 STARTS = 3  # sets of segments that are narrowed down: the smallest
 REDRAWS = 100  # for a random set whose parts overlap
+END = "(end)"
 KEPT = "Nothing of the search was kept."
 
 
@@ -66,6 +67,13 @@ def blame(
     """
     began = time.perf_counter()
     check_ranges(request, BLAME_LIMITS, "blame")
+    order = request.run.pipeline.order
+    if request.agent not in order:
+        raise OptionError(
+            f"The agent is {show(request.agent)}; this run has {', '.join(map(str, order))}. Choose one of "
+            "them.",
+            field="blame.agent",
+        )
     yield Progress("Putting the run's cache together again", 0, request.passes)
     engine = session.at(request.run, request.agent)
     context, used, past = _again(session, request, engine)
@@ -106,7 +114,7 @@ def _again(
     places = [i for i, past in enumerate(history) if _asked(past, asked) and agent in past.answers]
     if stream is None or not places:
         raise OptionError(
-            "This run is not remembered any more, or has no such agent. Run it again and ask before its "
+            "This run is not remembered any more. Run it again and ask before its "
             "memory is needed for others.",
             field="blame.run",
         )
@@ -248,7 +256,7 @@ class Search:
         alone = [[replace(p, first=n, last=n) for n in range(self.layers)] for p in self.parts]
         yield from self.ask([(part,) for row in alone for part in row])
         odds = [[self.known[p,].log_odds if (p,) in self.known else np.nan for p in row] for row in alone]
-        name = mixed.engine.model.tokens.texts
+        names = [(*mixed.engine.model.tokens.texts(ids), END)[mixed.at] for ids in (mixed.answer, mixed.own)]
         yield BlameRecord(
             request=request,
             model=mixed.engine.model.info,
@@ -258,8 +266,8 @@ class Search:
             nothing=nothing,
             everything=everything,
             at=mixed.at,
-            dense_token=name(mixed.tokens[:1])[0],
-            method_token=name(mixed.tokens[1:])[0],
+            dense_token=names[0],
+            method_token=names[1],
             trials=trials,
             found=found,
             random=tuple(random),

@@ -37,7 +37,7 @@ def blame(args: argparse.Namespace) -> int:
     from backend.base.serialization import encode
     from backend.model.load import load_model
     from backend.prompts.presets import load_preset, preset_names, preset_requests
-    from backend.records.blame import BlameRequest
+    from backend.records.blame import BlameRecord, BlameRequest
     from backend.records.request import Decoding, RunRequest
     from backend.session.session import LabSession
     from backend.studies.blame_many import blame_many, summary
@@ -68,22 +68,30 @@ def blame(args: argparse.Namespace) -> int:
     )
     model = load_model(args.model, **loading(args))
     session = LabSession(model, budget_bytes=args.budget_mb << 20)
-    found, sent = [], 0
+    found: list[BlameRecord] = []
+    sent = 0
+
+    def write() -> list[dict[str, Any]]:
+        lines = summary(found, args.share)
+        report = {
+            "preset": preset.pipeline.name, "method": args.method, "warmup": args.warmup, "sent": sent,
+            "passes": args.passes, "most_parts": args.most_parts, "draws": args.draws, "seed": args.seed,
+            "share": args.share, "model": encode(model.info, {}), "versions": versions(), "summary": lines,
+            "problems": [_row(record) for record in found],
+        }  # fmt: skip
+        out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return lines
+
     for event in blame_many(session, asked, examples[: args.warmup], examples[args.warmup :], args.problems):
         if isinstance(event, tuple):
             sent, record = event
-            found += [record] if record else []
+            if record:
+                found.append(record)
+                write()  # so that a run that is stopped leaves what it found
             said = f"{sent} requests sent, {len(found)} of {args.problems} changed answers looked into"
             if sys.stderr.isatty():
                 print(f"\r{said:<70}", end="", file=sys.stderr, flush=True)
-    lines = summary(found, args.share)
-    report = {
-        "preset": preset.pipeline.name, "method": args.method, "warmup": args.warmup, "sent": sent,
-        "passes": args.passes, "most_parts": args.most_parts, "draws": args.draws, "seed": args.seed,
-        "share": args.share, "model": encode(model.info, {}), "versions": versions(), "summary": lines,
-        "problems": [_row(record) for record in found],
-    }  # fmt: skip
-    out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    lines = write()
     print(f"{sent} requests sent; {len(found)} changed answers looked into, summary in {out}")
     for line in lines:
         low, high = line["interval"]

@@ -18,6 +18,7 @@ from typing import Any
 import backend.base.errors
 from backend.base.errors import LabError, RunCancelled
 from backend.prompts.presets import Example
+from backend.records.blame import BlameRequest
 from backend.records.events import Event, Progress, RunDone
 from backend.records.request import RunRequest
 from backend.records.run import RunRecord
@@ -131,6 +132,11 @@ class ZeroSession:
     ) -> Iterator[Any]:
         """See :meth:`backend.lab.Lab.replay`."""
         yield from self._events("replay", request, last, before=self._before(request), cancel=cancel)
+
+    def study(self, request: object, *, cancel: threading.Event | None = None) -> Iterator[Any]:
+        """See :meth:`backend.lab.Lab.study`; one about a run begins with what was sent."""
+        before = self._before(request.run) if isinstance(request, BlameRequest) else None
+        yield from self._events("study", request, before=before, cancel=cancel)
 
     def __getattr__(self, what: str) -> Any:
         if what in ALONE:

@@ -374,6 +374,15 @@ COST_BOXES = {
     "agents": "Agents that read them",
 }
 
+BLAME = "Which part of the cache changed this answer?"
+BLAME_HELP = (
+    "For the agent and the method chosen above: puts dense’s keys and values into the method’s cache, "
+    "segment by segment and layer by layer, and looks for the smallest set that brings dense’s "
+    "verdict back. A pass is one such cache and the answer from it."
+)
+BLAME_BOXES = {"most_parts": "Most parts of a set", "passes": "Most passes", "draws": "Random sets"}
+BLAME_NO_RUN = "There is no run to look into. Run one first, with a method beside dense."
+
 PAYS = "When would reuse pay?"
 PAYS_HELP = (
     "For a prompt of your own, on hardware of your choice. Shared of it are texts that other agents read "

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from backend.prompts.pipeline import Pipeline
 from backend.records.anchor_cost import AnchorCostRequest
+from backend.records.blame import BlameRequest
 from backend.records.blend import BlendRequest
 from backend.records.documents import DocumentRequest
 from backend.records.events import Event, Progress
@@ -145,6 +146,7 @@ STUDY_NAMES: dict[type, str] = {
     ProximityRequest: "proximity",
     AnchorCostRequest: "anchor_cost",
     OffsetRequest: "offset_study",
+    BlameRequest: "blame",
     BlendRequest: "blend_study",
     DocumentRequest: "document_study",
     JudgeRequest: "judge_problems",

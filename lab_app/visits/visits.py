@@ -20,6 +20,7 @@ from backend.base.errors import LabError
 from backend.base.serialization import encode
 from backend.cache.process_memory import trim
 from backend.records.anchor_cost import AnchorCost
+from backend.records.blame import BlameRecord
 from backend.records.blend import BlendStudy
 from backend.records.documents import DocumentStudy
 from backend.records.judge import Judged
@@ -40,7 +41,9 @@ LEFT_SECONDS = 60.0  # a browser that has gone may come back: a reload of the ne
 
 
 #: What a measurement leaves, each kind under a name of its own in :attr:`Visit.results`.
-Measured = ProximityRecord | OffsetStudy | AnchorCost | BlendStudy | DocumentStudy | Replay | Judged
+Measured = (
+    ProximityRecord | OffsetStudy | AnchorCost | BlameRecord | BlendStudy | DocumentStudy | Replay | Judged
+)
 
 
 class Kept(NamedTuple):

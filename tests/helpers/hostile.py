@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from backend.base.statistics import Share
 from backend.prompts.pipeline import Pipeline
 from backend.records.agent_loop import LoopRecord, LoopRequest
 from backend.records.anchor_cost import AnchorCost, AnchorCostRequest
+from backend.records.blame import BlameRecord, BlameRequest, Part, Trial
 from backend.records.blend import BlendRequest, BlendStudy
 from backend.records.break_even import Case
 from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
@@ -46,7 +47,7 @@ TOUR = Path(__file__).parents[2] / "presets" / "tour"
 OWN_WORDS = {
     "state", "mode", "modes", "kind", "placeholder", "codec", "provenance", "regime", "protocol", "scoring",
     "features", "axis", "query", "choices", "masks", "target", "name of a method", "compression", "memory",
-    "level",
+    "level", "half",
 }  # fmt: skip
 
 
@@ -195,6 +196,29 @@ def cost() -> AnchorCost:
     asked = AnchorCostRequest(anchors=(1, 4), lengths=(16, 64))
     times = [RNG.random((2, 2)) for _ in range(4)]
     return sullied(AnchorCost(asked, MODEL, np.full((2, 2), 10**6), *times, wall_ms=1.0))
+
+
+def blamed() -> Iterator[BlameRecord]:
+    """A search that found a set of two parts, one that found none, and one that not even all parts helped."""
+    record = next(iter(runs()))
+    prompt = record.prompts[-1]
+    parts = tuple(
+        Part(span.name, span.start, span.end, index, 1, half)
+        for index, (span, half) in enumerate(zip(prompt.spans, ("keys and values", "keys"), strict=False))
+    )
+    asked = BlameRequest(record.request, record.labels[-1], record.agents[-1])
+    ends = (Trial(parts, EVIL, None, None, True, 5.0), Trial((), EVIL, None, None, False, -3.0))
+    found = BlameRecord(
+        asked, record.model, prompt.spans, len(prompt.token_ids), ends[0], ends[1], ends[0], 0, EVIL, EVIL,
+        ends, ends[0], (ends[1],), tuple(s.name for s in prompt.spans), RNG.random((len(prompt.spans), 2)),
+        40, False, 1.0,
+    )  # fmt: skip
+    for one in (
+        found,
+        replace(found, found=None, spent=True),
+        replace(found, found=None, everything=ends[1]),
+    ):
+        yield sullied(one)
 
 
 def offsets() -> OffsetStudy:

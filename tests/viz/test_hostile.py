@@ -43,6 +43,7 @@ from viz.run.tabs import TABS, Selection
 from viz.run.tally import count, tally_html
 from viz.run.token_strip import strip_html
 from viz.studies import (
+    blame,
     break_even_calculator,
     document_study,
     offset_study,
@@ -143,6 +144,7 @@ DRAWN: dict[str, Callable[[], Any]] = {
     "judge": of_judge,
     "risk gate": lambda: (*risk_gate.views(hostile.risk()), *risk_gate.views(hostile.risk(gated=False))),
     "agent loop": lambda: agent_loop.views(hostile.loop()),
+    "blame": lambda: [view for record in hostile.blamed() for view in blame.views(record)],
     "anchor cost": lambda: cost.views(hostile.cost()),
     "proximity": lambda: (*proximity.views(hostile.pairs()), proximity.examples(hostile.pairs())),
     "offset study": of_offsets,

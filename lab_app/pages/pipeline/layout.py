@@ -15,7 +15,7 @@ from lab_app.pages.pipeline.form import AGENT_SLOTS, FORM, VALUE_SLOTS
 from lab_app.pages.pipeline.form_group import form_group, options_group
 from lab_app.pages.pipeline.method_options import MethodPanel, method_panel
 from lab_app.pages.pipeline.rules import rules, value_classes, weights_choices
-from lab_app.pages.pipeline.sections import anchor_cost, break_even, offset_study, proximity, replay
+from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity, replay
 from lab_app.pages.pipeline.sharing.widgets import build_edits, build_files
 from lab_app.ui import html, text
 from lab_app.ui.components import block, error_slot, figure_view, hidden_button, raw_html, section
@@ -280,6 +280,8 @@ def build_results(page: PipelinePage) -> None:
                 with gr.Tab(tab.label, id=tab.key, elem_id=f"kv-tab-{tab.key}") as widget:
                     block(f"tab-question-{tab.key}", f'<p class="kv-tab-question">{tab.question}</p>')
                     page.add(**{f"view_{tab.key}": figure_view(tab.key)})
+                    if tab.key == "errors":
+                        blame.build(page)
                     if tab.key == "offsets":
                         offset_study.build(page)
                     if tab.key == "anchors":

@@ -172,7 +172,7 @@ def test_the_record_goes_to_a_file_and_back(found: tuple[Any, BlameRecord]) -> N
     [
         ({"method": "dense"}, "naive, kvcomm can be looked into"),
         ({"method": "epic"}, "naive, kvcomm can be looked into"),
-        ({"agent": 9}, "not remembered"),
+        ({"agent": 9}, "this run has 1, 2, 3"),
         ({"passes": 1}, "50 to 5,000"),
         ({"run": tiny.request(question="Never asked?")}, "not remembered"),
         ({"run": tiny.request(mode="free")}, "Choose pinned"),

@@ -1,0 +1,94 @@
+"""Which part of the cache did it: the set that brings dense's verdict back, and the map of parts alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backend.prompts.pipeline import Pipeline
+from backend.records.blame import BlameRecord, Part, Trial
+from viz.base.figure import FigureView, colour_bar, figure
+from viz.base.format import clip, listing, number, plot_text, plural, slot_words
+from viz.base.theme import DIVERGING
+
+COLUMNS = ("segment", "layer", "log-odds of dense’s token (nats)", "share of the way to dense")
+
+
+def views(record: BlameRecord) -> tuple[FigureView, ...]:
+    """The map, with the finding above it."""
+    return (part_map(record),)
+
+
+def finding(record: BlameRecord) -> str:
+    """One sentence: what brings dense's verdict back, and what random sets of the same size do."""
+    if record.found is None:
+        if not record.everything.restored:
+            return "Not even the whole cache brings dense’s verdict back: rounding decides this answer."
+        cut = f" within {plural(record.request.passes, 'pass', 'passes')}" if record.spent else ""
+        return f"No set of at most {plural(record.request.most_parts, 'part')} brings it back{cut}."
+    parts = listing([part_words(record.request.run.pipeline, p) for p in record.found.parts])
+    by_chance = sum(trial.restored for trial in record.random)
+    beside = (
+        f" Of {plural(len(record.random), 'random set')} as large, {by_chance} did." if record.random else ""
+    )
+    share = record.share * 100
+    return f"Repairing {parts} brings {verdict(record.dense)} back: {number(share, 2)}% of the cache.{beside}"
+
+
+def part_words(pipeline: Pipeline, part: Part) -> str:
+    """A part in words: whose text, at which layers, keys or values."""
+    layers = f"layer {part.first}" if part.first == part.last else f"layers {part.first} to {part.last}"
+    half = "" if part.half == "keys and values" else f" ({part.half} alone)"
+    return f"{segment_words(pipeline, part.segment)}, {layers}{half}"
+
+
+def segment_words(pipeline: Pipeline, segment: str) -> str:
+    """A segment in words."""
+    if segment.startswith("prefix "):
+        return f"template text {segment.removeprefix('prefix ')}"
+    return slot_words(pipeline, segment)
+
+
+def verdict(trial: Trial) -> str:
+    """An answer in a word: what was read off it, or how it begins."""
+    return clip(trial.answer or trial.choice or f"“{trial.text.strip()}”", 40)
+
+
+def part_map(record: BlameRecord) -> FigureView:
+    """Segments by layers: how far repairing that part alone moves the method towards dense."""
+    pipeline = record.request.run.pipeline
+    names = [segment_words(pipeline, segment) for segment in record.mapped]
+    way = np.array([[record.recovered(float(x)) for x in row] for row in record.map], dtype=np.float32)
+    drawing = figure(140 + 26 * len(names), margin={"l": 170})
+    layers = list(range(record.map.shape[1]))
+    peak = max(1.0, float(np.nanmax(np.abs(way), initial=0)))
+    drawing.add_heatmap(
+        z=way, x=layers, y=list(range(len(names))), colorscale=DIVERGING, zmin=-peak, zmax=peak,
+        colorbar=colour_bar("of the way<br>to dense"), customdata=record.map,
+        hovertemplate="layer %{x}: %{z:.2f} of the way, log-odds %{customdata:.2f}<extra></extra>",
+    )  # fmt: skip
+    for index, segment in enumerate(record.mapped):
+        for part in record.found.parts if record.found else ():
+            if part.segment == segment:
+                drawing.add_shape(
+                    type="rect", x0=part.first - 0.5, x1=part.last + 0.5, y0=index - 0.5, y1=index + 0.5,
+                    line={"color": "#1d2733", "width": 2},
+                )  # fmt: skip
+    ticks = [plot_text(clip(name, 26)) for name in names]
+    drawing.update_layout(
+        xaxis={"title": {"text": "layer"}, "dtick": max(1, len(layers) // 16)},
+        yaxis={"tickvals": list(range(len(names))), "ticktext": ticks, "autorange": "reversed"},
+    )
+    how = (
+        f"Each field: dense’s keys and values in this segment and layer alone, and how far the log-odds of "
+        f"dense’s token {plot_text(clip(record.dense_token, 20))!r} over the method’s "
+        f"{plot_text(clip(record.method_token, 20))!r} then go from the method’s (0) to dense’s (1). Framed: "
+        f"the set that was found, in {plural(record.passes, 'pass', 'passes')}. Empty: the passes were spent."
+    )
+    rows = tuple(
+        (name, layer, float(record.map[index, layer]), float(way[index, layer]))
+        for index, name in enumerate(names)
+        for layer in layers
+        if np.isfinite(record.map[index, layer])
+    )
+    title = "Which part of the cache changed the answer?"
+    return FigureView("blame_map", title, how, finding(record), drawing, COLUMNS, rows)
