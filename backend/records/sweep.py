@@ -118,7 +118,7 @@ class Comparison:
     Attributes:
         mine, other: the two values of the axis.
         pairs: problems that both have.
-        only_other, only_mine: problems where just one of the two is right; ``mcnemar`` their exact p, None
+        only_other, only_mine: problems where just one of the two is right; ``right_p`` their exact p, None
             where no answer is known. Over several ``warmups`` both tests are Wilcoxon's signed ranks of the
             warm-ups' mean differences.
         ttft_ratio: median of the other's time to first token over this one's; ``wilcoxon`` p of the times.
@@ -135,9 +135,9 @@ class Comparison:
     only_other: int
     only_mine: int
     ttft_ratio: Share
-    mcnemar: float | None
+    right_p: float | None
     wilcoxon: float
-    mcnemar_holm: float | None = None
+    right_holm: float | None = None
     wilcoxon_holm: float | None = None
     warmups: int = 1
 

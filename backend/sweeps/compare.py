@@ -55,9 +55,9 @@ def compare(done: SweepDone) -> Compared:
             left_out.append(
                 f"Nothing is compared with {baseline}: no line differs from another in that alone."
             )
-    exact, ranks = (holm([getattr(test, name) for test in tests]) for name in ("mcnemar", "wilcoxon"))
+    exact, ranks = (holm([getattr(test, name) for test in tests]) for name in ("right_p", "wilcoxon"))
     corrected = (
-        replace(test, mcnemar_holm=a, wilcoxon_holm=b) for test, a, b in zip(tests, exact, ranks, strict=True)
+        replace(test, right_holm=a, wilcoxon_holm=b) for test, a, b in zip(tests, exact, ranks, strict=True)
     )
     return Compared(tuple(corrected), tuple(dict.fromkeys(left_out)))
 
@@ -101,7 +101,7 @@ def _tested(
             only_other=only_other,
             only_mine=only_mine,
             ttft_ratio=median([b.ttft_ms / max(a.ttft_ms, 1e-9) for a, b in pairs]),
-            mcnemar=right if judged else None,
+            right_p=right if judged else None,
             wilcoxon=slower,
             warmups=len({a.seed for a, _ in pairs}),
         )

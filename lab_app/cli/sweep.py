@@ -234,9 +234,9 @@ def aligned(rows: Sequence[tuple[str, ...]], left: int) -> Iterator[str]:
 
 def right_or_wrong(test: Comparison | None) -> tuple[str, str, str]:
     """Problems lost and won, p, and p after the correction."""
-    if test is None or test.mcnemar is None:
+    if test is None or test.right_p is None:
         return "-", "-", "-"
-    return f"{test.only_other}/{test.only_mine}", shown_p(test.mcnemar), shown_p(test.mcnemar_holm)
+    return f"{test.only_other}/{test.only_mine}", shown_p(test.right_p), shown_p(test.right_holm)
 
 
 def times(test: Comparison | None) -> tuple[str, str]:

@@ -53,7 +53,7 @@ def _named(swept: Swept, line: SweepLine | Comparison) -> str:
 
 def right(swept: Swept) -> FigureView:
     """Accuracy with Wilson's interval."""
-    tests = [x for x in swept.against_dense.values() if x.mcnemar is not None]
+    tests = [x for x in swept.against_dense.values() if x.right_p is not None]
     sure = _clear(tests)
     if not tests:
         finding = "Nothing here has a known answer, or nothing is compared with dense."
@@ -103,7 +103,7 @@ def score(swept: Swept) -> FigureView:
 
 def _clear(tests: Sequence[Comparison]) -> list[Comparison]:
     """Those that differ in what is right, the largest difference first."""
-    sure = [x for x in tests if x.mcnemar_holm is not None and x.mcnemar_holm < SURE]
+    sure = [x for x in tests if x.right_holm is not None and x.right_holm < SURE]
     return sorted(sure, key=lambda x: -abs(x.only_other - x.only_mine))
 
 
@@ -304,7 +304,7 @@ def others_html(swept: Swept) -> Markup:
     if not tests and not swept.compared.left_out:
         return Markup()
     looks, sure = styles(swept), _clear(tests)
-    judged = sum(x.mcnemar is not None for x in tests)
+    judged = sum(x.right_p is not None for x in tests)
     finding = f"In {plural(judged, 'test')} no difference in what is right is clear."
     if sure:
         most = sure[0]
@@ -342,5 +342,5 @@ def _parted(test: Comparison | None) -> tuple[str, str, str]:
     """Lost and won, and the two tests."""
     if test is None:
         return "-", "-", "-"
-    parted = "-" if test.mcnemar is None else f"{test.only_other} / {test.only_mine}"
-    return parted, _p(test.mcnemar, test.mcnemar_holm), _p(test.wilcoxon, test.wilcoxon_holm)
+    parted = "-" if test.right_p is None else f"{test.only_other} / {test.only_mine}"
+    return parted, _p(test.right_p, test.right_holm), _p(test.wilcoxon, test.wilcoxon_holm)

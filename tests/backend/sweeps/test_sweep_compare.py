@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from backend.records.sweep import Axis, Baseline, Cell, Compared, SweepLine, Swe
 from backend.reproduce.sweeping import _found
 from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
 from backend.sweeps.grid import PlannedRow, planned_rows, shards_of
-from backend.sweeps.read import parse_sweep
+from backend.sweeps.read import parse_sweep, read_sweep
 from backend.sweeps.run import SweepDone
 from backend.sweeps.spec import Sweep
 from backend.sweeps.summary import summarise
@@ -137,6 +138,11 @@ def test_a_judge_that_takes_none_is_told_from_one_that_takes_another_candidate()
     assert "changed to none" in table_html(record)
 
 
+def test_a_row_without_a_step_is_tested_against_all_steps() -> None:
+    sweep = read_sweep(Path(__file__).parents[3] / "presets" / "sweeps" / "tables-5-6.yaml")
+    assert sweep.against == (Baseline("method", "dense"), Baseline("method", "kvcomm"))
+
+
 def test_two_lines_are_compared_once() -> None:
     text = HEAD + "methods: [dense, naive, kvcomm]\nagainst: [dense, {method: naive}]\n"
     assert [(a, b) for _, a, b in pairs(compare(swept(text)))] == [
@@ -163,7 +169,7 @@ def test_pairs_are_matched_by_problem_and_not_by_place() -> None:
     [test] = compare(
         swept(text, lambda s: {"correct": s.problem % 2 == 1, "ttft_ms": 1.0 + s.problem % 2})
     ).tests
-    assert (test.only_other, test.only_mine, test.mcnemar, test.wilcoxon) == (0, 0, 1.0, 1.0)
+    assert (test.only_other, test.only_mine, test.right_p, test.wilcoxon) == (0, 0, 1.0, 1.0)
     assert test.ttft_ratio.value == test.ttft_ratio.high == 1
 
 
@@ -226,7 +232,7 @@ def test_turned_round_a_comparison_says_the_same(seed: int, axis: Axis) -> None:
     for a, b in zip(there, back, strict=True):
         assert (a.mine, a.other) == (b.other, b.mine)
         assert (a.only_other, a.only_mine) == (b.only_mine, b.only_other)
-        assert (a.mcnemar, a.wilcoxon) == pytest.approx((b.mcnemar, b.wilcoxon))
+        assert (a.right_p, a.wilcoxon) == pytest.approx((b.right_p, b.wilcoxon))
         assert a.ttft_ratio.low == pytest.approx(1 / b.ttft_ratio.high)
 
 
@@ -242,7 +248,7 @@ def test_a_comparison_by_hand() -> None:
     [test] = compare(swept(text, measured)).tests
     assert (test.mine, test.other, test.pairs) == ("ascending", "given", 8)
     assert (test.only_other, test.only_mine) == (3, 1)
-    assert test.mcnemar == pytest.approx(2 * (1 + 4) / 2**4)
+    assert test.right_p == pytest.approx(2 * (1 + 4) / 2**4)
     assert test.wilcoxon == pytest.approx(2 / 2**8)
     assert (test.ttft_ratio.value, test.ttft_ratio.low, test.ttft_ratio.of) == (2, 2, 8)
 
@@ -254,7 +260,7 @@ def test_the_correction_is_over_all_tests_of_a_kind_whatever_the_baseline() -> N
     )
     tests = compare(swept(text, chance)).tests
     assert len(tests) == 4
-    assert [test.mcnemar_holm for test in tests] == holm([test.mcnemar for test in tests])
+    assert [test.right_holm for test in tests] == holm([test.right_p for test in tests])
     assert [test.wilcoxon_holm for test in tests] == holm([test.wilcoxon for test in tests])
     least = min(tests, key=lambda test: test.wilcoxon)
     assert least.wilcoxon_holm == pytest.approx(min(1.0, 4 * least.wilcoxon))
@@ -262,7 +268,7 @@ def test_the_correction_is_over_all_tests_of_a_kind_whatever_the_baseline() -> N
 
 def test_where_no_answer_is_known_only_times_are_compared() -> None:
     [test] = compare(swept(HEAD + "methods: [dense, naive]\n", lambda s: {"correct": None})).tests
-    assert (test.mcnemar, test.mcnemar_holm) == (None, None)
+    assert (test.right_p, test.right_holm) == (None, None)
     assert test.wilcoxon_holm == 1.0
 
 

@@ -255,7 +255,7 @@ def test_the_command(
     assert [x["method"] for x in report["lines"]] == ["dense", "naive"]
     [test] = report["comparisons"]
     assert (test["method"], test["other"], test["pairs"]) == ("naive", "dense", 2)
-    assert test["mcnemar"] is not None
+    assert test["right_p"] is not None
     assert test["ttft_ratio"]["low"] is None, "two problems have no interval"
     table = (folder / "s.rows.csv").read_text(encoding="utf-8")
     assert table.count("tiny.yaml") == 4

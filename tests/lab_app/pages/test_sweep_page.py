@@ -456,7 +456,7 @@ def test_what_is_compared_with_something_else_has_a_table_of_its_own(visit: Visi
     assert "no difference in what is right is clear" in shown
     assert "nothing is compared with dense" in views(found)[0].finding  # type: ignore[union-attr]
     [first, *others] = found.compared.tests
-    clear = replace(first, mcnemar=0.001, mcnemar_holm=0.004, only_other=8, only_mine=0)
+    clear = replace(first, right_p=0.001, right_holm=0.004, only_other=8, only_mine=0)
     worse = replace(found, compared=Compared((clear, *others), ("That is not compared: <why>.",)))
     shown = views(worse)[-1].html  # type: ignore[union-attr]
     assert "Dense in math-2, ascending lost 8 that request order given had right, and won 0" in shown
@@ -474,7 +474,7 @@ def test_more_temperatures_are_more_rows(visit: Visit) -> None:
 def test_clear_differences_are_named(visit: Visit) -> None:
     found = swept(visit)
     worse = tuple(
-        replace(test, mcnemar=0.001, mcnemar_holm=0.004, only_other=9, only_mine=1)
+        replace(test, right_p=0.001, right_holm=0.004, only_other=9, only_mine=1)
         if test.method == "naive"
         else test
         for test in found.compared.tests
