@@ -27,7 +27,7 @@ from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
 from backend.base.text import show
-from backend.cache.observations import PromptInContext
+from backend.cache.samples import PromptInContext
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.base import Method
@@ -41,7 +41,7 @@ from backend.records.prompt import TokenizedPrompt
 from backend.records.request import Decoding
 from backend.session.prompt_run import own_context, read_densely
 from backend.session.session import LabSession
-from backend.session.streams import Past, stream_key
+from backend.session.streams import AnsweredRequest, stream_key
 
 Cancel = threading.Event | None
 Set = tuple[Part, ...]
@@ -75,7 +75,7 @@ def blame(
             field="blame.agent",
         )
     yield Progress("Putting the run's cache together again", 0, request.passes)
-    engine = session.at(request.run, request.agent)
+    engine = session.engine_of(request.run, request.agent)
     context, used, past = _again(session, request, engine)
     dense = read_densely(engine, context, "to be compared with")
     limit = session.answer_limit(request.run, request.agent)
@@ -88,7 +88,7 @@ def blame(
 
 def _again(
     session: LabSession, request: BlameRequest, engine: Engine
-) -> tuple[PromptInContext, Prefill, Past]:
+) -> tuple[PromptInContext, Prefill, AnsweredRequest]:
     """The agent's prompt, the method's cache of it, and the past request, from the log."""
     run, agent = request.run, request.agent
     choice = next((m for m in run.methods if m.label == request.method), None)
@@ -108,7 +108,7 @@ def _again(
         )
     stream = session.streams.get(stream_key(run, choice))
     if stream is not None and options.wants_lead_in:
-        session.flow(run, stream).lead_in()
+        session.request_state(run, stream).encode_lead_ins()
     asked = run.pipeline.check_values(run.values)
     history = stream.history if stream else []
     places = [i for i, past in enumerate(history) if _asked(past, asked) and agent in past.answers]
@@ -139,7 +139,7 @@ def _again(
     raise AssertionError("a past request holds the agents that answered it")
 
 
-def _asked(past: Past, values: dict[str, str]) -> bool:
+def _asked(past: AnsweredRequest, values: dict[str, str]) -> bool:
     """Whether a past request had these outside values."""
     held = {name: s.text for c in past.contexts for name, s in c.samples.items()}
     return all(held.get(name, "") == value for name, value in values.items())

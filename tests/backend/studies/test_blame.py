@@ -13,7 +13,7 @@ import torch
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.cache.kv_cache import KVCache
-from backend.cache.observations import ObservationLog
+from backend.cache.samples import SampleLog
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.lab import Lab
@@ -21,7 +21,7 @@ from backend.methods.dense import dense_plan
 from backend.model.load import LoadedModel
 from backend.records.blame import BlameRecord, BlameRequest, Part, cells
 from backend.records.request import Decoding
-from backend.session.request_state import Flow
+from backend.session.request_state import RequestState
 from backend.session.session import LabSession
 from backend.studies.blame import Mixed, Search
 
@@ -34,7 +34,7 @@ class Read:
 
     def __init__(self, model: LoadedModel) -> None:
         self.engine = Engine(model)
-        flow = Flow(tiny.pipeline(), self.engine, ObservationLog("test", 1 << 40))
+        flow = RequestState(tiny.pipeline(), self.engine, SampleLog("test", 1 << 40))
         flow.start({"user_question": tiny.QUESTIONS[0]})
         context = flow.context(1)
         self.prompt = context.prompt
