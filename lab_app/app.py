@@ -77,10 +77,10 @@ def build_app(
         links: list[gr.HTML] = []
         page = build_page(lab, preset, tuple(weights), lambda: links.append(navigation()))
         act = Handlers(lab, first_run, read_gallery(gallery))
+        connect(page, act)
         arrival = Arrival(page, act, preset)
         arrival.prepare()
         arrival.connect(blocks)
-        connect(page, act)
         page.connect()
         build_pages(page)
         build_endpoints(lab, Callers(lab))

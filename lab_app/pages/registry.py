@@ -22,9 +22,7 @@ def build_pages(pipeline: PageBuilder) -> tuple[PageBuilder, ...]:
     opened."""
     pages = []
     for spec in PAGES:
-        page = PageBuilder(
-            spec.key, pipeline.lab, pipeline.session, groups=pipeline.groups, pipeline=pipeline
-        )
+        page = PageBuilder(spec.key, pipeline.lab, pipeline.session, views=pipeline.views, pipeline=pipeline)
         with page.mount():
             spec.build(page)
         page.connect()

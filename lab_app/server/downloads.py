@@ -20,7 +20,8 @@ from lab_app.reports import run_report
 from lab_app.visits.visits import VisitStore
 
 ASSETS = Path(__file__).parents[1] / "assets"
-STYLES = ("app.css", "tour.css", "early.css")
+STYLES = ("app.css", "fields.css", "tour.css", "early.css")
+SCRIPTS = ("app.js", "fields.js", "share.js", "lesson.js")
 GONE = "This run is no longer held by the server. Run it again."
 CACHE = {"Cache-Control": "no-cache"}
 HEAD = """
@@ -45,9 +46,7 @@ def routes(lab: VisitStore) -> list[Route]:
         return Response(every, media_type="text/css", headers=CACHE)
 
     def script(_: Request) -> Response:
-        own = "\n".join(
-            (ASSETS / name).read_text(encoding="utf-8") for name in ("app.js", "share.js", "lesson.js")
-        )
+        own = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
         return Response(viz.base.theme.script() + "\n" + own, media_type="text/javascript", headers=CACHE)
 
     def plotly(_: Request) -> Response:

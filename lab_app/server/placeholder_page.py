@@ -20,7 +20,7 @@ STYLES = '<link rel="stylesheet" href="lab/app.css">'
 OWN_SCRIPT = (
     '<script src="lab/app.js"></script>'  # at once: it keeps the presses made before the visit begins
 )
-SHOWN = ("topbar", "status", "verdict", "comparison", "scenario", "graph", "known", "cost", "value_0")
+SHOWN = ("topbar", "status", "verdict", "comparison", "scenario", "graph", "known", "cost")
 
 
 def early_page(page: PipelinePage, navigation: str) -> str:
@@ -31,6 +31,7 @@ def early_page(page: PipelinePage, navigation: str) -> str:
         navigation: the links to the other pages, as HTML.
     """
     shown = {name: str(getattr(page[name], "value", "") or "") for name in SHOWN}
+    question = page["values"].value["value_0"]
     scenario = next(
         (label for label, name in page["preset"].choices if name == page["preset"].value), text.SCENARIO
     )
@@ -44,7 +45,7 @@ def early_page(page: PipelinePage, navigation: str) -> str:
         f'<p class="kv-early-box" data-stands="#kv-preset input"><b>{escape(scenario)}</b></p>'
         f'{shown["scenario"]}<div class="kv-early-graph">{shown["graph"]}</div></section>'
         f'<section class="kv-part"><h2 class="kv-part-title">{text.REQUEST}</h2>'
-        f'<p class="kv-early-box" data-stands="#kv-value-0 textarea">{escape(shown["value_0"])}</p>'
+        f'<p class="kv-early-box" data-stands="#kv-value-0 textarea">{escape(question)}</p>'
         f"{shown['known']}</section>"
         f'<section class="kv-part"><h2 class="kv-part-title">{text.METHODS}</h2>'
         f'<p class="kv-early-chips">{chips}</p></section>'

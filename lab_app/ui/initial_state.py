@@ -6,7 +6,7 @@ so a visit's first event sends only what is not on the page already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -35,7 +35,10 @@ def put(props: Props) -> None:
             if name == "value":
                 value = widget.postprocess(value)
                 value = value.model_dump() if isinstance(value, BaseModel) else value
-            setattr(widget, name, value)
+            if name in getattr(widget, "props", {}):
+                widget.props[name] = value
+            else:
+                setattr(widget, name, value)
             if name != "value":
                 widget.constructor_args[name] = value  # of these the framework makes each visit's own widget
 
@@ -49,8 +52,3 @@ def missing(props: Props, shown: Props) -> dict[Any, dict[str, Any]]:
         if new:
             out[widget] = {"__type__": "update", **new}
     return out
-
-
-def values(widgets: Iterable[Any], props: Props) -> tuple[Any, ...]:
-    """The value of each widget once it has ``props``."""
-    return tuple(props.get(widget, {}).get("value", widget.value) for widget in widgets)

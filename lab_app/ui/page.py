@@ -23,6 +23,7 @@ import gradio as gr
 from backend.base.errors import LabError, RunCancelled
 from lab_app.ui import html, text
 from lab_app.ui.components import error_slot, hidden_button
+from lab_app.ui.fields import Fields, Node, Standing
 from lab_app.ui.streaming import coalesced
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import Problem, Problems
@@ -39,17 +40,7 @@ Act = Callable[[Visit, Given], Update]
 Select = Callable[[Visit, Given, Any], Update]
 Steps = Callable[[Visit, Given], Iterator[Update]]
 Answer = dict[Any, Any]
-
-
-def press_after(button: gr.Button) -> dict[str, Any]:
-    """What comes after an answer: a script that presses a hidden button when the answer stands in the boxes.
-
-    What follows from the boxes is one event of the framework, however it comes about: answers of two events
-    can overtake each other, and the older one would stay. A box that was hidden holds its text only some
-    moments after it is shown.
-    """
-    script = f"() => {{ setTimeout(() => document.getElementById('{button.elem_id}').click(), 0); }}"
-    return {"fn": None, "js": script, **QUIET}
+Sent = dict[tuple[str, str], Any]  # by page and name
 
 
 def any_edit(box: Any) -> Any:
@@ -58,11 +49,12 @@ def any_edit(box: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class InputGroup:
-    """Boxes that a handler asks for by one name, and what their values are to it."""
+class InputView:
+    """Boxes of a page that a handler asks for by one name, and what their values, by name, are to it."""
 
-    boxes: Sequence[Any]
-    read: Callable[[Visit, Sequence[Any]], Any]
+    page: PageBuilder
+    names: Sequence[str]
+    read: Callable[[Visit, Given], Any]
 
 
 @dataclass(frozen=True)
@@ -82,12 +74,14 @@ class PageBuilder:
         lab: the visits and the model, loaded at the first visit.
         session: the box that holds a visit's id, one for all pages.
         ids: how its elements' ids begin; usually the key.
-        groups: boxes that its handlers may ask for by one name.
+        views: boxes that its handlers may ask for by one name.
         pipeline: the pipeline's page, for what another page shows there.
 
     Attributes:
         widgets: by name.
-        rules: what becomes of further keys of an update, as updates by widget.
+        fields: components of many controls (``lab_app.ui.fields``), by name.
+        home: the component in which each of their nodes stands, by the node's name.
+        rules: what becomes of further keys of an update, as updates by name.
     """
 
     def __init__(
@@ -97,18 +91,20 @@ class PageBuilder:
         session: gr.State,
         *,
         ids: str = "",
-        groups: dict[str, InputGroup] | None = None,
+        views: dict[str, InputView] | None = None,
         pipeline: PageBuilder | None = None,
     ) -> None:
         self.key, self.lab, self.session = key, lab, session
         self.ids = ids or f"kv-{key}"
-        self.groups = {} if groups is None else groups
+        self.views = {} if views is None else views
         self.pipeline = pipeline
         self.widgets: dict[str, Any] = {}
-        self.rules: dict[str, Callable[[Any], Answer]] = {}
-        self.follower: gr.Button | None = None
+        self.fields: dict[str, Fields] = {}
+        self.home: dict[str, str] = {}
+        self.rules: dict[str, Callable[[Any], Update]] = {}
         self._own_errors: set[str] = set()
         self._arrive: Act = lambda visit, given: {}
+        self._follow: tuple[Act, tuple[str, ...]] = (lambda visit, given: {}, ())
         self._events: list[Callable[[], None]] = []
 
     def __getitem__(self, name: str) -> Any:
@@ -128,6 +124,13 @@ class PageBuilder:
         self.widgets[name] = found
         return found
 
+    def form(self, name: str, *nodes: Node) -> Fields:
+        """A component of many controls; its nodes are as other widgets to handlers, by their names."""
+        self.fields[name] = found = Fields(f"{self.ids}-{name}", *nodes)
+        self.widgets[name] = found.widget
+        self.home |= dict.fromkeys(found.nodes, name)
+        return found
+
     def error(self, name: str, own: bool = False) -> gr.HTML:
         """An empty place for messages about ``name``; ``own``: ``"errors"`` leaves it as it is."""
         place = f"{self.ids}-{name}".removeprefix("kv-").replace("_", "-")
@@ -142,7 +145,6 @@ class PageBuilder:
         self.column = gr.Column(
             visible=False, elem_id=f"kv-page-{self.key}", elem_classes="kv-page", min_width=0
         )
-        self.follower = hidden_button(f"kv-follow-{self.key}")
         return self.column
 
     def frame(self, inputs: Callable[[PageBuilder], None], results: Callable[[PageBuilder], None]) -> None:
@@ -171,10 +173,10 @@ class PageBuilder:
         self._arrive = act
 
     def follows(self, act: Act, *names: str, when: Sequence[Any]) -> None:
-        """Say what follows from what stands in the boxes ``names``, after each of the events ``when`` and
-        wherever ``follow`` asks for it."""
-        assert self.follower is not None
-        self.on([*when, self.follower.click], act, *names, latest=True)
+        """Say what follows from what stands in the boxes ``names``, after each of the events ``when``, and in
+        the same answer wherever ``follow`` asks for it."""
+        self._follow = act, names
+        self.on(list(when), act, *names, latest=True)
 
     def on(
         self,
@@ -192,21 +194,26 @@ class PageBuilder:
             act: the handler.
             names: the boxes that it reads.
             latest: of several quick events the last is answered.
-            follow: then say what follows.
+            follow: say what follows, too.
             outputs: the widgets that it may change; usually all of the page.
             then: what comes after the answer, and the widget that it changes.
         """
         listen = partial(gr.on, event) if isinstance(event, list) else event
-        self._listen(
-            listen, self._once(act, names), names, LATEST if latest else QUIET, follow, outputs, then
-        )
+
+        def answer(visit_id: str, *values: Any) -> Answer:
+            return self.guarded(visit_id, lambda visit: self._once(visit, act, names, values, follow))
+
+        self._listen(listen, answer, names, LATEST if latest else QUIET, follow, outputs, then)
 
     def select(self, event: Any, act: Select, *names: str, outputs: Sequence[Any] | None = None) -> None:
         """Answer a choice inside a widget, such as a click on a token; ``act`` is given what was chosen."""
 
         # The framework hands what was chosen to the parameter with this annotation.
         def handler(chosen: gr.EventData, visit_id: str, *values: Any) -> Answer:
-            return self.guarded(visit_id, lambda visit: act(visit, self._given(visit, names, values), chosen))
+            def chose(visit: Visit, given: Given) -> Update:
+                return act(visit, given, chosen)
+
+            return self.guarded(visit_id, lambda visit: self._once(visit, chose, names, values, False))
 
         self._listen(event, handler, names, LATEST, False, outputs)
 
@@ -220,7 +227,7 @@ class PageBuilder:
     ) -> None:
         """Answer ``event`` step by step; it stops when the browser goes away."""
         how = QUIET | {"concurrency_limit": None}
-        self._listen(event, self._steps(act, names), names, how, follow, outputs)
+        self._listen(event, self._steps(act, names, follow), names, how, follow, outputs)
 
     def to_pipeline(self, event: Any, act: Act) -> None:
         """Answer ``event`` on the pipeline's page, by its names (the browser goes there by itself where the
@@ -229,7 +236,7 @@ class PageBuilder:
         assert pipeline is not None
 
         def answer(visit_id: str) -> Answer:
-            return pipeline.guarded(visit_id, lambda visit: act(visit, {}))
+            return pipeline.guarded(visit_id, lambda visit: pipeline.applied(act(visit, {}), visit))
 
         self._events.append(lambda: event(answer, [self.session], pipeline.outputs, **QUIET))
 
@@ -240,15 +247,18 @@ class PageBuilder:
         if self.pipeline is None:
             return
 
-        def opened(visit_id: str) -> Answer:
-            return {
-                self.column: gr.update(visible=True),
-                **self.guarded(visit_id, lambda visit: self._arrive(visit, {})),
-            }
+        names = self._follow[1]
 
-        there = self.opener.click(opened, [self.session], [self.column, *self.outputs], **QUIET)
-        assert self.follower is not None
-        there.then(**press_after(self.follower))
+        def opened(visit_id: str, *values: Any) -> Answer:
+            there = self.guarded(
+                visit_id,
+                lambda visit: self._once(visit, self._arrive, (), values, True),
+            )
+            return {self.column: gr.update(visible=True), **there}
+
+        self.opener.click(
+            opened, [self.session, *self.boxes(names)], [self.column, *self.outputs], **QUIET
+        )  # fmt: skip
 
     # -- the framework's side --------------------------------------------------------------------------------
 
@@ -262,22 +272,63 @@ class PageBuilder:
         return [w for known, w in self.widgets.items() if name in known.split("_") or known in STATUS]
 
     def boxes(self, names: Sequence[str]) -> list[Any]:
-        """The boxes that are asked for by these names."""
-        found: list[Any] = []
+        """The components that hold the boxes which are asked for by these names, each once."""
+        found = {}
+        for page, name in self._places(names):
+            widget = page.widgets[page.home.get(name, name)]
+            found[widget._id] = widget
+        return list(found.values())
+
+    def _places(self, names: Sequence[str]) -> list[tuple[PageBuilder, str]]:
+        """Each box with the page on which it stands."""
+        out: list[tuple[PageBuilder, str]] = []
         for name in names:
-            found += self.groups[name].boxes if name in self.groups else [self.widgets[name]]
+            view = self.views.get(name)
+            out += [(self, name)] if view is None else [(view.page, box) for box in view.names]
+        return out
+
+    def standing(self, visit: Visit) -> Standing:
+        """How the page's components of many controls stand in a visit."""
+        found: Standing = visit.pages.setdefault(f"{self.key} fields", Standing())
         return found
 
-    def _given(self, visit: Visit, names: Sequence[str], values: Sequence[Any]) -> Given:
-        rest, found = list(values), {}
-        for name in names:
-            group = self.groups.get(name)
-            if group is None:
-                found[name] = rest.pop(0)
+    def _sent(self, visit: Visit, names: Sequence[str], values: Sequence[Any]) -> Sent:
+        """What a browser sent for each box that was asked for."""
+        by_widget = {w._id: value for w, value in zip(self.boxes(names), values, strict=True)}
+        read: dict[int, Given] = {}
+        sent: Sent = {}
+        for page, name in self._places(names):
+            home = page.home.get(name)
+            widget = page.widgets[home or name]
+            if home is None:
+                sent[page.key, name] = by_widget[widget._id]
                 continue
-            count = len(group.boxes)
-            found[name] = group.read(visit, rest[:count])
-            del rest[:count]
+            if widget._id not in read:
+                read[widget._id] = page.standing(visit).read(home, page.fields[home], by_widget[widget._id])
+            sent[page.key, name] = read[widget._id][name]
+        return sent
+
+    def given(self, visit: Visit, names: Sequence[str], sent: Sent, update: Update | None = None) -> Given:
+        """What stands in the boxes ``names`` once ``update`` is on the page: what it says of them, else what
+        was sent, else what stood there at first."""
+        changed = update or {}
+
+        def box(page: PageBuilder, name: str) -> Any:
+            for key in (name, f"{name}.value") if page is self else ():
+                if key in changed:
+                    value = changed[key]
+                    return value[1] if name.startswith("pick_") and isinstance(value, tuple) else value
+            if (home := page.home.get(name)) is not None:
+                return page.standing(visit).known(home, page.fields[home])[name]
+            return sent[page.key, name] if (page.key, name) in sent else page.widgets[name].value
+
+        found: dict[str, Any] = {}
+        for name in names:
+            view = self.views.get(name)
+            if view is None:
+                found[name] = box(self, name)
+            else:
+                found[name] = view.read(visit, {part: box(view.page, part) for part in view.names})
         return found
 
     def _listen(
@@ -292,84 +343,111 @@ class PageBuilder:
     ) -> None:
         def attach() -> None:
             changed = self.outputs if outputs is None else list(outputs)
-            done = listen(handler, [self.session, *self.boxes(names)], changed, **how)
-            if follow:
-                assert self.follower is not None
-                done.then(**press_after(self.follower))
+            done = listen(handler, [self.session, *self.boxes(self._asked(names, follow))], changed, **how)
             if then is not None:
                 done.then(then[0], None, then[1], **QUIET)
 
         self._events.append(attach)
 
-    def _once(self, act: Act, names: Sequence[str]) -> Callable[..., Answer]:
-        def answer(visit_id: str, *values: Any) -> Answer:
-            return self.guarded(visit_id, lambda visit: act(visit, self._given(visit, names, values)))
+    def _asked(self, names: Sequence[str], follow: bool) -> tuple[str, ...]:
+        """The boxes that an event reads."""
+        return (*names, *self._follow[1]) if follow else tuple(names)
 
-        return answer
+    def _once(
+        self, visit: Visit, act: Act, names: Sequence[str], values: Sequence[Any], follow: bool
+    ) -> Answer:
+        """What ``act`` answers, and what follows from it."""
+        sent = self._sent(visit, self._asked(names, follow), values)
+        update = act(visit, self.given(visit, names, sent))
+        answer = self.applied(update, visit)
+        return merged(answer, self.following(visit, sent, update)) if follow else answer
 
-    def _steps(self, act: Steps, names: Sequence[str]) -> Callable[..., Iterator[Answer]]:
+    def following(self, visit: Visit, sent: Sent, update: Update) -> Answer:
+        """What follows from what stands on the page once ``update`` is on it. It comes in the same answer, so
+        that no other answer can come between."""
+        act, names = self._follow
+        return self.applied(act(visit, self.given(visit, names, sent, self._by_name(update))), visit)
+
+    def _steps(self, act: Steps, names: Sequence[str], follow: bool) -> Callable[..., Iterator[Answer]]:
         def answer(visit_id: str, *values: Any) -> Iterator[Answer]:
             try:
                 visit = self.lab.visit(visit_id)
             except LabError as error:
                 yield self.applied({"status": html.status(str(error), "error")})
                 return
-            for update in coalesced(act(visit, self._given(visit, names, values))):
-                yield self.applied(update)
+            sent = self._sent(visit, self._asked(names, follow), values)
+            last: Update = {}
+            for update in coalesced(act(visit, self.given(visit, names, sent))):
+                last |= update
+                yield self.applied(update, visit)
+            if follow:
+                yield self.guarded(visit_id, lambda visit: self.following(visit, sent, last))
 
         return answer
 
-    def guarded(self, visit_id: str, act: Callable[[Visit], Update]) -> Answer:
+    def guarded(self, visit_id: str, act: Callable[[Visit], Answer]) -> Answer:
         """What ``act`` answers, by widget; an error becomes a sentence in the status line."""
         if not visit_id:  # the framework announces the first tab before the visit has begun
             return self.applied({})
         try:
-            return self.applied(act(self.lab.visit(visit_id)))
+            return act(self.lab.visit(visit_id))
         except LabError as error:
             return self.applied({"status": html.status(str(error), "error")})
         except Exception as error:
             LOG.exception("a handler of %s failed", self.key)
             return self.applied({"status": html.status(unexpected(error), "error")})
 
-    def error_slots(self) -> dict[str, Any]:
-        """The places that ``"errors"`` fills or empties."""
-        return {
-            name: widget
-            for name, widget in self.widgets.items()
-            if name.startswith("error_") and name not in self._own_errors
-        }
-
-    def applied(self, update: Update) -> Answer:
-        """An update by widget."""
-        out: Answer = {}
+    def _by_name(self, update: Update) -> Update:
+        """An update after the page's rules, with every message in its place and other places emptied."""
+        out: Update = {}
         for key, value in update.items():
             if key in self.rules:
-                changes = self.rules[key](value)
+                out |= self.rules[key](value)
             elif key == "errors":
-                changes = self._errors(value)
+                names = (*self.widgets, *self.home)
+                slots = {n for n in names if n.startswith("error_") and n not in self._own_errors}
+                said = dict.fromkeys(slots, "")
+                for where, message in value.items():
+                    said[f"error_{where}" if f"error_{where}" in slots else "error_run"] += message
+                out |= said
             else:
-                name, _, what = key.partition(".")
-                if what:
-                    change = gr.update(**{what: value})
-                elif name.startswith("pick_") and isinstance(value, tuple):
-                    change = gr.update(choices=value[0], value=value[1])
+                out[key] = value
+        return out
+
+    def applied(self, update: Update, visit: Visit | None = None) -> Answer:
+        """An update by widget; components of many controls change only in a visit."""
+        out: Answer = {}
+        values: dict[str, dict[str, Any]] = {}
+        shown: dict[str, dict[str, dict[str, Any]]] = {}
+        for key, value in self._by_name(update).items():
+            name, _, what = key.partition(".")
+            if (home := self.home.get(name)) is not None:
+                if name in self.fields[home].values and what in ("", "value"):
+                    values.setdefault(home, {})[name] = value
                 else:
-                    change = gr.update(value=value)
-                changes = {self.widgets[name]: change}
-            for widget, change in changes.items():
-                known = out.get(widget)
-                both = isinstance(known, dict) and isinstance(change, dict)
-                out[widget] = {**(known or {}), **change} if both else change
+                    shown.setdefault(home, {}).setdefault(name, {})[what or "html"] = value
+                continue
+            if what:
+                change = gr.update(**{what: value})
+            elif name.startswith("pick_") and isinstance(value, tuple):
+                change = gr.update(choices=value[0], value=value[1])
+            else:
+                change = gr.update(value=value)
+            out[self.widgets[name]] = {**out.get(self.widgets[name], {}), **change}
+        for home in {**values, **shown}:
+            assert visit is not None
+            change = self.standing(visit).change(
+                home, self.fields[home], values.get(home, {}), shown.get(home, {})
+            )
+            if change:
+                out[self.widgets[home]] = gr.update(**change)
         # the framework takes an answer without any widget for a mistake
         return out or {self.widgets["status"]: gr.update()}
 
-    def _errors(self, errors: Mapping[str, str]) -> Answer:
-        """Every message in its place; places without one are emptied."""
-        slots = self.error_slots()
-        out: Answer = dict.fromkeys(slots.values(), "")
-        for where, message in errors.items():
-            out[slots.get(f"error_{where}", slots["error_run"])] += message
-        return {widget: gr.update(value=said) for widget, said in out.items()}
+
+def merged(first: Answer, second: Answer) -> Answer:
+    """Two updates by widget as one; the second wins."""
+    return first | {widget: {**first.get(widget, {}), **change} for widget, change in second.items()}
 
 
 def unexpected(error: Exception) -> str:

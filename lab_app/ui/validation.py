@@ -66,10 +66,10 @@ class FormReader:
             self.found.append(Problem(name, str(error)))
             return int(field.low) if field.whole else field.low
 
-    def text(self, name: str, what: str) -> str:
-        """A text that a tokenizer can take."""
+    def text(self, name: str, what: str, said: Any = None) -> str:
+        """A text that a tokenizer can take; ``said`` where it is one of several in a box."""
         try:
-            return check_text(str(self.given[name] or ""), what, name)
+            return check_text(str((self.given[name] if said is None else said) or ""), what, name)
         except LabError as error:
             self.found.append(Problem(name, str(error)))
             return ""

@@ -28,11 +28,11 @@ from backend.records.events import AgentDone, Progress, RunDone, TextSoFar
 from backend.records.request import Mode, RunRequest
 from backend.records.run import Outcome, RunRecord
 from lab_app.pages.pipeline.results import open_run
-from lab_app.ui import html, text
+from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload, raw_html, section
+from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
-from lab_app.ui.text_cards import chosen_methods, method_chips, usable_methods
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems
 from lab_app.visits.visits import Visit, VisitStore
@@ -250,23 +250,25 @@ def build_inputs(page: PageBuilder) -> None:
     """The left column: question, methods, mode."""
     with section(text.LOOP_TITLE, f"{KEY}-question"):
         page.block("help", f'<p class="kv-help">{text.LOOP_HELP}</p>')
+        page.form(
+            "asked",
+            fields.text("question", "Question", lines=3, max=6, id=f"kv-{KEY}-question"),
+            fields.message("question", f"{KEY}-question"),
+        )
         page.add(
-            question=gr.Textbox(label="Question", lines=3, max_lines=6, elem_id=f"kv-{KEY}-question"),
             next=gr.Button(text.LOOP_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
         )
-        page.error("question")
         page.block("expected", elem_classes="kv-may-be-empty")
     with section(text.METHODS, f"{KEY}-methods"):
         method_chips(page, METHODS_AT_FIRST)
     with section(text.MORE, f"{KEY}-mode"):
-        page.add(
-            mode=gr.Radio(
-                [(label, name) for name, label in text.MODES.items()], value="pinned", show_label=False,
-                label="Mode", container=False, elem_id=f"kv-{KEY}-mode",
-            ),
-            turns=gr.Number(8, label=text.LOOP_TURNS, step=1, elem_id=f"kv-{KEY}-turns"),
-        )  # fmt: skip
-        page.error("turns")
+        modes = [(label, name) for name, label in text.MODES.items()]
+        page.form(
+            "how",
+            fields.choice("mode", "Mode", modes, "pinned", id=f"kv-{KEY}-mode", css="kv-unnamed"),
+            fields.number("turns", text.LOOP_TURNS, 8, id=f"kv-{KEY}-turns"),
+            fields.message("turns", f"{KEY}-turns"),
+        )
 
 
 def build_results(page: PageBuilder) -> None:
@@ -301,8 +303,7 @@ def build_results(page: PageBuilder) -> None:
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
     page.arrives(lambda visit, given: arrive(page, visit))
-    changes = [page[name].change for name in ("question", "turns")]
-    page.follows(refresh, *READS, when=[*changes, page["methods"].input, page["mode"].input])
+    page.follows(refresh, *READS, when=[page[name].input for name in ("asked", "how", "methods")])
     page.on(page["next"].click, following, follow=True)
     page.on(page["turn"].input, look, "turn")
     page.stream(page["run"].click, lambda visit, given: run(page.lab, visit, given), *READS)

@@ -20,13 +20,13 @@ from backend.records.run import RunRecord
 from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
 from lab_app.pages.pipeline.results import open_run
-from lab_app.ui import html, text
+from lab_app.ui import fields, html, text
 from lab_app.ui.components import raw_html, section
+from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
-from lab_app.ui.page import OPTIONS, Act, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
+from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
 from lab_app.ui.run_results import factline
 from lab_app.ui.streaming import live
-from lab_app.ui.text_cards import Cards, chosen_methods, method_chips, usable_methods
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import Problem, Problems
 from lab_app.visits.visits import Visit, VisitStore
@@ -37,22 +37,20 @@ from viz.run.token_strip import strip_html
 from viz.run.verdict import verdict
 
 KEY = "documents"
-CARDS = Cards("document", fewest=1, most=10)
+CARDS = fields.cards("text", "document", 1, 10, ids="kv-documents")
 #: Presets whose requests can be put on the cards.
 EXAMPLES = ("documents-5", "documents-10", "documents-one-hop")
 METHODS_AT_FIRST = ("naive", "cacheblend", "kvlink")
-READS = (*CARDS.boxes, "question", "methods", OPTIONS)
+READS = ("text", "question", "methods", OPTIONS)
 
 
 @dataclass
 class DocumentsState:
     """What a visit's Documents page remembers; ``ran`` is what was last run, ``token`` its record's."""
 
-    count: int = 0
     preset: str = EXAMPLES[0]
     example: Example | None = None
     next_example: int = 0
-    shuffles: int = 0
     ran: RunRequest | None = None
     token: str = ""
 
@@ -89,13 +87,13 @@ def read(visit: Visit, given: Given) -> RunRequest:
         Problems: everything that is wrong, each with its place.
     """
     mine, found = state(visit), []
-    texts = CARDS.read(given, mine.count)
+    texts = given["text"]
     question = str(given["question"] or "")
     for slot, said in enumerate(texts):
         if not said.strip():
             found.append(Problem(f"text_{slot}", text.DOCUMENT_EMPTY.format(number=slot + 1)))
     values = {f"document_{i}": said for i, said in enumerate(texts, 1)} | {QUESTION: question}
-    pipeline, methods = pipeline_of(mine.count), ()
+    pipeline, methods = pipeline_of(len(texts)), ()
     if not found:
         try:
             values = pipeline.check_values(values)
@@ -155,23 +153,7 @@ def following(visit: Visit, given: Given) -> Update:
     mine.example = found = preset_requests(load_preset(mine.preset), mine.next_example + 1)[-1]
     mine.next_example += 1
     texts = [value for name, value in found.values.items() if name != QUESTION]
-    mine.count = len(texts)
-    return CARDS.show(texts) | {"question": found.values[QUESTION]}
-
-
-def changing(what: str, slot: int) -> Act:
-    """The handler of a card's button."""
-
-    def act(visit: Visit, given: Given) -> Update:
-        mine = state(visit)
-        texts = CARDS.read(given, mine.count)
-        mine.shuffles += what == "shuffle"
-        order = CARDS.changed(texts, what, slot, mine.shuffles)
-        after = ["" if index is None else texts[index] for index in order]
-        mine.count = len(after)
-        return CARDS.show(after)
-
-    return act
+    return {"text": texts} | {"question": found.values[QUESTION]}
 
 
 def refresh(visit: Visit, given: Given) -> Update:
@@ -262,11 +244,14 @@ def build_inputs(page: PageBuilder) -> None:
                 ),
                 next=gr.Button(text.EXAMPLE_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
             )  # fmt: skip
-        page.add(question=gr.Textbox(label="Question", lines=2, max_lines=6, elem_id=f"kv-{KEY}-question"))
-        page.error("question")
+        page.form(
+            "asked",
+            fields.text("question", "Question", lines=2, max=6, id=f"kv-{KEY}-question"),
+            fields.message("question", f"{KEY}-question"),
+        )
         page.block("expected", elem_classes="kv-may-be-empty")
     with section(text.DOCUMENTS, f"{KEY}-cards"):
-        CARDS.build(page)
+        page.form("cards", CARDS, fields.message("cards", f"{KEY}-cards"))
     with section(text.METHODS, f"{KEY}-methods"):
         method_chips(page, METHODS_AT_FIRST)
 
@@ -295,11 +280,9 @@ def build_results(page: PageBuilder) -> None:
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
     page.arrives(lambda visit, given: arrive(page, visit))
-    changes = [page[name].change for name in (*CARDS.boxes, "question")]
-    page.follows(refresh, *READS, when=[*changes, page["methods"].input])
+    page.follows(refresh, *READS, when=[page[name].input for name in ("cards", "asked", "methods")])
     page.on(page["preset"].input, choose, "preset", follow=True)
     page.on(page["next"].click, following, follow=True)
-    CARDS.connect(page, changing, READS)
     page.stream(page["run"].click, partial(run, page.lab), *READS)
     page.on(page["cancel"].click, cancelled)
     page.to_pipeline(page["closer"].click, open_in_pipeline)

@@ -9,9 +9,10 @@ import gradio as gr
 
 from backend.records.judge import CRITERIA, PROTOCOLS, REGIMES, Order, Regime, read_orders
 from backend.records.request import MethodChoice
-from lab_app.ui import text
+from lab_app.ui import fields, text
+from lab_app.ui.fields import Node
+from lab_app.ui.method_chips import chosen_methods
 from lab_app.ui.page import OPTIONS, PageBuilder
-from lab_app.ui.text_cards import chosen_methods
 from lab_app.ui.validation import FormReader, NumberField, Problem
 
 KEY = "judge"
@@ -69,6 +70,11 @@ def number(
     )
     page.add(**{name: found})
     return found
+
+
+def numbered(name: str, value: float) -> Node:
+    """A number with its limits' label, as a field."""
+    return fields.number(name, text.JUDGE_NUMBERS[name].label, value, id=f"kv-{KEY}-{name}")
 
 
 def read_regime(wish: Any, usual: Regime = "typed") -> Regime:

@@ -34,14 +34,15 @@ from lab_app.pages.judge.form import (
     REPAIR,
     SETTINGS,
     number,
+    numbered,
     read_regime,
     read_settings,
 )
 from lab_app.pages.pipeline.results import open_run
-from lab_app.ui import html, text
+from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload, raw_html, section
-from lab_app.ui.page import OPTIONS, Act, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
-from lab_app.ui.text_cards import Cards, method_chips, usable_methods
+from lab_app.ui.method_chips import method_chips, usable_methods
+from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, Problem
 from lab_app.visits.visits import Visit, VisitStore
@@ -61,9 +62,9 @@ from viz.pages.documents import documents_html
 from viz.run.comparison import comparison_html
 from viz.run.token_strip import strip_html
 
-CARDS = Cards("candidate", *LIMITS["candidates"])
+CARDS = fields.cards("text", "candidate", *LIMITS["candidates"], ids="kv-judge")
 METHODS_AT_FIRST = ("naive", "kvcomm")
-READS = (*CARDS.boxes, "question", "expected", "source", "temperature", *SETTINGS)
+READS = ("text", "question", "expected", "source", "temperature", *SETTINGS)
 
 
 @dataclass
@@ -71,9 +72,7 @@ class JudgeState:
     """What a visit's Judge page remembers: ``written`` by the model, ``ran`` and its ``records`` by order;
     whether the closer figures are ``unfolded``."""
 
-    count: int = 0
     next_example: int = 0
-    shuffles: int = 0
     writes: int = 0
     written: JudgeProblem | None = None
     ran: JudgeRequest | None = None
@@ -99,25 +98,25 @@ def read(visit: Visit, given: Given) -> JudgeRequest:
         Problems: everything that is wrong, each with its place.
     """
     mine, reader = state(visit), FormReader(given)
-    texts = CARDS.read(given, mine.count)
+    texts = given["text"]
     for slot, said in enumerate(texts):
         if not said.strip():
             message = text.CANDIDATE_EMPTY.format(number=slot + 1)
             reader.found.append(Problem(f"text_{slot}", message))
         else:
-            reader.text(f"text_{slot}", f"Candidate {slot + 1}")
+            reader.text(f"text_{slot}", f"Candidate {slot + 1}", said)
     question = reader.text("question", "The question")
     if not question.strip() and not any(p.field == "question" for p in reader.found):
         reader.found.append(Problem("question", "The question is empty. Write some text."))
     expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
-    settings = read_settings(reader, mine.count)
+    settings = read_settings(reader, len(texts))
     reader.done()
     problem = as_written(mine, question, texts, given["source"], expected)
     if problem is None:
         candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(texts, 1))
         problem = JudgeProblem(1, question, candidates, "typed", expected)
     return JudgeRequest(
-        problem.regime, (problem,), 1, candidates=mine.count, max_new_tokens=ANSWER_TOKENS,
+        problem.regime, (problem,), 1, candidates=len(texts), max_new_tokens=ANSWER_TOKENS,
         sampling=Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0), **settings,
     )  # fmt: skip
 
@@ -161,26 +160,10 @@ def following(visit: Visit, given: Given) -> Update:
     found = preset_requests(preset, mine.next_example + 1)[-1]
     mine.next_example += 1
     texts = [value for name, value in found.values.items() if name != QUESTION]
-    mine.count = len(texts)
     chosen = [int(n) for n in re.findall("[0-9]+", found.answer or "") if 0 < int(n) <= len(texts)]
     final = re.findall(r"The answer is ([0-9]+)", texts[chosen[0] - 1]) if chosen else []
     known = final[-1] if final and given["criterion"] in ("right", "all", "corrects") else ""
-    return CARDS.show(texts) | {"question": found.values[QUESTION], "expected": known, "source": "typed"}
-
-
-def changing(what: str, slot: int) -> Act:
-    """The handler of a card's button."""
-
-    def act(visit: Visit, given: Given) -> Update:
-        mine = state(visit)
-        texts = CARDS.read(given, mine.count)
-        mine.shuffles += what == "shuffle"
-        order = CARDS.changed(texts, what, slot, mine.shuffles)
-        after = ["" if index is None else texts[index] for index in order]
-        mine.count = len(after)
-        return CARDS.show(after)
-
-    return act
+    return {"text": texts} | {"question": found.values[QUESTION], "expected": known, "source": "typed"}
 
 
 def refresh(visit: Visit, given: Given) -> Update:
@@ -198,7 +181,7 @@ def refresh(visit: Visit, given: Given) -> Update:
         update |= field_errors(error, slot_of) | {"cost": ""}
     said = text.JUDGE_SOURCE_HELP[source]
     if source != "typed":
-        texts = CARDS.read(given, mine.count)
+        texts = given["text"]
         expected = str(given["expected"] or "").strip() or None
         same = as_written(mine, str(given["question"] or ""), texts, source, expected)
         said += f" {text.JUDGE_WROTE if same else text.JUDGE_CHANGED}"
@@ -226,14 +209,14 @@ def write(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
         reader.done()
         mine.writes += 1
         request = JudgeRequest(
-            regime, (JudgeProblem(1, question, (), regime, expected),), 1, candidates=mine.count,
+            regime, (JudgeProblem(1, question, (), regime, expected),), 1, candidates=len(given["text"]),
             sampling=Decoding(CANDIDATE_TOKENS, temperature, 1.0, mine.writes),
         )  # fmt: skip
         yield field_errors(None, slot_of)
         for event in visit.engine.write_candidates(request, cancel=cancel):
             if isinstance(event, JudgeProblem):
                 mine.written = event
-                yield CARDS.show([c.text for c in event.candidates]) | {"status": ""}
+                yield {"text": [c.text for c in event.candidates]} | {"status": ""}
             else:
                 yield {"status": html.status(event.text, "running", event.done, event.total)}
 
@@ -386,70 +369,66 @@ def build_inputs(page: PageBuilder) -> None:
                 next=gr.Button(text.EXAMPLE_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
             )  # fmt: skip
         page.error("criterion")
-        page.add(
-            protocol=gr.Dropdown(
-                [(label, name) for name, label in text.JUDGE_PROTOCOLS.items()], value="joint",
-                label=text.JUDGE_PROTOCOL, filterable=False, elem_id=f"kv-{KEY}-protocol",
-                elem_classes="kv-value-more",
-            )
+        protocols = [(label, name) for name, label in text.JUDGE_PROTOCOLS.items()]
+        beside = "kv-value-more"
+        page.form(
+            "problem",
+            fields.select(
+                "protocol", text.JUDGE_PROTOCOL, protocols, "joint", id=f"kv-{KEY}-protocol", css=beside
+            ),
+            fields.text("question", "Question", lines=2, max=8, id=f"kv-{KEY}-question"),
+            fields.message("question", f"{KEY}-question"),
+            fields.text(
+                "expected", text.JUDGE_EXPECTED, placeholder=text.MAY_BE_EMPTY, id=f"kv-{KEY}-expected",
+                css=beside,
+            ),
+            fields.message("expected", f"{KEY}-expected"),
         )  # fmt: skip
-        page.add(question=gr.Textbox(label="Question", lines=2, max_lines=8, elem_id=f"kv-{KEY}-question"))
-        page.error("question")
-        page.add(
-            expected=gr.Textbox(
-                label=text.JUDGE_EXPECTED, placeholder=text.MAY_BE_EMPTY, max_lines=1,
-                elem_id=f"kv-{KEY}-expected", elem_classes="kv-value-more",
-            )
-        )  # fmt: skip
-        page.error("expected")
     with section(text.JUDGE_CANDIDATES, f"{KEY}-cards"):
-        page.add(
-            source=gr.Radio(
-                [(label, name) for name, label in text.JUDGE_SOURCES.items()], value="typed",
-                label=text.JUDGE_CANDIDATES, show_label=False, container=False, elem_id=f"kv-{KEY}-source",
-                elem_classes="kv-kind-choice kv-wide-choice",
-            )
+        sources = [(label, name) for name, label in text.JUDGE_SOURCES.items()]
+        page.form(
+            "sources",
+            fields.choice(
+                "source", text.JUDGE_CANDIDATES, sources, "typed", id=f"kv-{KEY}-source",
+                css="kv-unnamed kv-wide-choice",
+            ),
+            fields.note("source-help"),
         )  # fmt: skip
-        page.block("source-help")
         with gr.Row(visible=False, elem_classes="kv-measure", elem_id=f"kv-{KEY}-write-row") as row:
             number(page, "temperature", 1)
             page.add(write=gr.Button(text.JUDGE_WRITE, size="sm", elem_id=f"kv-{KEY}-write", scale=0))
         page.add(**{"write-row": row})
         page.error("temperature")
-        CARDS.build(page)
+        page.form("cards", CARDS, fields.message("cards", f"{KEY}-cards"))
     with section(text.JUDGE_ORDERS, f"{KEY}-orders"):
-        page.add(
-            order=gr.Radio(
-                [(label, name) for name, label in text.JUDGE_ORDER_KINDS.items()], value="shuffle",
-                label=text.JUDGE_ORDERS, show_label=False, container=False, elem_id=f"kv-{KEY}-order",
-                elem_classes="kv-kind-choice kv-wide-choice",
-            )
+        orders = [(label, name) for name, label in text.JUDGE_ORDER_KINDS.items()]
+        page.form(
+            "orders",
+            fields.choice(
+                "order", text.JUDGE_ORDERS, orders, "shuffle", id=f"kv-{KEY}-order",
+                css="kv-unnamed kv-wide-choice",
+            ),
+            fields.row(numbered("shuffles", 1), numbered("seed", 0), css="kv-numbers"),
+            *(fields.message(name, f"{KEY}-{name}") for name in ("order", "shuffles", "seed")),
         )  # fmt: skip
-        with gr.Row(elem_classes="kv-numbers"):
-            number(page, "shuffles", 1)
-            number(page, "seed", 0)
-        for name in ("order", "shuffles", "seed"):
-            page.error(name)
     with section(text.METHODS, f"{KEY}-methods"):
         method_chips(page, METHODS_AT_FIRST)
-        with gr.Column(elem_classes="kv-method-panel", min_width=0):
-            page.add(
-                repair=gr.Checkbox(
-                    False, label=text.JUDGE_REPAIR, info=text.JUDGE_REPAIR_HELP, elem_id=f"kv-{KEY}-repair",
-                    elem_classes="kv-option kv-kind-bool",
-                )
-            )  # fmt: skip
-            page.add(
-                slots_only=gr.Checkbox(
-                    False, label=text.JUDGE_SLOTS_ONLY, info=text.JUDGE_SLOTS_ONLY_HELP,
-                    elem_id=f"kv-{KEY}-slots-only", elem_classes="kv-option kv-kind-bool",
-                )
-            )  # fmt: skip
-            with gr.Row(elem_classes="kv-numbers"):
-                number(page, "budget", 25)
-                number(page, "warm", 4)
-            for name in ("budget", "warm"):
-                page.error(name)
+        page.form(
+            "repairing",
+            fields.panel(
+                "",
+                fields.switch(
+                    "repair", text.JUDGE_REPAIR, help=text.JUDGE_REPAIR_HELP, id=f"kv-{KEY}-repair"
+                ),
+                fields.switch(
+                    "slots_only", text.JUDGE_SLOTS_ONLY, help=text.JUDGE_SLOTS_ONLY_HELP,
+                    id=f"kv-{KEY}-slots-only",
+                ),
+                fields.row(numbered("budget", 25), numbered("warm", 4), css="kv-numbers"),
+                *(fields.message(name, f"{KEY}-{name}") for name in ("budget", "warm")),
+                css="kv-method-panel",
+            ),
+        )  # fmt: skip
 
 
 def build_results(page: PageBuilder) -> None:
@@ -496,12 +475,10 @@ def build_results(page: PageBuilder) -> None:
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
     page.arrives(lambda visit, given: arrive(page, visit))
-    boxes = [page[name] for name in READS if name not in (OPTIONS, "criterion")]
-    changes = [box.change if isinstance(box, gr.Textbox) else box.input for box in boxes]
-    page.follows(refresh, *READS, when=changes)
+    when = [box.input for box in page.boxes([name for name in READS if name not in (OPTIONS, "criterion")])]
+    page.follows(refresh, *READS, when=when)
     page.on(page["criterion"].input, following, "criterion", follow=True)
     page.on(page["next"].click, following, "criterion", follow=True)
-    CARDS.connect(page, changing, READS)
     for name, act in (("run", run), ("write", write)):
         page.stream(page[name].click, partial(act, page.lab), *READS, follow=True)
     page.on(page["cancel"].click, cancelled)

@@ -9,17 +9,14 @@ from typing import Any
 import gradio as gr
 
 from backend.base.errors import LabError
-from backend.methods.registry import method_class, option_fields
 from lab_app.pages.pipeline.form import FORM, PICKERS, Form
-from lab_app.pages.pipeline.form_group import form_boxes, read_form
 from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.layout import PipelinePage
-from lab_app.pages.pipeline.method_options import MethodPanel
 from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity, replay
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.sharing.events import CARRY, connect_sharing
 from lab_app.ui import html, initial_state
-from lab_app.ui.page import QUIET, any_edit, press_after, unexpected
+from lab_app.ui.page import QUIET, merged, unexpected
 from lab_app.ui.run_results import span_of_token
 from lab_app.ui.types import Given, Update
 from lab_app.visits.visits import Visit
@@ -27,19 +24,6 @@ from lab_app.visits.visits import Visit
 LOG = logging.getLogger("lab_app")
 #: Tells the page that its visit has begun; its own script may come later.
 BEGIN = '() => { document.body.dataset.kvVisit = "begun"; if (window.KVLab) window.KVLab.begin(); }'
-
-
-def profile_setter(panel: MethodPanel) -> Callable[[Any], list[Any]]:
-    """A function from a profile's name to the values of the panel's option boxes, in their order."""
-    fields = option_fields(method_class(panel.name))
-
-    def values(profile: Any) -> list[Any]:
-        profiles = method_class(panel.name).profiles
-        chosen = profiles[profile].options if profile in profiles else {}
-        known = {f.name: chosen.get(f.name, f.default) for f in fields}
-        return [known[name] for name in panel.options]
-
-    return values
 
 
 def with_form(act: Callable[[Visit, Form], Any]) -> Callable[[Visit, Given], Any]:
@@ -84,11 +68,11 @@ def connect_form(page: PipelinePage, act: Handlers) -> None:
         page["next"].click, with_form(lambda visit, form: act.next_example(visit, form.preset)), FORM,
         follow=True,
     )  # fmt: skip
-    edits = [any_edit(box) for box in form_boxes(page) if box is not page["preset"]]
+    edits = [box.input for box in page.boxes((FORM,)) if box is not page["preset"]]
     page.follows(with_form(act.refresh), FORM, when=edits)
     # An event of its own: it waits for the model, and what follows from the form does not. While one is
     # measured, of all further edits only the last is.
-    asked = [box.change for name, box in page.widgets.items() if name.startswith(("value_", "template_"))]
+    asked = [page[name].change for name in ("values", "agents_form")]
     page.on(asked, with_form(act.familiar), FORM, latest=True, outputs=[page["familiar"], page["status"]])
 
 
@@ -150,20 +134,14 @@ class Arrival:
         self.first: initial_state.Props = {}
 
     def connect(self, blocks: gr.Blocks) -> None:
-        """Attach the event of an opened page, and the profiles' boxes, which need no visit."""
+        """Attach the event of an opened page."""
         page = self.page
-        assert page.follower is not None
 
         def arrive(carried: Any, request: gr.Request) -> dict[Any, Any]:
             return self.arrive(str(request.session_hash or ""), carried)
 
-        there = blocks.load(arrive, page["carried"], [page.session, *page.everything], js=CARRY, **QUIET)
+        there = blocks.load(arrive, page["carried"], [page.session, *page.outputs], js=CARRY, **QUIET)
         there.then(None, js=BEGIN, **QUIET)
-        for panel in page.panels.values():
-            if panel.profile is not None:
-                boxes = list(panel.options.values())
-                set_ = panel.profile.input(profile_setter(panel), panel.profile, boxes, **QUIET)
-                set_.then(**press_after(page.follower))
 
     def prepare(self) -> None:
         """Write what a new visit sees into the page. Without a model there is nothing to write, and the first
@@ -180,10 +158,9 @@ class Arrival:
         """A new visit: its id, and all that it sees; ``carried``: what its address or tab asks for."""
         visit_id, update = self.act.arrive(self.preset, browser)
         visit = self.act.lab.visit(visit_id)
-        seen = self.page.applied(update | self.sharing.arrived(visit, carried))
-        given = initial_state.values(form_boxes(self.page), initial_state.props_of(seen))
-        derived = self.act.refresh(visit, read_form(self.page, visit, given))
-        return visit_id, initial_state.props_of(seen, self.page.applied(derived))
+        update |= self.sharing.arrived(visit, carried)
+        seen = self.page.applied(update, visit)
+        return visit_id, initial_state.props_of(merged(seen, self.page.following(visit, {}, update)))
 
     def arrive(self, browser: str = "", carried: Any = "") -> dict[Any, Any]:
         """A new visit: what it sees and is not on the page already."""

@@ -143,7 +143,7 @@ def bench(pipeline: Pipeline, counts: Mapping[int, int]) -> dict[str, Any]:
     shown = turns if len(turns.agents) <= MOST_NODES else pipeline
     update: dict[str, Any] = {"graph": graph_svg(shown), "agents": len(pipeline.agents)}
     for slot, agent in enumerate(pipeline.agents):
-        update[f"head_{slot}"] = card_head(agent, counts.get(agent.id))
+        update[f"agent_{slot}.label"] = card_head(agent, counts.get(agent.id))
         update[f"pills_{slot}"] = (
             f'<p class="kv-help">{escape(agent.role)}</p>{template_html(pipeline, agent.id)}'
         )
@@ -153,15 +153,13 @@ def bench(pipeline: Pipeline, counts: Mapping[int, int]) -> dict[str, Any]:
 
 
 def card_head(agent: Agent, tokens: int | None) -> str:
-    """An agent's card in one line. The box opens it; its state lives in the browser."""
+    """An agent's card in one line."""
     count = f'<span class="kv-agent-count">{plural(tokens, "token")}</span>' if tokens is not None else ""
     name = escape(agent.name)
     return (
-        f'<label class="kv-agent-head"><input type="checkbox" class="kv-agent-open" '
-        f'aria-label="Edit the prompt of {name}">'
         f'<span class="kv-step">{agent.id}</span><span class="kv-agent-name">{name}</span>'
         f"{weights_label(agent.model)}{count}"
-        '<svg viewBox="0 0 10 10" aria-hidden="true"><path d="M2 3.5 5 6.5 8 3.5"/></svg></label>'
+        '<svg viewBox="0 0 10 10" aria-hidden="true"><path d="M2 3.5 5 6.5 8 3.5"/></svg>'
     )
 
 

@@ -8,17 +8,18 @@ from typing import Any
 
 import gradio as gr
 
-from backend.methods.registry import method_class, method_names, option_fields
+from backend.methods.registry import method_class, method_names
 from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import scenarios
 from lab_app.pages.pipeline.form import AGENT_SLOTS, FORM, VALUE_SLOTS
-from lab_app.pages.pipeline.form_group import form_group, options_group
-from lab_app.pages.pipeline.method_options import MethodPanel, method_panel
+from lab_app.pages.pipeline.form_group import form_view, options_view
+from lab_app.pages.pipeline.method_options import method_panel, with_options
 from lab_app.pages.pipeline.rules import rules, value_classes, weights_choices
 from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity, replay
 from lab_app.pages.pipeline.sharing.widgets import build_edits, build_files
-from lab_app.ui import html, text
-from lab_app.ui.components import block, error_slot, figure_view, hidden_button, raw_html, section
+from lab_app.ui import fields, html, text
+from lab_app.ui.components import block, error_slot, figure_view, raw_html, section
+from lab_app.ui.fields import Node
 from lab_app.ui.page import OPTIONS, PageBuilder
 from lab_app.ui.scenarios import USUAL_WARM
 from lab_app.visits.visits import VisitStore
@@ -32,47 +33,14 @@ class PipelinePage(PageBuilder):
     """The pipeline's page.
 
     Attributes:
-        panels: the boxes of the methods' options, by method.
         tabs: the tabs of figures, by their keys.
         weights: the names of the other weights that agents can run on.
     """
 
     def __init__(self, lab: VisitStore, weights: tuple[str, ...] = ()) -> None:
         super().__init__("pipeline", lab, gr.State(""), ids="kv")
-        self.panels: dict[str, MethodPanel] = {}
         self.tabs: dict[str, gr.Tab] = {}
         self.weights = weights
-
-    @property
-    def outputs(self) -> list[Any]:
-        """The widgets that a handler may change; of the options' boxes, those that checked examples set."""
-        parts = [
-            part
-            for panel in self.panels.values()
-            for part in (panel.group, panel.error, panel.profile, panel.note, panel.more)
-            if part is not None
-        ]
-        return [*super().outputs, *parts, *self.panels["naive"].options.values()]
-
-    @property
-    def everything(self) -> list[Any]:
-        """With all boxes of the options, and the switches that add columns."""
-        known = {id(widget) for widget in self.outputs}
-        return self.outputs + [box for box in self.option_boxes if id(box) not in known]
-
-    @property
-    def option_boxes(self) -> list[Any]:
-        """The boxes of all methods' options, and the switches that add columns."""
-        out: list[Any] = []
-        for panel in self.panels.values():
-            out += panel.options.values()
-            out += [box for box in (panel.ablate, panel.every_profile) if box is not None]
-        return out
-
-    def error_slots(self) -> dict[str, Any]:
-        """Where messages about the form can stand."""
-        panels = {f"error_{name}": panel.error for name, panel in self.panels.items()}
-        return super().error_slots() | panels
 
 
 def build_page(
@@ -81,7 +49,6 @@ def build_page(
     """All widgets, inside the current ``gr.Blocks``; ``navigation`` makes the links to the other pages."""
     page = PipelinePage(lab, weights)
     page.block("topbar", pipeline_html.topbar(None))
-    page.follower = hidden_button("kv-follow")
     navigation()
     with gr.Row(elem_id="kv-frame"):
         with gr.Column(elem_id="kv-bench", scale=0, min_width=0):
@@ -94,9 +61,9 @@ def build_page(
                 page.add(cancel=gr.Button(text.RUNNING, variant="stop", elem_id="kv-cancel", visible=False))
         with gr.Column(elem_id="kv-stage", scale=1, min_width=0):
             build_results(page)
-    page.groups[OPTIONS] = options_group(page)
-    page.groups[FORM] = form_group(page)
-    page.rules.update(rules(page))
+    page.views[OPTIONS] = options_view(page)
+    page.views[FORM] = form_view(page)
+    page.rules.update(rules(page.weights))
     return page
 
 
@@ -113,16 +80,16 @@ def build_inputs(page: PipelinePage, preset: str) -> None:
         )  # fmt: skip
         build_gallery(page)
     with section(text.REQUEST, "request"):
+        values: list[Node] = []
         for slot in range(VALUE_SLOTS):
-            box = gr.Textbox(
-                label="Question",
-                lines=2 if slot == 0 else 1,
-                max_lines=14,
-                visible=slot == 0,
-                elem_id=f"kv-value-{slot}",
-                elem_classes=value_classes(slot),
-            )
-            page.add(**{f"value_{slot}": box, f"error_value_{slot}": error_slot(f"value-{slot}")})
+            values.append(
+                fields.text(
+                    f"value_{slot}", "Question", lines=1 if slot else 2, max=14, hidden=slot > 0,
+                    id=f"kv-value-{slot}", css=value_classes(slot),
+                )
+            )  # fmt: skip
+            values.append(fields.message(f"value_{slot}", f"value-{slot}"))
+        page.form("values", *values)
         page.add(familiar=block("familiar", elem_classes="kv-may-be-empty"))
         with gr.Row(elem_classes="kv-line"):
             page.add(known=block("known"), next=gr.Button(text.NEXT, size="sm", elem_id="kv-next", scale=0))
@@ -145,23 +112,19 @@ def build_inputs(page: PipelinePage, preset: str) -> None:
             method_help=block("method-help", f'<p class="kv-help">{text.METHODS_HELP}</p>'),
             error_methods=error_slot("methods"),
         )  # fmt: skip
-        for name in method_names():
-            cls = method_class(name)
-            fields = option_fields(cls)
-            if fields:
-                page.panels[name] = method_panel(cls, fields, name in METHODS_AT_FIRST)
+        page.form("options", *(method_panel(name, name in METHODS_AT_FIRST) for name in with_options()))
         with gr.Column(elem_id="kv-warm", elem_classes="kv-method-panel", min_width=0) as warm_group:
             page.add(warm_group=warm_group)
-            with gr.Row(elem_classes="kv-line"):
-                page.add(
-                    warm=gr.Checkbox(
-                        True, label=text.WARM, elem_id="kv-warm-first", elem_classes="kv-option kv-kind-bool"
+            page.form(
+                "warming",
+                fields.row(
+                    fields.switch("warm", text.WARM, True, id="kv-warm-first"),
+                    fields.number(
+                        "warm_count", "requests", USUAL_WARM, id="kv-warm-count", css="kv-inline-number"
                     ),
-                    warm_count=gr.Number(
-                        USUAL_WARM, label="requests", step=1, elem_id="kv-warm-count", min_width=60,
-                        elem_classes="kv-inline-number",
-                    ),
-                )  # fmt: skip
+                    css="kv-line",
+                ),
+            )
             page.add(pools=block("pools"))
             with gr.Row(elem_classes="kv-line"):
                 page.add(
@@ -170,69 +133,50 @@ def build_inputs(page: PipelinePage, preset: str) -> None:
                 )
             page.add(error_warm=error_slot("warm"))
     with section(text.AGENTS, "agents"):
-        page.add(
-            turns=gr.Number(
-                1, label=text.TURNS, info=text.TURNS_HELP, step=1, elem_id="kv-turns",
-                elem_classes="kv-option kv-kind-int",
-            ),
-            error_turns=error_slot("turns"),
-        )  # fmt: skip
-        for slot in range(AGENT_SLOTS):
-            with gr.Column(
-                visible=False, min_width=0, elem_classes="kv-agent", elem_id=f"kv-agent-{slot}"
-            ) as card:
-                head = block(f"agent-head-{slot}")
-                with gr.Column(min_width=0, elem_classes="kv-agent-body"):
-                    pills = block(f"pills-{slot}")
-                    weights = gr.Dropdown(
-                        weights_choices(page.weights), value="", label=text.WEIGHTS, info=text.WEIGHTS_HELP,
-                        visible=bool(page.weights), filterable=False, elem_id=f"kv-weights-{slot}",
-                        elem_classes="kv-weights-box",
-                    )  # fmt: skip
-                    note = block(f"weights-note-{slot}", elem_classes="kv-weights-note")
-                    template = gr.Textbox(
-                        show_label=False, label="Template", lines=4, max_lines=18, container=False,
-                        elem_id=f"kv-template-{slot}", elem_classes="kv-template-box",
-                    )  # fmt: skip
-                error = error_slot(f"agent-{slot}")
-            page.add(**{
-                f"agent_{slot}": card, f"head_{slot}": head, f"pills_{slot}": pills,
-                f"template_{slot}": template, f"weights_{slot}": weights, f"weights_note_{slot}": note,
-                f"error_agent_{slot}": error,
-            })  # fmt: skip
-        page.add(error_agents=error_slot("agents"), notices=block("notices"))
-        page.add(
-            declared=gr.Textbox(label=text.DECLARED, info=text.DECLARED_HELP, elem_id="kv-declared"),
-            error_declared=error_slot("declared"),
+        page.form(
+            "agents_form",
+            fields.number("turns", text.TURNS, 1, help=text.TURNS_HELP, id="kv-turns"),
+            fields.message("turns", "turns"),
+            *(agent_card(page, slot) for slot in range(AGENT_SLOTS)),
+            fields.message("agents", "agents"),
+            fields.note("notices", id="kv-notices"),
+            fields.text("declared", text.DECLARED, help=text.DECLARED_HELP, id="kv-declared"),
+            fields.message("declared", "declared"),
         )
     with gr.Accordion(text.MORE, open=False, elem_classes="kv-part kv-fold", elem_id="kv-part-decoding"):
-        page.add(
-            mode=gr.Radio(
-                [(label, name) for name, label in text.MODES.items()],
-                value="pinned",
-                show_label=False,
-                label="Mode",
-                container=False,
-                elem_id="kv-mode",
+        modes = [(label, name) for name, label in text.MODES.items()]
+        page.form(
+            "decoding",
+            fields.choice("mode", "Mode", modes, "pinned", id="kv-mode", css="kv-unnamed"),
+            fields.switch("attention", text.ATTENTION, help=text.ATTENTION_HELP, id="kv-attention"),
+            fields.row(
+                fields.number("max_new_tokens", "Longest answer (tokens)", 96, id="kv-max-new-tokens"),
+                fields.number("temperature", "Temperature (0: greedy)", 0, step=0.1, id="kv-temperature"),
+                fields.number("top_p", "Top-p", 1, step=0.05, id="kv-top-p"),
+                fields.number("seed", "Seed", 0, id="kv-seed"),
+                css="kv-numbers",
             ),
-            attention=gr.Checkbox(
-                False,
-                label=text.ATTENTION,
-                info=text.ATTENTION_HELP,
-                elem_id="kv-attention",
-                elem_classes="kv-option kv-kind-bool",
-            ),
+            fields.message("decoding", "decoding"),
         )
-        with gr.Row(elem_classes="kv-numbers"):
-            page.add(
-                max_new_tokens=gr.Number(
-                    96, label="Longest answer (tokens)", step=1, elem_id="kv-max-new-tokens"
-                ),
-                temperature=gr.Number(0, label="Temperature (0: greedy)", step=0.1, elem_id="kv-temperature"),
-                top_p=gr.Number(1, label="Top-p", step=0.05, elem_id="kv-top-p"),
-                seed=gr.Number(0, label="Seed", step=1, elem_id="kv-seed"),
-            )
-        page.add(error_decoding=error_slot("decoding"))
+
+
+def agent_card(page: PipelinePage, slot: int) -> Node:
+    """An agent's prompt and weights, to be folded open."""
+    return fields.fold(
+        f"agent_{slot}", "",
+        fields.note(f"pills_{slot}", id=f"kv-pills-{slot}"),
+        fields.select(
+            f"weights_{slot}", text.WEIGHTS, weights_choices(page.weights), "", help=text.WEIGHTS_HELP,
+            hidden=not page.weights, id=f"kv-weights-{slot}", css="kv-weights-box",
+        ),
+        fields.note(f"weights_note_{slot}", id=f"kv-weights-note-{slot}", css="kv-weights-note"),
+        fields.text(
+            f"template_{slot}", "Template", lines=4, max=18, id=f"kv-template-{slot}",
+            css="kv-template-box kv-unnamed",
+        ),
+        fields.message(f"agent_{slot}", f"agent-{slot}"),
+        head="kv-agent-head", hidden=True, id=f"kv-agent-{slot}", css="kv-agent",
+    )  # fmt: skip
 
 
 def build_gallery(page: PipelinePage) -> None:

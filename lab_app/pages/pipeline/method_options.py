@@ -1,110 +1,115 @@
-"""Widgets from a method's option fields: a new method shows up on the bench by itself."""
+"""Controls from a method's option fields: a new method shows up on the bench by itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
 from typing import Any
 
-import gradio as gr
-
+from backend.methods.registry import make_options, method_class, method_names, option_fields, profile_options
 from lab_app.pages.pipeline import html as pipeline_html
-from lab_app.ui import text
-from lab_app.ui.components import error_slot
+from lab_app.ui import fields, text
+from lab_app.ui.fields import Node
 from lab_app.ui.method_choice import standing
+from viz.base.format import escape
 
 
-@dataclass(frozen=True)
-class MethodPanel:
-    """A method's widgets: ``options`` by option name; ``profile`` sets them all and follows them, ``note``
-    says how they stand to it, ``more`` is the fold of the seldom used ones."""
-
-    name: str
-    group: gr.Column
-    options: dict[str, Any]
-    profile: gr.Radio | None
-    note: gr.HTML | None
-    more: gr.Accordion | None
-    every_profile: gr.Checkbox | None
-    ablate: gr.Checkbox | None
-    error: gr.HTML
+def option_name(method: str, option: str) -> str:
+    """The name of an option's field."""
+    return f"{method}:{option}"
 
 
-def option_widget(method: str, option: Any) -> Any:
-    """One option as a widget of its kind."""
-    common: dict[str, Any] = {
-        "label": option.label,
-        "elem_id": f"kv-option-{method}-{option.name}",
-        "elem_classes": f"kv-option kv-kind-{option.kind}",
-        "interactive": True,
+def options_of(given: Any) -> dict[str, dict[str, Any]]:
+    """The options of every method, from fields by name."""
+    return {
+        name: {
+            option.name: given[option_name(name, option.name)] for option in option_fields(method_class(name))
+        }
+        for name in with_options()
     }
+
+
+def with_options() -> tuple[str, ...]:
+    """The methods that have options."""
+    return tuple(name for name in method_names() if option_fields(method_class(name)))
+
+
+def switches_of(method: str) -> list[Any]:
+    """The alignment steps that can be switched."""
+    return [f for f in option_fields(method_class(method)) if f.kind == "bool" and not f.advanced]
+
+
+def adds_columns() -> dict[str, dict[str, int]]:
+    """The switches that add columns: by their kind and method, how many they add at most."""
+    profiles = {name: len(method_class(name).profiles) for name in with_options()}
+    switches = {name: len(switches_of(name)) for name in with_options()}
+    return {
+        "every_profile": {name: count for name, count in profiles.items() if count},
+        "ablate": {name: count for name, count in switches.items() if count > 1},
+    }
+
+
+def option_field(method: str, option: Any) -> Node:
+    """One option as a field of its kind."""
+    name = option_name(method, option.name)
+    look: dict[str, Any] = {"id": f"kv-option-{method}-{option.name}"}
     info = f"{option.help} ({option.paper})" if option.paper else option.help
     if option.kind == "bool":
-        return gr.Checkbox(value=option.default, info=info, **common)
+        return fields.switch(name, option.label, option.default, help=info, **look)
     if option.kind == "choice":
-        return gr.Radio(list(option.choices), value=option.default, info=info, **common)
+        choices = [(str(value), value) for value in option.choices]
+        return fields.choice(name, option.label, choices, option.default, help=info, **look)
     span = f" {option.minimum:g} to {option.maximum:g}." if option.minimum is not None else ""
     step = 1 if option.kind == "int" else 0.05
-    return gr.Number(value=option.default, info=info + span, step=step, precision=None, **common)
+    return fields.number(name, option.label, option.default, help=info + span, step=step, **look)
 
 
-def method_panel(cls: Any, fields: tuple[Any, ...], shown: bool) -> MethodPanel:
+def method_panel(method: str, shown: bool) -> Node:
     """All options of a method: its profiles, switches, then numbers; seldom used ones are folded away. Last
     come the switches that add columns, with the place for messages."""
-    basic = [f for f in fields if not f.advanced]
-    switches = [f for f in basic if f.kind == "bool"]
-    folded = [f for f in fields if f.advanced]
-    widgets: dict[str, Any] = {}
-    profile = note = every_profile = ablate = more = None
-    with gr.Column(visible=shown, elem_classes="kv-method-panel", elem_id=f"kv-panel-{cls.name}") as group:
-        gr.HTML(f'<p class="kv-panel-title"><b>{cls.title}.</b> {cls.summary}</p>', apply_default_css=False)
-        if cls.profiles:
-            first = next(iter(cls.profiles))
-            profile = gr.Radio(
-                [(found.title, key) for key, found in cls.profiles.items()],
-                value=first,
-                label=text.PROFILE,
-                info=text.PROFILE_HELP,
-                elem_id=f"kv-profile-{cls.name}",
-                elem_classes="kv-option kv-kind-choice kv-profile",
+    cls = method_class(method)
+    every = option_fields(cls)
+    basic, folded = ([f for f in every if f.advanced == later] for later in (False, True))
+    said = f"<b>{escape(cls.title)}.</b> {escape(cls.summary)}"
+    items = [fields.note("", f'<p class="kv-panel-title">{said}</p>')]
+    if cls.profiles:
+        settings = [(found.title, _settings(method, key)) for key, found in cls.profiles.items()]
+        place, look = f"kv-profile-{method}", "kv-profile"
+        items.append(fields.profiles(text.PROFILE, settings, help=text.PROFILE_HELP, id=place, css=look))
+        noted, place = pipeline_html.profile_note(standing(method, {})), f"kv-profile-note-{method}"
+        items.append(fields.note(f"profile_note_{method}", noted, id=place, css="kv-profile-note"))
+    items += _arranged(method, basic)
+    if folded:
+        items.append(_fold(method, folded))
+    labels = {"every_profile": text.EVERY_PROFILE, "ablate": text.ABLATE}
+    for kind, methods in adds_columns().items():
+        if method in methods:
+            place = f"kv-{kind.replace('_', '-')}-{method}"
+            said = f"Adds up to {methods[method]} columns."
+            items.append(
+                fields.switch(option_name(method, kind), labels[kind], help=said, id=place, css="kv-adds")
             )
-            note = gr.HTML(
-                pipeline_html.profile_note(standing(cls.name, {})), elem_id=f"kv-profile-note-{cls.name}",
-                elem_classes="kv-profile-note", apply_default_css=False,
-            )  # fmt: skip
-        for field in switches:
-            widgets[field.name] = option_widget(cls.name, field)
-        _settings(cls.name, [f for f in basic if f.kind != "bool"], widgets)
-        if folded:
-            with gr.Accordion(
-                text.MORE_OPTIONS, open=False, elem_id=f"kv-more-{cls.name}", elem_classes="kv-more"
-            ) as more:
-                for field in folded:
-                    if field.kind == "bool":
-                        widgets[field.name] = option_widget(cls.name, field)
-                _settings(cls.name, [f for f in folded if f.kind != "bool"], widgets)
-        if cls.profiles:
-            every_profile = _adds(f"kv-every-profile-{cls.name}", text.EVERY_PROFILE, len(cls.profiles))
-        if len(switches) > 1:
-            ablate = _adds(f"kv-ablate-{cls.name}", text.ABLATE, len(switches))
-        error = error_slot(f"panel-{cls.name}")
-    return MethodPanel(cls.name, group, widgets, profile, note, more, every_profile, ablate, error)
+    items.append(fields.message(method, f"panel-{method}"))
+    name, place = f"panel_{method}", f"kv-panel-{method}"
+    return fields.panel(name, *items, hidden=not shown, id=place, css="kv-method-panel")
 
 
-def _adds(name: str, label: str, columns: int) -> gr.Checkbox:
-    """A switch that adds columns."""
-    return gr.Checkbox(
-        False, label=label, info=f"Adds up to {columns} columns.", elem_id=name,
-        elem_classes="kv-option kv-kind-bool kv-adds",
-    )  # fmt: skip
+def _fold(method: str, options: list[Any]) -> Node:
+    """The seldom used options, folded away."""
+    place, rows = f"kv-more-{method}", _arranged(method, options)
+    return fields.fold(f"more_{method}", text.MORE_OPTIONS, *rows, id=place, css="kv-more")
 
 
-def _settings(method: str, fields: list[Any], widgets: dict[str, Any]) -> None:
-    """Numbers in a row, then choices."""
-    numbers = [f for f in fields if f.kind in ("int", "float")]
-    if numbers:
-        with gr.Row(elem_classes="kv-numbers"):
-            for field in numbers:
-                widgets[field.name] = option_widget(method, field)
-    for field in fields:
-        if field.kind == "choice":
-            widgets[field.name] = option_widget(method, field)
+def _settings(method: str, profile: str) -> dict[str, Any]:
+    """What a profile says of each option, by the names of their fields."""
+    options = dataclasses.asdict(make_options(method, profile_options(method, profile)))
+    return {option_name(method, name): value for name, value in options.items()}
+
+
+def _arranged(method: str, options: list[Any]) -> list[Node]:
+    """Switches, numbers in a row, then choices."""
+    kinds = {kind: [option_field(method, f) for f in options if f.kind in kind] for kind in KINDS}
+    switches, numbers, choices = kinds.values()
+    return [*switches, *([fields.row(*numbers, css="kv-numbers")] if numbers else []), *choices]
+
+
+KINDS = (("bool",), ("int", "float"), ("choice",))

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-import gradio as gr
-
+from backend.methods.registry import method_class, option_fields
 from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Box
-from lab_app.pages.pipeline.method_options import MethodPanel
+from lab_app.pages.pipeline.method_options import adds_columns, option_name, with_options
 from lab_app.ui import text
 from lab_app.ui.method_choice import Standing
+from lab_app.ui.types import Update
 from viz.base.format import clip
 
-Answer = dict[Any, Any]
 
-
-class Panels(Protocol):
-    """The pipeline's page, as far as its rules need it."""
-
-    panels: dict[str, MethodPanel]
-    weights: tuple[str, ...]
-
-    def __getitem__(self, name: str) -> Any:
-        """A widget by name."""
-
-
-def value_classes(slot: int) -> list[str]:
+def value_classes(slot: int, lined: bool = False) -> str:
     """The question stands under its label, the other values beside theirs."""
-    return ["kv-value"] if slot == 0 else ["kv-value", "kv-value-more"]
+    return f"kv-value{' kv-value-more' if slot else ''}{' kv-lined' if lined else ''}"
 
 
 def weights_choices(names: tuple[str, ...], chosen: str = "") -> list[tuple[str, str]]:
@@ -40,81 +27,73 @@ def weights_choices(names: tuple[str, ...], chosen: str = "") -> list[tuple[str,
     return known + (missing if chosen and chosen not in names else [])
 
 
-def show_running(page: Panels, running: bool) -> Answer:
+def show_running(running: bool) -> Update:
     """Run turns into Cancel and back."""
-    return {page["run"]: gr.update(visible=not running), page["cancel"]: gr.update(visible=running)}
+    return {"run.visible": not running, "cancel.visible": running}
 
 
-def show_agents(page: Panels, count: int) -> Answer:
+def show_agents(count: int) -> Update:
     """One card per agent."""
-    return {page[f"agent_{slot}"]: gr.update(visible=slot < count) for slot in range(AGENT_SLOTS)}
+    return {f"agent_{slot}.visible": slot < count for slot in range(AGENT_SLOTS)}
 
 
-def show_values(page: Panels, boxes: tuple[Box, ...]) -> Answer:
+def show_values(boxes: tuple[Box, ...]) -> Update:
     """One box per outside placeholder."""
-    out = {}
-    for slot in range(VALUE_SLOTS):
-        if slot >= len(boxes):
-            out[page[f"value_{slot}"]] = gr.update(visible=False)
-            continue
-        box = boxes[slot]
-        more: dict[str, Any] = {} if box.text is None else {"value": box.text}
-        more["elem_classes"] = [*value_classes(slot), "kv-lined"] if box.lined else value_classes(slot)
-        hint = "" if box.required else text.MAY_BE_EMPTY
-        out[page[f"value_{slot}"]] = gr.update(visible=True, label=box.label, placeholder=hint, **more)
+    out: Update = {f"value_{slot}.visible": slot < len(boxes) for slot in range(VALUE_SLOTS)}
+    for slot, box in enumerate(boxes[:VALUE_SLOTS]):
+        name = f"value_{slot}"
+        out[f"{name}.label"] = box.label
+        out[f"{name}.placeholder"] = "" if box.required else text.MAY_BE_EMPTY
+        out[f"{name}.css"] = value_classes(slot, box.lined)
+        if box.text is not None:
+            out[name] = box.text
     return out
 
 
-def show_methods(page: Panels, chosen: tuple[str, ...]) -> Answer:
+def show_methods(chosen: tuple[str, ...]) -> Update:
     """The option panels of the chosen methods."""
-    out = {panel.group: gr.update(visible=name in chosen) for name, panel in page.panels.items()}
-    out[page["warm_group"]] = gr.update(visible=bool(set(chosen) & set(page.panels)))
-    return out
+    known = with_options()
+    out: Update = {f"panel_{name}.visible": name in chosen for name in known}
+    return out | {"warm_group.visible": bool(set(chosen) & set(known))}
 
 
-def show_profiles(page: Panels, standings: Mapping[str, Standing]) -> Answer:
-    """Which profile the boxes say, and how many of the folded options differ from their defaults."""
-    out: Answer = {}
+def show_profiles(standings: Mapping[str, Standing]) -> Update:
+    """How the boxes stand to the profiles, and how many of the folded options differ from their defaults."""
+    out: Update = {}
     for name, standing in standings.items():
-        panel = page.panels[name]
-        if panel.profile is not None:
-            out[panel.profile] = standing.profile
-            out[panel.note] = pipeline_html.profile_note(standing)
-        if panel.more is not None:
+        if standing.nearest:
+            out[f"profile_note_{name}"] = pipeline_html.profile_note(standing)
+        if any(option.advanced for option in option_fields(method_class(name))):
             count = f" · {standing.folded} changed" if standing.folded else ""
-            out[panel.more] = gr.update(label=text.MORE_OPTIONS + count)
+            out[f"more_{name}.label"] = text.MORE_OPTIONS + count
     return out
 
 
-def show_weights(page: Panels, models: tuple[str, ...]) -> Answer:
-    """The weights of each agent; the boxes are hidden where there is nothing to choose."""
-    out = {}
-    for slot in range(AGENT_SLOTS):
-        model = models[slot] if slot < len(models) else ""
-        out[page[f"weights_{slot}"]] = gr.update(
-            choices=weights_choices(page.weights, model), value=model, visible=bool(page.weights or model)
-        )
-    return out
-
-
-def show_options(page: Panels, options: Mapping[str, Mapping[str, Any]]) -> Answer:
+def show_options(options: Mapping[str, Mapping[str, Any]]) -> Update:
     """Values of methods' options."""
-    return {
-        page.panels[method].options[name]: value
-        for method, values in options.items()
-        for name, value in values.items()
-    }
+    return {option_name(method, name): v for method, given in options.items() for name, v in given.items()}
 
 
-def show_columns(page: Panels, switched: Mapping[str, tuple[str, ...]]) -> Answer:
+def show_columns(switched: Mapping[str, tuple[str, ...]]) -> Update:
     """The switches that add columns, by their kind: the methods for which they are on."""
-    boxes = ((panel, kind, getattr(panel, kind)) for panel in page.panels.values() for kind in switched)
-    return {box: panel.name in switched[kind] for panel, kind, box in boxes if box is not None}
+    known = adds_columns()
+    return {option_name(name, kind): name in on for kind, on in switched.items() for name in known[kind]}
 
 
-def rules(page: Panels) -> dict[str, Callable[[Any], Answer]]:
-    """What becomes of each such key, as updates by widget."""
-    every: dict[str, Callable[[Panels, Any], Answer]] = {
+def rules(weights: tuple[str, ...]) -> dict[str, Callable[[Any], Update]]:
+    """What becomes of each such key; ``weights``: the names of those that the lab has."""
+
+    def show_weights(models: tuple[str, ...]) -> Update:
+        """The weights of each agent; the boxes are hidden where there is nothing to choose."""
+        out: Update = {}
+        for slot in range(AGENT_SLOTS):
+            model = models[slot] if slot < len(models) else ""
+            out[f"weights_{slot}.choices"] = weights_choices(weights, model)
+            out[f"weights_{slot}"] = model
+            out[f"weights_{slot}.visible"] = bool(weights or model)
+        return out
+
+    return {
         "running": show_running,
         "agents": show_agents,
         "values": show_values,
@@ -123,6 +102,5 @@ def rules(page: Panels) -> dict[str, Callable[[Any], Answer]]:
         "columns": show_columns,
         "profiles": show_profiles,
         "weights": show_weights,
-        "selection": lambda page, value: {},  # for the handlers alone
+        "selection": lambda value: {},  # for the handlers alone
     }
-    return {name: partial(rule, page) for name, rule in every.items()}

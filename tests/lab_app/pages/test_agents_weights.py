@@ -26,8 +26,7 @@ from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline import form_json
 from lab_app.pages.pipeline import handlers as handlers_module
 from lab_app.pages.pipeline.examples import as_checked
-from lab_app.pages.pipeline.form import AGENT_SLOTS, Form
-from lab_app.pages.pipeline.form_group import form_boxes, read_form
+from lab_app.pages.pipeline.form import AGENT_SLOTS, FORM, Form
 from lab_app.pages.pipeline.handlers import Handlers, statement
 from lab_app.pages.pipeline.layout import PipelinePage, build_page
 from lab_app.pages.pipeline.sections import offset_study
@@ -107,8 +106,10 @@ def page_with(*names: str) -> PipelinePage:
 
 
 def boxes_of(page: PipelinePage, update: Update) -> list[dict[str, Any]]:
-    changes = page.applied({"weights": update["weights"]})
-    return [changes[page[f"weights_{slot}"]] for slot in range(AGENT_SLOTS)]
+    visit = page.lab.open()
+    change = page.applied({"weights": update["weights"]}, visit)[page["agents_form"]]
+    names = [f"weights_{slot}" for slot in range(AGENT_SLOTS)]
+    return [change["shown"][name] | {"value": change["value"][name]} for name in names]
 
 
 # -- the form
@@ -133,9 +134,10 @@ def test_the_form_states_each_agents_weights(shipped: Callable[..., None]) -> No
 def test_the_page_reads_its_boxes(shipped: Callable[..., None], tiny_model: LoadedModel) -> None:
     visit, _ = arrived(served(tiny_model))
     page = page_with("tuned")
-    inputs = form_boxes(page)
-    values = ["tuned" if w is page["weights_1"] else getattr(w, "value", None) for w in inputs]
-    found = read_form(page, visit, tuple(values))
+    boxes = page.boxes((FORM,))
+    values = [dict(box.value) if isinstance(box.value, dict) else box.value for box in boxes]
+    values[boxes.index(page["agents_form"])]["weights_1"] = "tuned"
+    found = page.given(visit, (FORM,), page._sent(visit, (FORM,), values))[FORM]
     assert found.weights == ("", "tuned", *("",) * (AGENT_SLOTS - 2))
     assert len(found.templates) == AGENT_SLOTS
     assert found.turns == 1, "what is read after the weights is still in its place"
@@ -167,7 +169,8 @@ def test_the_box_is_there_only_where_there_is_a_choice(
     _, update = arrived(served(tiny_model))
     alone = page_with()
     assert not any(box["visible"] for box in boxes_of(alone, update))
-    assert not any(alone[f"weights_{slot}"].visible for slot in range(AGENT_SLOTS))
+    nodes = alone.fields["agents_form"].nodes
+    assert all(nodes[f"weights_{slot}"].look["hidden"] for slot in range(AGENT_SLOTS))
     shipped("", "tuned")
     _, update = arrived(served(tiny_model))
     found = boxes_of(alone, update)
@@ -187,7 +190,7 @@ def test_a_choice_is_warned_of_and_shown_on_the_card(
     assert chosen["errors"] == {}
     assert text.WEIGHTS_WARNING in chosen["weights_note_1"]
     assert (chosen["weights_note_0"], chosen["weights_note_2"]) == ("", "")
-    assert "weights tuned" in chosen["head_1"]
+    assert "weights tuned" in chosen["agent_1.label"]
     assert "kv-weights" not in chosen["head_0"] + chosen["head_2"]
     assert "on the weights tuned" in chosen["graph"]
 
@@ -293,7 +296,7 @@ def test_odd_names_are_shown_as_text(shipped: Callable[..., None], tiny_model: L
     said = "".join(str(v) for v in update.values())
     assert "<b>&quot;" not in said
     assert '<b>"' not in said
-    assert "&lt;b&gt;" in update["head_1"]
+    assert "&lt;b&gt;" in update["agent_1.label"]
     assert "&lt;b&gt;" in update["graph"]
     assert "&lt;b&gt;" in update["errors"]["agent_1"]
 

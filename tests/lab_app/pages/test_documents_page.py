@@ -27,8 +27,7 @@ QUESTION_TEXT = "Where does the boss of Nina live?"
 
 def made(texts: list[str], **changes: Any) -> dict[str, Any]:
     """What the browser sends for cards with these texts."""
-    boxes = {name: texts[slot] if slot < len(texts) else "" for slot, name in enumerate(CARDS.boxes)}
-    return boxes | {"question": QUESTION_TEXT, "methods": ["naive"], "options": {}} | changes
+    return {"text": texts, "question": QUESTION_TEXT, "methods": ["naive"], "options": {}} | changes
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def lab() -> VisitStore:
 @pytest.fixture
 def visit(lab: VisitStore) -> Visit:
     found = lab.open()
-    found.pages[documents.KEY] = DocumentsState(count=3)
+    found.pages[documents.KEY] = DocumentsState()
     return found
 
 
@@ -58,35 +57,21 @@ def test_the_prompt_is_the_presets(name: str) -> None:
 
 def test_an_example_fills_the_cards(visit: Visit) -> None:
     update = documents.choose(visit, {"preset": "documents-10"})
-    assert [update[f"card_{slot}.visible"] for slot in range(CARDS.most)] == [True] * 10
-    assert update["add.interactive"] is False
-    sent = made([update[name] for name in CARDS.boxes], question=update["question"])
+    assert len(update["text"]) == 10
+    sent = made(update["text"], question=update["question"])
     request = documents.read(visit, sent)
     assert request.expected == visit.pages[documents.KEY].example.answer
     # the answer does not depend on the order, and is unknown once a text is another
-    swapped = [sent[name] for name in CARDS.boxes][::-1]
+    swapped = sent["text"][::-1]
     assert documents.read(visit, made(swapped, question=update["question"])).expected == request.expected
     assert documents.read(visit, made(["Other.", *swapped[1:]], question=update["question"])).expected is None
 
 
-def test_cards_are_added_moved_removed_and_shuffled(visit: Visit) -> None:
-    def pressed(what: str, slot: int, texts: list[str]) -> list[str]:
-        update = documents.changing(what, slot)(visit, made(texts))
-        shown = [update[f"text_{s}"] for s in range(CARDS.most) if update[f"card_{s}.visible"]]
-        assert len(shown) == visit.pages[documents.KEY].count
-        return shown
-
-    assert pressed("down", 0, TEXTS) == [TEXTS[1], TEXTS[0], TEXTS[2]]
-    assert pressed("up", 0, TEXTS) == TEXTS
-    assert pressed("add", 0, TEXTS) == [*TEXTS, ""]
-    assert pressed("remove", 3, [*TEXTS, ""]) == TEXTS
-    assert pressed("remove", 0, TEXTS) == TEXTS[1:]
-    mixed = pressed("shuffle", 0, TEXTS[1:])
-    assert mixed == TEXTS[:0:-1], "two cards have one other order"
-    assert pressed("remove", 0, mixed) == mixed[1:]
-    assert pressed("remove", 0, mixed[1:]) == mixed[1:], "one card stays"
-    visit.pages[documents.KEY].count = 10
-    assert len(pressed("add", 0, ["x"] * 10)) == 10, "not more than ten"
+def test_a_card_holds_texts_and_no_more_than_fit() -> None:
+    assert CARDS.read(TEXTS) == TEXTS
+    assert CARDS.read(["x"] * 12) == ["x"] * 10
+    assert CARDS.read([1, "x", None]) == ["", "x", ""]
+    assert CARDS.read([]) == CARDS.read("text") == [""], "one card stays"
 
 
 BAD = {
@@ -106,7 +91,7 @@ def test_bad_input_is_told_beside_its_card(name: str, lab: VisitStore, visit: Vi
     given, slot, said = BAD[name]
     for update in (documents.refresh(visit, given), merged(documents.run(lab, visit, given))):
         assert said.lower() in update["errors"][slot].lower()
-        assert not any(key in CARDS.boxes or key == "question" for key in update), "typed text must stay"
+        assert not any(key in ("text", "question") for key in update), "typed text must stay"
     assert visit.engine.requests == []  # type: ignore[attr-defined]
     assert visit.cancel is None
 
@@ -166,7 +151,7 @@ def test_documents_are_encoded_once(real: VisitStore) -> None:
     """Behind another question and in another order nothing is encoded again, and the result is the same as
     in a session that knows nothing."""
     visit = real.open()
-    visit.pages[documents.KEY] = DocumentsState(count=3)
+    visit.pages[documents.KEY] = DocumentsState()
     first = record_of(real, visit, made(TEXTS))
     agent = first.agents[0]
     assert [t.known for t in treated(first, agent, "naive")][:3] == [False] * 3
@@ -179,7 +164,7 @@ def test_documents_are_encoded_once(real: VisitStore) -> None:
     assert known == {"document_1": True, "document_2": True, "document_3": True, QUESTION: False}
 
     fresh = real.open()
-    fresh.pages[documents.KEY] = DocumentsState(count=3)
+    fresh.pages[documents.KEY] = DocumentsState()
     again = record_of(real, fresh, made(order, question=other))
     for label in ("dense", "naive"):
         a, b = second.outcome(agent, label), again.outcome(agent, label)
@@ -194,7 +179,7 @@ def test_documents_are_encoded_once(real: VisitStore) -> None:
 
 def test_a_new_text_is_encoded_and_the_others_are_not(real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[documents.KEY] = DocumentsState(count=3)
+    visit.pages[documents.KEY] = DocumentsState()
     agent = record_of(real, visit, made(TEXTS)).agents[0]
     record = record_of(real, visit, made(["Nina eats soup.", *TEXTS[1:]]))
     known = {t.name: t.known for t in treated(record, agent, "naive")}

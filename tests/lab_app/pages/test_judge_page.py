@@ -26,7 +26,7 @@ from backend.records.request import MethodChoice
 from lab_app.pages.judge import page as judge
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge import risk_gate as judge_gate
-from lab_app.pages.judge.page import CARDS, JudgeState
+from lab_app.pages.judge.page import JudgeState
 from lab_app.visits.visits import Kept, Visit, VisitStore
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
 
@@ -35,10 +35,9 @@ TEXTS = ["3 + 4 = 8. The answer is 8", "3 + 4 = 7. The answer is 7", "4 + 3 = 7.
 
 def made(texts: list[str], **changes: Any) -> dict[str, Any]:
     """What the browser sends for cards with these texts."""
-    boxes = {name: texts[slot] if slot < len(texts) else "" for slot, name in enumerate(CARDS.boxes)}
     return (
-        boxes
-        | {
+        {
+            "text": texts,
             "question": "What is 3 + 4?", "expected": "7", "source": "typed", "temperature": 1,
             "criterion": "right", "protocol": "joint", "slots_only": False,
             "order": "shuffle", "shuffles": 1, "seed": 0, "methods": ["naive"],
@@ -64,7 +63,7 @@ def lab() -> VisitStore:
 @pytest.fixture
 def visit(lab: VisitStore) -> Visit:
     found = lab.open()
-    found.pages[judge.KEY] = JudgeState(count=3)
+    found.pages[judge.KEY] = JudgeState()
     return found
 
 
@@ -76,7 +75,7 @@ def test_every_criterion_has_examples(criterion: str, visit: Visit) -> None:
     update = judge.following(visit, {"criterion": criterion})
     example = preset_requests(load_preset(f"judge-{criterion}"), 1)[0]
     assert update["question"] == example.values["user_question"]
-    sent = made([update[name] for name in CARDS.boxes], criterion=criterion, question=update["question"])
+    sent = made(update["text"], criterion=criterion, question=update["question"])
     request = judge.read(visit, sent | {"expected": update["expected"]})
     assert request.criterion == criterion
     assert [c.text for c in request.problems[0].candidates] == [
@@ -94,8 +93,8 @@ def test_orders_and_methods_are_read(visit: Visit) -> None:
 
 
 BAD = {
-    "an empty card": ({"text_1": " "}, "text_1", "Candidate 2 is empty"),
-    "an odd character": ({"text_0": "a\x00"}, "text_0", "NUL"),
+    "an empty card": ({"text": [TEXTS[0], " ", TEXTS[2]]}, "text_1", "Candidate 2 is empty"),
+    "an odd character": ({"text": ["a\x00", *TEXTS[1:]]}, "text_0", "NUL"),
     "no question": ({"question": ""}, "question", "empty"),
     "no criterion": ({"criterion": "best"}, "criterion", "best"),
     "no protocol": ({"protocol": "shouting"}, "criterion", "shouting"),
@@ -115,14 +114,11 @@ def test_bad_input_is_told_beside_its_field(name: str, lab: VisitStore, visit: V
     given = made(TEXTS, **changes)
     for update in (judge.refresh(visit, given), merged(judge.run(lab, visit, given))):
         assert said.lower() in update["errors"][slot].lower()
-        assert not any(key in CARDS.boxes or key in ("question", "seed") for key in update), (
-            "typed text stays"
-        )
+        assert not any(key in ("text", "question", "seed") for key in update), "typed text stays"
     assert visit.cancel is None
 
 
 def test_every_order_of_many_candidates_is_refused(visit: Visit) -> None:
-    visit.pages[judge.KEY].count = 6
     told = judge.refresh(visit, made(["x"] * 6, order="all"))["errors"]
     assert "720 permutations" in told["order"]
 
@@ -250,7 +246,7 @@ def real() -> VisitStore:
 
 def test_a_typed_example_is_judged(real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[judge.KEY] = mine = JudgeState(count=3)
+    visit.pages[judge.KEY] = mine = JudgeState()
     updates = list(judge.run(real, visit, made(TEXTS, methods=["naive", "kvcomm"], warm=1)))
     last = merged(updates)
     assert "verdict" in last, last
@@ -294,7 +290,7 @@ def test_a_typed_example_is_judged(real: VisitStore) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_protocol_is_judged(protocol: str, real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[judge.KEY] = mine = JudgeState(count=3)
+    visit.pages[judge.KEY] = mine = JudgeState()
     last = merged(judge.run(real, visit, made(TEXTS, protocol=protocol, slots_only=True)))
     assert "verdict" in last, last
     assert mine.ran is not None
@@ -328,7 +324,7 @@ def test_a_judge_that_rewrites_is_compared_by_its_answer() -> None:
 
 def test_candidates_are_written_and_judged_as_such(real: VisitStore) -> None:
     visit = real.open()
-    visit.pages[judge.KEY] = mine = JudgeState(count=2)
+    visit.pages[judge.KEY] = mine = JudgeState()
     given = made(["", ""], source="progressive", order="identity", temperature=0)
     shown = merged(judge.write(real, visit, given))
     texts = [shown["text_0"], shown["text_1"]]

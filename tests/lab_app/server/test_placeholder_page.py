@@ -33,6 +33,7 @@ def test_the_first_run_is_in_the_document_itself(app: App) -> None:
 
 def test_every_press_on_it_means_a_widget_of_the_page(app: App) -> None:
     there = {c["props"].get("elem_id") for c in app.blocks.config["components"]}
+    there |= {node.look.get("id") for fields in app.page.fields.values() for node in fields.nodes.values()}
     early = early_page(app.page, app.navigation)
     meant = re.findall(r'data-stands="#([\w-]+)', early)
     assert {"kv-run", "kv-preset", "kv-value-0", "kv-methods"} <= set(meant)

@@ -33,10 +33,10 @@ def connect_sharing(page: PipelinePage, sharing: Sharing) -> None:
         return placed
 
     for name, act in (("undo", sharing.undo), ("redo", sharing.redo)):
-        page.on(page[name].click, at("", act), FORM, follow=True, outputs=page.everything)
+        page.on(page[name].click, at("", act), FORM, follow=True)
     page.on(page["bench_link"].click, at("bench_shared", sharing.link), FORM)
     page.on(page["share"].click, at("run_shared", lambda visit, form: sharing.share(visit)), FORM)
     page.on(
         page["upload"].upload, lambda visit, given: sharing.open_file(visit, given["upload"]), "upload",
-        follow=True, outputs=page.everything,
+        follow=True,
     )  # fmt: skip

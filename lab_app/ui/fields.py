@@ -1,0 +1,203 @@
+"""Many controls as one component: a declaration in, one value by name out.
+
+A page declares :class:`Node` objects: fields that hold a value, notes and messages that the server fills, and
+what they stand in (rows, panels, folds). ``assets/fields.js`` draws them in the browser. The component's
+``value`` is a dict of the fields' values by name. How the nodes are shown (hidden or not, a label, a message)
+is another of its properties, ``shown``: so an answer about a field never touches what is typed in it.
+
+What a browser sends is taken as far as its field allows; all else becomes the field's usual value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gradio as gr
+
+MOST_CHARACTERS = 1_000_000  # of one text; the limits of a request say more
+#: fields.js is deferred, so a component may come to life before it.
+MOUNT = """
+const spec = %s;
+const start = () =>
+  window.KVFields ? window.KVFields.mount(element, props, trigger, watch, spec) : setTimeout(start, 30);
+start();
+"""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A part of a component: a field if it has a ``value``.
+
+    Attributes:
+        kind: of a field ``text``, ``number``, ``bool``, ``choice``, ``select`` or ``cards``; else ``note``,
+            ``message``, ``profiles``, ``row``, ``panel`` or ``fold``.
+        name: by which handlers read it and change it.
+        value: what stands in a field at first; None for what is no field.
+        items: what stands in it.
+        look: what the browser needs to draw it, such as ``id``, ``css``, ``label`` and ``help``.
+    """
+
+    kind: str
+    name: str = ""
+    value: Any = None
+    items: tuple[Node, ...] = ()
+    look: Mapping[str, Any] = field(default_factory=dict)
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all in it."""
+        yield self
+        for item in self.items:
+            yield from item.walk()
+
+    def spec(self) -> dict[str, Any]:
+        """What the browser is told, empty entries left out."""
+        told = {"kind": self.kind, "name": self.name, **self.look}
+        told["items"] = [item.spec() for item in self.items]
+        return {key: value for key, value in told.items() if value not in ("", None, [])}
+
+    def read(self, sent: Any) -> Any:
+        """What was sent for this field, or its usual value where that can be no value of it."""
+        if self.kind == "bool":
+            return bool(sent)
+        if self.kind == "number":  # an empty box holds None
+            number = isinstance(sent, int | float) and not isinstance(sent, bool) and math.isfinite(sent)
+            return sent if number else None
+        if self.kind == "cards":
+            texts = sent if isinstance(sent, list) else self.value
+            texts = texts[: self.look["most"]] if len(texts) >= self.look["fewest"] else self.value
+            return [said[:MOST_CHARACTERS] if isinstance(said, str) else "" for said in texts]
+        return sent[:MOST_CHARACTERS] if isinstance(sent, str) else self.value
+
+
+def text(name: str, label: str, value: str = "", **look: Any) -> Node:
+    """A box for a text; ``lines`` at first."""
+    return Node("text", name, value, look={"label": label, **look})
+
+
+def number(name: str, label: str, value: float, **look: Any) -> Node:
+    """A box for a number; ``step`` of its arrows."""
+    return Node("number", name, value, look={"label": label, "step": 1, **look})
+
+
+def switch(name: str, label: str, value: bool = False, **look: Any) -> Node:
+    """A switch."""
+    return Node("bool", name, value, look={"label": label, **look})
+
+
+def choice(name: str, label: str, choices: list[tuple[str, str]], value: str, **look: Any) -> Node:
+    """One of some, all of them to be seen; ``choices``: words and values."""
+    return Node("choice", name, value, look={"label": label, "choices": choices, **look})
+
+
+def select(name: str, label: str, choices: list[tuple[str, str]], value: str, **look: Any) -> Node:
+    """One of many, in a list that opens; ``choices``: words and values."""
+    return Node("select", name, value, look={"label": label, "choices": choices, **look})
+
+
+def cards(name: str, noun: str, fewest: int, most: int, **look: Any) -> Node:
+    """Texts as cards that a person adds, removes, moves and shuffles; the value is a list."""
+    look |= {"noun": noun, "fewest": fewest, "most": most}
+    return Node("cards", name, [""] * fewest, look=look)
+
+
+def profiles(label: str, settings: Sequence[tuple[str, Mapping[str, Any]]], **look: Any) -> Node:
+    """Named bundles of values: choosing one sets its fields, and the one that the fields say is marked."""
+    return Node("profiles", look={"label": label, "settings": settings, **look})
+
+
+def note(name: str, html: str = "", **look: Any) -> Node:
+    """A piece of server-made HTML."""
+    return Node("note", name, look={"html": html, **look})
+
+
+def message(where: str, id_: str, **look: Any) -> Node:
+    """The place of messages about ``where``."""
+    return Node("message", f"error_{where}", look={"id": f"kv-error-{id_}", **look})
+
+
+def row(*items: Node, **look: Any) -> Node:
+    """Side by side, by its style ``css``."""
+    return Node("row", items=items, look=look)
+
+
+def panel(name: str, *items: Node, **look: Any) -> Node:
+    """A part that can be hidden (``hidden``)."""
+    return Node("panel", name, items=items, look=look)
+
+
+def fold(name: str, label: str, *items: Node, **look: Any) -> Node:
+    """A part that opens when its head, a piece of HTML, is clicked, or when there is a message in it."""
+    return Node("fold", name, items=items, look={"label": label, **look})
+
+
+class Fields:
+    """A component and what is in it.
+
+    Attributes:
+        widget: the component.
+        nodes: all with a name; the messages of a text on a card have names of their own.
+        values: of the fields, at first.
+    """
+
+    def __init__(self, elem_id: str, *nodes: Node) -> None:
+        every = [found for node in nodes for found in node.walk()]
+        self.nodes = {node.name: node for node in every if node.name}
+        for node in every:
+            if node.kind == "cards":
+                self.nodes |= {f"error_{node.name}_{i}": Node("message") for i in range(node.look["most"])}
+        self.values = {node.name: node.value for node in every if node.value is not None}
+        spec = json.dumps([node.spec() for node in nodes], ensure_ascii=False, separators=(",", ":"))
+        self.widget = gr.HTML(
+            dict(self.values), html_template='<div class="kv-fields"></div>', js_on_load=MOUNT % spec,
+            elem_id=elem_id, apply_default_css=False, shown={},
+        )  # fmt: skip
+
+    def read(self, sent: Any) -> dict[str, Any]:
+        """Every field's value, of what a browser sent."""
+        given = sent if isinstance(sent, dict) else {}
+        return {name: self.nodes[name].read(given.get(name, usual)) for name, usual in self.values.items()}
+
+
+class Standing:
+    """How a page's components stand in one visit: what was last read of them or written to them.
+
+    Answers of two events can overtake each other on their way to the browser. Each says all that is shown,
+    with a number; the browser lets no older answer replace a newer one.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[str, Any]] = {}
+        self.shown: dict[str, dict[str, Any]] = {}
+        self._number = 0
+        self._lock = threading.Lock()
+
+    def read(self, name: str, fields: Fields, sent: Any) -> dict[str, Any]:
+        """The values that a browser sent for the component ``name``."""
+        self.values[name] = found = fields.read(sent)
+        return found
+
+    def known(self, name: str, fields: Fields) -> dict[str, Any]:
+        """The values of the component ``name`` as far as the server knows."""
+        return self.values.get(name, fields.values)
+
+    def change(
+        self, name: str, fields: Fields, values: Mapping[str, Any], shown: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Set fields, and say how nodes are shown: by name, then by property. What the component's properties
+        become; nothing where it stands so already."""
+        change: dict[str, Any] = {}
+        with self._lock:
+            if values:
+                self.values[name] = change["value"] = {**self.known(name, fields), **values}
+            before = self.shown.get(name, {})
+            after = {**before, **{node: {**before.get(node, {}), **how} for node, how in shown.items()}}
+            if after != before:
+                self._number += 1
+                self.shown[name] = after
+                change["shown"] = {**after, "number": self._number}
+        return change

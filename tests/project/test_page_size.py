@@ -1,0 +1,25 @@
+"""How much the page is: components, events, and the bytes of configuration that a browser reads first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fake_record import make_record
+from fake_session import FakeModel, FakeSession
+
+from lab_app.app import build_app
+
+MOST = {"components": 530, "events": 110, "bytes": 715_000}
+
+
+def test_the_page_stays_light(tmp_path: Path) -> None:
+    first = make_record(layers=4).save(tmp_path / "first.kvrun")
+    app = build_app(FakeModel, engine=FakeSession, first_run=first, gallery=tmp_path / "none.json")
+    config = app.blocks.config
+    found = {
+        "components": len(config["components"]),
+        "events": len(config["dependencies"]),
+        "bytes": len(json.dumps(config, default=str)),
+    }
+    assert all(found[what] <= most for what, most in MOST.items()), found
