@@ -191,7 +191,7 @@ def test_a_choice_is_warned_of_and_shown_on_the_card(
     assert text.WEIGHTS_WARNING in chosen["weights_note_1"]
     assert (chosen["weights_note_0"], chosen["weights_note_2"]) == ("", "")
     assert "weights tuned" in chosen["agent_1.label"]
-    assert "kv-weights" not in chosen["head_0"] + chosen["head_2"]
+    assert "kv-weights" not in chosen["agent_0.label"] + chosen["agent_2.label"]
     assert "on the weights tuned" in chosen["graph"]
 
 
