@@ -10,7 +10,7 @@ from fake_session import FakeModel, FakeSession
 
 from lab_app.app import build_app
 
-MOST = {"components": 545, "events": 112, "bytes": 740_000}
+MOST = {"components": 545, "events": 112, "bytes": 720_000}
 
 
 def test_the_page_stays_light(tmp_path: Path) -> None:

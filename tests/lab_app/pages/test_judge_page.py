@@ -327,7 +327,7 @@ def test_candidates_are_written_and_judged_as_such(real: VisitStore) -> None:
     visit.pages[judge.KEY] = mine = JudgeState()
     given = made(["", ""], source="progressive", order="identity", temperature=0)
     shown = merged(judge.write(real, visit, given))
-    texts = [shown["text_0"], shown["text_1"]]
+    texts = shown["text"]
     assert all(texts)
     assert mine.written is not None
     assert mine.written.regime == "progressive"
@@ -335,7 +335,7 @@ def test_candidates_are_written_and_judged_as_such(real: VisitStore) -> None:
     assert judge.read(visit, sent).problems == (mine.written,)
     assert "Written by the model" in judge.refresh(visit, sent)["source-help"]
     # an edited text has no cache of its own, and what was written otherwise is not this
-    for other in ({"text_0": "Other."}, {"source": "parallel"}, {"question": "What is 1 + 1?"}):
+    for other in ({"text": ["Other.", texts[1]]}, {"source": "parallel"}, {"question": "What is 1 + 1?"}):
         assert judge.read(visit, sent | other).regime == "typed"
         if "source" not in other:
             assert "no longer" in judge.refresh(visit, sent | other)["source-help"]
