@@ -18,7 +18,7 @@ class DenseMethod(Method):
     """No reuse at all."""
 
     name = "dense"
-    title = "Dense"
+    title = "Full read"
     summary = "Reads every token of the prompt afresh: the honest answer, and the slow one."
     needs_bases = False
     shares_texts = False

@@ -45,9 +45,9 @@ def steps(
         yield from work(lab, callers, caller, given)
     except LabError as error:
         raise CallError(sentence(error)) from None
-    except Exception as error:
+    except Exception:
         LOG.exception("the call %s failed", name)
-        raise CallError(text.CALL_UNEXPECTED.format(kind=type(error).__name__)) from None
+        raise CallError(text.CALL_UNEXPECTED) from None
 
 
 def build_endpoints(lab: VisitStore, callers: Callers) -> None:

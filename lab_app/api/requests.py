@@ -27,8 +27,9 @@ OWN = "own"  # the name of a pipeline that a caller stated
 MOST_METHOD_TEXT = 500  # characters; an option's name and value are short
 MOST_METHODS = 64
 METHODS_HELP = (
-    "Methods beside dense, each written as NAME, NAME:OPTION=VALUE+OPTION=VALUE or with a label of its "
-    "own behind @, as in kvcomm:gamma=0.5+rotate=false@unrotated. `methods` lists names, options, profiles."
+    "Methods beside the full read, each written as NAME, NAME:OPTION=VALUE+OPTION=VALUE or with a label of "
+    "its own behind @, as in kvcomm:gamma=0.5+rotate=false@unrotated. `methods` lists names, options, "
+    "profiles."
 )
 
 
@@ -70,7 +71,9 @@ class RunCall(Call):
         "number", description="How an answer of own `agents` is read; `presets` shows the kinds."
     )
     expected: str | None = Field(None, description="The known answer, to be compared with.")
-    mode: str = Field("pinned", description="pinned (all read dense's texts) or free (each reads its own).")
+    mode: str = Field(
+        "pinned", description="pinned (all read the full read's texts) or free (each reads its own)."
+    )
     turns: int | None = Field(None, description="How often the agents run; else as the scenario says.")
     max_new_tokens: int | None = Field(None, description="The longest answer; else as the scenario says.")
     temperature: float = Field(0.0, description="0 is greedy.")

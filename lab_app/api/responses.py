@@ -134,6 +134,7 @@ def run_body(record: RunRecord, token: str) -> Body:
             "values": dict(request.values),
             "expected": request.expected,
             "verdict": said(told.sentence_html),
+            "state": told.state,
             "tone": told.tone,  # same, changed, unclear, or neutral: dense is wrong, or nobody knows
             "familiarity": familiarity_row(record),
             "flipped": [label for label in others if compare(record, label).kind == "answer"],
@@ -184,7 +185,7 @@ def method_body(record: RunRecord, label: str, dense: str) -> Body:
     if label != dense:
         found = compare(record, label)
         body |= {
-            "changed": found.kind,  # nothing (was reused), same, text or answer
+            "changed": found.kind,  # nothing (was reused), same, text, choice or answer
             "near_tie": bool(found.evidence and found.near_tie),
             "agents_with_other_text": found.agents_differ,
         }

@@ -39,7 +39,7 @@ def add_loop(add: Any) -> None:
         "--grid",
         choices=("none", "one at a time", "full"),
         default="one at a time",
-        help="which settings of layers, halo, tau and context are measured on dense's turns",
+        help="which settings of layers, halo, tau and context are measured on the full read's turns",
     )
     sub.add_argument(
         "--segments",
@@ -99,7 +99,7 @@ def print_loop(lines: Sequence[LoopLine]) -> None:
     from backend.records.run import PROVENANCE
 
     rows: list[tuple[str, ...]] = [
-        ("mode", "method", "episodes", "right", "95%", "behind dense, 95%", "turns", "tokens reused",
+        ("mode", "method", "episodes", "right", "95%", "behind the full read, 95%", "turns", "tokens reused",
          "TTFT ms", "faster", "KL first", "KL along", "95%", "under 0.1", *PROVENANCE),
     ]  # fmt: skip
 

@@ -141,7 +141,7 @@ def said(figures: Figures, case: Case, found: Answer) -> list[str]:
     lines = [
         f"On {figures.machine.name}: {case.prompt:,} tokens, {case.shared:,} of them in reused texts, "
         f"{pool}.",
-        f"Dense {found.dense_ms:,.1f} ms, reuse {found.reuse_ms:,.1f} ms to the first token: "
+        f"The full read {found.dense_ms:,.1f} ms, reuse {found.reuse_ms:,.1f} ms to the first token: "
         f"{found.ratio:.2f} times as fast. Of reuse: "
         + ", ".join(f"{name} {ms:,.1f}" for name, ms in found.parts_ms.items())
         + ".",
@@ -159,7 +159,7 @@ def said(figures: Figures, case: Case, found: Answer) -> list[str]:
         lines.append(f"With these shares a prompt pays from {found.least_tokens:,} tokens on.")
     if found.most_anchors is not None:
         most = "Any number of" if found.most_anchors >= LONGEST else f"Up to {found.most_anchors:,}"
-        lines.append(f"{most} anchors could be mixed before dense is as fast.")
+        lines.append(f"{most} anchors could be mixed before the full read is as fast.")
     return [*lines, _paid_off(case, found)]
 
 
@@ -189,7 +189,7 @@ def _paid_off(case: Case, found: Answer) -> str:
 def _beside(measured: dict[str, Any]) -> list[str]:
     """The cases that were measured now beside the formula."""
     return [
-        f"  measured at {one['case']['prompt']:,} tokens: dense {one['dense_ms']:.1f}, reuse "
+        f"  measured at {one['case']['prompt']:,} tokens: the full read {one['dense_ms']:.1f}, reuse "
         f"{one['reuse_ms']:.1f} ms ({one['ratio']:.2f}); the formula says {one['formula_ratio']:.2f}"
         for one in measured.get("measured", ())
     ]

@@ -185,7 +185,7 @@ def certify(args: argparse.Namespace) -> int:
             f"{layer.value_error:>11.1e}"
         )
     print(
-        f"Numerical floor (one piece against two): keys {found.floor:.1e} relative, logits "
+        f"Rounding noise (one piece against two): keys {found.floor:.1e} relative, logits "
         f"{found.logit_floor:.1e} absolute"
     )
     return 0 if found.relocatable else 1
@@ -278,7 +278,8 @@ def run(args: argparse.Namespace) -> int:
         low, high = line["flip_rate_ci"]
         print(
             f"{line['mode']} {line['method']}: {line['checked']} of {line['served']} answers checked, "
-            f"{line['flipped']} differ from dense: {line['flip_rate']:.1%} ({low:.1%} to {high:.1%}) of all"
+            f"{line['flipped']} differ from the full read: {line['flip_rate']:.1%} ({low:.1%} to {high:.1%}) "
+            "of all"
         )
     print(f"{len(rows)} rows in {rows_path}, summary in {out}")
     return 0
@@ -291,7 +292,7 @@ def print_boundaries(rows: Sequence[dict[str, Any]]) -> None:
         taxed, total = (sum(o[key] for o in read) for key in ("boundary_tokens", "prompt_tokens"))
         print(
             f"boundary tax: {taxed / total:.1%} of the prompts' tokens would be others if each prompt were "
-            "tokenised at once, dense's as well"
+            "tokenised at once, the full read's as well"
         )
 
 
@@ -300,7 +301,7 @@ def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     from backend.prompts.template import called
 
     head: tuple[str, ...] = (
-        "mode", "agent", "method", "right", "as dense", "agents", "blocks", "tokens", "reuses", "TTFT ms",
+        "mode", "agent", "method", "right", "as full read", "agents", "blocks", "tokens", "reuses", "TTFT ms",
         "ratio", "KL first", "KL mean", "K err", "V err", "floor",
     )  # fmt: skip
     columns = (
@@ -424,7 +425,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--gate", metavar="FILE", help="a trained risk gate, which the judge's reuse must pass")
     sub.add_argument(
         "--shadow", type=float, default=0.0, metavar="SHARE",
-        help="share of requests whose last answer is checked against dense afterwards, such as 0.1",
+        help="share of requests whose last answer is checked against the full read afterwards, such as 0.1",
     )  # fmt: skip
     sub.add_argument("--budget-mb", type=int, default=4096)
     sub.add_argument(

@@ -168,7 +168,8 @@ def answers(swept: Swept) -> Iterator[str]:
     """Right or wrong, against dense; and the score, where it says more."""
     score = ("score",) * swept.graded
     judged = ("to none %",) * any(x.to_none.of for x in swept.lines)
-    head = ("n", "right %", *score, "as dense %", *judged, "KL first", "lost/won", swept.p_name, "Holm")
+    kept = ("as full read %", *judged)
+    head = ("n", "right %", *score, *kept, "KL first", "lost/won", swept.p_name, "Holm")
 
     def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
         return (
@@ -182,7 +183,7 @@ def answers(swept: Swept) -> Iterator[str]:
 
 def costs(swept: Swept) -> Iterator[str]:
     """What came from a cache, and the time to the first token, against dense's."""
-    head = ("blocks reused %", "tokens reused %", "TTFT ms", "dense's / it", "times p", "Holm")
+    head = ("blocks reused %", "tokens reused %", "TTFT ms", "full read's / it", "times p", "Holm")
 
     def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
         return (

@@ -50,7 +50,7 @@ def add_training(add: Any) -> None:
     sub.add_argument("--decay-share", type=float, help="last part of the steps, where the rates fall to 0")
     sub.add_argument("--mixture", help="lab, paper, no-summary, no-conversation, qa-only or no-dense")
     sub.add_argument(
-        "--teacher", type=float, help="share of the loss that follows the base's own dense reading (0)"
+        "--teacher", type=float, help="share of the loss that follows the base's own full reading (0)"
     )
     sub.add_argument("--compression", help="of documents: none, drop or anchors")
     sub.add_argument("--compressed", type=float, help="share of a document's tokens taken away (0.5)")
@@ -252,7 +252,7 @@ def plain_documents(study: DocumentStudy) -> dict[str, Any]:
 
 def print_documents(study: DocumentStudy) -> None:
     """A study of documents as tables for people."""
-    head = ("arm", "right", "of", "share", "95%", "own dense", "gap recovered", "TTFT ms", "forwarded")
+    head = ("arm", "right", "of", "share", "95%", "own full read", "gap recovered", "TTFT ms", "forwarded")
     rows: list[tuple[str, ...]] = [head]
     for arm in plain_documents(study)["arms"]:
         gap, own, (low, high) = arm["gap_recovered"], arm["own_dense"], arm["share_95"]
@@ -337,7 +337,7 @@ def calibrate_familiarity(args: argparse.Namespace) -> int:
     }
     if told is not None:
         told.write_text(json.dumps(head | worth, indent=1) + "\n", encoding="utf-8")
-    for name, what in (("prompt", "from the prompt alone"), ("run", "with dense's answers")):
+    for name, what in (("prompt", "from the prompt alone"), ("run", "with the full read's answers")):
         found = worth[name]["edits"]
         low, high = found["ci"]
         print(

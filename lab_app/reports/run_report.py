@@ -53,7 +53,13 @@ def report(record: RunRecord) -> str:
     try:
         told = verdict(record)
         card = html.verdict_card(
-            told.sentence_html, told.tone, told.points, where(record), repair(record), factline(record)
+            told.sentence_html,
+            told.tone,
+            told.points,
+            where(record),
+            repair(record),
+            factline(record),
+            told.state,
         )
         cited = citations(m.name for m in record.request.methods)
         return report_html(record, verdict=card, citation=cited, selection=default_selection(record))

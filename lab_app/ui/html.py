@@ -54,14 +54,21 @@ def status(message: str, kind: str, done: int = 0, total: int = 0, again: bool =
 
 
 def verdict_card(
-    sentence_html: str, tone: Tone, points: Sequence[str], where: str, repair: str, footer: str
+    sentence_html: str,
+    tone: Tone,
+    points: Sequence[str],
+    where: str,
+    repair: str,
+    footer: str,
+    state: str = "",
 ) -> str:
     """One look, three questions: the outcome, its source, its repair."""
     items = "".join(f"<li>{escape(point)}</li>" for point in points)
     listed = f"<ul>{items}</ul>" if items else ""
     return (
         f'<section class="kv-verdict kv-verdict-{tone}" aria-label="{text.QUESTION_1}">'
-        f'<p class="kv-eyebrow">{text.QUESTION_1} <span class="kv-verdict-tone">{TONE_WORDS[tone]}</span></p>'
+        f'<p class="kv-eyebrow">{text.QUESTION_1} '
+        f'<span class="kv-verdict-tone">{state or TONE_WORDS[tone]}</span></p>'
         f'<p class="kv-verdict-sentence">{sentence_html}</p><div class="kv-answers">'
         f'<div><p class="kv-eyebrow">{text.QUESTION_2}</p><p>{where}</p></div>'
         f'<div><p class="kv-eyebrow">{text.QUESTION_3}</p><p>{repair}</p></div></div>'

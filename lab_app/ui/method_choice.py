@@ -73,7 +73,7 @@ def too_many(adding: Sequence[str], out: Sequence[MethodChoice], most: int) -> O
     more = f", and {len(out) - bare} by “Also run”" if len(out) > bare else ""
     remedy = "Turn one of these switches off, or leave a method out." if more else "Leave a method out."
     return OptionError(
-        f"That makes {len(out)} columns ({bare} methods with dense{more}); up to {most} can be "
+        f"That makes {len(out)} columns ({bare} methods with the full read{more}); up to {most} can be "
         f"compared. {remedy}",
         field=f"{adding[0]}.columns" if more else "methods",
     )

@@ -452,7 +452,7 @@ def merged(first: Answer, second: Answer) -> Answer:
 
 def unexpected(error: Exception) -> str:
     """A sentence for the person; the log has the rest."""
-    return text.UNEXPECTED.format(kind=type(error).__name__)
+    return text.UNEXPECTED
 
 
 def one_run_in_turn(

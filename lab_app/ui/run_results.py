@@ -62,11 +62,7 @@ def segments(record: RunRecord, selection: Selection) -> list[tuple[str, str]]:
     out = [(text.ALL_SEGMENTS, "")]
     for span in prompt_of(record, selection.agent, selection.method).spans:
         if span.end > span.start:
-            name = (
-                words.slot_words(record.request.pipeline, span.name)
-                if span.kind == "placeholder"
-                else span.name
-            )
+            name = words.segment_words(record.request.pipeline, span.name)
             out.append((f"{name} · {plural(span.end - span.start, 'token')}", span.name))
     return out
 

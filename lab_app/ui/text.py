@@ -12,11 +12,11 @@ LESSON = "Lesson"
 LESSON_HELP = "Lesson mode: hide options and figures for experts. The address keeps it."
 
 PAGES = "Pages"
-PIPELINE = "Pipeline"
+PIPELINE = "Compare"
 
 SCENARIO = "Scenario"
 CHECKED = "Checked examples of all scenarios"
-EFFECTS = {"flip": "Reuse flips this", "harmless": "Reuse is harmless here"}
+EFFECTS = {"flip": "Reuse changes the answer", "harmless": "The answer stays"}
 CHOOSE_ONE = "Choose one of {count}"
 NO_ANSWER = "no answer"
 OTHER_WEIGHTS = "These were checked with other weights than the ones loaded here, so the answers may differ."
@@ -26,16 +26,16 @@ METHODS = "Methods to compare"
 AGENTS = "Agents and their prompts"
 MORE = "Mode and decoding"
 
-METHODS_HELP = "Dense, the reference, always runs beside them."
+METHODS_HELP = "The full read, the reference, always runs beside them."
 MODES = {
-    "pinned": "Pinned: every method reads the texts that dense wrote",
+    "pinned": "Pinned: every method reads the texts that the full read wrote",
     "free": "Free-running: each method reads its own texts",
 }
-NEXT = "Next of the set"
-MANY = "Run the next of the set"
+NEXT = "Next problem"
+MANY = "Run more problems"
 MAY_BE_EMPTY = "may be empty"
 NO_SET = "This scenario has no set of requests; type one."
-WARM = "Fill empty pools first"
+WARM = "Warm up the anchor pools first"
 WARM_COUNT = "with requests of the set"
 WARM_BUTTON = "Fill now"
 FORGET = "Empty the pools"
@@ -52,7 +52,7 @@ TURNS_HELP = (
 WEIGHTS = "Weights"
 WEIGHTS_HELP = (
     "What this agent reads and writes with: the lab’s own weights, or others of the same architecture, such "
-    "as a fine-tuned model’s. Dense reads each agent’s prompt with that agent’s."
+    "as a fine-tuned model’s. The full read reads each agent’s prompt with that agent’s."
 )
 OWN_WEIGHTS = "The lab’s own"
 WEIGHTS_MISSING = "{name} (not in this lab)"
@@ -80,7 +80,7 @@ ALL_SEGMENTS = "whole prompt"
 
 EMPTY_VERDICT = "Nothing has been run here yet."
 EMPTY_HELP = (
-    "Press Run: the agents answer the question once with every prompt read in full (dense), and "
+    "Press Run: the agents answer the question once with every prompt read in full, and "
     "once more with each reuse method. The difference appears here."
 )
 ATTENTION = "Record attention"
@@ -88,40 +88,41 @@ ATTENTION_HELP = (
     "Which of the texts an agent looks at when it writes its first token and when it names a candidate. "
     "Costs one more reading of the answer per method, outside of the times shown."
 )
-EDITED = "The bench was edited since this run, so the results below belong to the earlier input."
+EDITED = "The setup was edited since this run, so the results below belong to the earlier input."
 AGAIN = "Run again"
 FIRST_RUN = "This is a saved run. Press Run to make your own, or open another record below."
-OPENED = "Opened a saved record. The bench on the left keeps what you typed."
+OPENED = "Opened a saved record. The setup on the left keeps what you typed."
 RUN_ELSEWHERE = (
     "Another run of yours is still going on, here or on another page. Wait for it or press Cancel there."
 )
 MCP_INSTRUCTIONS = (
     "A lab for KV-cache reuse between language-model agents on a real, small model. Begin with `presets` and "
-    "`methods`; `run` compares methods with dense on one request, `judge` on candidates before a judge."
+    "`methods`; `run` compares methods with the full read on one request, `judge` on candidates before a "
+    "judge."
 )
 MCP_POST = "This is the lab's MCP server; it takes POST requests of MCP clients."
 CALL_ELSEWHERE = (
     "Another call of this session is still going on. Wait for it or cancel it, or use a session of its own."
 )
 CALL_UNEXPECTED = (
-    "The lab met an error that it did not expect ({kind}). Try again, or change the call; the server's "
+    "The lab met an error that it did not expect. Try again, or change the call; the server's "
     "log holds "
     "the details."
 )
 CANCELLED = "Stopped. The results below are from the run before."
 UNEXPECTED = (
-    "The lab met an error that it did not expect ({kind}). Nothing you typed is lost. Try again, or change "
+    "The lab met an error that it did not expect. Nothing you typed is lost. Try again, or change "
     "the last thing you edited; the server's log holds the details."
 )
 RECORD_HELP = (
     "One file holds everything on this screen: prompts, texts, actions, offsets, timings and the model's "
-    "certificate. It opens here again, on any machine, without running the model. The bundle adds the bench, "
+    "certificate. It opens here again, on any machine, without running the model. The bundle adds the setup, "
     "versions, citations and the figures’ numbers; the report is a page that needs neither lab nor network."
 )
 NO_RECORD = "There is no run to save yet."
 PACED = "Requests came faster than this lab allows to one visitor. Going on in {seconds} s."
 LIMITS_TITLE = "Limits of this lab"
-OPENED_BUNDLE = "Opened a saved run, and put its bench back on the left."
+OPENED_BUNDLE = "Opened a saved run, and put its setup back on the left."
 CANNOT_BE_DRAWN = "This record is complete but cannot be drawn by this version of the lab."
 FILES = "Save, share and open runs"
 OPEN_FILE = "Open a saved run"
@@ -132,12 +133,12 @@ SAVE_TENSORS = "Bundle with tensors,"
 NO_TENSORS = "This run’s tensors are not held here."
 TENSORS_TOO_LARGE = "Its tensors take {bytes}, more than the {limit} that a bundle holds."
 SHARE_RUN = "Share this run"
-LINK_BENCH_BUTTON = "Link to this bench"
+LINK_BENCH_BUTTON = "Link to this setup"
 UNDO = "Undo"
 REDO = "Redo"
 NO_STORE = (
     "This lab keeps no runs: it was started without a folder for them (kvlab serve --data DIR). Save the "
-    "bundle and send it, or send a link to the bench."
+    "bundle and send it, or send a link to the setup."
 )
 NO_STORE_HERE = (
     "This link names a run that was stored in a lab. The lab here keeps none (it was started without "
@@ -145,20 +146,20 @@ NO_STORE_HERE = (
 )
 LINK_OF_RUN = "This link shows the run with all its figures, to whoever has it, for {days}."
 LINK_OF_BENCH = (
-    "This link holds the whole bench: scenario, prompts, values, methods and options. Nothing is stored."
+    "This link holds the whole setup: scenario, prompts, values, methods and options. Nothing is stored."
 )
-LINK_STORED_BENCH = "The bench is too long for a link, so it was stored; this link finds it for {days}."
+LINK_STORED_BENCH = "The setup is too long for a link, so it was stored; this link finds it for {days}."
 OPEN_LINK = "Open the link"
 COPY_LINK = "Copy the link"
 LINK_RUN = "This run was shared with you. Nothing was run to show it; press Run to repeat it here."
-LINK_BENCH = "The bench on the left is as the sender’s link says. Press Run to run it."
-LINK_BROKEN = "This link, or what this tab remembered of the bench, cannot be read. The usual page is shown."
-RESUMED = "The bench is as this tab left it. Open the page in a new tab to begin afresh."
+LINK_BENCH = "The setup on the left is as the sender’s link says. Press Run to run it."
+LINK_BROKEN = "This link, or what this tab remembered of the setup, cannot be read. The usual page is shown."
+RESUMED = "The setup is as this tab left it. Open the page in a new tab to begin afresh."
 
 NOTHING_RUN = "Nothing to look at yet"
 NOTHING_RUN_HELP = "Press Run. This tab then shows the run."
 
-METHODS_ELSEWHERE = "Dense always runs beside them. Their options are those set on the Pipeline page."
+METHODS_ELSEWHERE = "The full read always runs beside them. Their options are those set on the Compare page."
 CARD_ADD = "Add a {noun}"
 CARD_SHUFFLE = "Shuffle"
 CLOSER = "Look closer"
@@ -177,13 +178,13 @@ DOCUMENTS_TABLE = "What was done with each document?"
 DOCUMENTS_STRIP = "Where in the prompt?"
 DOCUMENTS_EMPTY = "Nothing has been read here yet."
 DOCUMENTS_EMPTY_HELP = (
-    "Press Run: a reader answers the question once with every document read in full (dense), and "
+    "Press Run: a reader answers the question once with every document read in full, and "
     "once more with each chosen method. Then shuffle the documents or ask something else, and run again: "
     "what was encoded once is known."
 )
 DOCUMENTS_EDITED = "Edited since this run, so the results below belong to the earlier input."
 DOCUMENTS_CLOSER_HELP = "Errors by layer, offsets, timing and the saved record of this run are there."
-RATIO = "What does computing tokens again bring?"
+RATIO = "Does recomputing some tokens help?"
 RATIO_HELP = (
     "CacheBlend computes the tokens again whose cached values are furthest from true, as a share of all. "
     "Measured here against choosing at random, by the question’s attention and by the true error, under the "
@@ -196,12 +197,12 @@ RATIO_RUN = "Measure"
 RATIO_PAGE_WRONG = (
     "What stands above cannot be read yet. Mend what is marked there, or measure drawn prompts."
 )
-TRAINED = "What do trained weights give back?"
+TRAINED = "How much accuracy does training recover?"
 TRAINED_HELP = (
     "KVLink and Block-Attention train the model to read documents that were encoded apart, and KVLink puts "
     "trained link tokens behind each. Ask two-hop questions under every method, and under each set of "
-    "trained weights beside dense on the same weights; above, all methods read with the model’s own. From 60 "
-    "questions on also by where the answer stands."
+    "trained weights beside the full read on the same weights; above, all methods read with the model’s own. "
+    "From 60 questions on also by where the answer stands."
 )
 TRAINED_ENOUGH = 60  # questions, below which a place or a number of documents has but a handful
 TRAINED_NUMBERS = {
@@ -220,7 +221,7 @@ JUDGE = "Judge"
 JUDGE_TITLE = "What is judged"
 JUDGE_HELP = (
     "A judge reads candidate answers and selects. Its cache of each candidate can be copied from where the "
-    "candidate was written; then the candidates have never met."
+    "candidate was written; then the candidates were encoded without seeing each other."
 )
 JUDGE_CRITERION = "The judge selects"
 JUDGE_CRITERIA = {
@@ -250,7 +251,7 @@ JUDGE_SOURCES = {
     "parallel": "Independently",
 }
 JUDGE_SOURCE_HELP = {
-    "typed": "Typed texts were written by nobody, so each is encoded alone.",
+    "typed": "Typed texts have no cache yet, so each is encoded alone.",
     "progressive": "Agents write them, each reading those before it. Their own caches are what is reused.",
     "parallel": "Agents write them without seeing each other. Their own caches are what is reused.",
 }
@@ -275,15 +276,15 @@ JUDGE_REPAIR_HELP = (
 )
 JUDGE_EMPTY = "No verdict yet."
 JUDGE_EMPTY_HELP = (
-    "Press Run: the judge reads the candidates once in full (dense) and once with each method, "
+    "Press Run: the judge reads the candidates once in full and once with each method, "
     "in every chosen order. A different selection under the same order is what reuse did."
 )
-JUDGE_QUESTION_2 = "What was it read off?"
+JUDGE_QUESTION_2 = "What did the judge attend to?"
 JUDGE_MORE = "Attention by layer, head and token"
 JUDGE_PICK_ORDER = "Order"
 JUDGE_PICK_METHOD = "Method"
 CANDIDATE_EMPTY = "Candidate {number} is empty. Write a text, or remove it."
-JUDGE_SET = "The same over a set"
+JUDGE_SET = "Repeat on many problems"
 JUDGE_SET_HELP = (
     "Draws problems, gets candidates for each, and judges them as above: the same criterion, orders and "
     "methods. The figures follow along; what is finished stays when you cancel. Hundreds of problems are "
@@ -339,7 +340,7 @@ STUDY = "Study one text behind several prefixes"
 STUDY_HELP = (
     "A copied text is wrong by its offset: what the context would have added to its keys and values. This "
     "reads one text behind each prefix below, without a run (KVCOMM, Fig. 1), and sends requests of the "
-    "scenario on the bench through its agents, to see how well each estimate meets the real offsets "
+    "scenario in the setup through its agents, to see how well each estimate meets the real offsets "
     "(Fig. A.4 to A.12)."
 )
 STUDY_TEXT = "Text"
@@ -385,14 +386,14 @@ BLAME_NO_RUN = "There is no run to look into. Run one first, with a method besid
 
 PAYS = "When would reuse pay?"
 PAYS_HELP = (
-    "For a prompt of your own, on hardware of your choice. Shared of it are texts that other agents read "
-    "too; new of those are texts that nobody has read yet, such as a question, which all their readers pay "
-    "for together. It is arithmetic, so the answer is there at once; nothing is run."
+    "For a prompt of your own, on hardware of your choice. Shared text is what other agents read "
+    "too; the unseen share of it nobody has read yet, such as a question, and all its readers pay for it "
+    "together. It is arithmetic, so the answer is there at once; nothing is run."
 )
 PAYS_BOXES = {
     "prompt": "Prompt (tokens)",
-    "shared": "Shared of it (%)",
-    "outside": "New of those (%)",
+    "shared": "Shared text (%)",
+    "outside": "Unseen share (%)",
     "readers": "Readers of a text",
     "anchors": "Anchors in a pool",
     "mixed": "Anchors mixed",
@@ -422,8 +423,8 @@ REPLAY = "What if"
 REPLAY_QUESTION = "What would other settings have done with the same requests?"
 REPLAY_HELP = (
     "Change gamma, V, a step, a profile or the methods on the left, then replay the requests that this page "
-    "remembers: the pools fill again from what dense has seen, the caches are copied and corrected again, "
-    "and the agents answer again. No prompt is read again."
+    "remembers: the pools fill again from what the full read has seen, the caches are copied and corrected "
+    "again, and the agents answer again. No prompt is read again."
 )
 REPLAY_LAST = "Past requests"
 REPLAY_RUN = "Replay with the methods on the left"
@@ -431,7 +432,7 @@ REPLAY_ABLATION = "Replay Table 5’s ablation"
 REPLAY_REQUEST = "Texts of request"
 REPLAY_BUSY = "A run of this page is still going on. Wait for it or press Cancel on the left."
 REPLAY_STOPPED = "Stopped. Nothing of this replay was kept; an earlier one still stands below."
-REPLAY_BENCH = "The bench cannot be replayed. {why}"
+REPLAY_BENCH = "The setup cannot be replayed. {why}"
 REPLAY_PINNED = (
     "The mode is free-running, where each method has texts of its own; only pinned requests can be replayed. "
     "Choose pinned under “Mode and decoding”, and run."
@@ -439,13 +440,13 @@ REPLAY_PINNED = (
 REPLAY_PLAN = "What will be done?"
 REPLAY_STEPS = (
     "Take the pinned requests that this page remembers: their texts, the KV of every text alone, and the "
-    "offsets that dense saw.",
+    "offsets that the full read saw.",
     "Let each method on the left live through all of them in order, so that its pools are what they would "
     "have been.",
     "At the last ones, carry out its plans, which copy and correct, and let the agents answer. What a method "
-    "would not share is dense’s answer already.",
-    "Count which answers stay dense’s, and show the agents’ texts side by side. One click does so for every "
-    "choice of KVCOMM’s three alignment steps (Table 5, Fig. A.2).",
+    "would not share is the full read’s answer already.",
+    "Count which answers stay the full read’s, and show the agents’ texts side by side. One click does so "
+    "for every choice of KVCOMM’s three alignment steps (Table 5, Fig. A.2).",
 )
 
 LOOP = "Agent loop"
@@ -454,11 +455,11 @@ LOOP_HELP = (
     "The agent thinks, calls a tool (lookup or calc), reads what it gave, and goes on until it writes "
     "finish[...]. Each turn’s prompt is everything so far, so most of it was read before."
 )
-LOOP_NEXT = "Next of the set"
+LOOP_NEXT = "Next problem"
 LOOP_TURNS = "Most turns"
 LOOP_EMPTY = "No episode has been run here yet."
 LOOP_EMPTY_HELP = (
-    "Press Run: the agent answers turn by turn, once with every prompt read in full (dense) and "
+    "Press Run: the agent answers turn by turn, once with every prompt read in full and "
     "once with each chosen method. The next episodes find in the store what this one left."
 )
 LOOP_EDITED = "Edited since this episode, so the turns below belong to the earlier input."
@@ -475,7 +476,7 @@ SWEEP_HELP = (
     "kept as they come, so a stopped, changed or longer sweep computes only what is missing."
 )
 SWEEP_START = "Start from"
-SWEEP_TAKE = "Take the pipeline’s last run"
+SWEEP_TAKE = "Take the last run of Compare"
 SWEEP_TEXT = "Sweep (YAML)"
 SWEEP_LINES_TITLE = "A file beside it"
 SWEEP_LINES = "Lines"
@@ -500,10 +501,8 @@ SWEEP_EMPTY_HELP = (
 )
 SWEEP_EDITED = "Edited since this sweep, so the figures below belong to the earlier text."
 SWEEP_STOPPED = "Stopped. What is finished is kept: press Run to go on."
-SWEEP_NO_RUN = "There is no run on the pipeline’s page. Run something there, or start from an example."
-SWEEP_TAKEN = (
-    "Taken from the pipeline’s page: its scenario with the prompts as edited, its methods and options."
-)
+SWEEP_NO_RUN = "There is no run on the Compare page. Run something there, or start from an example."
+SWEEP_TAKEN = "Taken from the Compare page: its scenario with the prompts as edited, its methods and options."
 SWEEP_FILES = "These rows as a file"
 SWEEP_FILES_HELP = (
     "SQLite holds all that this visit computed: <code>kvlab sweep FILE.yaml --out FILE.sqlite</code> goes on "

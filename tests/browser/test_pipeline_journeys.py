@@ -173,7 +173,7 @@ def test_a_checked_example_fills_the_bench(page: Page) -> None:
     page.locator("#kv-pick-example input").focus()
     for key in ("ArrowDown", "Enter"):
         page.keyboard.press(key)
-    expect(page.locator("#kv-gallery-note")).to_contain_text("Checked: dense answers")
+    expect(page.locator("#kv-gallery-note")).to_contain_text("Checked: the full read answers")
     expect(page.locator("#kv-preset input")).to_have_value("Ten documents, two hops")
     expect(page.locator("#kv-value-10 textarea")).to_be_visible()
     expect(page.locator("#kv-known")).to_contain_text("Known answer")

@@ -55,7 +55,7 @@ def activations_by_length(record: RunRecord, method: str) -> FigureView:
             x=[r[2] for r in mine],
             y=[r[3] for r in mine],
             mode="markers",
-            name=plot_text(words.slot_words(pipeline, name)),
+            name=plot_text(words.segment_words(pipeline, name)),
             marker={"size": 9, "color": SLOT_COLOURS[slot], "symbol": SYMBOLS[slot], "opacity": 0.8},
             customdata=[r[1] for r in mine],
             hovertemplate="anchor %{customdata}<br>%{x} tokens, %{y} activations<extra></extra>",

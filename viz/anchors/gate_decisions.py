@@ -64,7 +64,7 @@ def decision_panel(record: RunRecord, agent: int, method: str) -> Panel:
     title = "What did the gate say, in words?"
     outcome = record.outcome(agent, method)
     refused = [
-        words.slot_words(record.request.pipeline, g.placeholder) for g in outcome.gate if not g.shareable
+        words.segment_words(record.request.pipeline, g.placeholder) for g in outcome.gate if not g.shareable
     ]
     body = render(
         "anchors/gate_decisions.html",

@@ -34,7 +34,7 @@ def memory_by_pool(record: RunRecord, method: str) -> FigureView:
     if not found:
         return empty_view("memory_by_pool", title, NO_VIEW, columns)
     pipeline = record.request.pipeline
-    names = [plot_text(words.slot_words(pipeline, p.placeholder)) for p, _ in found]
+    names = [plot_text(words.segment_words(pipeline, p.placeholder)) for p, _ in found]
     base, raw, kept = (
         np.array([int(getattr(v, part).sum()) for _, v in found])
         for part in ("base_bytes", "offset_bytes", "stored_bytes")
@@ -115,7 +115,7 @@ def memory_by_length(record: RunRecord, method: str) -> FigureView:
             x=[r[2] for r in mine],
             y=[r[4] / 2**20 for r in mine],
             mode="markers",
-            name=plot_text(words.slot_words(pipeline, pool.placeholder)),
+            name=plot_text(words.segment_words(pipeline, pool.placeholder)),
             marker={"size": 9, "color": SLOT_COLOURS[slot], "symbol": SYMBOLS[slot], "opacity": 0.8},
             customdata=[[r[1], r[3]] for r in mine],
             hovertemplate="anchor %{customdata[0]}, %{customdata[1]} agents<br>%{x} tokens, %{y:.3g} MiB"

@@ -42,7 +42,7 @@ def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
             "gate", title, "This method has no gate, or nothing of this prompt went through it.", columns
         )
     pipeline = record.request.pipeline
-    labels = [plot_text(words.slot_words(pipeline, g.placeholder)) for g in gates]
+    labels = [plot_text(words.segment_words(pipeline, g.placeholder)) for g in gates]
     drawing = figure(90 + 46 * len(gates), margin={"t": 34, "r": 150})
     for share, shown in ((True, "shared"), (False, "computed")):
         rows = [i for i, g in enumerate(gates) if g.shareable is share and g.entropy is not None]
@@ -89,7 +89,9 @@ def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
     passed = sum(g.shareable for g in gates)
     finding = f"The gate shares {passed} of {words.plural(len(gates), 'placeholder')}"
     first = next((g for g in gates if not g.shareable), None)
-    finding += f"; {words.slot_words(pipeline, first.placeholder)}: {_lower(first.reason)}" if first else "."
+    finding += (
+        f"; {words.segment_words(pipeline, first.placeholder)}: {_lower(first.reason)}" if first else "."
+    )
     how = (
         "A bar left of its mark: one anchor clearly stands out, so its offset is trusted. A bar past the "
         "mark: the "
@@ -153,7 +155,7 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
             y=[keys[i] for i in picked],
             x=[shown[i][2] for i in picked],
             orientation="h",
-            name=plot_text(words.slot_words(pipeline, gate.placeholder))
+            name=plot_text(words.segment_words(pipeline, gate.placeholder))
             + ("" if gate.shareable else " (not shared)"),
             marker={
                 "color": SLOT_COLOURS[colours.get(gate.placeholder, 0)],
@@ -180,7 +182,7 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
     )
     top = max(rows, key=lambda r: r[2])
     finding = (
-        f"For {words.slot_words(pipeline, top[0])}, anchor {top[1]} weighs most ({number(top[2], 2)}): "
+        f"For {words.segment_words(pipeline, top[0])}, anchor {top[1]} weighs most ({number(top[2], 2)}): "
         f"“{words.clip(top[4], 70)}”"
     )
     cut = (

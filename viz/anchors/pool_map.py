@@ -83,7 +83,7 @@ def anchor_map(
     drawing.update_layout(
         xaxis={"title": {"text": "first principal axis"}}, yaxis={"title": {"text": "second principal axis"}}
     )
-    name = words.slot_words(record.request.pipeline, pool.placeholder)
+    name = words.segment_words(record.request.pipeline, pool.placeholder)
     finding = f"{name[:1].upper()}{name[1:]}: {plural(len(pool.anchors), 'anchor')}; "
     finding += _nearest(view, texts) + f" The PCA plane shows {percent(100 * kept, 100)} of the spread."
     how = (

@@ -45,7 +45,14 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
     found, looks = probes(record, agent, query), words.styles(record)
     method = method if method in found else next(reversed(found), method)
     title = f"Which heads of {QUERIES[query]} read the slot?"
-    columns = ("slot", "layer", "head", "dense (share)", "method (share)", "method minus dense (share)")
+    columns = (
+        "slot",
+        "layer",
+        "head",
+        "full read (share)",
+        "method (share)",
+        "method minus full read (share)",
+    )
     slot = _slot(record, found, method, span) if found else None
     if slot is None:
         return empty_view(key, title, "There is no slot to look at." if found else absent(record), columns)
@@ -62,7 +69,7 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
         panels = [
             (usual, theirs),
             (name, mine),
-            (f"{name} − dense", mine - theirs),
+            (f"{name} − the full read", mine - theirs),
         ]
     layers, heads = mine.shape
     drawing = figure(150 + min(420, 20 * layers), margin={"t": 48, "b": 96})
@@ -101,7 +108,7 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
         at = np.unravel_index(int(np.abs(mine - theirs).argmax()), mine.shape)
         change = float(mine[at] - theirs[at])
         finding += (
-            f" It differs from dense most at head {at[1]} of layer {at[0]}, by "
+            f" It differs from the full read most at head {at[1]} of layer {at[0]}, by "
             f"{'+' if change > 0 else '−'}{number(abs(change), 2)}."
         )
     how = (
@@ -196,8 +203,8 @@ def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureV
 def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
     """Each method's attention to the prompt's tokens minus dense's, all on one symmetric scale."""
     key = f"attention_difference_{query}"
-    title = f"Which words does {QUERIES[query]} read more or less than under dense?"
-    columns = ("method", "layer", "first token", "text", "tokens in column", "method minus dense (share)")
+    title = f"Which words does {QUERIES[query]} read more or less than under the full read?"
+    columns = ("method", "layer", "first token", "text", "tokens in column", "method minus full read (share)")
     found, looks = probes(record, agent, query), words.styles(record)
     if not found:
         return empty_view(key, title, absent(record), columns)
@@ -209,9 +216,10 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
     }
     if not others or dense is None:
         why = (
-            "In free-running mode prompts differ from dense’s, so tokens cannot be compared. Run pinned."
+            "In free-running mode prompts differ from the full read’s, so tokens cannot be compared. Run "
+            "pinned."
             if record.request.mode == "free"
-            else "Only dense was measured, so there is nothing to compare with."
+            else "Only the full read was measured, so there is nothing to compare with."
         )
         return empty_view(key, title, why, columns)
     prompt = record.prompts[dense.prompt]
@@ -221,7 +229,7 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
     drawing = figure(70 + panel * len(others), margin={"t": 34, "r": 8})
     drawing.set_subplots(
         len(others), 1, shared_xaxes=True, vertical_spacing=min(0.12, 0.3 / len(others)),
-        subplot_titles=[plot_text(f"{looks[label].name} − dense") for label in others],
+        subplot_titles=[plot_text(f"{looks[label].name} − the full read") for label in others],
     )  # fmt: skip
     rows: list[tuple[Any, ...]] = []
     worst: tuple[float, str, int] = (0.0, "", 0)
@@ -241,18 +249,18 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
     drawing.update_xaxes(range=[-0.5, tokens - 0.5], showgrid=False)
     drawing.update_xaxes(title={"text": "token of the prompt"}, row=len(others))
     drawing.update_yaxes(title={"text": "layer"}, showgrid=False)
-    finding = "Every token is read as under dense."
+    finding = "Every token is read as under the full read."
     if abs(worst[0]) > 5e-8:
         span = words.span_at(prompt, worst[2])
         where = f" in {span_words(record, span.name)}" if span else ""
         finding = (
             f"Mean over layers: {looks[worst[1]].name} reads token {worst[2]} "
             f"({words.token_name(prompt.texts[worst[2]])}){where} {'more' if worst[0] > 0 else 'less'} than "
-            f"dense, by {number(abs(worst[0]), 2)}: the largest change."
+            f"the full read, by {number(abs(worst[0]), 2)}: the largest change."
         )
     how = (
-        "Green is read more than under dense, purple less; all methods share one symmetric scale, which ends "
-        "at the 99.5th percentile." + _pooled_words(max(1, -(-tokens // MAX_COLUMNS)), tokens)
+        "Green is read more than under the full read, purple less; all methods share one symmetric scale, "
+        "which ends at the 99.5th percentile." + _pooled_words(max(1, -(-tokens // MAX_COLUMNS)), tokens)
     )
     return FigureView(key, title, how, finding, drawing, columns, tuple(rows))
 

@@ -38,7 +38,7 @@ def regions(record: RunRecord, probe: AttentionProbe) -> tuple[Region, ...]:
     shared = [i for i, name in enumerate(probe.regions) if name in spans and spans[name].start < first]
     out = [Region("shared prefix" if sides else "prompt", tuple(shared))]
     for place, name in enumerate(names, 1):
-        shown = words.clip(words.slot_words(record.request.pipeline, name), 28)
+        shown = words.clip(words.segment_words(record.request.pipeline, name), 28)
         out.append(Region(f"slot {place}: {shown}", (probe.regions.index(name),), True))
     kept = {i for region in out for i in region.members}
     rest = [i for i, name in enumerate(probe.regions) if i not in kept and name in spans]

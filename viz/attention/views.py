@@ -99,7 +99,7 @@ def mass_by_slot(record: RunRecord, agent: int, query: str) -> FigureView:
 def _largest_shift(record: RunRecord, found: dict[str, AttentionProbe], looks: dict[str, MethodStyle]) -> str:
     dense = found.get(words.dense_label(record))
     if dense is None:
-        return "Dense was not measured, so there is nothing to compare with."
+        return "The full read was not measured, so there is nothing to compare with."
     own = {part.name: float(mass_of(dense, part).mean()) for part in regions(record, dense) if part.slot}
     shifts = [
         (float(mass_of(probe, part).mean()) - own[part.name], part.name, label)
@@ -110,21 +110,21 @@ def _largest_shift(record: RunRecord, found: dict[str, AttentionProbe], looks: d
     ]
     if not shifts:
         most = max(own, key=own.__getitem__) if own else ""
-        return f"Dense gives most to {most}: {number(own[most], 2)}." if most else "There is no slot."
+        return f"The full read gives most to {most}: {number(own[most], 2)}." if most else "There is no slot."
     change, name, label = max(shifts, key=lambda s: abs(s[0]))
     if abs(change) < 5e-7:
-        return "Every method looks at the slots as dense does."
+        return "Every method looks at the slots as the full read does."
     verb = "more" if change > 0 else "less"
     return (
         f"The largest change in a slot: {looks[label].name} gives {name} {number(abs(change), 2)} {verb} "
-        f"than dense’s {number(own[name], 2)}."
+        f"than the full read’s {number(own[name], 2)}."
     )
 
 
 def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
     """The same by layer, a panel per region."""
     key = f"attention_layers_{query}"
-    title = f"At which layers does {QUERIES[query]} look elsewhere than under dense?"
+    title = f"At which layers does {QUERIES[query]} look elsewhere than under the full read?"
     columns = (
         "method",
         "region",
@@ -182,11 +182,11 @@ def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
     drawing.update_annotations(font={"size": 12})
     drawing.update_yaxes(title={"text": "attention (share)"}, col=1)
     drawing.update_layout(legend={"y": 1 + 34 / (70 + 170 * down)})
-    finding = "No layer looks elsewhere than under dense."
+    finding = "No layer looks elsewhere than under the full read."
     if abs(largest[0]) > 5e-7:
         finding = (
             f"Most at layer {largest[2]} under {looks[largest[3]].name}: {largest[1]} gets "
-            f"{number(abs(largest[0]), 2)} {'more' if largest[0] > 0 else 'less'} than under dense."
+            f"{number(abs(largest[0]), 2)} {'more' if largest[0] > 0 else 'less'} than under the full read."
         )
     how = (
         "One panel per region, each with its own scale. Lines are means over heads; the CSV has the lowest "

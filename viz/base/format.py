@@ -17,6 +17,7 @@ from backend.records.run import ACTIONS, Outcome, RunRecord
 from viz.base.theme import MethodStyle, method_styles
 
 NONE = "–"
+TINY = 1e-6  # what is smaller is shown as smaller than this
 #: What an outcome's state is called on the page.
 STATE_WORDS = {
     "dense": "computed",
@@ -40,14 +41,16 @@ def plot_text(text: object) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Two or three significant digits, without an exponent between 1e-7 and 10 million."""
+    """Two or three significant digits, without an exponent up to 10 million; what is tiny only as such."""
     if value is None or not math.isfinite(value):
         return NONE
     if value == 0:
         return "0"
     value = float(f"{value:.{digits - 1}e}")
     size = abs(value)
-    if size >= 1e7 or size < 1e-7:
+    if size < TINY:
+        return "< 1e-6" if value > 0 else "> -1e-6"
+    if size >= 1e7:
         return f"{value:.{max(0, digits - 2)}e}".replace("e-0", "e-").replace("e+0", "e")
     places = max(0, digits - 1 - math.floor(math.log10(size)))
     return f"{value:,.{places}f}"
@@ -169,8 +172,10 @@ def slots(pipeline: Pipeline) -> dict[str, int]:
     return {hole.name: index % 6 for index, hole in enumerate(pipeline.placeholders)}
 
 
-def slot_words(pipeline: Pipeline, name: str) -> str:
-    """A placeholder in words: whose text it is."""
+def segment_words(pipeline: Pipeline, name: str) -> str:
+    """A segment in words: whose text fills the placeholder, or which part of the template it is."""
+    if name.startswith("prefix "):
+        return f"template part {int(name.removeprefix('prefix ')) + 1}"
     hole = Placeholder(name)
     who = agent_name(pipeline, hole.agent) if hole.agent is not None else ""
     when = f", {-hole.turn} turn{'s' if hole.turn < -1 else ''} ago" if hole.turn else ""

@@ -90,7 +90,7 @@ ENVIRONMENT.globals |= {
         name: getattr(words, name)
         for name in (
             "clip", "grouped", "listing", "milliseconds", "number", "percent", "plural", "ratio", "size",
-            "slot_words", "agent_name", "agent_weights", "token_name",
+            "segment_words", "agent_name", "agent_weights", "token_name",
         )
     },
 }  # fmt: skip

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
-from viz.base.format import clip, slot_words, slots
+from viz.base.format import clip, segment_words, slots
 
 PILL = Markup(
     '<span class="kv-pill" style="--kv-slot:var(--kv-slot-{})" data-placeholder="{}" '
@@ -19,7 +19,7 @@ WEIGHTS = Markup(
 
 def pill(pipeline: Pipeline, name: str, shown: str | None = None) -> Markup:
     """One placeholder, in its own colour and braces, with whose text it is on hover."""
-    return PILL.format(slots(pipeline).get(name, 0), name, slot_words(pipeline, name), shown or name)
+    return PILL.format(slots(pipeline).get(name, 0), name, segment_words(pipeline, name), shown or name)
 
 
 def weights_label(model: str) -> Markup:

@@ -48,8 +48,8 @@ def layer_axes(drawing: go.Figure, layers: int, unit: str) -> None:
 
 
 def span_words(record: RunRecord, name: str) -> str:
-    known = words.slots(record.request.pipeline)
-    return f"“{words.slot_words(record.request.pipeline, name)}”" if name in known else name
+    """A segment in quotation marks, for a sentence."""
+    return f"“{words.segment_words(record.request.pipeline, name)}”"
 
 
 def mark_spans(drawing: go.Figure, record: RunRecord, prompt: Prompt, tokens: int) -> None:
@@ -66,7 +66,7 @@ def mark_spans(drawing: go.Figure, record: RunRecord, prompt: Prompt, tokens: in
     ]  # fmt: skip
     names = [
         {
-            "text": plot_text(words.clip(words.slot_words(pipeline, span.name), 24)),
+            "text": plot_text(words.clip(words.segment_words(pipeline, span.name), 24)),
             "x": (span.start + span.end - 1) / 2, "y": 1, "yref": "paper", "yanchor": "bottom",
             "showarrow": False, "font": {"size": 11, "color": SLOT_COLOURS[colours.get(span.name, 0)]},
         }

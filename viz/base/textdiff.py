@@ -8,8 +8,8 @@ from difflib import SequenceMatcher
 from markupsafe import Markup, escape
 
 MAX_TOKENS = 4000
-DELETED = Markup('<del class="kv-del" title="only in dense">{}</del>')
-INSERTED = Markup('<ins class="kv-ins{}" title="not in dense">{}</ins>')
+DELETED = Markup('<del class="kv-del" title="only in the full read">{}</del>')
+INSERTED = Markup('<ins class="kv-ins{}" title="not in the full read">{}</ins>')
 
 
 def diff_html(reference: Sequence[str], tokens: Sequence[str], start: int | None = None) -> Markup:

@@ -66,8 +66,8 @@ OUTLINE_COLOUR = "#7d8793"
 
 METHOD_ORDER = ("dense", "naive", "kvcomm")
 METHOD_NAMES = {
-    "dense": "Dense",
-    "naive": "Position-only",
+    "dense": "Full read",
+    "naive": "Copy and reposition",
     "kvcomm": "KVCOMM",
     "palkv": "PAL-KV",
     "slotaligned": "Slot-aligned",
@@ -102,7 +102,7 @@ TIME_PARTS: dict[str, tuple[str, str, str]] = {
     "recompute": ("compute them again", ACTION_COLOURS[3], "."),
     "first_token": ("last token's forward", "#5f6a77", "x"),
     "accept": ("probe the result", "#7d8f4e", ""),
-    "fallback": ("fall back to dense", "#a8735b", "\\"),
+    "fallback": ("fall back to the full read", "#a8735b", "\\"),
 }
 
 DIVERGING = "PRGn"

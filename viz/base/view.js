@@ -57,7 +57,7 @@
       if (run.anchors) rows.push(["anchors", run.anchors.map((a) => a[0] + " (" + a[1] + ")").join(", ")]);
       if (run.reason) rows.push(["why", run.reason]);
     }
-    if (lane && lane.error) rows.push(["error", lane.error[token] + " of dense, worst at layer " + lane.layer[token]]);
+    if (lane && lane.error) rows.push(["error", lane.error[token] + " relative, worst at layer " + lane.layer[token]]);
     return (
       '<p class="kv-tip-head">' + esc(quote(data.texts[token])) + "<span>token " + token + "</span></p><dl>" +
       rows.map((r) => "<dt>" + esc(r[0]) + "</dt><dd>" + esc(r[1]) + "</dd>").join("") + "</dl>"

@@ -67,13 +67,13 @@ def finding(table: JudgeTable) -> str:
     """What the table comes to: the largest loss of consistency, what took its place, the final answers."""
     reused = [x for x in table.lines if x.jcr.of and x.method != table.lines[0].method]
     if not reused:
-        return "Only dense was asked, and dense agrees with itself."
+        return "Only the full read was asked, and the full read agrees with itself."
     worst = min(reused, key=lambda x: x.jcr.value)
-    told = f"{worst.method} ({worst.order}) keeps {worst.jcr.value:.0%} of dense’s selections"
+    told = f"{worst.method} ({worst.order}) keeps {worst.jcr.value:.0%} of the full read’s selections"
     if worst.jcr.value < 1:
         told += (
-            f"; it takes none in {worst.to_none.value:.0%} where dense selects otherwise, another candidate "
-            f"in {worst.to_another.value:.0%}"
+            f"; it takes none in {worst.to_none.value:.0%} where the full read selects otherwise, another "
+            f"candidate in {worst.to_another.value:.0%}"
         )
     if worst.accuracy_change.of:
         told += f". Its final answers change by {change_words(worst.accuracy_change)} points"
@@ -111,13 +111,14 @@ def _cells(line: JudgeLine, looks: dict[str, MethodStyle]) -> tuple[object, ...]
 def _moved(dense: JudgeLine) -> str:
     if not dense.moved.of:
         return ""
-    return f"; dense itself selects another candidate than in the first order in {share_words(dense.moved)}"
+    moved = share_words(dense.moved)
+    return f"; the full read itself selects another candidate than in the first order in {moved}"
 
 
 COLUMNS = (
     "order", "method", "problems", "final answer right (share)", "from", "to", "selection right (share)",
     "JCR (share)", "JCR from", "JCR to", "JCR without near ties", "JCR without none taken",
-    "changed to none (share)", "changed to another (share)", "final answer as dense (share)",
+    "changed to none (share)", "changed to another (share)", "final answer as full read (share)",
     "blocks reused (share)", "tokens reused (share)", "prompts reused whole (share)",
     "accuracy change (paired)", "change from", "change to", "JCR change against first order", "unread",
     "near ties", "same text", "moved against first order (share)", "median time to first token (ms)",
@@ -149,7 +150,7 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
     looks = _styles(table, judged)
     orders = tuple(dict.fromkeys(line.order for line in table.lines))
     drawing = figure(90 + 34 * len(orders) * max(2, len(looks)))
-    two_panels(drawing, ("Final answer right", "Selects as dense (JCR)"))
+    two_panels(drawing, ("Final answer right", "Selects as full read (JCR)"))
     for label, look in looks.items():
         lines = [line for line in table.lines if line.method == label]
         for axis, kind in (("", "accuracy"), ("2", "jcr")):
@@ -178,7 +179,7 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
     )
     how = (
         "One line per order and method; bars are 95% intervals (Wilson). Left: is the final answer right; "
-        "right: is the selected candidate the one that dense selects in the same order."
+        "right: is the selected candidate the one that the full read selects in the same order."
     )
     return FigureView(
         "judge_shares", title, how, finding(table), drawing, COLUMNS, tuple(map(_row, table.lines))
@@ -189,7 +190,7 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
     """Fig. 7, right: problems by how many methods were right and how many kept dense's selection."""
     title = "Are easy problems safe to reuse?"
     columns = (
-        "problem", "order", "question", "methods right", "methods that selected as dense", "methods",
+        "problem", "order", "question", "methods right", "methods that selected as the full read", "methods",
         "changed by", "of these took none", "of these near ties",
     )  # fmt: skip
     if not counts:
@@ -208,10 +209,10 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
         colorscale=MAGNITUDE,
         zmin=0,
         colorbar=colour_bar("problems"),
-        hovertemplate="%{y} methods right, %{x} selected as dense: %{z} problems<extra></extra>",
+        hovertemplate="%{y} methods right, %{x} selected as the full read: %{z} problems<extra></extra>",
     )
     drawing.update_layout(
-        xaxis={"title": {"text": "reuse methods that selected as dense (JCR count)"}, "dtick": 1},
+        xaxis={"title": {"text": "reuse methods that selected as full read (JCR count)"}, "dtick": 1},
         yaxis={"title": {"text": "reuse methods with a right answer (ACC count)"}, "dtick": 1},
     )
     easy = [c for c in counts if c.right == c.methods]
@@ -291,8 +292,8 @@ def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> 
     if far is not base:
         found += f"; {looks[far.method].name} in {share_words(far.picks[top])}"
     how = (
-        "Slots as the judge saw them, whoever stood there; the dotted line is an even share. Dense’s own "
-        "bars are the baseline: a judge asked for the first right candidate rightly prefers early slots."
+        "Slots as the judge saw them, whoever stood there; the dotted line is an even share. The full read’s "
+        "own bars are the baseline: a judge asked for the first right candidate rightly prefers early slots."
     )
     return FigureView(key, title, how, f"{found}.", drawing, columns, tuple(rows))
 
@@ -308,7 +309,7 @@ def question_map(
     """
     title = "Do flips belong to a kind of question?"
     columns = (
-        "problem", "question", "PCA 1", "PCA 2", "UMAP 1", "UMAP 2", "selected as dense", "of", "right",
+        "problem", "question", "PCA 1", "PCA 2", "UMAP 1", "UMAP 2", "selected as full read", "of", "right",
     )  # fmt: skip
     kept, asked, right = Counter[int](), Counter[int](), Counter[int]()
     for c in counts:
@@ -349,7 +350,7 @@ def question_map(
             },
             customdata=[
                 f"{p.number}: {plot_text(clip(p.question, 80))}<br>{kept[p.number]} of {asked[p.number]} "
-                "selections as dense’s"
+                "selections as the full read’s"
                 for p in problems
             ],
             hovertemplate="%{customdata}<extra></extra>",
@@ -359,7 +360,7 @@ def question_map(
     )
     how = (
         "Each mark is a question, the mean of its token embeddings; a cross when some method’s answer is "
-        "wrong. Colour: the share of selections, over reuse methods and orders, that equal dense’s. "
+        "wrong. Colour: the share of selections, over reuse methods and orders, that equal the full read’s. "
     )
     if isinstance(umap, str):
         how += umap

@@ -206,13 +206,13 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
         ]
     drawing.update_layout(
         xaxis={"title": {"text": "prompt tokens copied"}, "tickformat": ".0%", "rangemode": "tozero"},
-        yaxis={"title": {"text": "JCR (selection as dense’s)"}, "tickformat": ".0%"},
+        yaxis={"title": {"text": "JCR (selection as full read’s)"}, "tickformat": ".0%"},
     )
     finding = f"At threshold {at:.2f}, {listing(said)}."
     how = (
-        "A set that the gate refuses is read densely and then agrees with dense. Left: keep nothing; right: "
-        "keep all. Above the dotted line the gate does better than refusing at random. The threshold was "
-        "chosen on these very sets, so expect a little less on new ones."
+        "A set that the gate refuses is read in full and then agrees with the full read. Left: keep nothing; "
+        "right: keep all. Above the dotted line the gate does better than refusing at random. The threshold "
+        "was chosen on these very sets, so expect a little less on new ones."
     )
     return FigureView("risk_trade", title, how, finding, drawing, columns, tuple(rows))
 

@@ -69,13 +69,13 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
             parted.setdefault(outcome.method, []).append(outcome)
     others = [label for label in looks if label != dense]
     if not others:
-        return _head(f"Dense selects {_each(row, dense)}. Choose a method to see what reuse changes.")
+        return _head(f"The full read selects {_each(row, dense)}. Choose a method to see what reuse changes.")
     if request.protocol == "rewriting":
         return _rewritten(looks, orders, dense)
     if all(by[dense].selected is None for by in orders.values()):
         why = listing(dict.fromkeys(by[dense].failure or "no selection" for by in orders.values()))
         return _head(
-            f"Dense’s own verdict cannot be read ({why}), so consistency is undefined.",
+            f"The full read’s own verdict cannot be read ({why}), so consistency is undefined.",
             "The text is below. Another question or criterion may help.",
         )
     kept = [label for label in others if label not in parted]
@@ -85,19 +85,19 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
         was = orders[told.order][dense]
         names = _names(looks, list(dict.fromkeys(o.method for o in other)))
         return _head(
-            f"The selection held, but {names} gave another final answer: {_answer(told)} where dense says "
-            f"{_answer(was)} ({order_words(told.order)})."
+            f"The selection held, but {names} gave another final answer: {_answer(told)} where the full read "
+            f"says {_answer(was)} ({order_words(told.order)})."
         )
     if not parted:
         return _head(
-            f"Nothing changed: {_names(looks, kept)} select{'s' if len(kept) == 1 else ''} what dense does "
-            f"in {_orders(len(orders))}: {_each(row, dense)}."
+            f"Nothing changed: {_names(looks, kept)} select{'s' if len(kept) == 1 else ''} what the full "
+            f"read does in {_orders(len(orders))}: {_each(row, dense)}."
         )
     first = next(iter(parted.values()))[0]
     was = orders[first.order][dense]
     said = (
         f"{_names(looks, list(parted))} changed the selection: {looks[first.method].name} took "
-        f"{selection_words(first)} where dense takes {selection_words(was)}"
+        f"{selection_words(first)} where the full read takes {selection_words(was)}"
     )
     if len(orders) > 1:
         said += f" ({order_words(first.order)})"
@@ -107,8 +107,8 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
     if same and request.protocol != "selection":  # there, no answer is given
         changes = plural(sum(map(len, parted.values())), "change")
         rest.append(
-            f"The final answer stayed dense’s in {len(same)} of {changes}: the verdict can change while the "
-            "answer does not."
+            f"The final answer stayed the full read’s in {len(same)} of {changes}: the verdict can change "
+            "while the answer does not."
         )
     ties = sum(o.near_tie for found in parted.values() for o in found)
     if ties:
@@ -140,13 +140,13 @@ def _rewritten(
     ]
     if not changed:
         return _head(
-            f"Nothing changed: every method writes dense’s answer in {_orders(len(orders))}.",
+            f"Nothing changed: every method writes the full read’s answer in {_orders(len(orders))}.",
             "The judge selects none.",
         )
     names = _names(looks, list(dict.fromkeys(o.method for o, _ in changed)))
     found, was = changed[0]
     return _head(
-        f"{names} changed the answer: {_answer(found)} where dense writes {_answer(was)} "
+        f"{names} changed the answer: {_answer(found)} where the full read writes {_answer(was)} "
         f"({order_words(found.order)}). The judge selects none."
     )
 
@@ -156,20 +156,23 @@ def baseline(row: JudgedProblem) -> Markup:
     dense, orders = _dense(row), orders_of(row)
     chosen = [by[dense].selected for by in orders.values()]
     if all(c is None for c in chosen) and len({by[dense].answer for by in orders.values()}) == 1:
-        return html("Dense itself writes the same answer in {}.", _orders(len(orders)))
+        return html("The full read itself writes the same answer in {}.", _orders(len(orders)))
     if len(orders) < 2:
-        return Markup("Only one order was judged. Add shuffled ones to see whether dense keeps its own mind.")
+        return Markup(
+            "Only one order was judged. Add shuffled ones to see whether the full read keeps its own mind."
+        )
     read = [c for c in chosen if c is not None]
     distinct = len(set(read))
     if not read:
-        return Markup("Dense’s selection could not be read in any order.")
+        return Markup("The full read’s selection could not be read in any order.")
     if distinct == 1:
         return html(
-            "Dense itself keeps its selection in all of {} that can be read.", plural(len(read), "order")
+            "The full read itself keeps its selection in all of {} that can be read.",
+            plural(len(read), "order"),
         )
     return html(
-        "Dense itself is sensitive to the order: {} different selections in {}. Consistency is with dense "
-        "<em>in the same order</em>.",
+        "The full read itself is sensitive to the order: {} different selections in {}. Consistency is with "
+        "the full read <em>in the same order</em>.",
         distinct,
         plural(len(read), "order"),
     )
@@ -197,12 +200,12 @@ def repaired(row: JudgedProblem, request: JudgeRequest) -> Markup:
     name, orders, tokens = looks[label].name, plural(of, "order"), percent(read, 1)
     if kept < of:
         return html(
-            "Nothing tried here keeps dense’s selection in every order. {} comes nearest: {} of {}, reading "
-            "{} of the tokens.", name, kept, orders, tokens,
+            "Nothing tried here keeps the full read’s selection in every order. {} comes nearest: {} of {}, "
+            "reading {} of the tokens.", name, kept, orders, tokens,
         )  # fmt: skip
     return html(
-        "{} keeps dense’s selection in {} of {} while reading {} of the tokens; it is the cheapest of those "
-        "that keep most.", name, kept, orders, tokens,
+        "{} keeps the full read’s selection in {} of {} while reading {} of the tokens; it is the cheapest "
+        "of those that keep most.", name, kept, orders, tokens,
     )  # fmt: skip
 
 
@@ -265,7 +268,7 @@ def _counts(row: JudgedProblem, looks: Mapping[str, MethodStyle]) -> str:
             said.append(f"{look.name} {sum(bool(o.consistent) for o in mine)} of {len(mine)}{took}")
     if not said:
         return f"{plural(len(row.outcomes), 'verdict')}."
-    return f"Selections equal to dense’s in the same order: {listing(said)}."
+    return f"Selections equal to the full read’s in the same order: {listing(said)}."
 
 
 def _answer(outcome: JudgeOutcome) -> str:

@@ -110,7 +110,9 @@ def reused_by_turn(record: LoopRecord) -> FigureView:
              for t, n in zip(turns, length, strict=True)]  # fmt: skip
     said = [f"{looks(record)[x.method].name} {percent(x.reused, 1)}" for x in _lines(record, mode)[1:]]
     finding = (
-        f"Over {_episodes(record)}, of all prompt tokens: {listing(said)}." if said else "Only dense was run."
+        f"Over {_episodes(record)}, of all prompt tokens: {listing(said)}."
+        if said
+        else "Only the full read was run."
     )
     how = (
         "Means over the episodes, bars the middle half. The dotted line is the prompt: everything so far. "
@@ -133,10 +135,13 @@ def latency_by_turn(record: LoopRecord) -> FigureView:
         f"{looks(record)[x.method].name} {milliseconds(x.ttft_ms)} ({number(x.ratio, 2)}× as fast)"
         for x in _lines(record, mode)[1:]
     ]
-    finding = f"Median step: dense {milliseconds(dense.ttft_ms)}{'; ' + listing(said) if said else ''}."
+    finding = (
+        f"Median step: the full read {milliseconds(dense.ttft_ms)}{'; ' + listing(said) if said else ''}."
+    )
     how = (
         "Medians over the episodes, bars the middle half; matching, correction and the last token’s forward "
-        "included. How many times as fast: the median over turns of dense’s time divided by the method’s."
+        "included. How many times as fast: the median over turns of the full read’s time divided by the "
+        "method’s."
     )
     return FigureView("loop_latency", title, how, finding, drawing, columns, tuple(rows))
 
@@ -152,7 +157,7 @@ def success(record: LoopRecord) -> FigureView:
         "share",
         "95% from",
         "95% to",
-        "behind dense",
+        "behind the full read",
         "from",
         "to",
     )
@@ -198,7 +203,7 @@ def success(record: LoopRecord) -> FigureView:
 
 def kl_by_turn(record: LoopRecord) -> FigureView:
     """KL from dense along each turn. Its first token alone says little: the format fixes it."""
-    title = "How far from dense is each turn?"
+    title = "How far from the full read is each turn?"
     columns = ("mode", "method", "turn", "episodes", "median KL (nats)", "lower quartile", "upper quartile")
     if "pinned" not in record.request.modes:
         return empty_view(
@@ -208,7 +213,7 @@ def kl_by_turn(record: LoopRecord) -> FigureView:
     column = np.where(record.method == 0, np.nan, record.kl_mean)  # dense against itself says nothing
     rows = _by_turn(drawing, record, "pinned", column, lambda g: float(np.median(g)), LEAST_KL)
     if not rows:
-        return empty_view("loop_kl", title, "No turn of a method beside dense was run.", columns)
+        return empty_view("loop_kl", title, "No turn of a method beside the full read was run.", columns)
     drawing.add_hline(y=NEAR, line={"width": 1.2, "dash": "dash", "color": "#8b95a1"})
     drawing.update_layout(
         yaxis={"title": {"text": "KL (nats, log scale)"}, "type": "log", "exponentformat": "power"}
@@ -220,9 +225,9 @@ def kl_by_turn(record: LoopRecord) -> FigureView:
     ]
     finding = f"Turns under {NEAR} nats: {listing(said)}."
     how = (
-        f"Mean KL between dense and the method along dense’s text of the turn, on the same prompt: medians "
-        f"over the episodes, bars the middle half. The dashed line is {NEAR} nats; what is under "
-        f"{LEAST_KL:g} is drawn there."
+        "Mean KL between the full read and the method along the full read’s text of the turn, on the same "
+        f"prompt: medians over the episodes, bars the middle half. The dashed line is {NEAR} nats; what is "
+        f"under {LEAST_KL:g} is drawn there."
     )
     return FigureView("loop_kl", title, how, finding, drawing, columns, tuple(rows))
 
@@ -261,9 +266,9 @@ def provenance(record: LoopRecord) -> FigureView:
         "that are exact."
     )
     how = (
-        "Exact: what dense would compute, from this agent’s earlier prompts (local) or from elsewhere "
-        "(external). Semantic: a copy from another context. Rejected: found, not taken. Fallback: read after "
-        "all."
+        "Exact: what the full read would compute, from this agent’s earlier prompts (local) or from "
+        "elsewhere (external). Semantic: a copy from another context. Rejected: found, not taken. Fallback: "
+        "read after all."
     )
     return FigureView("loop_provenance", title, how, finding, drawing, columns, rows)
 

@@ -65,7 +65,7 @@ def documents_html(record: RunRecord) -> Markup:
     columns = [treated(record, agent, label) for label in labels]
     rows = []
     for every in zip(*columns, strict=True):
-        name = words.slot_words(record.request.pipeline, every[0].name)
+        name = words.segment_words(record.request.pipeline, every[0].name)
         rows.append(
             {
                 "name": name[:1].upper() + name[1:],

@@ -152,7 +152,8 @@ def prefix(record: RunRecord) -> Told:
     lost = [a for a in record.agents if _said(record.outcome(a, label)) != _said(record.outcome(a, dense))]
     kept, tokens = words.cached_tokens(record, label)
     said = [
-        f"{same} of {total} answers are dense’s, with {percent(kept, tokens)} of the prompts’ tokens copied."
+        f"{same} of {total} answers are the full read’s, with {percent(kept, tokens)} of the prompts’ tokens "
+        "copied."
     ]
     if lost:
         a = record.outcome(lost[-1], label)
@@ -232,7 +233,7 @@ def offsets(record: RunRecord) -> Told:
     )
     fits = [record.outcome(agent, m).fidelity for m in (plain, control)]
     kept = answers(record, control)
-    second = f"With the true offsets added, {kept[0]} of {kept[1]} answers are dense’s"
+    second = f"With the true offsets added, {kept[0]} of {kept[1]} answers are the full read’s"
     second += f" (plain copy: {answers(record, plain)[0]})"
     if fits[0] is not None and fits[1] is not None:
         second += (
@@ -262,12 +263,11 @@ def anchors(record: RunRecord) -> Told:
     choice = "most" if left < 0.5 else "some" if left < 0.98 else "none"
     same = {label: answers(record, label) for label in (plain, mixed)}
     said = (
-        f"Over the tokens that {_name(record, mixed)} copied, the mean error is {number(after, 2)} of "
-        "dense’s size, "
+        f"Over the tokens that {_name(record, mixed)} copied, the mean relative error is {number(after, 2)}, "
         f"where the plain copy has {number(before, 2)}: "
         + (f"{percent(1 - left, 1)} of it is gone." if left < 1 else "it grew."),
-        f"Dense’s answer is given by {same[mixed][0]} of {plural(same[mixed][1], 'agent')} with mixed "
-        "offsets and by "
+        f"The full read’s answer is given by {same[mixed][0]} of {plural(same[mixed][1], 'agent')} with "
+        "mixed offsets and by "
         f"{same[plain][0]} with the plain copy.",
     )
     return Told(choice, left < 0.98, said, views, texts=True)
@@ -285,7 +285,7 @@ def gate(record: RunRecord) -> Told:
     said = (
         f"{_name(record, first)}: {len(passed[first])} of {plural(total, 'agent')} reuse, and "
         f"{kept[first]} of "
-        f"{total} answers are dense’s. {_name(record, second)}: {len(passed[second])} reuse, "
+        f"{total} answers are the full read’s. {_name(record, second)}: {len(passed[second])} reuse, "
         f"{kept[second]} are "
         "dense’s."
     )
@@ -296,7 +296,7 @@ def gate(record: RunRecord) -> Told:
     shows = passed[first] != passed[second]
     if stop is not None:
         why = (
-            f"{_name(record, label)} refuses {words.slot_words(pipeline, stop.placeholder)} at "
+            f"{_name(record, label)} refuses {words.segment_words(pipeline, stop.placeholder)} at "
             f"{words.agent_name(pipeline, agent)}: {stop.reason}"
         )
     else:
@@ -314,7 +314,7 @@ def judge(record: RunRecord) -> Told:
     ref, out, control = (record.outcome(agent, m) for m in (dense, plain, masked))
     choice = "none" if out.answer is None else "same" if out.answer == ref.answer else "other"
     if ref.answer is None:
-        said = ("Dense’s own verdict cannot be read in this run, so it decides nothing here.",)
+        said = ("The full read’s own verdict cannot be read in this run, so it decides nothing here.",)
         return Told(None, False, said, texts=True, strip=agent)
     first = html(
         "Read in full, the judge names {}; over copied candidates, {}; computed but kept apart, {}.",
@@ -326,7 +326,8 @@ def judge(record: RunRecord) -> Told:
         second: str = "In this run the copy did not change the verdict. On other candidates it may."
     elif near is not None and near.margin is not None:
         second = html(
-            "The texts part at {} instead of {}, where dense’s lead was {} nats; rounding alone moves {}.",
+            "The texts part at {} instead of {}, where the full read’s lead was {} nats; rounding alone "
+            "moves {}.",
             quoted(near.method_token),
             quoted(near.dense_token),
             number(near.margin, 2),
@@ -350,14 +351,14 @@ def repair(record: RunRecord) -> Told:
         html("{} ({})", shown_answer(record.outcome(agent, m)), _name(record, m))
         for m in (plain, quarter, half)
     )
-    first = html("Dense names {}. The others: {}.", shown_answer(ref), named)
+    first = html("The full read names {}. The others: {}.", shown_answer(ref), named)
     read = [_work(record, agent, m) for m in (quarter, half)]
     times = [_times(record, m) for m in (quarter, half)]
     second = (
-        f"The repairs did {percent(*read[0])} and {percent(*read[1])} of dense’s reading (tokens times "
-        "layers), and "
-        f"their first word came after {ratio(*times[0])} and {ratio(*times[1])} of dense’s time (measured "
-        "once)."
+        f"The repairs did {percent(*read[0])} and {percent(*read[1])} of the full read’s reading (tokens "
+        "times layers), and "
+        f"their first word came after {ratio(*times[0])} and {ratio(*times[1])} of the full read’s time "
+        "(measured once)."
     )
     views = (error_by_layer(record, agent), ttft_view(record))
     if back[plain]:

@@ -80,11 +80,11 @@ def break_even_view(record: RunRecord) -> FigureView:
             line={"color": look.colour, "dash": look.dash, "width": 1.5},
         )
     said = [_said(looks[m].name, lines.get(m), lines.get(dense), longest) for m in words.others(record)]
-    finding = " ".join(said) or "Only dense ran."
+    finding = " ".join(said) or "Only the full read ran."
     how = (
         "Each mark is an agent; the lines are straight ones through a method’s agents. Left of where a line "
-        "meets dense’s, reading afresh is faster. One run, few agents: look at the order of size, and "
-        "measure longer prompts with kvlab break-even or under “When would reuse pay?”."
+        "meets the full read’s, reading afresh is faster. One run, few agents: look at the order of size, "
+        "and measure longer prompts with kvlab break-even or under “When would reuse pay?”."
     )
     return FigureView("break_even", title, how, finding, drawing, columns, tuple(rows))
 
@@ -116,7 +116,9 @@ def _said(name: str, reuse: Line | None, dense: Line | None, longest: int) -> st
         return f"{name}: too few agents reused prompts of different lengths to say."
     meets = crossing(reuse, dense)
     if meets is None:
-        return f"{name} takes more for each token than dense does, so longer prompts do not make it pay."
+        return (
+            f"{name} takes more for each token than the full read does, so longer prompts do not make it pay."
+        )
     if meets <= 0:
         return f"{name} pays at any length, by these {reuse.of} agents."
     if meets > FARTHEST * longest:

@@ -75,7 +75,7 @@ def offset_by_layer(record: RunRecord, agent: int, span_name: str | None = None)
         size = span.end - span.start
         unaligned, count = unaligned + before * size, count + size
         hole = span.kind == "placeholder"
-        name = words.slot_words(pipeline, span.name) if hole else span.name
+        name = words.segment_words(pipeline, span.name)
         line = {
             "color": SLOT_COLOURS[colours.get(span.name, 0)] if hole else PREFIX_COLOUR,
             "width": 2.2 if hole else 1.3,
@@ -97,7 +97,7 @@ def offset_by_layer(record: RunRecord, agent: int, span_name: str | None = None)
             )
         rows += [
             (
-                span.name,
+                name,
                 size,
                 i,
                 round(float(key[i]), 6),

@@ -23,7 +23,7 @@ def _compared(record: RunRecord, agent: int) -> list[Outcome]:
 
 def error_by_layer(record: RunRecord, agent: int) -> FigureView:
     """How far each method's cache is from dense's, layer by layer."""
-    title = "At which layers does the reused cache differ from dense’s?"
+    title = "At which layers does the reused cache differ from the full read’s?"
     columns = ("method", "layer", "key error (relative)", "value error (relative)")
     compared = _compared(record, agent)
     if not compared:
@@ -59,7 +59,7 @@ def error_by_layer(record: RunRecord, agent: int) -> FigureView:
         rows += [
             (outcome.method, i, round(float(key[i]), 7), round(float(value[i]), 7)) for i in range(len(key))
         ]
-    layer_axes(drawing, layers, "error, share of dense’s length")
+    layer_axes(drawing, layers, "error, share of the full read’s length")
     worst = max(rows, key=lambda r: max(r[2], r[3]))
     floor = record.model.certificate.floor
     kind = "keys" if worst[2] >= worst[3] else "values"
@@ -69,12 +69,12 @@ def error_by_layer(record: RunRecord, agent: int) -> FigureView:
     else:
         finding = (
             f"Largest: {kind} at layer {worst[1]} under {looks[worst[0]].name}, {number(size, 2)} of "
-            f"dense’s length; "
+            f"the full read’s length; "
             f"rounding alone makes {number(floor, 1)}."
         )
     how = (
-        "Mean over all prompt tokens of the length of the difference over the length of dense’s vector; "
-        "0 is exact."
+        "Mean over all prompt tokens of the length of the difference over the length of the full read’s "
+        "vector; 0 is exact."
     )
     return FigureView("error_by_layer", title, how, finding, drawing, columns, tuple(rows))
 
@@ -82,7 +82,7 @@ def error_by_layer(record: RunRecord, agent: int) -> FigureView:
 def _no_error(record: RunRecord) -> str:
     if record.request.mode == "free":
         return (
-            "In free-running mode prompts differ from dense’s, so cache errors are not defined. Run "
+            "In free-running mode prompts differ from the full read’s, so cache errors are not defined. Run "
             "pinned to see them."
         )
     return "Cache errors were not measured in this run."
@@ -93,13 +93,13 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
     kind = "keys" if which == "key" else "values"
     look = words.styles(record).get(method)
     name = look.name if look else method
-    title = f"Which tokens’ {kind} differ from dense’s under {name}?"
+    title = f"Which tokens’ {kind} differ from the full read’s under {name}?"
     columns = ("layer", "first token", "tokens in column", f"largest {which} error (relative)")
     found = next((o for o in _compared(record, agent) if o.method == method), None)
     error = None if found is None else found.key_error if which == "key" else found.value_error
     if found is None or error is None or not error.size:
         why = (
-            "Dense is the reference: its error is 0."
+            "The full read is the reference: its error is 0."
             if method == words.dense_label(record)
             else _no_error(record)
         )
@@ -121,7 +121,7 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
         colorscale=MAGNITUDE,
         zmin=0,
         zmax=peak or 1,
-        colorbar=colour_bar("error, share<br>of dense’s"),
+        colorbar=colour_bar("error, share<br>of the full read’s"),
         hovertemplate="token %{x}, layer %{y}<br>error %{z:.3f}<extra></extra>",
     )
     drawing.update_layout(
@@ -132,7 +132,7 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
     token, layer = int(np.nanargmax(error.max(axis=0))), int(np.nanargmax(error.max(axis=1)))
     mean = [(float(np.nanmean(error[:, s.start : s.end])), s) for s in prompt.spans if s.end > s.start]
     worst = max(mean, key=lambda m: m[0])
-    finding = "No token differs from dense’s" + (
+    finding = "No token differs from the full read’s" + (
         f": {name} computed this prompt in full." if not words.reused_anything(found) else "."
     )
     if float(np.nanmax(error)) > 0:
@@ -149,7 +149,8 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
         else ""
     )
     how = (
-        "Bright is far from dense, dark is near; all methods, keys and values share one scale." + pooled_words
+        "Bright is far from the full read, dark is near; all methods, keys and values share one "
+        "scale." + pooled_words
     )
     rows = tuple(
         (int(i), int(starts[j]), int(min(width, tokens - starts[j])), round(float(pooled[i, j]), 6))

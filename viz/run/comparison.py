@@ -78,7 +78,7 @@ def _column_summary(record: RunRecord, label: str) -> str:
         return f"the reference · {total:,} prompt tokens · TTFT {words.milliseconds(spent)}"
     return (
         f"{words.percent(kept, total)} of tokens from a cache · TTFT {words.milliseconds(spent)}, "
-        f"{words.ratio(spent, reference)} dense"
+        f"{words.ratio(spent, reference)} the full read"
     )
 
 

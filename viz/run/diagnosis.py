@@ -23,12 +23,17 @@ class Standing:
 
     label: str
     name: str
-    kind: str  # as in viz.run.verdict: nothing, same, text, answer
+    kind: str  # as in viz.run.verdict: nothing, same, text, choice, answer
     error: float | None  # mean relative error of the tokens taken from a cache, keys and values
     kl: float | None  # mean KL of the first token over agents, nats
     corrected: bool  # by offsets or by computing tokens again
     again: bool  # by computing tokens again
     answer: str | None
+
+    @property
+    def lost(self) -> str:
+        """What changed at the last agent: answer, choice, or nothing (empty)."""
+        return self.kind if self.kind in ("answer", "choice") else ""
 
 
 def standings(record: RunRecord) -> list[Standing]:
@@ -71,20 +76,20 @@ def where(record: RunRecord) -> Markup:
             "Switch the mode and run again.",
             term("pinned"),
         )
-    rank = {"answer": 0, "text": 1, "same": 2}
-    traced = min(found, key=lambda s: (rank.get(s.kind, 3), -(s.error or 0)))
+    rank = {"answer": 0, "choice": 1, "text": 2, "same": 3}
+    traced = min(found, key=lambda s: (rank.get(s.kind, 4), -(s.error or 0)))
     worst = _worst_segment(record, traced.label)
     changed = [a for a in record.agents if _differs(record, a, traced.label)]
     said = Markup()
     if changed:
-        said = html("{} first departs from dense at {}. ", traced.name, _agent(record, changed[0]))
+        said = html("{} first departs from the full read at {}. ", traced.name, _agent(record, changed[0]))
     if worst is None:
         return said or html("{} left no measurable error in the cache.", traced.name)
     agent, name, error, layer = worst
     return said + html(
-        "Its copied cache is furthest from dense’s in the {} of {}’s prompt: "
-        "mean error <b>{}</b> of dense’s size, worst at layer {}.",
-        _segment(record, name),
+        "Its copied cache is furthest from the full read’s in the {} of {}’s prompt: "
+        "mean relative error <b>{}</b>, worst at layer {}.",
+        words.segment_words(record.request.pipeline, name),
         _agent(record, agent),
         number(error, 2),
         layer,
@@ -116,12 +121,6 @@ def _agent(record: RunRecord, agent: int) -> str:
     return words.agent_name(record.request.pipeline, agent)
 
 
-def _segment(record: RunRecord, name: str) -> str:
-    if name.startswith("prefix"):
-        return f"template text ({name})"
-    return words.slot_words(record.request.pipeline, name)
-
-
 def repair(record: RunRecord) -> Markup:
     """What would repair it?"""
     found = standings(record)
@@ -135,10 +134,8 @@ def repair(record: RunRecord) -> Markup:
             "Nothing needs repair. To see what correction does, let a method reuse: "
             "fill its pools or raise gamma."
         )
-    if len(better) > 1 and (steps := _steps(better + plain)):
-        return steps
-    if better and plain:
-        return _corrected(min(better, key=_distance), max(plain, key=_distance))
+    if said := best_repair(reused):
+        return said
     if any(names.get(s.label) == "kvcomm" for s in refused):
         return html(
             "{}’s {} refused to reuse and computed the prompts: safe, but nothing was gained. "
@@ -149,52 +146,90 @@ def repair(record: RunRecord) -> Markup:
         )
     if refused:
         return html(
-            "{} copied nothing. Computing the prompt is always a repair; it costs dense’s time.",
+            "{} copied nothing. Computing the prompt is always a repair; it costs the full read’s time.",
             refused[0].name,
         )
     if plain and all(s.kind == "same" for s in plain) and all((s.error or 0) < 0.01 for s in plain):
-        return Markup("Nothing needs repair: the copied cache agrees with dense’s.")
+        return Markup("Nothing needs repair: the copied cache agrees with the full read’s.")
     if better:
-        return html("{} already corrects its copies; add Naive to see how much that repairs.", better[0].name)
+        return html(
+            "{} already corrects its copies; add Copy and reposition to see how much that repairs.",
+            better[0].name,
+        )
     return Markup(
         "Not tried in this run. Add KVCOMM: it corrects the copied cache by the offsets that similar earlier "
         "texts showed."
     )
 
 
+def best_repair(reused: list[Standing]) -> Markup:
+    """What correcting did beside copying alone, or single steps beside all; empty where neither was run."""
+    plain = [s for s in reused if not s.corrected]
+    better = [s for s in reused if s.corrected]
+    if len(better) > 1 and (steps := _steps(better + plain)):
+        return steps
+    if better and plain:
+        return _corrected(min(better, key=_distance), max(plain, key=_distance))
+    return Markup()
+
+
 def _distance(standing: Standing) -> float:
     return standing.kl if standing.kl is not None else standing.error or 0.0
 
 
+def _printed(before: float, after: float) -> tuple[str, str]:
+    """Two figures to compare: two digits each, or three where two would hide a difference."""
+    two = number(before, 2), number(after, 2)
+    return two if two[0] != two[1] else (number(before), number(after))
+
+
 def _corrected(better: Standing, plain: Standing) -> Markup:
+    """A correcting method beside one that only copies; every claim holds of the figures in brackets."""
     name, other = better.name, plain.name
-    moved = []
-    if better.error is not None and plain.error is not None:
-        moved.append(
-            html("mean cache error {} to <b>{}</b>", number(plain.error, 2), number(better.error, 2))
-        )
-    if better.kl is not None and plain.kl is not None:
-        first = html("{} of the first token", term("KL"))
-        moved.append(html("{} {} to <b>{}</b> nats", first, number(plain.kl, 2), number(better.kl, 2)))
-    nearer = _distance(better) < _distance(plain)
+    shown, ways = [], set()
+    for title, of, unit in (
+        (Markup("mean relative error"), "error", ""),
+        (html("{} of the first token", term("KL")), "kl", " nats"),
+    ):
+        before, after = getattr(plain, of), getattr(better, of)
+        if before is not None and after is not None:
+            was, now = _printed(before, after)
+            ways.add("as far" if was == now else "nearer" if after < before else "further")
+            shown.append(html("{} {} to <b>{}</b>{}", title, was, now, unit))
+    way = (
+        ways.pop()
+        if len(ways) == 1
+        else "mixed"
+        if {"nearer", "further"} <= ways
+        else (ways - {"as far"} or {""}).pop()
+    )
     how = "Computing some tokens again" if better.again else "Correcting the copies with anchors"
-    kept, lost = better.kind != "answer", plain.kind == "answer"
-    if kept and lost:
-        said = f"{how}: {name} kept the answer that {other} lost"
-        said += "" if nearer or not moved else ", though on average it is not nearer to dense"
-    elif lost:
-        said = f"Not this correction: under {name} the answer changed too" + (
-            ", though it is nearer to dense" if nearer else ""
+    distance = {
+        "nearer": "nearer to the full read",
+        "further": "further from the full read",
+        "as far": "as far from the full read",
+        "mixed": "nearer to the full read by one measure and further by the other",
+    }.get(way, "")
+    now, was = better.lost, plain.lost
+    though = f", though it is {distance}" if distance else ""
+    if not was and not now:
+        if way == "nearer":
+            said = f"{how} brings {name} nearer to the full read than {other}"
+        else:
+            said = f"Nothing needs repair: the answer held under both; {name} is {distance or 'not measured'}"
+    elif not now:
+        said = f"{how}: {name} kept the {was} that {other} lost" + (though if way != "nearer" else "")
+    elif not was:
+        said = f"Leaving the correction out: {name} changed the {now} and {other} did not"
+    elif now == was:
+        said = f"Not this correction: under {name} the {now} changed too" + (
+            though if way == "nearer" else ""
         )
-    elif kept:
-        said = (
-            f"{how} brings {name} nearer to dense than {other}"
-            if nearer
-            else (f"Nothing: the answer held, and {name}’s correction is not nearer to dense than {other}")
-        )
+    elif now == "choice":
+        said = f"{how}, in part: {name} kept the answer that {other} lost, but not the choice"
     else:
-        said = f"Leaving the correction out: {name} changed the answer and {other} did not"
-    return html("{} ({}).", said, joined(moved, "; ")) if moved else html("{}.", said)
+        said = f"Not this correction: {name} changed the answer, {other} the choice alone"
+    return html("{} ({}).", said, joined(shown, "; ")) if shown else html("{}.", said)
 
 
 def _steps(found: list[Standing]) -> Markup:
@@ -203,12 +238,21 @@ def _steps(found: list[Standing]) -> Markup:
     if whole is None:
         return Markup()
     without = [s for s in found if s.label.startswith(f"{whole.label} without ")]
-    worst = max(without, key=_distance)
+    of = "kl" if all(s.kl is not None for s in (whole, *without)) else "error"
+    all_steps: float | None = getattr(whole, of)
+    known = [(distance, s) for s in without if (distance := getattr(s, of)) is not None]
+    if all_steps is None or not known:
+        return Markup()
+    most, worst = max(known, key=lambda pair: pair[0])
     step = worst.label.removeprefix(whole.label + " without ")
-    return html(
-        "All steps together leave {} {}. The step that matters most is <b>{}</b>: switched off, it is {}.",
-        number(_distance(whole), 2),
-        "nats of KL at the first token" if whole.kl is not None else "mean cache error",
-        STEP_NAMES.get(step, step),
-        number(_distance(worst), 2),
+    left, off = _printed(all_steps, most)
+    head = html(
+        "All steps together leave {} {}.",
+        left,
+        "nats of KL at the first token" if of == "kl" else "relative error",
+    )
+    if left == off or most < all_steps:
+        return head + html(" No single step matters: switched off, each leaves {} or less.", off)
+    return head + html(
+        " The step that matters most is <b>{}</b>: switched off, it is {}.", STEP_NAMES.get(step, step), off
     )

@@ -16,8 +16,8 @@ NEAR = 12  # of the axis: marks nearer than one part of so many have labels that
 
 def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     """How far each method's next-token predictions are from dense's, along dense's own answer."""
-    title = "Where along the answer do predictions drift from dense’s?"
-    columns = ("method", "token index", "dense token", "KL (nats)")
+    title = "Where along the answer do predictions drift from the full read’s?"
+    columns = ("method", "token index", "full read token", "KL (nats)")
     looks, dense = words.styles(record), words.dense_label(record)
     found = [
         (o, o.fidelity)
@@ -27,7 +27,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     found = [(o, f) for o, f in found if f is not None and f.kl_tokens.size]
     if not found:
         why = (
-            "KL is defined only when every method reads dense’s texts. Run pinned to see it."
+            "KL is defined only when every method reads the full read’s texts. Run pinned to see it."
             if record.request.mode == "free"
             else "KL was not measured in this run."
         )
@@ -85,7 +85,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     if floor > 0:
         drawing.add_hline(y=2 * floor, line={"color": "#8b95a1", "width": 1.2, "dash": "dot"})
         drawing.add_annotation(
-            text="most that rounding can do",
+            text="rounding noise",
             x=1,
             xref="paper",
             y=float(np.log10(2 * floor)),
@@ -95,7 +95,10 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
             font={"size": 11},
         )
     count = max(r[1] for r in rows) + 1
-    axis: dict[str, Any] = {"title": {"text": "token of dense’s answer"}, "range": [-0.5, count - 0.5]}
+    axis: dict[str, Any] = {
+        "title": {"text": "token of the full read’s answer"},
+        "range": [-0.5, count - 0.5],
+    }
     if count <= 48:
         shown = [words.token_name(t) for t in texts[:count]]
         flat = count * max(map(len, shown)) <= 100
@@ -121,12 +124,12 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
         + (
             f"the text first differs under {words.listing(drifted)}."
             if drifted
-            else "no text differs from dense’s."
+            else "no text differs from the full read’s."
         )
     )
     how = (
-        f"Dense’s own answer is fed to every method; 0 means the same prediction, ln 2 = 0.69 a coin flip "
-        f"apart. Values below "
+        "The full read’s own answer is fed to every method; 0 means the same prediction, ln 2 = 0.69 a coin "
+        f"flip apart. Values below "
         f"{number(least, 1)} are drawn at {number(least, 1)}; a ring marks the first token that came out "
         f"differently."
     )

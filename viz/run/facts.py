@@ -42,16 +42,17 @@ def facts(record: RunRecord) -> tuple[str, ...]:
     times = [(m, words.total_ttft(record, m)) for m in words.others(record)]
     if times:
         said = listing(
-            f"{looks[m].name} {words.milliseconds(t)} ({words.ratio(t, reference)} dense)" for m, t in times
+            f"{looks[m].name} {words.milliseconds(t)} ({words.ratio(t, reference)} the full read)"
+            for m, t in times
         )
         points.append(f"Time to first token over all agents, measured once: {said}.")
     worst = worst_error(record)
     if worst:
         error, kind, layer, agent, label = worst
         points.append(
-            f"Largest cache error: {kind} at layer {layer} of "
+            f"Largest relative error of the cache: {kind} at layer {layer} of "
             f"{words.agent_name(record.request.pipeline, agent)} under "
-            f"{looks[label].name}, {number(error, 2)} of dense’s size (mean over tokens)."
+            f"{looks[label].name}, {number(error, 2)} (mean over tokens)."
         )
     if said := boundary_tax(record):
         points.append(said)
@@ -66,8 +67,8 @@ def boundary_tax(record: RunRecord) -> str:
         return ""
     total = sum(len(prompt.token_ids) for prompt in read)
     return (
-        f"Boundary tax: {taxed:,} of the prompts’ {total:,} tokens, in dense too, would be others if the "
-        "texts were tokenised at once."
+        f"Boundary tax: {taxed:,} of the prompts’ {total:,} tokens, in the full read too, would be others if "
+        "the texts were tokenised at once."
     )
 
 

@@ -64,7 +64,7 @@ def surprisal_panel(record: RunRecord, agent: int, span: str | None = None) -> P
             '<p class="kv-how">The darker, the more surprising: full from {} nats on, which {:g}% of the '
             "tokens of familiar requests reach. Mean by segment: {}.</p>"
             '<p class="kv-surprisal">{}</p>{}'
-            '<p class="kv-how">Dense’s answer to it, mean {} nats:</p>'
+            '<p class="kv-how">The full read’s answer to it, mean {} nats:</p>'
             '<p class="kv-surprisal">{}</p></div>',
             outlook_words(known.outlook),
             number(known.usual, 2),
@@ -98,7 +98,6 @@ def _by_segment(record: RunRecord, prompt: Prompt, found: AgentSurprisal) -> Mar
     parts = []
     for span in prompt.spans:
         if span.end > span.start:
-            slot = span.kind == "placeholder"
-            name = words.slot_words(record.request.pipeline, span.name) if slot else span.name
+            name = words.segment_words(record.request.pipeline, span.name)
             parts.append(f"{name} {_mean(found.tokens[span.start : span.end])}")
     return listed(parts)

@@ -55,7 +55,7 @@ def report_html(
         tabs=[(tab, joined(map(card_html, views))) for tab, views in tabs],
         citation=citation,
     )
-    title = f"{record.request.pipeline.title}: dense beside reuse"
+    title = f"{record.request.pipeline.title}: the full read beside reuse"
     return _file(title, body, [view for _, views in tabs for view in views])
 
 

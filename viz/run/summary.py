@@ -33,7 +33,7 @@ def memory_view(record: RunRecord) -> FigureView:
         )
     for pool in record.pools:
         name = looks[pool.method].name if pool.method in looks else pool.method
-        shown = f"{name}: {words.slot_words(pipeline, pool.placeholder)}"
+        shown = f"{name}: {words.segment_words(pipeline, pool.placeholder)}"
         rows.append(("anchor pool", shown, sum(pool.lengths), pool.bytes))
     drawing = figure(90 + 26 * len(rows), margin={"t": 34, "r": 90}, bargap=0.35)
     for kind, colour, pattern in (
@@ -126,15 +126,15 @@ def record_html(record: RunRecord) -> Markup:
         (
             "Certificate",
             {
-                "keys can be moved": f"{'yes' if certificate.relocatable else 'no'}. {certificate.reason}",
+                "reuse supported": f"{'yes' if certificate.relocatable else 'no'}. {certificate.reason}",
                 "layers": words.listing(f"{n} {k}" for k, n in layers.items()) or words.NONE,
                 "tested with a shift of": words.plural(certificate.shift_tokens, "token"),
                 "worst key error when moved": number(
                     max((x.key_error for x in certificate.layers), default=0), 2
                 ),
                 "worst value change": number(max((x.value_error for x in certificate.layers), default=0), 2),
-                "numerical floor of KV": number(certificate.floor, 2),
-                "numerical floor of logits": number(certificate.logit_floor, 2),
+                "rounding noise of KV": number(certificate.floor, 2),
+                "rounding noise of logits": number(certificate.logit_floor, 2),
             },
         ),
         ("Versions", dict(record.versions)),
@@ -146,7 +146,7 @@ def record_html(record: RunRecord) -> Markup:
 
 def _mode(record: RunRecord) -> str:
     return (
-        "pinned: every method reads dense’s texts"
+        "pinned: every method reads the full read’s texts"
         if record.request.mode == "pinned"
         else "free-running: every method reads its own texts"
     )

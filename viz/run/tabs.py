@@ -110,11 +110,11 @@ def _record(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
 
 
 TABS: tuple[Tab, ...] = (
-    Tab("errors", "Errors", "Where does the reused cache differ from dense’s?", _errors),
+    Tab("errors", "Errors", "Where does the reused cache differ from the full read’s?", _errors),
     Tab("offsets", "Offsets", "What would a correction have to add?", _offsets),
     Tab("answer", "Answer", "Where along the answer do predictions drift?", _answer),
     Tab("anchors", "Anchors", "What was the correction made from, and was it trusted?", _anchors),
-    Tab("attention", "Attention", "Which texts was the verdict read off?", _attention),
+    Tab("attention", "Attention", "What did this agent attend to?", _attention),
     Tab("timing", "Timing", "What did reuse gain?", _timing),
     Tab("memory", "Memory", "What did reuse keep?", _memory),
     Tab("record", "Record", "What exactly was run?", _record),

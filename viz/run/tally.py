@@ -72,7 +72,7 @@ def tally_html(rows: Sequence[tuple[Count, ...]], wanted: int) -> Markup:
                 f"{sum(c.as_dense for c in mine)} of {len(mine)}",
                 percent(sum(c.reused_agents for c in mine), agents),
                 percent(sum(c.cached_tokens for c in mine), tokens),
-                f"{sum(c.ttft_ms for c in mine) / max(1e-9, dense):.2f}\u00d7 dense",
+                f"{sum(c.ttft_ms for c in mine) / max(1e-9, dense):.2f}\u00d7 the full read",
             )
         )
     return render("run/tally.html", lines=lines, done=len(rows), wanted=wanted)

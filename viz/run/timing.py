@@ -14,7 +14,7 @@ from viz.base.theme import TIME_PARTS
 def ttft_view(record: RunRecord) -> FigureView:
     """Time to first token by agent and method, in parts."""
     title = "Was the first token faster, and what took the time?"
-    columns = ("agent", "method", "part", "time (ms)", "TTFT (ms)", "TTFT / dense", "forwarded (tokens)")
+    columns = ("agent", "method", "part", "time (ms)", "TTFT (ms)", "TTFT / full read", "forwarded (tokens)")
     if not record.outcomes:
         return empty_view("ttft", title, "This record has no times.", columns)
     looks, dense, pipeline = words.styles(record), words.dense_label(record), record.request.pipeline
@@ -88,9 +88,12 @@ def ttft_view(record: RunRecord) -> FigureView:
         legend={"traceorder": "normal", "y": 1.01},
     )
     sums = {m: sum(record.outcome(a, m).timing.ttft_ms for a in record.agents) for m in record.labels}
-    said = [f"{looks[m].name} needs {ratio(sums[m], sums[dense])} dense’s time" for m in words.others(record)]
+    said = [
+        f"{looks[m].name} needs {ratio(sums[m], sums[dense])} the full read’s time"
+        for m in words.others(record)
+    ]
     finding = (
-        words.listing(said) or f"Dense needs {milliseconds(sums[dense])}"
+        words.listing(said) or f"The full read needs {milliseconds(sums[dense])}"
     ) + ", summed over the agents; measured once."
     how = (
         "Each bar runs from the last input text to the first new token, with everything reuse needs "

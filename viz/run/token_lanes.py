@@ -103,15 +103,7 @@ def lane_data(record: RunRecord, prompt: Prompt, lanes: list[MethodRun]) -> dict
     return {
         "agent": prompt.agent,
         "texts": list(prompt.texts),
-        "spans": [
-            [
-                s.start,
-                s.end,
-                words.slot_words(pipeline, s.name) if s.kind == "placeholder" else s.name,
-                s.name,
-            ]
-            for s in prompt.spans
-        ],
+        "spans": [[s.start, s.end, words.segment_words(pipeline, s.name), s.name] for s in prompt.spans],
         "methods": {lane.label: _one_lane(lane) for lane in lanes},
     }
 

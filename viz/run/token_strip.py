@@ -113,7 +113,7 @@ def _bracket(record: RunRecord, span: Span) -> dict[str, Any]:
     hole = span.kind == "placeholder"
     return {
         "span": span,
-        "label": words.slot_words(pipeline, span.name) if hole else span.name,
+        "label": words.segment_words(pipeline, span.name),
         "slot": words.slots(pipeline).get(span.name, 0) if hole else None,
     }
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
+from backend.prompts.scoring import extract_answer
 from backend.records.run import Fidelity, Outcome, RunRecord
 from viz.base import format as words
 from viz.base.format import listing, number
@@ -20,19 +21,29 @@ TONE_WORDS: dict[Tone, str] = {
     "same": "no change",
     "changed": "changed",
     "unclear": "undecided",
-    "neutral": "nothing to judge",
+    "neutral": "nothing to compare",
 }
-Kind = Literal["nothing", "same", "text", "answer"]
+# What a method did to the final agent: it reused nothing; the same texts; the same answer in other words;
+# the same answer, but another candidate chosen; another answer.
+Kind = Literal["nothing", "same", "text", "choice", "answer"]
+STATES: dict[Kind, str] = {
+    "nothing": "nothing reused",
+    "same": "same text",
+    "text": "same answer, other words",
+    "choice": "answer kept, choice changed",
+    "answer": "answer changed",
+}
 NEAR_TIE = 10.0  # a margin below this many floors is a near tie
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The sentence as HTML, its tone, and up to five further facts as plain text."""
+    """The sentence as HTML, its tone, further facts as plain text, and what happened in few words."""
 
     sentence_html: Markup
     tone: Tone
     points: tuple[str, ...]
+    state: str
 
 
 @dataclass(frozen=True)
@@ -69,15 +80,30 @@ def compare(record: RunRecord, label: str) -> Compared:
     else:
         other_answer = ref.answer != out.answer
     kind: Kind = "answer" if other_answer else "text" if differ else "same"
+    if kind == "text" and choice(record, out) != choice(record, ref):
+        kind = "choice"
     why = ""
     if not any(words.reused_anything(b) for _, b in pairs):
         kind, why = "nothing", _why_nothing([b for _, b in pairs])
     evidence = None
-    if record.request.mode == "pinned" and kind in ("answer", "text"):
-        found = [b for b in ([out] if kind == "answer" else differ) if b.fidelity]
+    if record.request.mode == "pinned" and kind in ("answer", "choice", "text"):
+        found = [b for b in (differ if kind == "text" else [out]) if b.fidelity]
         evidence = next((b for b in found if b.fidelity and b.fidelity.first_divergence is not None), None)
     name = words.styles(record)[label].name
     return Compared(name, kind, ref, out, evidence, len(differ), why)
+
+
+def choice(record: RunRecord, outcome: Outcome) -> str | None:
+    """The candidates that a judge's text selects beside its answer; ``0``: none, None: no selection."""
+    scoring = record.request.pipeline.scoring
+    return None if scoring == "selection" else extract_answer(outcome.text, "selection")
+
+
+def _chosen(record: RunRecord, outcome: Outcome) -> str:
+    found = choice(record, outcome)
+    if found is None:
+        return "nothing readable"
+    return "no candidate" if found == "0" else f"candidate {found}"
 
 
 def verdict(record: RunRecord) -> Verdict:
@@ -86,33 +112,45 @@ def verdict(record: RunRecord) -> Verdict:
     ref = record.outcome(final_agent(record), words.dense_label(record))
     if not found:
         head = html(
-            "Dense answers {}{}. Add a reuse method to see what reuse changes.", _answer(ref), _right(ref)
+            "The full read answers {}{}. Add a reuse method to see what reuse changes.",
+            _answer(ref),
+            _right(ref),
         )
-        return Verdict(_wrap(head), "unclear", facts(record))
+        return Verdict(_wrap(head), "unclear", facts(record), "nothing reused")
     changed = [c for c in found if c.kind == "answer"]
+    chose = [c for c in found if c.kind == "choice"]
     worded = [c for c in found if c.kind == "text"]
     same = [c for c in found if c.kind == "same"]
     nothing = [c for c in found if c.kind == "nothing"]
     rest: list[str | Markup] = []
-    compared = changed + worded + same
+    compared = changed + chose + worded + same
     neutral = bool(changed) if ref.correct is None else bool(compared) and not ref.correct
     if neutral:
-        head = _nothing_to_judge(record, changed, worded + same)
-        evidence = next((c for c in changed + worded if c.evidence), None)
+        head = _nothing_to_judge(record, changed, chose, worded + same)
+        evidence = next((c for c in changed + chose + worded if c.evidence), None)
     elif changed:
         head = _changed(changed)
+        for one in chose:
+            head += html("; {} kept it, but {}", one.name, _other_choice(record, one))
         kept = [c.name for c in worded + same]
         if kept:
             head += html("; {} kept it", listing(kept))
         head += "."
         evidence = next((c for c in changed if c.evidence), None)
+    elif chose:
+        head = html("The answer stayed {}{}, but the choice changed: ", _answer(ref), _right(ref))
+        head += listing(f"{c.name} {_other_choice(record, c)}" for c in chose)
+        if worded or same:
+            head += html("; {} kept both", listing(c.name for c in worded + same))
+        head += "."
+        evidence = next((c for c in chose if c.evidence), None)
     elif worded or same:
         head = _kept(record, worded, same)
         evidence = next((c for c in worded if c.evidence), None)
     else:
         head, evidence = Markup("Nothing was reused, so nothing could change."), None
     if evidence is not None and evidence.evidence is not None:
-        rest.append(_evidence(record, evidence, several=len(changed or worded) > 1))
+        rest.append(_evidence(record, evidence, several=len(changed or chose or worded) > 1))
     for why in dict.fromkeys(c.why_nothing for c in nothing):
         names = listing(c.name for c in nothing if c.why_nothing == why)
         rest.append(why.format(name=names))
@@ -122,8 +160,11 @@ def verdict(record: RunRecord) -> Verdict:
         rest.append(outlook_words(record.familiarity.outlook))
     if record.request.mode == "free":
         rest.append("Every method read its own texts (free-running), so only answers are compared.")
-    tone = "neutral" if neutral else _tone(changed, worded + same)
-    return Verdict(_wrap(head, *rest), tone, facts(record))
+    tone = "neutral" if neutral else _tone(changed + chose, worded + same)
+    worst = (changed or chose or worded or same or nothing)[0].kind
+    undecided = neutral or (tone == "unclear" and compared)
+    state = TONE_WORDS[tone] if undecided else STATES[worst]
+    return Verdict(_wrap(head, *rest), tone, facts(record), state)
 
 
 def _tone(changed: list[Compared], kept: list[Compared]) -> Tone:
@@ -150,31 +191,41 @@ def _right(outcome: Outcome) -> Markup:
 def _changed(changed: list[Compared]) -> Markup:
     first = changed[0]
     names = listing(c.name for c in changed)
-    reuse = " reuse" if len(changed) == 1 and "only" in first.name.lower() else ""
     if first.dense.answer is None and all(c.outcome.answer is None for c in changed):
-        return html("{}{} changed the final text", names, reuse)
+        return html("{} changed the final text", names)
     before = _answer(first.dense) + _right(first.dense)
     if len({c.outcome.answer for c in changed}) == 1:
         after = _answer(first.outcome) + _right(first.outcome)
-        return html("{}{} changed the answer: {} became {}", names, reuse, before, after)
+        return html("{} changed the answer: {} became {}", names, before, after)
     each = listed(html("{}{} under {}", _answer(c.outcome), _right(c.outcome), c.name) for c in changed)
     return html("Reuse changed the answer: {} became {}", before, each)
 
 
-def _nothing_to_judge(record: RunRecord, changed: list[Compared], kept: list[Compared]) -> Markup:
+def _other_choice(record: RunRecord, compared: Compared) -> str:
+    now, was = _chosen(record, compared.outcome), _chosen(record, compared.dense)
+    return f"chose {now} instead of {was}"
+
+
+def _nothing_to_judge(
+    record: RunRecord, changed: list[Compared], chose: list[Compared], same: list[Compared]
+) -> Markup:
     """The head where dense is wrong, or nobody knows: every method's answer, and no word of harm or gain."""
+    kept = chose + same
     ref = (changed + kept)[0].dense
     each = listed(html("{} {}{}", c.name, _answer(c.outcome), _right(c.outcome)) for c in changed)
     verb = "answers" if len(kept) == 1 else "answer"
-    also = f"; {listing(c.name for c in kept)} {verb} as dense" if kept else ""
+    also = f"; {listing(c.name for c in kept)} {verb} as the full read" if kept else ""
+    also += "".join(f", but {c.name} {_other_choice(record, c)}" for c in chose)
     if ref.correct is False:
         right = words.clip(record.request.expected or "", 48)
-        head = html("Dense itself is wrong: it answers {} where {} is right", _answer(ref), right)
+        head = html("The full read itself is wrong: it answers {} where {} is right", _answer(ref), right)
         return html("{}; {}{}.", head, each, also) if changed else html("{}{}.", head, also)
     if ref.answer is None and all(c.outcome.answer is None for c in changed):
         names = listing(c.name for c in changed)
-        return html("Nobody knows what is right here: {} and dense end with different texts{}.", names, also)
-    return html("Nobody knows what is right here: dense answers {}, {}{}.", _answer(ref), each, also)
+        return html(
+            "Nobody knows what is right here: {} and the full read end with different texts{}.", names, also
+        )
+    return html("Nobody knows what is right here: the full read answers {}, {}{}.", _answer(ref), each, also)
 
 
 def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> Markup:
@@ -196,9 +247,9 @@ def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> Ma
     names = found[0].name if len(found) == 1 else f"all {len(found)} methods"
     verb = "writes" if len(found) == 1 else "write"
     if ref.answer is None:
-        return html("Nothing changed: {} {} the same texts as dense.", names, verb)
+        return html("Nothing changed: {} {} the same texts as the full read.", names, verb)
     verb = "answers" if len(found) == 1 else "answer"
-    return html("Nothing changed: {} {} {}, as dense does.", names, verb, _answer(ref))
+    return html("Nothing changed: {} {} {}, as the full read does.", names, verb, _answer(ref))
 
 
 def _evidence(record: RunRecord, compared: Compared, several: bool) -> Markup:
@@ -214,7 +265,8 @@ def _evidence(record: RunRecord, compared: Compared, several: bool) -> Markup:
         words.agent_name(record.request.pipeline, outcome.agent),
     )
     if fidelity.margin is not None:
-        text += f", dense margin {number(fidelity.margin)} nats, numerical floor {number(fidelity.floor, 1)}"
+        led = html(", where {} led by {} (log-odds)", quoted(fidelity.dense_token), number(fidelity.margin))
+        text += led + f"; rounding noise {number(fidelity.floor, 1)}"
     if compared.near_tie:
         return text + ": a near tie, so rounding alone could have caused it."
     return text + "."

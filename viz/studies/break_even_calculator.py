@@ -168,7 +168,7 @@ def by_length(figures: Figures, case: Case) -> FigureView:
         if not figures.timed
         else ""
     )
-    columns = ("prompt (tokens)", "dense (ms)", "reuse (ms)", "dense / reuse")
+    columns = ("prompt (tokens)", "full read (ms)", "reuse (ms)", "full read / reuse")
     return FigureView(
         "pays_length", "From what length is the first token sooner?", how, _said(case, found), drawing,
         columns, tuple(rows),
@@ -183,7 +183,9 @@ def _end(figures: Figures, case: Case, least: int | None) -> int:
 
 def _said(case: Case, found: Answer) -> str:
     times = ratio(found.dense_ms, found.reuse_ms)
-    fast = f"A prompt of {plural(case.prompt, 'token')} has its first token {times} as fast as dense’s"
+    fast = (
+        f"A prompt of {plural(case.prompt, 'token')} has its first token {times} as fast as the full read’s"
+    )
     if found.least_tokens is None:
         return f"{fast}; with these shares and anchors no length pays."
     if found.least_tokens == 1:
@@ -205,7 +207,7 @@ def by_part(figures: Figures, case: Case) -> FigureView:
         for part, ms in parts.items():
             if ms == 0:
                 continue
-            plain = (f"dense, {part}", greys.get(part, ""), "")
+            plain = (f"the full read, {part}", greys.get(part, ""), "")
             words, colour, pattern = TIME_PARTS.get(PARTS.get(part, ""), plain)
             drawing.add_bar(
                 y=[side], x=[ms], orientation="h", name=words,

@@ -51,9 +51,9 @@ def _bars(study: DocumentStudy, labels: list[str], colours: list[str]) -> Any:
 
 def accuracy(study: DocumentStudy) -> FigureView:
     """Right answers by arm with intervals, and the gap recovered (Table 1)."""
-    title = "How much of dense’s accuracy is left when documents are encoded apart?"
+    title = "How much of the full read’s accuracy is left when documents are encoded apart?"
     columns = (
-        "arm", "weights", "right", "of", "share", "95% from", "95% to", "dense on the same weights",
+        "arm", "weights", "right", "of", "share", "95% from", "95% to", "full read on the same weights",
         "gap recovered", "gap 95% from", "gap 95% to",
     )  # fmt: skip
     labels = _shown(study)
@@ -81,15 +81,15 @@ def accuracy(study: DocumentStudy) -> FigureView:
         )  # fmt: skip
     drawing = _bars(study, labels, [_colour(study.arms[study.arm(label)]) for label in labels])
     good, seen, *_ = study.share(top)
-    finding = f"Dense answers {percent(good, seen)} of {seen} questions"
+    finding = f"The full read answers {percent(good, seen)} of {seen} questions"
     if FLOOR in labels:
         floor_good, floor_seen, *_ = study.share(FLOOR)
         finding += f", {FLOOR} {percent(floor_good, floor_seen)}"
     finding += "." if best is None else f"; {best[1]} closes {percent(best[0], 1)} of the gap between them."
     how = (
         "Two-hop questions over 5 to 10 documents, greedy answers, all arms asked alike. Bars are 95% "
-        f"intervals (Wilson). Grey: dense. {FLOOR} has its keys moved into place. Arms with weights of their "
-        "own stand beside dense on the same weights."
+        f"intervals (Wilson). Grey: the full read. {FLOOR} has its keys moved into place. Arms with weights "
+        "of their own stand beside the full read on the same weights."
     )
     return FigureView("documents_accuracy", title, how, finding, drawing, columns, tuple(rows))
 
@@ -286,8 +286,8 @@ def speed(study: DocumentStudy) -> FigureView:
     dense, last = float(found.ttft_ms[0, -1]), float(found.ttft_ms[-1, -1])
     finding = (
         f"At {found.lengths[-1]:,} tokens a document {found.names[-1]} needs {milliseconds(last)} where "
-        f"dense needs {milliseconds(dense)} ({ratio(dense, last)}); loading {size(found.loaded_bytes[-1])} "
-        f"from {found.source} is {percent(part, 1)} of it."
+        f"the full read needs {milliseconds(dense)} ({ratio(dense, last)}); loading "
+        f"{size(found.loaded_bytes[-1])} from {found.source} is {percent(part, 1)} of it."
     )
     how = (
         f"Medians of {found.repeats}, bars the middle half, {found.model.name} on {found.model.device} in "

@@ -58,11 +58,11 @@ def _labels(record: HypothesesRecord) -> list[str]:
 def time_by_reuse(record: HypothesesRecord) -> FigureView:
     """Time to first token against dense, by the share of tokens that were copied (the plan's first
     analysis)."""
-    columns = ("method", "episode", "turn", "share copied", "dense's time over its own")
+    columns = ("method", "episode", "turn", "share copied", "full read's time over its own")
     title = "Does more reuse save more time?"
     labels, styles = _labels(record), method_styles(_labels(record), _names(record))
     if len(labels) < 2:
-        return empty_view("hypotheses_time", title, "No method ran beside dense.", columns)
+        return empty_view("hypotheses_time", title, "No method ran beside the full read.", columns)
     dense = {(s.episode, s.turn): s.ttft_ms for s in record.live if s.method == labels[0]}
     drawing = figure(330)
     rows: list[tuple[Any, ...]] = []
@@ -88,9 +88,12 @@ def time_by_reuse(record: HypothesesRecord) -> FigureView:
     drawing.add_hline(y=1, line={"width": 1, "dash": "dot", "color": "#8b95a1"})
     drawing.update_layout(
         xaxis={"title": {"text": "share of the prompt’s tokens copied"}, "tickformat": ".0%"},
-        yaxis={"title": {"text": "dense’s time to first token over the method’s (log)"}, "type": "log"},
+        yaxis={
+            "title": {"text": "the full read’s time to first token over the method’s (log)"},
+            "type": "log",
+        },
     )
-    finding = f"Median over turns, dense’s time over the method’s: {', '.join(medians)}."
+    finding = f"Median over turns, the full read’s time over the method’s: {', '.join(medians)}."
     how = "Each mark is a turn; above 1 the method was faster, looking up, copying and probing included."
     return FigureView("hypotheses_time", title, how, finding, drawing, columns, tuple(rows))
 
@@ -188,13 +191,13 @@ def kl_by_setting(record: HypothesesRecord) -> FigureView:
         )
     drawing.add_vline(x=NEAR, line={"width": 1, "dash": "dash", "color": "#dd7a28"})
     drawing.update_layout(
-        xaxis={"title": {"text": "KL(dense || grafted), nats (log)"}, "type": "log"},
+        xaxis={"title": {"text": "KL(full read || grafted), nats (log)"}, "type": "log"},
         yaxis={"title": {"text": "setting"}, "autorange": "reversed"},
     )
     under = sum(row[2] < NEAR for row in rows)
     finding = f"The mean is below 0.1 nats under {under} of {plural(len(rows), 'setting')}."
     how = (
-        "Left is better; the dashed line is the plan’s limit. Stores hold what dense "
+        "Left is better; the dashed line is the plan’s limit. Stores hold what the full read "
         "computed, and the first row is "
         "the base that the others vary."
     )

@@ -184,7 +184,7 @@ def _how(record: OffsetStudy, focus: Focus, which: str) -> str:
     compared, left = (int(x[here, focus.part].sum()) for x in (found.tokens, found.unmatched))
     aid = {
         "cosine": "1: the estimate points exactly where the real offset does; 0: no relation or no estimate.",
-        "cache_cosine": "1: the corrected cache points exactly where dense’s does.",
+        "cache_cosine": "1: the corrected cache points exactly where the full read’s does.",
         "error": "0: the estimate is exact; an estimate above “copied and moved” is worse than none.",
     }[which]
     return (

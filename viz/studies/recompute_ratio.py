@@ -73,13 +73,15 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
     if len(masks) > 1:
         drawing.update_layout(xaxis2=x)
     title = {
-        "values": "Does computing more tokens again bring values nearer to dense?",
-        "keys": "Does computing more tokens again bring keys nearer to dense?",
-        "kl": "Does computing more tokens again bring the next token nearer to dense?",
+        "values": "Does computing more tokens again bring values nearer to the full read?",
+        "keys": "Does computing more tokens again bring keys nearer to the full read?",
+        "kl": "Does computing more tokens again bring the next token nearer to the full read?",
         "chosen": "Are the tokens that were computed again right?",
     }[kind]
     copied = {"keys": record.copied_keys, "values": record.copied_values, "kl": record.copied_kl}.get(kind)
-    base = "" if copied is None else f" Position-only reuse has {number(float(copied.mean()), 3)}."
+    base = (
+        "" if copied is None else f" Copying and repositioning alone has {number(float(copied.mean()), 3)}."
+    )
     how = (
         f"Means over {plural(len(record.prompt_tokens), 'prompt')} with 95% intervals, which say nothing of "
         "the pairing: the table says where a step to the next share falls with certainty." + base
@@ -104,7 +106,8 @@ def by_work(record: BlendStudy) -> FigureView:
             name=NAMES[choice],
             line={"color": METHOD_COLOURS[1 + index], "width": 2},
             marker={"size": 6, "symbol": SYMBOLS[index]},
-            hovertemplate=f"{NAMES[choice]}<br>%{{x:.0%}} of dense's work: %{{y:.4g}} nats<extra></extra>",
+            hovertemplate=f"{NAMES[choice]}<br>%{{x:.0%}} of the full read's work: %{{y:.4g}} nats"
+            "<extra></extra>",
         )
         rows += [
             (NAMES[choice], mask, ratio, _plain(work[i]), _plain(mean[i]))
@@ -112,13 +115,13 @@ def by_work(record: BlendStudy) -> FigureView:
         ]
     drawing.add_vline(x=1, line={"width": 1, "dash": "dot", "color": "#8b95a1"})
     drawing.update_layout(
-        xaxis={"title": {"text": "work / dense's (tokens × layers)"}, "rangemode": "tozero"},
+        xaxis={"title": {"text": "work / full read's (tokens × layers)"}, "rangemode": "tozero"},
         yaxis={"title": {"text": "KL (nats)"}, "rangemode": "tozero"},
     )
     first = record.request.choices[0]
     at = record.mean("work", first, mask)[0]
     finding = (
-        f"{NAMES[first]} does {number(float(at[0]) * 100, 2)}% of dense’s work at share "
+        f"{NAMES[first]} does {number(float(at[0]) * 100, 2)}% of the full read’s work at share "
         f"{record.request.ratios[0]:g} and {number(float(at[-1]) * 100, 3)}% at "
         f"{record.request.ratios[-1]:g}."
     )
@@ -126,8 +129,8 @@ def by_work(record: BlendStudy) -> FigureView:
         "All that was forwarded counts: the layers by which tokens are chosen, the chosen, the last token. "
         "Right of the dotted line reading everything would have been cheaper."
     )
-    title = "What does nearness to dense cost?"
-    columns = ("choice", "mask", "share", "work / dense's", "KL (nats)")
+    title = "What does nearness to the full read cost?"
+    columns = ("choice", "mask", "share", "work / full read's", "KL (nats)")
     return FigureView("blend_work", title, how, finding, drawing, columns, tuple(rows))
 
 

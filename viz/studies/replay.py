@@ -31,8 +31,8 @@ from viz.run.comparison import grid
 
 #: What became of a final answer: (words, mark, colour). The first two are dense's answers.
 FATES = (
-    ("as dense: nothing was shared", "·", ACTION_COLOURS[0]),
-    ("as dense, from copies", "=", SLOT_COLOURS[4]),
+    ("as the full read: nothing was shared", "·", ACTION_COLOURS[0]),
+    ("as the full read, from copies", "=", SLOT_COLOURS[4]),
     ("another answer", "≠", SLOT_COLOURS[0]),
     ("right became wrong", "✗", METHOD_COLOURS[1]),
     ("wrong became right", "✓", METHOD_COLOURS[4]),
@@ -128,12 +128,13 @@ def counts(record: Replay) -> Panel:
             )
         )
     heads = (
-        "method", "shared texts copied", "prompt tokens copied", "final answer as dense (95%)",
+        "method", "shared texts copied", "prompt tokens copied", "final answer as full read (95%)",
         "final answer right", "prompt tokens it reads", "of these read by the replay",
     )  # fmt: skip
     how = (
-        "Pinned: every method read the texts that dense wrote. A method that shares nothing at an agent "
-        "answers as dense there by definition, so the replay reads nothing for it. Intervals are Wilson’s."
+        "Pinned: every method read the texts that the full read wrote. A method that shares nothing at an "
+        "agent answers as the full read there by definition, so the replay reads nothing for it. Intervals "
+        "are Wilson’s."
     )
     notes = joined(html('<p class="kv-how">{}</p>', note) for note in (how, *record.notes))
     return Panel("replay_counts", "What would these settings have done?", table(heads, [("", rows)]) + notes)
@@ -144,7 +145,7 @@ def trade_off(record: Replay) -> FigureView:
     looks, every = styles(record), tallies(record)
     others = every[1:]
     drawing = figure(120 + 30 * len(others))
-    two_panels(drawing, ("Prompt tokens copied", "Final answers as dense"))
+    two_panels(drawing, ("Prompt tokens copied", "Final answers as the full read"))
     names = [plot_text(clip(looks[tally.label].name, 34)) for tally in others]
     colours = [looks[tally.label].colour for tally in others]
     copied = [100 * tally.reused_tokens / max(1, tally.tokens) for tally in others]
@@ -172,14 +173,15 @@ def trade_off(record: Replay) -> FigureView:
     most = max(others, key=lambda tally: (tally.reused_tokens, tally.same))
     finding = (
         f"{looks[most.label].name} copies most, {percent(most.reused_tokens, most.tokens)} of the prompt "
-        f"tokens, and keeps dense’s answer in {most.same} of {plural(most.requests, 'request')}."
+        f"tokens, and keeps the full read’s answer in {most.same} of {plural(most.requests, 'request')}."
     )
     how = (
-        "Left: how much of all prompts is copied. Right: how many final answers stay dense’s; bars are 95% "
-        f"intervals over {plural(len(record.requests), 'request')}; a difference inside them may be chance."
+        "Left: how much of all prompts is copied. Right: how many final answers stay the full read’s; bars "
+        f"are 95% intervals over {plural(len(record.requests), 'request')}; a difference inside them may be "
+        "chance."
     )
     columns = (
-        "method", "requests", "final answers as dense", "95% from (share)", "95% to (share)",
+        "method", "requests", "final answers as the full read", "95% from (share)", "95% to (share)",
         "final answers right", "with known answer", "shared texts", "shared texts copied", "prompt tokens",
         "prompt tokens copied", "prompt tokens read by the replay",
     )  # fmt: skip
@@ -250,13 +252,13 @@ def fates(record: Replay) -> FigureView:
         f"{looks[m].name} {int((codes[i] > 1).sum())}" for i, m in enumerate(labels) if (codes[i] > 1).any()
     ]
     finding = (
-        f"Final answers that differ from dense’s, of {len(numbers)}: {listing(changed)}."
+        f"Final answers that differ from the full read’s, of {len(numbers)}: {listing(changed)}."
         if changed
         else f"No method changes a final answer of these {plural(len(numbers), 'request')}."
     )
     how = "One column per request, one row per method, at the last agent. Click one to read its texts below."
     columns = (
-        "request", "agent", "method", "state", "answer", "as dense", "right", "shared texts",
+        "request", "agent", "method", "state", "answer", "as the full read", "right", "shared texts",
         "shared texts copied", "prompt tokens", "prompt tokens copied", "gate", "reason", "text",
     )  # fmt: skip
     title = "Which answers change?"

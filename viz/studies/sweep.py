@@ -56,16 +56,18 @@ def right(swept: Swept) -> FigureView:
     tests = [x for x in swept.against_dense.values() if x.right_p is not None]
     sure = _clear(tests)
     if not tests:
-        finding = "Nothing here has a known answer, or nothing is compared with dense."
+        finding = "Nothing here has a known answer, or nothing is compared with the full read."
     elif not sure:
         finding = (
-            f"In {plural(len(tests), 'test')} no difference from dense is clear; few problems say little."
+            f"In {plural(len(tests), 'test')} no difference from the full read is clear; few problems say "
+            "little."
         )
     else:
         worst = sure[0]
         finding = (
-            f"{len(sure)} of {plural(len(tests), 'test')} against dense are clear. Most: "
-            f"{_named(swept, worst)} lost {worst.only_other} that dense had right, and won {worst.only_mine}."
+            f"{len(sure)} of {plural(len(tests), 'test')} against the full read are clear. Most: "
+            f"{_named(swept, worst)} lost {worst.only_other} that the full read had right, and won "
+            f"{worst.only_mine}."
         )
     how = (
         "Points: share of problems answered right; bars: 95% (Wilson). Clear: McNemar’s exact test on the "
@@ -79,15 +81,15 @@ def right(swept: Swept) -> FigureView:
 
 def score(swept: Swept) -> FigureView:
     """Mean score with a t interval, of answers that can be half right."""
-    finding = "Only dense has run."
+    finding = "Only the full read has run."
     dense = {x.cell: x.score for x in swept.lines if x.method == swept.dense}
     others = [x for x in swept.lines if x.graded and x.method != swept.dense and x.cell in dense]
     if others:
         most = max(others, key=lambda x: dense[x.cell].value - x.score.value)
-        finding = "No method scores below dense."
+        finding = "No method scores below the full read."
         if most.score.value < dense[most.cell].value:
             finding = (
-                f"Most lost: {_named(swept, most)}, {number(most.score.value)}; dense has "
+                f"Most lost: {_named(swept, most)}, {number(most.score.value)}; the full read has "
                 f"{number(dense[most.cell].value)}."
             )
     how = (
@@ -110,24 +112,24 @@ def _clear(tests: Sequence[Comparison]) -> list[Comparison]:
 def as_dense(swept: Swept) -> FigureView:
     """How often the answer is dense's."""
     others = [x for x in swept.lines if x.as_dense.of and x.method != swept.dense]
-    finding = "Only dense has run."
+    finding = "Only the full read has run."
     if others:
         low = min(others, key=lambda x: x.as_dense.value)
         finding = (
-            f"Furthest from dense: {_named(swept, low)}, "
-            f"{percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'answer')} as dense’s."
+            f"Furthest from the full read: {_named(swept, low)}, "
+            f"{percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'answer')} as the full read’s."
         )
         if low.to_none.of:
             finding += (
-                f" Its judge took none in {percent(low.to_none.value, 1)} where dense selects otherwise, "
-                f"another candidate in {percent(low.to_another.value, 1)}."
+                f" Its judge took none in {percent(low.to_none.value, 1)} where the full read selects "
+                f"otherwise, another candidate in {percent(low.to_another.value, 1)}."
             )
     how = (
-        "Share of problems whose answer (a judge’s: selection) is dense’s; bars: 95% (Wilson). Accuracy can "
-        "hold while answers change."
+        "Share of problems whose answer (a judge’s: selection) is the full read’s; bars: 95% (Wilson). "
+        "Accuracy can hold while answers change."
     )
     return _dots(
-        swept, "sweep_as_dense", "Is it the same answer?", how, finding, "answer as dense’s",
+        swept, "sweep_as_dense", "Is it the same answer?", how, finding, "answer as the full read’s",
         lambda x: x.as_dense,
     )  # fmt: skip
 
@@ -148,19 +150,21 @@ def cached(swept: Swept) -> FigureView:
 def sooner(swept: Swept) -> FigureView:
     """Time to the last agent's first token, as dense's over the method's."""
     others = [x for x in swept.lines if x.ttft_ratio.of and x.method != swept.dense]
-    finding = "Only dense has run."
+    finding = "Only the full read has run."
     if others:
         best = max(others, key=lambda x: x.ttft_ratio.value)
-        finding = f"Soonest: {_named(swept, best)}, {number(best.ttft_ratio.value)} times as soon as dense"
+        finding = (
+            f"Soonest: {_named(swept, best)}, {number(best.ttft_ratio.value)} times as fast as the full read"
+        )
         low, high = best.ttft_ratio.low, best.ttft_ratio.high
         finding += f" (95%: {number(low)} to {number(high)})." if math.isfinite(low) else "."
     how = (
-        "Dense’s time to the last agent’s first token over the method’s, problem by problem; the median. "
-        "1: no gain. Bars: 95% (order statistics, from six problems on). Rows that ran while others used "
-        "this machine have other times than on a quiet one."
+        "The full read’s time to the last agent’s first token over the method’s, problem by problem; the "
+        "median. 1: no gain. Bars: 95% (order statistics, from six problems on). Rows that ran while others "
+        "used this machine have other times than on a quiet one."
     )
     found = _dots(
-        swept, "sweep_ttft", "Does it pay?", how, finding, "times as soon as dense",
+        swept, "sweep_ttft", "Does it pay?", how, finding, "times as fast as the full read",
         lambda x: x.ttft_ratio, share=False,
     )  # fmt: skip
     found.figure.add_vline(x=1, line={"color": "#8b95a1", "width": 1, "dash": "dot"})
@@ -272,8 +276,8 @@ def table_html(swept: Swept) -> Markup:
     scored = ("score",) * swept.graded
     judged = ("changed to none",) * any(x.to_none.of for x in swept.lines)
     head = (
-        "method", "problems", "right", *scored, "as dense", *judged, "tokens from a cache", "first token, ms",
-        "dense’s / it", "lost / won", swept.p_name, "times p",
+        "method", "problems", "right", *scored, "as full read", *judged, "tokens from a cache", "first token, ms",
+        "full read’s / it", "lost / won", swept.p_name, "times p",
     )  # fmt: skip
     many = len({line.cell for line in swept.lines}) > 1
     groups = []
@@ -290,10 +294,10 @@ def table_html(swept: Swept) -> Markup:
         ]  # fmt: skip
         groups.append((lines[0].label if many else "", rows))
     return table(head, groups, row_heads=True) + Markup(
-        '<p class="kv-how">Lost / won: problems that just dense, or just the method, has right; McNemar’s '
-        "exact test on them. Times: the last agent’s, medians; Wilcoxon’s signed ranks, problem by problem. "
-        "Behind several warm-ups both tests are of the warm-ups’ differences, and intervals are drawn over "
-        "warm-ups, then problems. "
+        '<p class="kv-how">Lost / won: problems that just the full read, or just the method, has right; '
+        "McNemar’s exact test on them. Times: the last agent’s, medians; Wilcoxon’s signed ranks, problem by "
+        "problem. Behind several warm-ups both tests are of the warm-ups’ differences, and intervals are "
+        "drawn over warm-ups, then problems. "
         "Under each p: after Holm’s correction for all tests of its kind.</p>"
     )
 

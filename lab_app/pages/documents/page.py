@@ -208,7 +208,13 @@ def shown(visit: Visit, record: RunRecord) -> Update:
     return {
         "status": "",
         "verdict": html.verdict_card(
-            told_.sentence_html, told_.tone, told_.points, where(record), repair(record), factline(record)
+            told_.sentence_html,
+            told_.tone,
+            told_.points,
+            where(record),
+            repair(record),
+            factline(record),
+            told_.state,
         ),
         "table": documents_html(record),
         "comparison": comparison_html(record),

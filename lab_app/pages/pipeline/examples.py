@@ -84,7 +84,7 @@ def label(entry: GalleryEntry, title: str) -> str:
     dense = short(entry.dense)
     if entry.effect == "harmless":
         return f"{title} · both {dense}"
-    return f"{title} · dense {dense}, reused {short(entry.reused or text.NO_ANSWER)}"
+    return f"{title} · full read {dense}, reused {short(entry.reused or text.NO_ANSWER)}"
 
 
 def short(answer: str) -> str:

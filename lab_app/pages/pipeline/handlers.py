@@ -355,9 +355,9 @@ class Handlers:
             yield back(visit) | {"status": html.status(text.CANCELLED, "note")}
         except LabError as error:
             yield back(visit) | {"status": ""} | problems(error, visit, form)
-        except Exception as error:
+        except Exception:
             LOG.exception("a run failed")
-            said = text.UNEXPECTED.format(kind=type(error).__name__)
+            said = text.UNEXPECTED
             yield back(visit) | {"status": html.status(said, "error")}
         finally:
             cancel.set()

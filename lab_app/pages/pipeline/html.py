@@ -61,7 +61,7 @@ def topbar(info: ModelInfo | None, limits: Sequence[str] = ()) -> str:
     return (
         '<header class="kv-topbar">'
         '<button type="button" class="kv-icon-button" data-kv="bench" aria-label="Show or hide the bench" '
-        f'aria-expanded="true" aria-controls="kv-bench">{BENCH_ICON}<span>Bench</span></button>'
+        f'aria-expanded="true" aria-controls="kv-bench">{BENCH_ICON}<span>Setup</span></button>'
         f'<h1 class="kv-brand">{MARK}<span>{text.NAME}</span></h1><p class="kv-tagline">{text.TAGLINE}</p>'
         f'<div class="kv-topbar-end">{chip}'
         '<button type="button" class="kv-icon-button kv-lesson-button" data-kv="lesson" aria-pressed="false" '
@@ -74,7 +74,7 @@ def topbar(info: ModelInfo | None, limits: Sequence[str] = ()) -> str:
 def model_chip(info: ModelInfo, limits: Sequence[str] = ()) -> str:
     """The model in one line; opens its certificate."""
     sound = info.certificate.relocatable
-    badge = "keys can be moved" if sound else "keys cannot be moved"
+    badge = "reuse supported" if sound else "reuse not supported"
     mark = "✓" if sound else "✗"
     shape = f"{short_count(info.parameters)} · {info.device} · {info.dtype}"
     name = "embedded model" if info.name == "embedded" else clip(info.name.rstrip("/").split("/")[-1], 32)
@@ -119,7 +119,7 @@ def certificate(found: Certificate) -> str:
     return (
         f"<h3>{term('certificate', 'Certificate')}</h3><p>{escape(found.reason)}</p>"
         f"<p>Found by moving a text by {found.shift_tokens} positions. "
-        f"{term('numerical floor', 'Numerical floor')}: {number(found.floor, 2)} relative, "
+        f"{term('rounding noise', 'Rounding noise')}: {number(found.floor, 2)} relative, "
         f"{number(found.logit_floor, 2)} in logits.</p>"
         '<div class="kv-scroll"><table class="kv-table"><thead><tr><th>layer</th><th>kind</th>'
         "<th>key error</th>"
@@ -179,8 +179,10 @@ def gallery_note(entry: GalleryEntry | None, unchanged: bool, same_weights: bool
     dense, reused = (
         f'<b class="kv-num">{escape(clip(a or text.NO_ANSWER, 48))}</b>' for a in (entry.dense, entry.reused)
     )
-    both = f"Checked: dense and reuse both answer {dense}."
-    apart = f"Checked: dense answers {dense}, position-only reuse {reused}. Press Run to see it happen."
+    both = f"Checked: the full read and reuse both answer {dense}."
+    apart = (
+        f"Checked: the full read answers {dense}, copy and reposition {reused}. Press Run to see it happen."
+    )
     return f'<p class="kv-help">{both if entry.effect == "harmless" else apart}</p>{said}'
 
 

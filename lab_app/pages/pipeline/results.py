@@ -55,7 +55,13 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
     update: Update = {
         "results.visible": True,
         "verdict": html.verdict_card(
-            told.sentence_html, told.tone, told.points, where(found), repair(found), factline(found)
+            told.sentence_html,
+            told.tone,
+            told.points,
+            where(found),
+            repair(found),
+            factline(found),
+            told.state,
         ),
         "comparison": comparison_html(found),
         "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(found)),

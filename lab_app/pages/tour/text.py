@@ -9,8 +9,8 @@ DONE = " (done)"
 ASKED = "What is run"
 PREDICT = "Predict first"
 CHOOSE_FIRST = (
-    "No prediction is chosen. Choose one of the answers above first: a run is worth more to who had to "
-    "commit."
+    "No prediction is chosen. Choose one of the answers above first: you learn more from a run that you have "
+    "predicted."
 )
 NO_SUCH_CHOICE = "There is no answer {given!r} to this question. Choose one of the list."
 RUN = "Commit and run"
@@ -29,7 +29,7 @@ UNDECIDED = "This run decides no prediction."
 NO_EFFECT = (
     "The effect that this step is about does not show in this run. That happens, and is shown as it is."
 )
-TAKEAWAY = "To take along"
+TAKEAWAY = "Key point"
 OTHER_WEIGHTS = "recorded with other weights than the ones loaded here"
 OLD_WORDING = "recorded before the scenario’s wording changed"
 PICKED = "the request was picked because the effect showed when it was recorded"

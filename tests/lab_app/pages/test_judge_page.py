@@ -172,7 +172,7 @@ def test_the_verdict_says_what_changed() -> None:
         outcome("identity", (1, 2, 3), "naive", answer="9", same_answer=False),
     )
     assert tone(answer[0]) == "changed"
-    assert "gave another final answer: 9 where dense says 7" in sentence(*answer)
+    assert "gave another final answer: 9 where the full read says 7" in sentence(*answer)
     changed = row_of(
         outcome("identity", (1, 2, 3), "dense", slots=(2,), selected=(2,)),
         outcome("identity", (1, 2, 3), "naive", consistent=False),
@@ -180,9 +180,9 @@ def test_the_verdict_says_what_changed() -> None:
     )
     assert tone(changed[0]) == "changed"
     said = sentence(*changed)
-    assert "took candidate 1 where dense takes candidate 2" in said
-    assert "The final answer stayed dense’s in 1 of 1 change" in said
-    assert "KVCOMM keeps dense’s selection in 1 of 1 order while reading 40" in repaired(*changed)
+    assert "took candidate 1 where the full read takes candidate 2" in said
+    assert "The final answer stayed the full read’s in 1 of 1 change" in said
+    assert "KVCOMM keeps the full read’s selection in 1 of 1 order while reading 40" in repaired(*changed)
     assert "Of 1 changed selection, 1 took another candidate." in said
     gave_up = row_of(
         *changed[0].outcomes[:2],
@@ -190,9 +190,9 @@ def test_the_verdict_says_what_changed() -> None:
     )
     assert "Of 2 changed selections, 1 took none of them and 1 took another candidate." in sentence(*gave_up)
     assert "KVCOMM 0 of 1 (none taken in 1)" in grid_html(*gave_up)
-    assert "none, ≠ dense" in grid_html(*gave_up)
+    assert "none, ≠ full read" in grid_html(*gave_up)
     seer = row_of(*changed[0].outcomes, outcome("identity", (1, 2, 3), "oracle", forwarded_tokens=1))
-    assert repaired(*seer) == repaired(*changed), "what looks at dense's cache repairs nothing"
+    assert repaired(*seer) == repaired(*changed), "what looks at the full read's cache repairs nothing"
     tie = row_of(
         outcome("identity", (1, 2, 3), "dense", slots=(2,), selected=(2,)),
         outcome("identity", (1, 2, 3), "naive", consistent=False, near_tie=True),
@@ -218,10 +218,10 @@ def test_selections_are_the_candidates_own_numbers() -> None:
     )
     assert "keeps its selection in all of 2 orders" in baseline(row)
     grid = grid_html(row, request)
-    assert grid.count("≠ dense") == 1
-    assert "Position-only 1 of 2" in grid
+    assert grid.count("≠ full read") == 1
+    assert "Copy and reposition 1 of 2" in grid
     picks = picks_html(row, request)
-    assert "Dense took slot 2 most often" in picks
+    assert "The full read took slot 2 most often" in picks
     moved, _ = row_of(
         *(o for o in row.outcomes if o.method == "dense"),
     )
@@ -316,8 +316,8 @@ def test_a_judge_that_rewrites_is_compared_by_its_answer() -> None:
         ),
     )
     for (row, request), said in (
-        (same, "every method writes dense"),
-        (other, "changed the answer: 9 where dense writes 7"),
+        (same, "every method writes the full read"),
+        (other, "changed the answer: 9 where the full read writes 7"),
     ):
         assert said in sentence(row, replace(request, protocol="rewriting"))
 

@@ -289,7 +289,7 @@ def test_too_many_columns_are_told_where_they_come_from(handlers: Handlers, visi
     form = make_form(visit, methods=every, ablate=("kvcomm",), every_profile=("kvcomm",))
     told = handlers.refresh(visit, form)["errors"]
     assert list(told) == ["kvcomm"]
-    assert "10 columns (5 methods with dense, and 5 by" in told["kvcomm"]
+    assert "10 columns (5 methods with the full read, and 5 by" in told["kvcomm"]
     assert "up to 8" in told["kvcomm"]
     assert handlers.refresh(visit, dataclasses.replace(form, ablate=()))["errors"] == {}
 
@@ -503,14 +503,14 @@ def test_gallery_is_offered_flips_first_and_by_family(with_gallery: Handlers) ->
     _, update = with_gallery.arrive("math-3")
     assert update["gallery.visible"] is True
     assert update["pick_effect"] == (
-        [("Reuse flips this · 2", "flip"), ("Reuse is harmless here · 1", "harmless")], "flip",
+        [("Reuse changes the answer · 2", "flip"), ("The answer stays · 1", "harmless")], "flip",
     )  # fmt: skip
     rows, picked = update["pick_example"]
     assert picked == ""
     assert [name for _, name in rows] == ["", "judge", "majority"]
-    assert rows[1][0].startswith("Three solvers and a judge · dense ")
+    assert rows[1][0].startswith("Three solvers and a judge · full read ")
     assert rows[1][0].endswith("reused no answer")
-    assert rows[2][0] == "Judge: the majority · dense 1, 2, 3 and 4, reused 2"
+    assert rows[2][0] == "Judge: the majority · full read 1, 2, 3 and 4, reused 2"
     assert "checked" not in update["gallery_note"].lower()
 
 
@@ -527,13 +527,13 @@ def test_a_checked_example_fills_the_bench(with_gallery: Handlers) -> None:
     assert (update["mode"], update["temperature"]) == ("pinned", 0)
     assert update["options"]["naive"]["rotate"] is True
     assert "1 and 2 and 3 and 4" in update["known"]
-    assert "position-only reuse" in update["gallery_note"]
+    assert "copy and reposition" in update["gallery_note"]
     form = as_sent(update, visit)
     assert form.values == preset_requests(preset, 1)[0].values
     request = forms.read_request(form, state(visit).example)
     assert request.expected == "1 and 2 and 3 and 4"
     assert [m.name for m in request.methods] == ["dense", "naive", "kvcomm"]
-    assert "position-only reuse" in with_gallery.refresh(visit, form)["gallery_note"]
+    assert "copy and reposition" in with_gallery.refresh(visit, form)["gallery_note"]
     last(with_gallery.run(visit, form))
     assert visit.engine.requests[-1].expected == "1 and 2 and 3 and 4"  # type: ignore[attr-defined]
     # what is edited is no longer what was checked, nor scored

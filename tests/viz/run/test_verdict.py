@@ -55,11 +55,10 @@ def test_changed_answer():
     record = make_record()
     text = said(record)
     assert verdict(record).tone == "changed"
-    assert "Position-only reuse changed the answer: 38 (right) became 36 (wrong); KVCOMM kept it." in text
-    assert (
-        "First different token: '6' instead of '8' at Judge, dense margin 4.20 nats, numerical floor 0.00001."
-        in text
-    )
+    assert "Copy and reposition changed the answer: 38 (right) became 36 (wrong); KVCOMM kept it." in text
+    led = "where '8' led by 4.20 (log-odds); rounding noise 0.00001."
+    assert f"First different token: '6' instead of '8' at Judge, {led}" in text
+    assert verdict(record).state == "answer changed"
     assert 2 <= len(verdict(record).points) <= 4
 
 
@@ -91,11 +90,32 @@ def surprised(record, level="unusual", wrong=0.97, like=Bin(0.9, 1.0, 212, 208),
     return replace(record, familiarity=Familiarity(agents, 8.0, found))
 
 
+def test_an_answer_can_stay_while_the_choice_changes():
+    ends = "The best candidate is {}. The answer is 38"
+    record = same_as_dense(change(make_record(), "dense", 3, text=ends.format(1)))
+    other = change(record, "naive", 3, text=ends.format(2), token_ids=(1, 2), answer="38")
+    assert verdict(other).state == "answer kept, choice changed"
+    assert verdict(other).tone == "changed"
+    told = "The answer stayed 38 (right), but the choice changed: Copy and reposition chose candidate 2"
+    assert said(other).startswith(f"{told} instead of candidate 1")
+    none = change(change(other, "naive", 3, answer="36"), "kvcomm", 3, text=ends.format(0), token_ids=(1, 2))
+    assert "KVCOMM kept it, but chose no candidate instead of candidate 1." in said(none)
+    wrong = dense_wrong(other)
+    assert verdict(wrong).state == "nothing to compare"
+
+
+def test_the_states_of_a_verdict():
+    record = same_as_dense(same_as_dense(make_record()), "kvcomm")
+    assert verdict(record).state == "same text"
+    assert verdict(change(record, "naive", 1, token_ids=(7, 8))).state == "same answer, other words"
+
+
 def test_where_nobody_knows_what_is_right_a_change_is_neither_harm_nor_gain():
     record = unscored(make_record())
     assert verdict(record).tone == "neutral"
     assert said(record).startswith(
-        "Nobody knows what is right here: dense answers 38, Position-only 36; KVCOMM answers as dense."
+        "Nobody knows what is right here: the full read answers 38, Copy and reposition 36; "
+        "KVCOMM answers as the full read."
     )
     assert "changed the answer" not in said(record)
     kept = unscored(same_as_dense(make_record()))
@@ -108,18 +128,19 @@ def test_where_dense_is_wrong_there_is_nothing_to_judge():
     record = change(record, "naive", 3, answer="1", correct=False)
     assert verdict(record).tone == "neutral"
     assert said(record).startswith(
-        "Dense itself is wrong: it answers 62 where 63 is right; Position-only 1 (wrong); KVCOMM answers as "
-        "dense."
+        "The full read itself is wrong: it answers 62 where 63 is right; Copy and reposition 1 (wrong); "
+        "KVCOMM answers as the full read."
     )
     better = change(record, "naive", 3, answer="63", correct=True)
     assert verdict(better).tone == "neutral"
-    assert "Position-only 63 (right)" in said(better)
+    assert "Copy and reposition 63 (right)" in said(better)
     for one in (record, better):
         assert "changed the answer" not in said(one)
     kept = same_as_dense(same_as_dense(record), "kvcomm")
     assert verdict(kept).tone == "neutral"
     assert said(kept).startswith(
-        "Dense itself is wrong: it answers 62 where 63 is right; Position-only and KVCOMM answer as dense."
+        "The full read itself is wrong: it answers 62 where 63 is right; Copy and reposition and KVCOMM "
+        "answer as the full read."
     )
 
 
@@ -166,9 +187,9 @@ def test_every_token_of_a_prompt_shows_how_surprising_it_is():
 def test_nothing_changed():
     record = same_as_dense(make_record())
     assert verdict(record).tone == "same"
-    assert said(record) == "Nothing changed: all 2 methods answer 38, as dense does."
+    assert said(record) == "Nothing changed: all 2 methods answer 38, as the full read does."
     one = same_as_dense(make_record(methods=("dense", "naive")))
-    assert said(one) == "Nothing changed: Position-only answers 38, as dense does."
+    assert said(one) == "Nothing changed: Copy and reposition answers 38, as the full read does."
 
 
 def test_same_answer_in_other_words():
@@ -177,7 +198,9 @@ def test_same_answer_in_other_words():
     fidelity = replace(own.fidelity, first_divergence=1, margin=2.0, dense_token="5", method_token="4")
     record = change(record, "naive", 2, token_ids=own.token_ids + 1, fidelity=fidelity)
     assert verdict(record).tone == "same"
-    assert "The answer stayed 38 (right), but Position-only worded 1 agent of 3 differently." in said(record)
+    assert "The answer stayed 38 (right), but Copy and reposition worded 1 agent of 3 differently." in said(
+        record
+    )
     assert "at Inspector" in said(record)
 
 
@@ -210,7 +233,7 @@ def test_methods_without_a_gate_that_reuse_nothing_give_their_reason():
         record = change(
             record, "naive", agent, actions=np.zeros_like(own.actions), reason="No {copy} <was> found."
         )
-    assert "Position-only reused nothing: No {copy} <was> found." in said(record)
+    assert "Copy and reposition reused nothing: No {copy} <was> found." in said(record)
 
 
 def test_free_mode_compares_answers_only():
@@ -222,7 +245,7 @@ def test_free_mode_compares_answers_only():
 
 def test_two_different_wrong_answers():
     record = change(make_record(), "kvcomm", 3, answer="40", correct=False)
-    assert "became 36 (wrong) under Position-only and 40 (wrong) under KVCOMM" in said(record)
+    assert "became 36 (wrong) under Copy and reposition and 40 (wrong) under KVCOMM" in said(record)
 
 
 def test_texts_without_answers():
@@ -231,13 +254,13 @@ def test_texts_without_answers():
         "kvcomm",
         answer=None,
     )
-    assert "Position-only reuse changed the final text; KVCOMM kept it." in said(record)
+    assert "Copy and reposition changed the final text; KVCOMM kept it." in said(record)
     assert said(unscored(record)).startswith(
-        "Nobody knows what is right here: Position-only and dense end with different texts; KVCOMM "
-        "answers as dense."
+        "Nobody knows what is right here: Copy and reposition and the full read end with different texts; "
+        "KVCOMM answers as the full read."
     )
     kept = same_as_dense(record)
-    assert "the same texts as dense" in said(kept)
+    assert "the same texts as the full read" in said(kept)
 
 
 def test_dense_alone():

@@ -237,20 +237,20 @@ def test_comparison_says_states_answers_and_reasons():
         "≠ answer 36",
         "wrong",
         "right",
-        "margin",
-        "floor",
+        "led by",
+        "rounding noise",
         "<ins",
         "<del",
     ):
         assert said in html, said
-    assert html.index("Dense") < html.index("Position-only") < html.index("KVCOMM")
+    assert html.index("Full read") < html.index("Copy and reposition") < html.index("KVCOMM")
     assert "kv-dimmed" in comparison_html(make_record(), dimmed=True)
 
 
 def test_diff_marks_what_differs():
     assert diff_html(["a", " b"], ["a", " b"]) == "a b"
     html = diff_html(["3", "8", "."], ["3", "6", "."], start=1)
-    assert '<del class="kv-del" title="only in dense">8</del>' in html
+    assert '<del class="kv-del" title="only in the full read">8</del>' in html
     assert '<ins class="kv-ins kv-first"' in html
     assert "&lt;b&gt;" in diff_html(["a"], ["<b>"])
 
@@ -333,9 +333,9 @@ def test_theme_has_both_pages_and_fixed_methods():
     assert "kv-select" in script()
     styles = method_styles(["dense", "other", "kvcomm", "naive"])
     assert [s.index for s in styles.values()] == [0, 3, 2, 1]
-    assert styles["naive"].name == "Position-only"
+    assert styles["naive"].name == "Copy and reposition"
     labelled = method_styles(["dense", "kvcomm a", "kvcomm b"], {"kvcomm a": "kvcomm", "kvcomm b": "kvcomm"})
-    assert [s.name for s in labelled.values()] == ["Dense", "kvcomm a", "kvcomm b"]
+    assert [s.name for s in labelled.values()] == ["Full read", "kvcomm a", "kvcomm b"]
     assert len({s.index for s in labelled.values()}) == 3
     ablated = ["kvcomm without rotate", "kvcomm only prefix_offset", "kvcomm without hope"]
     assert [s.name for s in method_styles(ablated, dict.fromkeys(ablated, "kvcomm")).values()] == [
@@ -358,7 +358,10 @@ def test_glossary_terms_are_sentences():
         (1234.5, "1,230"),
         (None, "–"),
         (float("nan"), "–"),
-        (3e-9, "3.0e-9"),
+        (3e-9, "< 1e-6"),
+        (-3e-9, "> -1e-6"),
+        (9.99e-7, "< 1e-6"),
+        (1e-6, "0.00000100"),
         (0.0000999, "0.0000999"),
         (0.09996, "0.100"),
     ],
