@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.serialization import Floats, Saved
-from backend.base.statistics import mean_interval
+from backend.base.statistics import bootstrap, mean_interval
 from backend.prompts.pipeline import Pipeline
 from backend.records.model_info import ModelInfo
 
@@ -69,8 +69,12 @@ class BlendStudy(Saved):
     format: int = BLEND_FORMAT
 
     def mean(self, kind: str, choice: str, mask: str) -> tuple[NDArray[np.float64], ...]:
-        """Mean over prompts by ratio and its 95% interval (normal), each (ratios,)."""
-        return mean_interval(self._rows(kind, choice, mask))
+        """Mean over prompts by ratio and its 95% interval, each (ratios,). A bootstrap: what is measured is a
+        distance, and a normal interval would reach below zero. NaN where too little is known."""
+        rows = [row[~np.isnan(row)].tolist() for row in self._rows(kind, choice, mask)]
+        found = [bootstrap(row) for row in rows]
+        ends = np.array([(share.low, share.high) if share.of > 1 else (np.nan, np.nan) for share in found])
+        return np.array([share.value for share in found]), *ends.T
 
     def steps(self, kind: str, choice: str, mask: str) -> tuple[NDArray[np.float64], ...]:
         """Mean change from each ratio to the next, paired over prompts, with its 95% interval, each (ratios -

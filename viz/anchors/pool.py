@@ -125,9 +125,9 @@ def _decision(gate: GateDecision) -> str:
 
 
 def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
-    """Which earlier texts the correction was mixed from."""
-    title = "Which earlier texts was the correction mixed from?"
-    columns = ("placeholder", "anchor", "weight (share)", "distance", "anchor text")
+    """Which earlier texts the gate weighed; the mix itself has weights of its own, token by token."""
+    title = "Which earlier texts does the gate compare this one with?"
+    columns = ("placeholder", "anchor", "gate weight (share)", "distance", "anchor text")
     gates = [g for g in record.outcome(agent, method).gate if g.weights]
     if not gates:
         return empty_view("weights", title, "No anchors were weighed for this prompt.", columns)
@@ -168,7 +168,10 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
             hovertemplate="%{customdata[0]}<br>weight %{x:.3f}, distance %{customdata[1]}<extra></extra>",
         )
     drawing.update_layout(
-        xaxis={"title": {"text": "weight (shares of each placeholder add up to 1)"}, "rangemode": "tozero"},
+        xaxis={
+            "title": {"text": "weight at the gate (shares of each placeholder add up to 1)"},
+            "rangemode": "tozero",
+        },
         yaxis={
             "autorange": "reversed",
             "tickmode": "array",
@@ -182,17 +185,21 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
     )
     top = max(rows, key=lambda r: r[2])
     finding = (
-        f"For {words.segment_words(pipeline, top[0])}, anchor {top[1]} weighs most ({number(top[2], 2)}): "
-        f"“{words.clip(top[4], 70)}”"
+        f"For {words.segment_words(pipeline, top[0])}, anchor {top[1]} weighs most ({number(top[2], 2)}) at "
+        f"the gate: “{words.clip(top[4], 70)}”."
     )
+    mixes = record.outcome(agent, method).mixes
+    if mixes:
+        heaviest = sum(float(mix.keys_by_token.max(axis=0).mean()) for mix in mixes) / len(mixes)
+        finding += f" In the mix, the heaviest anchor of a token holds {number(heaviest, 2)} on average."
     cut = (
         f" Only the {per_gate} heaviest of each placeholder are drawn; the CSV has all."
         if len(shown) < len(rows)
         else ""
     )
     how = (
-        "Nearer earlier texts weigh more; their offsets, times these weights, are added to the copied KV."
-        + cut
+        "Nearer earlier texts weigh more. These weights decide whether the text is shared; the offsets are "
+        "mixed by weights of their own, token by token (next figure)." + cut
     )
     return FigureView("weights", title, how, finding, drawing, columns, tuple(rows))
 

@@ -104,6 +104,14 @@ def weights_by_layer(record: RunRecord, agent: int, method: str, span: str | Non
     return FigureView("weights_by_layer", title, how, finding, drawing, columns, rows)
 
 
+def varies(by_layer: FigureView) -> bool:
+    """Does any anchor weigh differently at some layer? Under most profiles none does."""
+    weights: dict[tuple[Any, ...], set[float]] = {}
+    for row in by_layer.rows:
+        weights.setdefault(row[:3], set()).add(row[-1])
+    return any(max(found) - min(found) > SAME for found in weights.values())
+
+
 def _chosen(record: RunRecord, agent: int, method: str, span: str | None) -> tuple[Outcome, Mix, str] | str:
     """The outcome, the mix and the name of the segment to show, or why there is none."""
     outcome = record.outcome(agent, method)

@@ -198,6 +198,8 @@ def repaired(row: JudgedProblem, request: JudgeRequest) -> Markup:
         )
     _, read, label, kept, of = min(found)
     name, orders, tokens = looks[label].name, plural(of, "order"), percent(read, 1)
+    if not kept:
+        return html("Nothing tried here keeps the full read’s selection in any of {}.", orders)
     if kept < of:
         return html(
             "Nothing tried here keeps the full read’s selection in every order. {} comes nearest: {} of {}, "

@@ -11,7 +11,7 @@ from viz.anchors.gate_decisions import decision_panel
 from viz.anchors.memory import codec_view, memory_by_length, memory_by_pool
 from viz.anchors.pool import gate_view, pool_table, weights_view
 from viz.anchors.pool_map import anchor_map
-from viz.anchors.weights import weights_by_layer, weights_by_token
+from viz.anchors.weights import varies, weights_by_layer, weights_by_token
 from viz.attention.views import views as attention_views
 from viz.base.figure import FigureView, Panel
 from viz.base.format import others
@@ -77,12 +77,13 @@ def _answer(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
 def _anchors(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
     method = gated_method(record, chosen)
     agent, span = chosen.agent, chosen.span
+    by_layer = weights_by_layer(record, agent, method, span)
     return (
         gate_view(record, agent, method),
         decision_panel(record, agent, method),
         weights_view(record, agent, method),
         weights_by_token(record, agent, method, span),
-        weights_by_layer(record, agent, method, span),
+        *((by_layer,) if varies(by_layer) else ()),
         anchor_map(record, agent, method, span),
         Panel("pools", "Which texts are kept as anchors?", pool_table(record, method)),
         activations_by_length(record, method),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from backend.records.proximity import BINS, Correlation, ProximityRecord
 from viz.base.figure import FigureView, Panel, figure, interval
-from viz.base.format import clip, number, visible
+from viz.base.format import clip, number, plot_text, visible
 from viz.base.html import html, table
 from viz.base.subplots import layer_axes, two_panels
 from viz.base.theme import METHOD_COLOURS, SLOT_COLOURS
@@ -21,12 +21,14 @@ EXAMPLES = 4  # pairs shown of each bin
 
 
 def views(record: ProximityRecord) -> tuple[FigureView, ...]:
-    """The four panels of the figure, and the bound."""
+    """The four panels of the figure, the points that their coefficients sum up, and the bound."""
     return (
         distances(record, offsets=False),
         correlation(record, offsets=False),
+        points(record, offsets=False),
         distances(record, offsets=True),
         correlation(record, offsets=True),
+        points(record, offsets=True),
         bound(record),
     )
 
@@ -152,6 +154,46 @@ def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
     )
     key = "spearman_offsets" if offsets else "spearman_kv"
     return FigureView(key, title, how, finding, drawing, columns, tuple(rows))
+
+
+def points(record: ProximityRecord, *, offsets: bool) -> FigureView:
+    """The last layer's pairs, one point each: what the correlation there sums up."""
+    what = "offsets" if offsets else "KV"
+    drawing = figure(330)
+    two_panels(drawing)
+    rows: list[tuple[Any, ...]] = []
+    readings = []
+    names = [" / ".join(clip(visible(t), 16) for t in pair) for pair in record.texts]
+    for axis, name, kind in zip(("", "2"), _fields(offsets), ("keys", "values"), strict=True):
+        last: NDArray[np.float32] = getattr(record, name)[-1]
+        for index, label in enumerate(BINS):
+            mine = np.flatnonzero(record.bins == index)
+            drawing.add_scatter(
+                x=record.embedding[mine],
+                y=last[mine],
+                mode="markers",
+                name=f"{label} pairs",
+                marker={"color": BIN_COLOURS[index], "size": 5, "opacity": 0.6},
+                legendgroup=label,
+                showlegend=axis == "",
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                customdata=[plot_text(names[i]) for i in mine],
+                hovertemplate="%{customdata}<br>embeddings %{x:.3f}, here %{y:.3f} apart<extra></extra>",
+            )
+        rho = float(record.correlations[name].rho[-1])
+        readings.append(f"{kind} {number(rho, 2)}")
+        rows += [
+            (kind, names[i], round(float(record.embedding[i]), 6), round(float(last[i]), 6))
+            for i in range(len(last))
+        ]
+    x = {"title": {"text": "distance of embeddings (L2)"}}
+    drawing.update_layout(xaxis=x, xaxis2=x, yaxis={"title": {"text": f"distance of {what} (L2)"}})
+    columns = ("kind", "pair", "distance of embeddings (L2)", f"distance of {what} (L2)")
+    finding = f"Spearman’s rho of these points: {' and '.join(readings)}."
+    how = "Each point is a pair of tokens at the last layer. A cloud without a slope is a rho near 0."
+    title = f"Which points does that coefficient sum up ({what}, last layer)?"
+    return FigureView(f"proximity_points_{what.lower()}", title, how, finding, drawing, columns, tuple(rows))
 
 
 def bound(record: ProximityRecord) -> FigureView:

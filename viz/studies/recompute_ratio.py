@@ -8,7 +8,7 @@ import numpy as np
 
 from backend.records.blend import BlendStudy
 from viz.base.figure import FigureView, figure, interval
-from viz.base.format import number, plural
+from viz.base.format import TINY, number, plural
 from viz.base.subplots import two_panels
 from viz.base.theme import METHOD_COLOURS, SYMBOLS
 
@@ -50,7 +50,7 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
             mean, low, high = record.mean(kind, choice, mask)
             drawing.add_scatter(
                 x=list(ratios),
-                y=mean,
+                y=np.maximum(mean, TINY) if kind == "kl" else mean,
                 error_y=interval(mean - low, high - mean),
                 mode="lines+markers",
                 name=NAMES[choice],
@@ -69,7 +69,8 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
             ]
     unit, what = KINDS[kind]
     x = {"title": {"text": "share of tokens computed again"}, "range": [-0.03, 1.03]}
-    drawing.update_layout(xaxis=x, yaxis={"title": {"text": unit}, "rangemode": "tozero"})
+    scale = {"type": "log", "exponentformat": "power"} if kind == "kl" else {"rangemode": "tozero"}
+    drawing.update_layout(xaxis=x, yaxis={"title": {"text": unit}} | scale)
     if len(masks) > 1:
         drawing.update_layout(xaxis2=x)
     title = {

@@ -60,7 +60,7 @@ def test_the_floor_is_rounding(study: BlendStudy) -> None:
     assert (study.copied_kl > 100 * study.floor).all()
 
 
-def test_intervals_are_normal_and_steps_are_paired() -> None:
+def test_intervals_stay_above_zero_and_steps_are_paired() -> None:
     rows = np.array([[1.0, 2.0, 6.0, np.nan], [0.5, 1.4, 5.6, np.nan]], dtype=np.float32)
     made = dict.fromkeys(("keys", "values", "chosen", "kl", "work"), rows[None, None])
     lone = np.zeros(4, dtype=np.float32)
@@ -69,8 +69,8 @@ def test_intervals_are_normal_and_steps_are_paired() -> None:
         np.full(4, 9), **made, copied_keys=lone, copied_values=lone, copied_kl=lone, floor=lone, wall_ms=0.0,
     )  # fmt: skip
     mean, low, high = study.mean("kl", "random_k", "exact")
-    half = 1.96 * np.std([1, 2, 6], ddof=1) / np.sqrt(3)
-    np.testing.assert_allclose((mean[0], low[0], high[0]), (3, 3 - half, 3 + half), rtol=1e-6)
+    assert (mean[0], low[0], high[0]) == pytest.approx((3, 1, 6), abs=0.4)
+    assert low[0] >= 1, "a normal interval would begin at 0.01"
     mean, low, high = study.steps("kl", "random_k", "exact")
     half = 1.96 * np.std([0.5, 0.6, 0.4], ddof=1) / np.sqrt(3)
     np.testing.assert_allclose((mean[0], low[0], high[0]), (-0.5, -0.5 - half, -0.5 + half), rtol=1e-5)

@@ -17,7 +17,7 @@ from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.records.proximity import LIMITS, ProximityRecord, ProximityRequest
 from backend.records.run import RunRecord
-from backend.studies.proximity import last_tokens, nearest_pairs, proposition_bound, proximity, spearman
+from backend.studies.proximity import heaped, last_tokens, nearest_pairs, proposition_bound, proximity, spearman
 
 ASKED = ProximityRequest("You are a solver. ", "You are the judge of all of them. ", 300, 60, 3)
 TOLERANCE = 1e-5
@@ -269,3 +269,14 @@ def test_an_empty_prefix_is_the_beginning_alone(tiny_model: LoadedModel) -> None
     *_, found = proximity(tiny_model, replace(ASKED, prefix_a="", vocabulary=30, pairs=9))
     assert isinstance(found, ProximityRecord)
     assert np.isfinite(found.keys).all()
+
+
+def test_tokens_that_no_text_held_are_left_out() -> None:
+    torch.manual_seed(0)
+    spread, one = torch.randn(900, 32), torch.randn(32)
+    heap = one + 0.005 * torch.randn(600, 32)
+    found = heaped(torch.cat([spread, heap]))
+    assert not found[:900].any()
+    assert found[900:].all()
+    assert not heaped(spread).any(), "a table without a heap is kept whole"
+    assert not heaped(spread[:3]).any()
