@@ -44,7 +44,7 @@ class RecomputeSlotsMethod(Method):
 
     name = "recompute_slots"
     title = "Recompute chosen candidates"
-    summary = "Copies the cache like position-only reuse, then computes whole candidates again."
+    summary = "Copies and repositions the cache, then computes whole candidates again."
     paper = "a control of this lab"
     Options = RecomputeSlotsOptions
     needs_masks = True

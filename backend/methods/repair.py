@@ -52,7 +52,7 @@ class RepairOptions(Options):
 
     base: str = option(
         "kvcomm", "Repairs",
-        "What is reused before: position-only copies, or KVCOMM in one of its profiles.",
+        "What is reused before: repositioned copies, or KVCOMM in one of its profiles.",
         choices=tuple(BASES),
     )  # fmt: skip
     budget: float = option(

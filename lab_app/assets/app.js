@@ -205,6 +205,32 @@
     if (plot.querySelector(".legend") && plot.offsetWidth === before) await window.Plotly.redraw(plot);
   }
 
+  const chosenInStrip = () =>
+    [...document.querySelectorAll(".kv-selected[data-start]")].find((box) => box.offsetParent);
+
+  let framed = "";
+
+  /* Paint again if another token is chosen. */
+  function reframe() {
+    const found = chosenInStrip();
+    const now = found ? found.dataset.start + "-" + found.dataset.end : "";
+    if (now === framed) return;
+    framed = now;
+    drawn.forEach((repaint) => repaint());
+  }
+
+  /* The token or segment that is chosen in the strip, framed in every figure that runs over the prompt's tokens. */
+  function frameChosen(layout) {
+    const found = chosenInStrip();
+    const overTokens = (axis) => axis && axis.title && axis.title.text === "token of the prompt";
+    const axes = Object.keys(layout).filter((name) => /^xaxis\d*$/.test(name));
+    if (!found || !axes.some((name) => overTokens(layout[name]))) return;
+    const look = { type: "rect", y0: 0, y1: 1, line: { color: "#dd7a28", width: 2 }, fillcolor: "rgba(0,0,0,0)" };
+    const place = { x0: Number(found.dataset.start) - 0.5, x1: Number(found.dataset.end) - 0.5 };
+    const frames = axes.map((name) => name.slice(5)).map((n) => ({ ...look, ...place, xref: "x" + n, yref: "y" + n + " domain" }));
+    layout.shapes = [...(layout.shapes || []), ...frames];
+  }
+
   function paint(figure, themes) {
     const view = figure.kvView, plot = figure.kvParts["kv-plot"];
     if (!view.figure || !window.Plotly) return;
@@ -212,6 +238,7 @@
     const shown = themed(layout, dark() ? themes.dark : themes.light);
     shown.uirevision = view.key;
     shown.autosize = true;
+    frameChosen(shown);
     window.Plotly.react(plot, data, shown, CONFIG);
   }
 
@@ -304,10 +331,16 @@
 
   function raw(element, props, trigger, watch) {
     const host = element.querySelector(".kv-raw");
-    const redraw = () => { host.innerHTML = (props.value && props.value.html) || ""; };
+    const redraw = () => {
+      host.innerHTML = (props.value && props.value.html) || "";
+      reframe();
+    };
     watch("value", redraw);
     redraw();
-    host.addEventListener("kv-select", (event) => trigger("select", event.detail));
+    host.addEventListener("kv-select", (event) => {
+      reframe();
+      trigger("select", event.detail);
+    });
     host.addEventListener("click", (event) => {
       const chosen = event.target instanceof Element ? event.target.closest("[data-pick]") : null;
       if (chosen) trigger("select", { token: Number(chosen.dataset.pick) });

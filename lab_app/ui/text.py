@@ -5,8 +5,15 @@ from __future__ import annotations
 from lab_app.ui.validation import NumberField
 
 NAME = "KV Reuse Lab"
-TITLE = "KV Reuse Lab: what cache reuse does to a pipeline of agents"
-TAGLINE = "what cache reuse does to a pipeline of agents"
+PURPOSE = (
+    "What a language model has read it keeps as a cache of keys and values, and a copy of that cache spares "
+    "the next agent from reading the same text again. But the copy was made where other text stood before "
+    "it, so the next agent may answer differently: here you see whether it does, where that comes from and "
+    "what repairs it."
+)
+PURPOSE_TOUR = "Take the tour"
+TITLE = "KV Reuse Lab: can agents share memory instead of reading again?"
+TAGLINE = "Can agents share memory instead of reading the same text again?"
 
 LESSON = "Lesson"
 LESSON_HELP = "Lesson mode: hide options and figures for experts. The address keeps it."

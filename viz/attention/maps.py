@@ -132,8 +132,8 @@ def _scale(colours: str, low: float, high: float, title: str, x: float, length: 
             "yanchor": "top",
             "len": length,
             "thickness": 10,
-            "title": {"text": title, "side": "bottom", "font": {"size": 11}},
-            "tickfont": {"size": 11},
+            "title": {"text": title, "side": "bottom", "font": {"size": 12}},
+            "tickfont": {"size": 12},
             "outlinewidth": 0,
         },
     }

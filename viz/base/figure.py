@@ -87,7 +87,7 @@ def interval(below: Any, above: Any, **look: Any) -> dict[str, Any]:
 
 def colour_bar(title: str) -> dict[str, Any]:
     """A colour scale beside a map."""
-    small = {"size": 11}
+    small = {"size": 12}
     words = {"text": title, "font": small}
     return {"title": words, "thickness": 10, "len": 1, "tickfont": small, "outlinewidth": 0, "x": 1.01}
 

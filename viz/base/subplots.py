@@ -68,7 +68,7 @@ def mark_spans(drawing: go.Figure, record: RunRecord, prompt: Prompt, tokens: in
         {
             "text": plot_text(words.clip(words.segment_words(pipeline, span.name), 24)),
             "x": (span.start + span.end - 1) / 2, "y": 1, "yref": "paper", "yanchor": "bottom",
-            "showarrow": False, "font": {"size": 11, "color": SLOT_COLOURS[colours.get(span.name, 0)]},
+            "showarrow": False, "font": {"size": 12, "color": SLOT_COLOURS[colours.get(span.name, 0)]},
         }
         for span in prompt.spans
         if span.kind == "placeholder" and (span.end - span.start) > 0.05 * tokens

@@ -198,7 +198,7 @@ def base_layout(height: int = 320, **changes: Any) -> dict[str, Any]:
         "ticks": "outside",
         "ticklen": 4,
         "tickcolor": "#8b95a1",
-        "tickfont": {"size": 11},
+        "tickfont": {"size": 12},
         "title": {"font": {"size": 12}, "standoff": 8},
         "automargin": True,
     }

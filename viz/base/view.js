@@ -98,6 +98,8 @@
     const box = group.querySelector(".kv-selected");
     if (box) {
       box.hidden = false;
+      box.dataset.start = start;
+      box.dataset.end = end;
       box.style.left = (100 * start) / total + "%";
       box.style.width = (100 * (end - start)) / total + "%";
     }

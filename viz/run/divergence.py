@@ -75,7 +75,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
                     + "<br> " * lines
                 ],
                 textposition="top center",
-                textfont={"size": 11},
+                textfont={"size": 12},
                 cliponaxis=False,
                 hovertemplate=f"first token where {plot_text(look.name)} differs<extra></extra>",
             )
@@ -92,7 +92,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
             xanchor="right",
             yanchor="bottom",
             showarrow=False,
-            font={"size": 11},
+            font={"size": 12},
         )
     count = max(r[1] for r in rows) + 1
     axis: dict[str, Any] = {

@@ -82,7 +82,7 @@ def ttft_view(record: RunRecord) -> FigureView:
             "autorange": "reversed",
             "showgrid": False,
             "ticks": "",
-            "tickfont": {"size": 11.5},
+            "tickfont": {"size": 12},
             "dividercolor": "rgba(139,149,161,0.45)",
         },
         legend={"traceorder": "normal", "y": 1.01},

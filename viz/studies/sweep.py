@@ -276,7 +276,8 @@ def table_html(swept: Swept) -> Markup:
     scored = ("score",) * swept.graded
     judged = ("changed to none",) * any(x.to_none.of for x in swept.lines)
     head = (
-        "method", "problems", "right", *scored, "as full read", *judged, "tokens from a cache", "first token, ms",
+        "method", "problems", "right", *scored, "as full read", *judged, "tokens from a cache",
+        "first token, ms",
         "full read’s / it", "lost / won", swept.p_name, "times p",
     )  # fmt: skip
     many = len({line.cell for line in swept.lines}) > 1

@@ -60,7 +60,7 @@ def topbar(info: ModelInfo | None, limits: Sequence[str] = ()) -> str:
     chip = '<span class="kv-chip">loading the model</span>' if info is None else model_chip(info, limits)
     return (
         '<header class="kv-topbar">'
-        '<button type="button" class="kv-icon-button" data-kv="bench" aria-label="Show or hide the bench" '
+        '<button type="button" class="kv-icon-button" data-kv="bench" aria-label="Show or hide the setup" '
         f'aria-expanded="true" aria-controls="kv-bench">{BENCH_ICON}<span>Setup</span></button>'
         f'<h1 class="kv-brand">{MARK}<span>{text.NAME}</span></h1><p class="kv-tagline">{text.TAGLINE}</p>'
         f'<div class="kv-topbar-end">{chip}'
@@ -69,6 +69,12 @@ def topbar(info: ModelInfo | None, limits: Sequence[str] = ()) -> str:
         '<button type="button" class="kv-icon-button" data-kv="theme" '
         f'aria-label="Switch between light and dark">{THEME_ICON}</button></div></header>'
     )
+
+
+def purpose() -> str:
+    """What this page is for, and the link to the tour that shows it."""
+    tour = f'<a href="#tour" data-kv="page" data-page="tour">{text.PURPOSE_TOUR}</a>'
+    return f'<p class="kv-purpose">{text.PURPOSE} {tour}</p>'
 
 
 def model_chip(info: ModelInfo, limits: Sequence[str] = ()) -> str:

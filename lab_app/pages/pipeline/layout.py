@@ -196,7 +196,8 @@ def build_gallery(page: PipelinePage) -> None:
 
 
 def build_results(page: PipelinePage) -> None:
-    """The centre: status, verdict, comparison, strip, microscope."""
+    """The centre: purpose, status, verdict, comparison, strip, microscope."""
+    block("purpose", pipeline_html.purpose())
     page.add(
         status=block("status"),
         tally=block("tally"),

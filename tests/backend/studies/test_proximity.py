@@ -17,7 +17,14 @@ from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.records.proximity import LIMITS, ProximityRecord, ProximityRequest
 from backend.records.run import RunRecord
-from backend.studies.proximity import heaped, last_tokens, nearest_pairs, proposition_bound, proximity, spearman
+from backend.studies.proximity import (
+    heaped,
+    last_tokens,
+    nearest_pairs,
+    proposition_bound,
+    proximity,
+    spearman,
+)
 
 ASKED = ProximityRequest("You are a solver. ", "You are the judge of all of them. ", 300, 60, 3)
 TOLERANCE = 1e-5
