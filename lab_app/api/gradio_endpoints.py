@@ -47,7 +47,7 @@ def steps(
         raise CallError(sentence(error)) from None
     except Exception:
         LOG.exception("the call %s failed", name)
-        raise CallError(text.CALL_UNEXPECTED) from None
+        raise CallError(text.CALL_UNEXPECTED.format(kind=type(error).__name__)) from None
 
 
 def build_endpoints(lab: VisitStore, callers: Callers) -> None:

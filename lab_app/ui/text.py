@@ -112,7 +112,7 @@ CALL_ELSEWHERE = (
     "Another call of this session is still going on. Wait for it or cancel it, or use a session of its own."
 )
 CALL_UNEXPECTED = (
-    "The lab met an error that it did not expect. Try again, or change the call; the server's "
+    "The lab met an error that it did not expect ({kind}). Try again, or change the call; the server's "
     "log holds "
     "the details."
 )

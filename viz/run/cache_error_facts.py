@@ -59,7 +59,7 @@ def error_by_layer(record: RunRecord, agent: int) -> FigureView:
         rows += [
             (outcome.method, i, round(float(key[i]), 7), round(float(value[i]), 7)) for i in range(len(key))
         ]
-    layer_axes(drawing, layers, "error, share of the full read’s length")
+    layer_axes(drawing, layers, "relative error")
     worst = max(rows, key=lambda r: max(r[2], r[3]))
     floor = record.model.certificate.floor
     kind = "keys" if worst[2] >= worst[3] else "values"
@@ -68,8 +68,7 @@ def error_by_layer(record: RunRecord, agent: int) -> FigureView:
         finding = f"No error above rounding ({number(floor, 1)})."
     else:
         finding = (
-            f"Largest: {kind} at layer {worst[1]} under {looks[worst[0]].name}, {number(size, 2)} of "
-            f"the full read’s length; "
+            f"Largest: {number(size, 2)}, {kind} at layer {worst[1]} under {looks[worst[0]].name}; "
             f"rounding alone makes {number(floor, 1)}."
         )
     how = (
@@ -121,7 +120,7 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
         colorscale=MAGNITUDE,
         zmin=0,
         zmax=peak or 1,
-        colorbar=colour_bar("error, share<br>of the full read’s"),
+        colorbar=colour_bar("relative<br>error"),
         hovertemplate="token %{x}, layer %{y}<br>error %{z:.3f}<extra></extra>",
     )
     drawing.update_layout(

@@ -87,8 +87,9 @@ def where(record: RunRecord) -> Markup:
         return said or html("{} left no measurable error in the cache.", traced.name)
     agent, name, error, layer = worst
     return said + html(
-        "Its copied cache is furthest from the full read’s in the {} of {}’s prompt: "
+        "Its copied cache is furthest from the full read’s in {}{} of {}’s prompt: "
         "mean relative error <b>{}</b>, worst at layer {}.",
+        "" if name.startswith("prefix") else "the ",
         words.segment_words(record.request.pipeline, name),
         _agent(record, agent),
         number(error, 2),

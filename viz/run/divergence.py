@@ -17,7 +17,7 @@ NEAR = 12  # of the axis: marks nearer than one part of so many have labels that
 def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     """How far each method's next-token predictions are from dense's, along dense's own answer."""
     title = "Where along the answer do predictions drift from the full read’s?"
-    columns = ("method", "token index", "full read token", "KL (nats)")
+    columns = ("method", "token", "full read token", "KL (nats)")
     looks, dense = words.styles(record), words.dense_label(record)
     found = [
         (o, o.fidelity)
@@ -43,8 +43,8 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
         assert fidelity is not None
         look = looks[outcome.method]
         values = np.maximum(np.nan_to_num(fidelity.kl_tokens.astype(np.float64)), 0)
-        steps = np.arange(len(values))
-        named = [words.token_name(texts[i]) if i < len(texts) else "(end)" for i in steps]
+        steps = np.arange(1, len(values) + 1)
+        named = [words.token_name(texts[i]) if i < len(texts) else "(end)" for i in range(len(values))]
         drawing.add_scatter(
             x=steps,
             y=np.maximum(values, least).astype(np.float32),
@@ -62,7 +62,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
             lines = sum(abs(first - other) <= len(values) / NEAR for other in ringed)
             ringed.append(first)
             drawing.add_scatter(
-                x=[first],
+                x=[first + 1],
                 y=[max(float(values[first]), least)],
                 mode="markers+text",
                 showlegend=False,
@@ -81,7 +81,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
             )
         at = int(values.argmax())
         peak = max(peak, (float(values[at]), at, outcome.method))
-        rows += [(outcome.method, int(i), named[i], float(f"{values[i]:.6g}")) for i in steps]
+        rows += [(outcome.method, i + 1, named[i], float(f"{values[i]:.6g}")) for i in range(len(values))]
     if floor > 0:
         drawing.add_hline(y=2 * floor, line={"color": "#8b95a1", "width": 1.2, "dash": "dot"})
         drawing.add_annotation(
@@ -94,32 +94,38 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
             showarrow=False,
             font={"size": 12},
         )
-    count = max(r[1] for r in rows) + 1
+    count = max(r[1] for r in rows)
     axis: dict[str, Any] = {
         "title": {"text": "token of the full read’s answer"},
-        "range": [-0.5, count - 0.5],
+        "range": [0.5, count + 0.5],
     }
     if count <= 48:
         shown = [words.token_name(t) for t in texts[:count]]
         flat = count * max(map(len, shown)) <= 100
         axis |= {
             "tickmode": "array",
-            "tickvals": list(range(count)),
+            "tickvals": list(range(1, count + 1)),
             "tickangle": 0 if flat else -60,
             "ticktext": [plot_text(t) for t in shown],
         }
+    top = max(peak[0], 2 * floor, least) * 60  # room below the legend for a ring's label
     drawing.update_layout(
         xaxis=axis,
-        yaxis={"title": {"text": "KL (nats), log scale"}, "type": "log", "exponentformat": "power"},
+        yaxis={
+            "title": {"text": "KL (nats), log scale"},
+            "type": "log",
+            "exponentformat": "power",
+            "range": [float(np.log10(least / 2)), float(np.log10(top))],
+        },
     )
     where = words.token_name(texts[peak[1]]) if peak[1] < len(texts) else "the end"
     drifted = [
-        f"{looks[o.method].name} at token {f.first_divergence}"
+        f"{looks[o.method].name} at token {f.first_divergence + 1}"
         for o, f in found
         if f and f.first_divergence is not None
     ]
     finding = (
-        f"The largest drift is {number(peak[0], 2)} nats at token {peak[1]} ({where}) under "
+        f"The largest drift is {number(peak[0], 2)} nats at token {peak[1] + 1} ({where}) under "
         f"{looks[peak[2]].name}; "
         + (
             f"the text first differs under {words.listing(drifted)}."

@@ -185,7 +185,7 @@ def test_tables_name_units():
     assert "time (ms)" in ttft_view(record).columns
     assert "bytes" in memory_view(record).columns
     assert "entropy (nats)" in gate_view(record, 2, "kvcomm").columns
-    assert "weight (share)" in weights_view(record, 2, "kvcomm").columns
+    assert "gate weight (share)" in weights_view(record, 2, "kvcomm").columns
     assert offset_by_layer(record, 2).rows
 
 
@@ -281,7 +281,7 @@ def test_templates_show_placeholders():
 def test_a_measurement_draws(pairs, layers, theme):
     record = make_proximity(pairs, layers, texts=(EVIL, " the", "", "\u202eabc"))
     found = proximity_views(record)
-    assert len({view.key for view in found}) == 5
+    assert len({view.key for view in found}) == 7
     for view in found:
         assert view.title
         assert view.finding
@@ -368,3 +368,23 @@ def test_glossary_terms_are_sentences():
 )
 def test_numbers(value, shown):
     assert number(value) == shown
+
+
+def test_a_token_of_the_answer_has_one_number():
+    record = make_record()
+    fidelity = record.outcome(3, "naive").fidelity
+    first = fidelity.first_divergence + 1
+    assert f"token {first}:" in comparison_html(record)
+    view = kl_along_answer(record, 3)
+    assert f"at token {first}" in view.finding
+    assert view.rows[0][1] == 1
+    [ring] = [t for t in view.figure.data if t.mode == "markers+text" and t.x[0] == first][:1]
+    assert ring.y[0] * 10 < 10 ** view.figure.layout.yaxis.range[1], "its label stays below the legend"
+
+
+def test_no_internal_name_heads_a_column():
+    record = make_record()
+    for place in TABS:
+        for view in place.views(record, Selection(3, "naive")):
+            for column in getattr(view, "columns", ()):
+                assert not re.search(r"naive|kvcomm|identity|dense|prefix|_", column), column
