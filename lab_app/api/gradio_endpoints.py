@@ -45,7 +45,7 @@ def steps(
         yield from work(lab, callers, caller, given)
     except LabError as error:
         raise CallError(sentence(error)) from None
-    except Exception:
+    except Exception as error:
         LOG.exception("the call %s failed", name)
         raise CallError(text.CALL_UNEXPECTED.format(kind=type(error).__name__)) from None
 
