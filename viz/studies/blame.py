@@ -7,10 +7,10 @@ import numpy as np
 from backend.prompts.pipeline import Pipeline
 from backend.records.blame import BlameRecord, Part, Trial
 from viz.base.figure import FigureView, colour_bar, figure
-from viz.base.format import clip, listing, number, plot_text, plural, slot_words
+from viz.base.format import clip, listing, number, plot_text, plural, segment_words
 from viz.base.theme import DIVERGING
 
-COLUMNS = ("segment", "layer", "log-odds of dense’s token (nats)", "share of the way to dense")
+COLUMNS = ("segment", "layer", "log-odds of full read’s token (nats)", "share of the way to the full read")
 
 
 def views(record: BlameRecord) -> tuple[FigureView, ...]:
@@ -22,7 +22,7 @@ def finding(record: BlameRecord) -> str:
     """One sentence: what brings dense's verdict back, and what random sets of the same size do."""
     if record.found is None:
         if not record.everything.restored:
-            return "Not even the whole cache brings dense’s verdict back: rounding decides this answer."
+            return "Not even the whole cache brings the full read’s verdict back: rounding decides this answer."
         cut = f" within {plural(record.request.passes, 'pass', 'passes')}" if record.spent else ""
         return f"No set of at most {plural(record.request.most_parts, 'part')} brings it back{cut}."
     parts = listing([part_words(record.request.run.pipeline, p) for p in record.found.parts])
@@ -41,13 +41,6 @@ def part_words(pipeline: Pipeline, part: Part) -> str:
     return f"{segment_words(pipeline, part.segment)}, {layers}{half}"
 
 
-def segment_words(pipeline: Pipeline, segment: str) -> str:
-    """A segment in words."""
-    if segment.startswith("prefix "):
-        return f"template text {segment.removeprefix('prefix ')}"
-    return slot_words(pipeline, segment)
-
-
 def verdict(trial: Trial) -> str:
     """An answer in a word: what was read off it, or how it begins."""
     return clip(trial.answer or trial.choice or f"“{trial.text.strip()}”", 40)
@@ -63,7 +56,7 @@ def part_map(record: BlameRecord) -> FigureView:
     peak = max(1.0, float(np.nanmax(np.abs(way), initial=0)))
     drawing.add_heatmap(
         z=way, x=layers, y=list(range(len(names))), colorscale=DIVERGING, zmin=-peak, zmax=peak,
-        colorbar=colour_bar("of the way<br>to dense"), customdata=record.map,
+        colorbar=colour_bar("of the way<br>to the full read"), customdata=record.map,
         hovertemplate="layer %{x}: %{z:.2f} of the way, log-odds %{customdata:.2f}<extra></extra>",
     )  # fmt: skip
     for index, segment in enumerate(record.mapped):
@@ -79,9 +72,9 @@ def part_map(record: BlameRecord) -> FigureView:
         yaxis={"tickvals": list(range(len(names))), "ticktext": ticks, "autorange": "reversed"},
     )
     how = (
-        f"Each field: dense’s keys and values in this segment and layer alone, and how far the log-odds of "
-        f"dense’s token {plot_text(clip(record.dense_token, 20))!r} over the method’s "
-        f"{plot_text(clip(record.method_token, 20))!r} then go from the method’s (0) to dense’s (1). Framed: "
+        f"Each field: the full read’s keys and values in this segment and layer alone, and how far the log-odds of "
+        f"the full read’s token {plot_text(clip(record.dense_token, 20))!r} over the method’s "
+        f"{plot_text(clip(record.method_token, 20))!r} then go from the method’s (0) to the full read’s (1). Framed: "
         f"the set that was found, in {plural(record.passes, 'pass', 'passes')}. Empty: the passes were spent."
     )
     rows = tuple(
