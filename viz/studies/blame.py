@@ -22,7 +22,9 @@ def finding(record: BlameRecord) -> str:
     """One sentence: what brings dense's verdict back, and what random sets of the same size do."""
     if record.found is None:
         if not record.everything.restored:
-            return "Not even the whole cache brings the full read’s verdict back: rounding decides this answer."
+            return (
+                "Not even the whole cache brings the full read’s verdict back: rounding decides this answer."
+            )
         cut = f" within {plural(record.request.passes, 'pass', 'passes')}" if record.spent else ""
         return f"No set of at most {plural(record.request.most_parts, 'part')} brings it back{cut}."
     parts = listing([part_words(record.request.run.pipeline, p) for p in record.found.parts])
@@ -72,10 +74,11 @@ def part_map(record: BlameRecord) -> FigureView:
         yaxis={"tickvals": list(range(len(names))), "ticktext": ticks, "autorange": "reversed"},
     )
     how = (
-        f"Each field: the full read’s keys and values in this segment and layer alone, and how far the log-odds of "
-        f"the full read’s token {plot_text(clip(record.dense_token, 20))!r} over the method’s "
-        f"{plot_text(clip(record.method_token, 20))!r} then go from the method’s (0) to the full read’s (1). Framed: "
-        f"the set that was found, in {plural(record.passes, 'pass', 'passes')}. Empty: the passes were spent."
+        "Each field: the full read’s keys and values in this segment and layer alone, and how far the "
+        f"log-odds of the full read’s token {plot_text(clip(record.dense_token, 20))!r} over the method’s "
+        f"{plot_text(clip(record.method_token, 20))!r} then go from the method’s (0) to the full read’s (1). "
+        f"Framed: the set that was found, in {plural(record.passes, 'pass', 'passes')}. Empty: the passes "
+        "were spent."
     )
     rows = tuple(
         (name, layer, float(record.map[index, layer]), float(way[index, layer]))
