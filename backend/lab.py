@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from backend.base.errors import ModelError, OptionError
+from backend.base.errors import OptionError
 from backend.base.text import show
 from backend.bench.break_even import measure_within
 from backend.engine.speed import measured_speed
@@ -35,7 +35,6 @@ from backend.records.replay import Replay
 from backend.records.request import RunRequest
 from backend.records.run import Outcome, RunRecord
 from backend.records.sweep import Count, Swept
-from backend.records.token_overlap import OverlapRequest, TokenOverlap
 from backend.session.admission import check_decoding
 from backend.session.estimate import Estimate
 from backend.session.familiarity import typed_outlook
@@ -50,7 +49,6 @@ from backend.studies.blend import blend_study
 from backend.studies.documents import document_study
 from backend.studies.offsets import offset_study
 from backend.studies.proximity import proximity
-from backend.studies.token_overlap import token_overlap
 from backend.sweeps.page_sweep import SweepDesk
 
 Cancel = threading.Event | None
@@ -96,26 +94,6 @@ class Lab:
             names = ", ".join(kind.__name__ for kind in STUDIES)
             raise OptionError(f"There is no study for {show(request)}; there are studies for {names}.")
         yield from self.session.measure(lambda: known(self.session, request, cancel))
-
-    def token_overlap(self, request: OverlapRequest, other: str) -> Iterator[Progress | TokenOverlap]:
-        """Measure which candidate tokens this model and other weights would keep; ends with the record.
-
-        Raises:
-            LabError: this session has no such weights; or see
-                :func:`backend.studies.token_overlap.token_overlap`.
-        """
-        session = self.session
-        if other not in session.others:
-            listed = ", ".join(map(repr, session.others)) or "no others"
-            raise ModelError(
-                f"There are no weights {show(other)} beside {session.model.info.name}; there are {listed}. "
-                "Load them (kvlab with --weights NAME=MODEL) or name others.",
-                field="overlap.other",
-            )
-        second = session.others[other].model
-        yield from session.measure(
-            lambda: token_overlap(session.model, second, request, session.budget_bytes)
-        )
 
     def machine_figures(self) -> Iterator[Progress | Figures]:
         """Measure what the break-even formula needs to know of this machine; ends with it.

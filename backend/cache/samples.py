@@ -71,8 +71,8 @@ class ContextOffset:
     def rows(self) -> ArenaRows | None:
         """The rows in which all of it lies; None where it was not seen in a run."""
         every = (self.placeholder, *self.followers.values())
-        found = {offset.rows if isinstance(offset, ArenaOffset) else None for offset in every}
-        return found.pop() if len(found) == 1 else None
+        rows_of_offsets = {offset.rows if isinstance(offset, ArenaOffset) else None for offset in every}
+        return rows_of_offsets.pop() if len(rows_of_offsets) == 1 else None
 
     def in_main_memory(self) -> ContextOffset:
         """The same in main memory, see :meth:`backend.cache.row_arena.Rows.in_main_memory`."""
@@ -138,9 +138,9 @@ class Sample:
         seen = self.offsets[agent]
         if (rows := seen.rows) is not None:
             shape, dtype, home = tuple(rows.tensor.shape[1:]), rows.tensor.dtype, self.base.keys.device
-            there = self.arenas.take(agent, rows.count, shape, dtype, home)
-            there.tensor.copy_(rows.tensor, non_blocking=True)
-            self.offsets[agent] = seen.moved({rows: there})
+            rows_there = self.arenas.take(agent, rows.count, shape, dtype, home)
+            rows_there.tensor.copy_(rows.tensor, non_blocking=True)
+            self.offsets[agent] = seen.moved({rows: rows_there})
             return
         waiting = {"": seen.placeholder, **seen.followers}
         like, tokens = self.base.keys, {name: offset.tokens for name, offset in waiting.items()}
@@ -285,45 +285,47 @@ class SampleLog:
                     tensors[id(tensor)] = tensor.clone()
             return replace(segment, keys=tensors[id(segment.keys)], values=tensors[id(segment.values)])
 
-        for number, seen in self.samples.items():
+        for number, sample in self.samples.items():
             new.samples[number] = replace(
-                seen,
-                base=copied(seen.base),
-                lead_in_base=None if seen.lead_in_base is None else copied(seen.lead_in_base),
-                embedded=rows[seen.embedded],
+                sample,
+                base=copied(sample.base),
+                lead_in_base=None if sample.lead_in_base is None else copied(sample.lead_in_base),
+                embedded=rows[sample.embedded],
                 arenas=new.arenas,
-                offsets={agent: offset.moved(rows) for agent, offset in seen.offsets.items()},
+                offsets={agent: offset.moved(rows) for agent, offset in sample.offsets.items()},
             )
-        for mine, theirs in (
+        for new_bases, old_bases in (
             (new.prefix_bases, self.prefix_bases),
             (new.isolated_bases, self.isolated_bases),
             (new.named_bases, self.named_bases),
         ):
-            mine |= {agent: {n: copied(s) for n, s in bases.items()} for agent, bases in theirs.items()}
-        for number, seen in self.samples.items():
-            if self.bases.get(seen.ids) is seen.base:  # an answer may have the ids of an outside text
-                new.bases[seen.ids] = new.samples[number].base
+            new_bases |= {
+                agent: {n: copied(s) for n, s in bases.items()} for agent, bases in old_bases.items()
+            }
+        for number, sample in self.samples.items():
+            if self.bases.get(sample.ids) is sample.base:  # an answer may have the ids of an outside text
+                new.bases[sample.ids] = new.samples[number].base
         new.next_number = self.next_number
         return new
 
     def offload(self, cold: set[int]) -> None:
         """Let the offsets of ``cold`` observations wait in main memory, and those of all others on the device
         of their base KV. On a CPU both are one place, so nothing moves. Waits for the device, once."""
-        left: set[torch.device] = set()
+        left_devices: set[torch.device] = set()
         for sample in self.samples.values():
             home = sample.base.keys.device
             if home.type == "cpu":
                 continue
-            place = torch.device("cpu") if sample.number in cold else home
-            for agent, seen in list(sample.offsets.items()):
-                if seen.placeholder.keys.device == place:
+            target = torch.device("cpu") if sample.number in cold else home
+            for agent, offset in list(sample.offsets.items()):
+                if offset.placeholder.keys.device == target:
                     continue
-                if place == home:
+                if target == home:
                     sample.to_device(agent)
                 else:
-                    sample.offsets[agent] = seen.in_main_memory()
-                    left.add(home)
-        for home in left:
+                    sample.offsets[agent] = offset.in_main_memory()
+                    left_devices.add(home)
+        for home in left_devices:
             if home.type == "cuda":
                 torch.cuda.current_stream(home).synchronize()
 
@@ -353,13 +355,13 @@ class SampleLog:
         over = self.bytes + beside - self.budget_bytes
         if over > 0:
             self.prefixes.shrink(self.prefixes.bytes - over)
-        held = self.bytes + beside
-        while held > self.budget_bytes and self.isolated:
-            held -= self.isolated.popitem(last=False)[1].bytes
+        bytes_held = self.bytes + beside
+        while bytes_held > self.budget_bytes and self.isolated:
+            bytes_held -= self.isolated.popitem(last=False)[1].bytes
         for number in sorted(self.samples, key=lambda n: (n in keep, n)):
-            if held <= self.budget_bytes:
+            if bytes_held <= self.budget_bytes:
                 break
-            held -= self.samples.pop(number).bytes + beside_of(number)
+            bytes_held -= self.samples.pop(number).bytes + beside_of(number)
             dropped.append(number)
         self.trim(beside)
         return dropped

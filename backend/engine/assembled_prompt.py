@@ -90,25 +90,25 @@ class AssembledPrompt:
 
     @torch.inference_mode()
     def attention(self, queries: Sequence[int], layer: int) -> Tensor:
-        wanted = list(queries)
-        with watch_attention(self.runner.model, layer) as seen:
-            self._probe(wanted, layer + 1)
-        if not seen:
+        tokens = list(queries)
+        with watch_attention(self.runner.model, layer) as recorded:
+            self._probe(tokens, layer + 1)
+        if not recorded:
             name = self.runner.model.info.name
             raise ModelError(f"{name} does not tell what its layer {layer} attends to.")
-        held = self.cache.length
-        weights = seen[0][0].float()  # (heads, queries, places + queries)
-        out = torch.zeros(weights.shape[0], len(wanted), self.total, device=weights.device)
+        length = self.cache.length
+        weights = recorded[0][0].float()  # (heads, queries, places + queries)
+        out = torch.zeros(weights.shape[0], len(tokens), self.total, device=weights.device)
         out[:, :, : self._held] = weights[:, :, : self._held]
-        rows = torch.arange(len(wanted))
-        out[:, rows, torch.tensor(wanted)] = weights[:, rows, held + rows]
+        rows = torch.arange(len(tokens))
+        out[:, rows, torch.tensor(tokens)] = weights[:, rows, length + rows]
         return out
 
     @torch.inference_mode()
     def logits_at(self, tokens: Sequence[int]) -> Tensor:
-        found = self._probe(list(tokens), self.runner.model.info.layers)
-        assert found is not None
-        return found[0]
+        logits = self._probe(list(tokens), self.runner.model.info.layers)
+        assert logits is not None
+        return logits[0]
 
     def dense_logits_at(self, tokens: Sequence[int]) -> Tensor:
         plan = Plan((Step(0, self.total, Compute("the whole prompt")),), "dense", "")
@@ -170,25 +170,25 @@ class AssembledPrompt:
     def _gradual(self, sets: list[tuple[int, ...]], selection: Selection, actions: NDArray[np.uint8]) -> None:
         if self.layerwise:
             raise OptionError(self.layerwise, field="methods")
-        every = [tuple(range(self.total - 1))] * selection.first_layer
-        wanted = [*every, *sets]
-        if len(wanted) > self.runner.model.info.layers or any(
-            not set(b) <= set(a) for a, b in pairwise(wanted)
+        whole = [tuple(range(self.total - 1))] * selection.first_layer
+        layer_sets = [*whole, *sets]
+        if len(layer_sets) > self.runner.model.info.layers or any(
+            not set(b) <= set(a) for a, b in pairwise(layer_sets)
         ):
             raise ModelError("Sets of chosen tokens, one per layer, must shrink and be no more than layers.")
         walk = self._walk
-        if walk is None or walk.sets != wanted or walk.mask != selection.mask:
+        if walk is None or walk.sets != layer_sets or walk.mask != selection.mask:
             walk = LayerWalk(self)
-            for tokens in wanted:
+            for tokens in layer_sets:
                 walk.step(tokens, selection.mask)
         self.cache = walk.cache
-        for layer, tokens in enumerate(wanted):
+        for layer, tokens in enumerate(layer_sets):
             actions[layer, list(tokens)] = RECOMPUTED
 
     def _place_fresh(self, below: int, actions: NDArray[np.uint8]) -> None:
         fresh, held = self.fresh_cache(below), self._held
-        for mine, theirs in ((self.cache.keys, fresh.keys), (self.cache.values, fresh.values)):
-            mine[:below, :, :, :held] = theirs[:below, :, :, :held]
+        for buffer, fresh_buffer in ((self.cache.keys, fresh.keys), (self.cache.values, fresh.values)):
+            buffer[:below, :, :, :held] = fresh_buffer[:below, :, :, :held]
         actions[:below, :held] = RECOMPUTED
 
     # -- inside --------------------------------------------------------------------------------
@@ -206,10 +206,10 @@ class AssembledPrompt:
             # The last prompt token, forwarded by itself, is the last row of that mask.
             order = ranks.argsort().argsort()
             return order[None] <= torch.arange(len(tokens))[:, None] + (len(ranks) - len(tokens))
-        found = ranks[None] <= self.layout.places[tokens][:, None]
+        visible = ranks[None] <= self.layout.places[tokens][:, None]
         if self.plan.visible is not None:
-            found[:, : self._held] &= self.plan.visible.cpu()[tokens, : self._held]
-        return found
+            visible[:, : self._held] &= self.plan.visible.cpu()[tokens, : self._held]
+        return visible
 
     def over_fresh(self, tokens: Tensor, mask: MaskKind) -> Tensor:
         """:meth:`sees` with these tokens' fresh copies appended and the stale hidden: (n, places + n)."""

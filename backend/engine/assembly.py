@@ -64,7 +64,7 @@ class Assembly:
         if len(forwarded) > 1:
             runs = [run for run in runs if isinstance(run[0].action, Reuse)]
             runs.append([piece for run in forwarded for piece in run])
-        held: list[int] = []  # the places that are filled, in the cache's order
+        filled: list[int] = []  # the places that are filled, in the cache's order
         reuses = prefetched(run[0].action for run in runs if isinstance(run[0].action, Reuse))
         for run in runs:
             end = run[-1].end
@@ -73,9 +73,9 @@ class Assembly:
                 if end > piece.start:
                     first = int(layout.positions[piece.start])
                     tokens, rotation = end - piece.start, self.runner.model.rotation
-                    place(rotation, cache, len(held), tokens, first, reuse, self.clock)
+                    place(rotation, cache, len(filled), tokens, first, reuse, self.clock)
                     actions[:, piece.start : end] = CORRECTED if reuse.terms else REUSED
-                    held += range(starts[id(piece)], starts[id(piece)] + tokens)
+                    filled += range(starts[id(piece)], starts[id(piece)] + tokens)
                 continue
             last = end == layout.total
             # A prompt that is dense throughout is forwarded in one pass, last token included.
@@ -85,38 +85,38 @@ class Assembly:
             if not new:
                 continue
             # Said here and at the end, not span by span: each layer takes its views anew.
-            cache.length = len(held)
+            cache.length = len(filled)
             with self.clock.part("prefill"):
-                found = self._forward_run(run, held, new)
-            held += new
+                last_logits = self._forward_run(run, filled, new)
+            filled += new
             for piece in run:
                 actions[:, piece.start : min(piece.end, end)] = COMPUTED
             if last and not hold_last:
-                logits = found
-        cache.length = len(held)
+                logits = last_logits
+        cache.length = len(filled)
         if len(forwarded) > 1:
-            cache.reorder(torch.tensor(held).argsort())
+            cache.reorder(torch.tensor(filled).argsort())
         return logits
 
-    def _forward_run(self, run: Sequence[Piece], held: Sequence[int], new: Sequence[int]) -> Tensor:
-        """Forward pieces whose tokens take the places ``new``, over those that the cache holds (``held``, in
-        its order); the last one's logits (vocabulary,)."""
-        given = self.runner.ids([t for p in run for t in self.prompt.ids[p.start : p.end]])
+    def _forward_run(self, run: Sequence[Piece], filled: Sequence[int], new: Sequence[int]) -> Tensor:
+        """Forward pieces whose tokens take the places ``new``, over those that the cache holds
+        (``filled``, in its order); the last one's logits (vocabulary,)."""
+        inputs = self.runner.ids([t for p in run for t in self.prompt.ids[p.start : p.end]])
         if any(isinstance(p.action, Link) for p in run):
-            given = torch.cat([self._embedded(p) for p in run])[None]
-        given = given[:, : len(new)]
-        first, places = self.cache.length, torch.tensor([*held, *new])
+            inputs = torch.cat([self._embedded(p) for p in run])[None]
+        inputs = inputs[:, : len(new)]
+        first, places = self.cache.length, torch.tensor([*filled, *new])
         positions = self.layout.by_place[places]
         ordered = bool((places == torch.arange(len(places))).all())
         if self.plan.visible is None and ordered:
-            return self._forward_behind(given, positions[first:])
+            return self._forward_behind(inputs, positions[first:])
         sees = places[None] <= places[first:, None]
         if self.plan.visible is None:
-            return self.runner.forward_seeing(given, self.cache, sees, positions)[0, -1]
-        own, others = self.layout.token_at[places[first:]], self.layout.token_at[places]
-        hidden = ~self.plan.visible.cpu()[own.clamp_min(0)][:, others.clamp_min(0)]
-        hidden &= (own >= 0)[:, None] & (others >= 0)[None]
-        return self._forward_hiding(given, sees, hidden, positions)
+            return self.runner.forward_seeing(inputs, self.cache, sees, positions)[0, -1]
+        query_tokens, place_tokens = self.layout.token_at[places[first:]], self.layout.token_at[places]
+        hidden = ~self.plan.visible.cpu()[query_tokens.clamp_min(0)][:, place_tokens.clamp_min(0)]
+        hidden &= (query_tokens >= 0)[:, None] & (place_tokens >= 0)[None]
+        return self._forward_hiding(inputs, sees, hidden, positions)
 
     def _forward_behind(self, ids: Tensor, positions: Tensor) -> Tensor:
         """Forward tokens (1, new) that follow all that the cache holds; the last one's logits (vocabulary,).
@@ -183,8 +183,8 @@ def first_token(runner: ModelRunner, ids: Tensor, cache: KVCache, position: Tens
     logits (vocabulary,)."""
     if recordable(runner.model, cache):
         cache.reserve(cache.length + 1)
-        found = CudaGraphs.on(runner.model).run(runner.model, ids, cache, position)
-        if found is not None:
+        logits = CudaGraphs.on(runner.model).run(runner.model, ids, cache, position)
+        if logits is not None:
             runner.token_layers += runner.model.info.layers
-            return found
+            return logits
     return runner.forward(ids, cache, positions=position)[0, -1]

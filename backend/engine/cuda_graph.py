@@ -100,8 +100,8 @@ class FixedPass:
         # A window counts places, as the plain pass does; RoPE positions may have gaps.
         places = torch.arange(held + 1, device=cache.keys.device)
         sees = torch.ones(1, held + 1, dtype=torch.bool, device=places.device)
-        found = masks_of(model, sees, places, in_place=True)
-        for kind, mask in (found if isinstance(found, dict) else {"": found}).items():
+        masks = masks_of(model, sees, places, in_place=True)
+        for kind, mask in (masks if isinstance(masks, dict) else {"": masks}).items():
             if kind not in self.masks:
                 self.masks[kind] = mask.new_empty((1, 1, 1, self.capacity))
             self.masks[kind].fill_(torch.finfo(mask.dtype).min)
@@ -210,15 +210,15 @@ class CudaGraphs:
         """
         capacity, held = capacity_for(cache.length), cache.length
         with self._guard:
-            full = len(self._by_capacity) >= KEPT
-            if self.off or full or capacity in self._by_capacity or not has_room(model, capacity):
+            is_full = len(self._by_capacity) >= KEPT
+            if self.off or is_full or capacity in self._by_capacity or not has_room(model, capacity):
                 return plain
             try:
-                found = FixedPass(model, capacity)
+                recording = FixedPass(model, capacity)
                 cache.length = held - 1
-                found.load(model, ids, cache, position)
-                found.record(model)
-                logits = found.run(model)
+                recording.load(model, ids, cache, position)
+                recording.record(model)
+                logits = recording.run(model)
                 self.off = not near(logits, plain, model.dtype)
             except Exception:  # what a family does in its forward cannot be recorded, or memory ran out
                 self.off = True
@@ -228,8 +228,8 @@ class CudaGraphs:
                 self._by_capacity.clear()
                 return plain
             cache.length = held - 1
-            found.give(cache)
-            self._by_capacity[capacity] = found
+            recording.give(cache)
+            self._by_capacity[capacity] = recording
             return logits
 
 
@@ -251,9 +251,9 @@ def has_room(model: LoadedModel, capacity: int) -> bool:
     return free is not None and capacity * model.info.kv_bytes_per_token * SHARE <= free
 
 
-def near(found: Tensor, plain: Tensor, dtype: torch.dtype) -> bool:
+def near(logits: Tensor, plain: Tensor, dtype: torch.dtype) -> bool:
     """Whether logits agree to the rounding of a dtype; waits for the device."""
-    return bool((found - plain).norm() <= TOLERANCE[dtype] * plain.norm())
+    return bool((logits - plain).norm() <= TOLERANCE[dtype] * plain.norm())
 
 
 def recordable(model: LoadedModel, cache: KVCache) -> bool:

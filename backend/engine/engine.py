@@ -85,8 +85,8 @@ class Engine(ModelRunner):
         if plan.visible_layers is not None and copied.any():
             raise ModelError("A plan that hides tokens at some layers only cannot copy others.")
         view = selection = None
-        asked = method if copied.any() else None
-        choosing = asked is not None and type(asked).select is not Method.select
+        hooked = method if copied.any() else None
+        choosing = hooked is not None and type(hooked).select is not Method.select
         hidden = None
         assembly = Assembly(self, prompt, plan, layout, cache, actions, clock)
         if plan.cut is None:
@@ -96,11 +96,11 @@ class Engine(ModelRunner):
             assembly.cache = cache
         if choosing:
             assembly.prompt_first(held=total - 1)
-        if asked is not None and context is not None:
+        if hooked is not None and context is not None:
             view = AssembledPrompt(self, context, plan, layout, cache, torch.from_numpy(copied))
-        if view is not None and asked is not None and choosing:
+        if view is not None and hooked is not None and choosing:
             with clock.part("select"):
-                selection = asked.select(view, clock)
+                selection = hooked.select(view, clock)
             if selection is not None:
                 with clock.part("recompute"):
                     view.recompute(selection, actions)
@@ -119,10 +119,10 @@ class Engine(ModelRunner):
         if not layout.natural:
             cache.positions = torch.cat([layout.positions, layout.soft])
             cache.shifts = [int(layout.positions[-1]) + 1 - cache.length]
-        if view is not None and asked is not None and type(asked).accept is not Method.accept:
+        if view is not None and hooked is not None and type(hooked).accept is not Method.accept:
             view.logits = logits
             with clock.part("accept"):
-                refused = asked.accept(view, clock)
+                refused = hooked.accept(view, clock)
             if refused is not None:
                 with clock.part("fallback"):
                     cache, logits = view.dense_pass()
@@ -143,11 +143,11 @@ class Engine(ModelRunner):
         with clock.part("rotate"):
             known = gather(plan, last, self.model)
         with clock.part("prefill"):
-            found = read_above(self.model, prompt.ids, known, spare_tokens)
-        self.token_layers += found.token_layers
+            layered = read_above(self.model, prompt.ids, known, spare_tokens)
+        self.token_layers += layered.token_layers
         actions[:] = COMPUTED
         actions[: plan.cut, known.tokens.numpy()] = REUSED
-        return found.cache, found.logits, found.hidden
+        return layered.cache, layered.logits, layered.hidden
 
     def decode(self, prefills: Sequence[Prefill], decoding: Decoding, **more: Any) -> list[Decoded]:
         """All of :meth:`decode_steps` at once."""

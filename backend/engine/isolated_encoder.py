@@ -55,16 +55,16 @@ class IsolatedEncoder:
         """The KV of tokens that see each other alone; from the log where they were encoded before. Timed as
         ``base``."""
         key = (self.weights, tuple(ids))
-        found = self.log.isolated.get(key)
-        if found is None:
+        segment = self.log.isolated.get(key)
+        if segment is None:
             before = clock.parts.get("base", 0.0)
             with clock.part("base"):
-                found = self.log.isolated[key] = self.runner.encode(key[1], (), ALONE)
+                segment = self.log.isolated[key] = self.runner.encode(key[1], (), ALONE)
             self.spent[key] = clock.parts["base"] - before
         elif key in self.spent and key not in self._charged:
             clock.add("base", self.spent[key])
         self._charged.add(key)
-        return replace(found, context=f"{ALONE}, {EARLIER}") if key in self.before else found
+        return replace(segment, context=f"{ALONE}, {EARLIER}") if key in self.before else segment
 
     def surprisal(self, ids: Sequence[int]) -> Tensor:
         """(tokens,) minus log probability of each token when the text is read alone; infinite for the

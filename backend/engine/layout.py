@@ -98,14 +98,14 @@ def lay_out(plan: Plan, total: int, agent: int) -> Layout:
     positions = places.clone()
     for step in plan.steps:
         if step.position is not None:
-            own = places[step.start : step.end]
-            positions[step.start : step.end] = step.position + own - own[0]
+            step_places = places[step.start : step.end]
+            positions[step.start : step.end] = step.position + step_places - step_places[0]
     pieces: list[Piece] = []
-    waiting = list(links)
+    pending = list(links)
     for step in plan.steps:
         start = step.start
-        while waiting and waiting[0].at < step.end:
-            link = waiting.pop(0)
+        while pending and pending[0].at < step.end:
+            link = pending.pop(0)
             if link.at > start:
                 pieces.append(Piece(start, link.at, _from(step.action, start - step.start)))
                 start = link.at
@@ -121,12 +121,12 @@ def lay_out(plan: Plan, total: int, agent: int) -> Layout:
 
 def _soft(links: Sequence[Link], positions: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     """Positions and places of soft tokens: right before those of the prompt token they stand before."""
-    found: list[tuple[Tensor, Tensor]] = []
+    parts: list[tuple[Tensor, Tensor]] = []
     for at, group in groupby(links, lambda link: link.at):
-        back = torch.arange(-sum(link.tokens for link in group), 0)
-        found.append((positions[at] + back, places[at] + back))
+        steps_back = torch.arange(-sum(link.tokens for link in group), 0)
+        parts.append((positions[at] + steps_back, places[at] + steps_back))
     none = torch.empty(0, dtype=torch.long)
-    return torch.cat([none, *(p for p, _ in found)]), torch.cat([none, *(p for _, p in found)])
+    return torch.cat([none, *(p for p, _ in parts)]), torch.cat([none, *(p for _, p in parts)])
 
 
 def _from(action: Reuse | Compute, start: int) -> Reuse | Compute:

@@ -52,19 +52,19 @@ def gather(plan: Plan, last: int, model: LoadedModel) -> KnownTokens:
         ModelError: some of its segments hold states for the cut, and others do not.
     """
     cut = plan.cut or 0
-    taken = [(s, min(s.end, last) - s.start, s.action) for s in plan.steps if isinstance(s.action, Reuse)]
-    taken = [(step, tokens, reuse) for step, tokens, reuse in taken if tokens > 0]
-    if not taken or not cut:
+    copied = [(s, min(s.end, last) - s.start, s.action) for s in plan.steps if isinstance(s.action, Reuse)]
+    copied = [(step, tokens, reuse) for step, tokens, reuse in copied if tokens > 0]
+    if not copied or not cut:
         shape = (cut, model.info.kv_heads, 0, model.info.head_dim)
         empty = torch.empty(shape, dtype=model.dtype, device=model.device)
         return KnownTokens(torch.empty(0, dtype=torch.long), empty, empty, None, cut)
-    hidden = [reuse.hidden[:n] for _, n, reuse in taken if reuse.hidden is not None]
-    if hidden and len(hidden) < len(taken):
+    hidden = [reuse.hidden[:n] for _, n, reuse in copied if reuse.hidden is not None]
+    if hidden and len(hidden) < len(copied):
         raise ModelError("Some of the plan's segments hold states to go on from, and others do not.")
     return KnownTokens(
-        torch.cat([torch.arange(step.start, step.start + n) for step, n, _ in taken]),
-        torch.cat([reuse.base.keys[:cut, :, :n] for _, n, reuse in taken], dim=2),
-        torch.cat([reuse.base.values[:cut, :, :n] for _, n, reuse in taken], dim=2),
+        torch.cat([torch.arange(step.start, step.start + n) for step, n, _ in copied]),
+        torch.cat([reuse.base.keys[:cut, :, :n] for _, n, reuse in copied], dim=2),
+        torch.cat([reuse.base.values[:cut, :, :n] for _, n, reuse in copied], dim=2),
         torch.cat(hidden) if hidden else None,
         cut,
     )

@@ -43,23 +43,28 @@ def place(
     with clock.part("correct"):
         room_values.copy_(values)
         if reuse.terms:
-            at, terms = reuse.first_layer, reuse.terms
-            own = weights = [_cut(t.weight, tokens, at) for t in terms]
+            first_layer, terms = reuse.first_layer, reuse.terms
+            value_weights = weights = [_cut(t.weight, tokens, first_layer) for t in terms]
             if not reuse.in_place:
                 keys = keys.clone()
-                mix(keys[at:], [_key_offset(rotation, t, tokens, device)[at:] for t in terms], weights)
+                mix(
+                    keys[first_layer:],
+                    [_key_offset(rotation, t, tokens, device)[first_layer:] for t in terms],
+                    weights,
+                )
             if any(t.value_weight is not None for t in terms):
-                own = [
-                    _cut(t.weight if t.value_weight is None else t.value_weight, tokens, at) for t in terms
+                value_weights = [
+                    _cut(t.weight if t.value_weight is None else t.value_weight, tokens, first_layer)
+                    for t in terms
                 ]
-            offsets = [t.offset.values[at:, :, :tokens].to(values.device) for t in terms]
-            mix(room_values[at:], offsets, own)
+            offsets = [t.offset.values[first_layer:, :, :tokens].to(values.device) for t in terms]
+            mix(room_values[first_layer:], offsets, value_weights)
     with clock.part("rotate"):
         rotation.rotate(keys, positions, room_keys)
     if reuse.terms and reuse.in_place:
         with clock.part("correct"):
-            turned = [_key_offset(rotation, t, tokens, device, positions)[at:] for t in terms]
-            mix(room_keys[at:], turned, weights)
+            rotated = [_key_offset(rotation, t, tokens, device, positions)[first_layer:] for t in terms]
+            mix(room_keys[first_layer:], rotated, weights)
 
 
 def _key_offset(

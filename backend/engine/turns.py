@@ -42,9 +42,9 @@ class ModelScheduler:
     def batch(self, runner: ModelRunner, prefills: Sequence[Prefill]) -> DecodeBatch:
         """A batch for rows on a runner's weights: that of the others, forwarded by the runner of who came
         first, unless its padding would make it much larger than its rows are."""
-        found = self._batches.get(id(runner.model.module))
-        if found is not None and not found.idle:
-            return found if found.fits(prefills) else DecodeBatch(runner)
+        batch = self._batches.get(id(runner.model.module))
+        if batch is not None and not batch.idle:
+            return batch if batch.fits(prefills) else DecodeBatch(runner)
         new = self._batches[id(runner.model.module)] = DecodeBatch(runner)
         return new
 

@@ -58,7 +58,7 @@ class OracleMethod(Method):
                 offsets[name] = (seen.placeholder, sample.number)
             if options.prefix_offset:
                 offsets |= {follower: (offset, sample.number) for follower, offset in seen.followers.items()}
-        one = torch.ones(())
+        weight = torch.ones(())
         steps: list[Step] = []
         action: Reuse | Compute
         for span in context.prompt.spans:
@@ -67,7 +67,7 @@ class OracleMethod(Method):
             if span.name in offsets:
                 offset, number = offsets[span.name]
                 base = segment_base(context, span.name)
-                action = Reuse(base, (Term(one, offset, number),), reason="corrected by its true offset")
+                action = Reuse(base, (Term(weight, offset, number),), reason="corrected by its true offset")
             elif span.kind == "prefix" and span.start > 0 and options.prefix_offset:
                 action = Compute("template text behind an empty placeholder: no sample holds its offset")
             else:

@@ -129,13 +129,13 @@ class RepairMethod(Method):
     def _words(self, view: PromptView) -> list[int]:
         """What is no candidate's text: the candidates' headers, the other texts (such as the question), then
         the rest of the prompt's own words; or one of the first two."""
-        found = blocks(view.context.prompt)
-        candidates = {block.name for block in found}
+        candidate_blocks = blocks(view.context.prompt)
+        candidates = {block.name for block in candidate_blocks}
         spans = [s for s in view.context.prompt.spans if s.name not in candidates]
-        headers = [(block.start, block.text) for block in found]
+        headers = [(block.start, block.text) for block in candidate_blocks]
         texts = [(s.start, s.end) for s in spans if s.kind == "placeholder"]
-        own = [(s.start, s.end) for s in spans if s.kind != "placeholder"]
-        chosen = {"headers": headers, "question": texts, "words": [*headers, *texts, *own]}
+        template_spans = [(s.start, s.end) for s in spans if s.kind != "placeholder"]
+        chosen = {"headers": headers, "question": texts, "words": [*headers, *texts, *template_spans]}
         places = chosen[self.options.selector]
         exact, last = _exact(view), view.total - 1
         tokens = (token for start, end in places for token in range(start, min(end, last)))
@@ -169,8 +169,8 @@ class RepairMethod(Method):
         if how == "cross":
             tokens = [t for chunk in chunks for t in chunk]
             texts = [(b.text, b.end) for b in blocks(view.context.prompt)]
-            seen = view.attention(tokens, layer).mean(dim=0).cpu()  # (queries, total)
-            for row, token in zip(seen, tokens, strict=True):
+            attention = view.attention(tokens, layer).mean(dim=0).cpu()  # (queries, total)
+            for row, token in zip(attention, tokens, strict=True):
                 score[token] = sum(row[a:b].sum() for a, b in texts if not a <= token < b)
         elif how == "asked":
             score = view.attention(_behind(view), layer).mean(dim=(0, 1)).cpu()
@@ -227,8 +227,8 @@ def shares(chunks: Sequence[Sequence[int]], most: int) -> list[int]:
     most = max(0, min(most, total))
     exact = [most * len(chunk) / total for chunk in chunks]
     out = [int(share) for share in exact]
-    rest = sorted(range(len(chunks)), key=lambda i: out[i] - exact[i])
-    for index in rest[: most - sum(out)]:
+    by_remainder = sorted(range(len(chunks)), key=lambda i: out[i] - exact[i])
+    for index in by_remainder[: most - sum(out)]:
         out[index] += 1
     return out
 
@@ -242,8 +242,8 @@ def _exact(view: PromptView) -> set[int]:
 def _behind(view: PromptView) -> range:
     """The words behind the candidates, or behind the last of other texts; the last prompt token at least."""
     prompt = view.context.prompt
-    found = blocks(prompt) or [s for s in prompt.spans if s.kind == "placeholder"]
-    end = max((place.end for place in found), default=0)
+    places = blocks(prompt) or [s for s in prompt.spans if s.kind == "placeholder"]
+    end = max((place.end for place in places), default=0)
     return range(min(end, view.total - 1), view.total)
 
 

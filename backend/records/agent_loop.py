@@ -111,23 +111,23 @@ def loop_questions(count: int, seed: int = 0) -> tuple[Example, ...]:
     gives. More questions begin with the fewer ones."""
     rng = random.Random(f"agent loop {seed}")
     prices = {p.title: int(p.value) for p in price_list().passages if p.value}
-    found: dict[str, str] = {}
-    while len(found) < count:
+    answers: dict[str, str] = {}
+    while len(answers) < count:
         question, _, _ = draw_loop(rng, rng.choice(KINDS))
         answer = answer_of(question, prices)
         if answer is not None and answer <= LARGEST and held_out(question):
-            found.setdefault(question, str(answer))
-    return tuple(Example({QUESTION: question}, answer) for question, answer in found.items())
+            answers.setdefault(question, str(answer))
+    return tuple(Example({QUESTION: question}, answer) for question, answer in answers.items())
 
 
 def answer_of(question: str, prices: Mapping[str, int]) -> int | None:
     """What a question of the loop comes to; None where it is none, or names what has no price."""
     try:
-        if apart := _APART.search(question):
-            return abs(prices[apart[1]] - prices[apart[2]])
-        if buys := _BUYS.search(question):
-            more = int(buys[3]) * prices[buys[4]] if buys[3] else 0
-            return int(buys[1]) * prices[buys[2]] + more
+        if prices_asked := _APART.search(question):
+            return abs(prices[prices_asked[1]] - prices[prices_asked[2]])
+        if purchase := _BUYS.search(question):
+            more = int(purchase[3]) * prices[purchase[4]] if purchase[3] else 0
+            return int(purchase[1]) * prices[purchase[2]] + more
     except KeyError:
         pass
     return None
@@ -142,8 +142,8 @@ def right_end(outcome: Outcome, expected: str | None) -> int:
     """How an episode ended with this turn: one of ``WRONG``, ``RIGHT``, ``UNKNOWN``."""
     if expected is None:
         return UNKNOWN
-    said = extract_answer(outcome.text, "text") if over(outcome) else None
-    return RIGHT if said is not None and same_answer(said, expected) else WRONG
+    answer = extract_answer(outcome.text, "text") if over(outcome) else None
+    return RIGHT if answer is not None and same_answer(answer, expected) else WRONG
 
 
 def cut(record: RunRecord) -> RunRecord:
@@ -165,11 +165,11 @@ def turns_of(record: RunRecord) -> list[dict[str, Any]]:
 
 
 def _turn(record: RunRecord, outcome: Outcome, last: int) -> dict[str, Any]:
-    words = dict.fromkeys(PROVENANCE, 0)
+    tokens_by_provenance = dict.fromkeys(PROVENANCE, 0)
     for span in outcome.spans:
         if span.provenance:
-            words[span.provenance] += span.end - span.start
-    near, parts = outcome.fidelity, outcome.timing.parts_ms
+            tokens_by_provenance[span.provenance] += span.end - span.start
+    fidelity, parts = outcome.fidelity, outcome.timing.parts_ms
     ended = outcome.agent == last
     return {
         "method": outcome.method,
@@ -180,10 +180,10 @@ def _turn(record: RunRecord, outcome: Outcome, last: int) -> dict[str, Any]:
         "ttft_ms": outcome.timing.ttft_ms,
         "prefill_ms": parts.get("prefill", 0.0),
         "first_token_ms": parts.get("first_token", 0.0),
-        "kl_first": near.kl_first if near else None,
-        "kl_mean": float(near.kl_tokens.mean()) if near and near.kl_tokens.size else None,
-        "floor": near.floor if near else None,
-        "provenance": words,
+        "kl_first": fidelity.kl_first if fidelity else None,
+        "kl_mean": float(fidelity.kl_tokens.mean()) if fidelity and fidelity.kl_tokens.size else None,
+        "floor": fidelity.floor if fidelity else None,
+        "provenance": tokens_by_provenance,
         "end": right_end(outcome, record.request.expected) if ended else GOES_ON,
         "text": outcome.text,
     }
@@ -230,21 +230,21 @@ class LoopRecord(Saved):
         """Which rows belong to a method in a mode."""
         if mode not in self.request.modes:
             return np.zeros(len(self.mode), dtype=bool)
-        found = (self.mode == self.request.modes.index(mode)) & (self.method == self.labels.index(label))
-        return np.asarray(found, dtype=bool)
+        rows = (self.mode == self.request.modes.index(mode)) & (self.method == self.labels.index(label))
+        return np.asarray(rows, dtype=bool)
 
 
 def gathered(request: LoopRequest, model: ModelInfo, rows: Iterable[Mapping[str, Any]]) -> LoopRecord:
     """The record of finished episodes: rows with ``mode``, ``index``, ``question`` and
     ``turns`` (see :func:`turns_of`)."""
     episodes = list(rows)
-    known = {int(row["index"]): str(row["question"]) for row in episodes}
-    numbers = sorted(known)
+    questions = {int(row["index"]): str(row["question"]) for row in episodes}
+    numbers = sorted(questions)
     labels = tuple(dict.fromkeys(turn["method"] for row in episodes for turn in row["turns"]))
     flat = [(row, turn) for row in episodes for turn in row["turns"]]
 
-    def ints(found: Iterable[int]) -> Ints:
-        return np.array(list(found), dtype=np.int64)
+    def ints(values: Iterable[int]) -> Ints:
+        return np.array(list(values), dtype=np.int64)
 
     def column(name: str, kind: type) -> Any:
         return np.array([np.nan if turn[name] is None else turn[name] for _, turn in flat], dtype=kind)
@@ -253,7 +253,7 @@ def gathered(request: LoopRequest, model: ModelInfo, rows: Iterable[Mapping[str,
         request,
         model,
         labels,
-        tuple(known[number] for number in numbers),
+        tuple(questions[number] for number in numbers),
         mode=ints(request.modes.index(row["mode"]) for row, _ in flat),
         method=ints(labels.index(turn["method"]) for _, turn in flat),
         episode=ints(numbers.index(int(row["index"])) for row, _ in flat),
@@ -318,45 +318,45 @@ def summary(record: LoopRecord) -> tuple[LoopLine, ...]:
 
 
 def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
-    mine, dense = record.rows(mode, label), record.rows(mode, record.labels[0])
-    episodes = np.unique(record.episode[mine])
+    rows, dense_rows = record.rows(mode, label), record.rows(mode, record.labels[0])
+    episodes = np.unique(record.episode[rows])
     shares = [
-        record.reused_tokens[mine & (record.episode == e)].sum()
-        / record.prompt_tokens[mine & (record.episode == e)].sum()
+        record.reused_tokens[rows & (record.episode == e)].sum()
+        / record.prompt_tokens[rows & (record.episode == e)].sum()
         for e in episodes
     ]
-    times = {(e, t): ms for e, t, ms in _each(record, dense)}
-    ratios = [times[e, t] / max(1e-9, ms) for e, t, ms in _each(record, mine) if (e, t) in times]
-    won, ours = (
+    times = {(e, t): ms for e, t, ms in _each(record, dense_rows)}
+    ratios = [times[e, t] / max(1e-9, ms) for e, t, ms in _each(record, rows) if (e, t) in times]
+    dense_ends, ends = (
         {
             int(e): int(x)
             for e, x in zip(record.episode[k], record.ends[k], strict=True)
             if x in (WRONG, RIGHT)
         }
-        for k in (dense, mine)
+        for k in (dense_rows, rows)
     )
-    low, high = wilson(right := sum(ours.values()), len(ours))
-    near, first = (column[mine & ~np.isnan(column)] for column in (record.kl_mean, record.kl_first))
-    tokens = record.prompt_tokens[mine].sum()
+    low, high = wilson(right := sum(ends.values()), len(ends))
+    kl, kl_first = (column[rows & ~np.isnan(column)] for column in (record.kl_mean, record.kl_first))
+    tokens = record.prompt_tokens[rows].sum()
     return LoopLine(
         mode,
         label,
         len(episodes),
         right,
-        len(ours),
+        len(ends),
         low,
         high,
-        _behind([(won[e], ours[e]) for e in ours if e in won]),
-        float(mine.sum() / max(1, len(episodes))),
-        float(record.reused_tokens[mine].sum() / max(1, tokens)),
+        _behind([(dense_ends[e], ends[e]) for e in ends if e in dense_ends]),
+        float(rows.sum() / max(1, len(episodes))),
+        float(record.reused_tokens[rows].sum() / max(1, tokens)),
         float(mean_and_half(shares)[1]),
-        float(np.median(record.ttft_ms[mine])),
+        float(np.median(record.ttft_ms[rows])),
         float(np.median(ratios)) if ratios else float("nan"),
-        float(near.mean()) if near.size else float("nan"),
-        float(np.percentile(near, 95)) if near.size else float("nan"),
-        float((near < 0.1).mean()) if near.size else float("nan"),
-        float(first.mean()) if first.size else float("nan"),
-        tuple(float(x) for x in record.provenance[mine].sum(axis=0) / max(1, tokens)),
+        float(kl.mean()) if kl.size else float("nan"),
+        float(np.percentile(kl, 95)) if kl.size else float("nan"),
+        float((kl < 0.1).mean()) if kl.size else float("nan"),
+        float(kl_first.mean()) if kl_first.size else float("nan"),
+        tuple(float(x) for x in record.provenance[rows].sum(axis=0) / max(1, tokens)),
     )
 
 

@@ -173,11 +173,11 @@ def least_share(machine: Machine, case: Case) -> float | None:
     """r*: see the module's docstring; None where reuse does not even gain if all pass."""
     dense, record = dense_ms(machine, case.prompt), machine.record_ms * case.prompt
     parts = parts_ms(machine, case)
-    around = parts["base"] + parts["gate"]
-    saved = dense - (reuse_ms(machine, case) - around)
-    if saved <= around:
+    overhead = parts["base"] + parts["gate"]
+    saved = dense - (reuse_ms(machine, case) - overhead)
+    if saved <= overhead:
         return None
-    return (around + record) / (saved + record)
+    return (overhead + record) / (saved + record)
 
 
 def least_tokens(machine: Machine, case: Case) -> int | None:
@@ -186,20 +186,22 @@ def least_tokens(machine: Machine, case: Case) -> int | None:
     largest root."""
     a, b, c = machine.dense_ms
     shared, outside = case.shared / case.prompt, case.outside / case.prompt
-    each = machine.write_ms + machine.encode_ms * outside / case.readers
-    each += (machine.match_ms * case.anchors + machine.mix_ms * case.mixed) * shared
-    constant, slope = a - machine.first_token_ms - machine.gate_ms, b - each
+    ms_per_token = machine.write_ms + machine.encode_ms * outside / case.readers
+    ms_per_token += (machine.match_ms * case.anchors + machine.mix_ms * case.mixed) * shared
+    constant, slope = a - machine.first_token_ms - machine.gate_ms, b - ms_per_token
     if c == 0:
         if slope < 0 or (slope == 0 and constant <= 0):
             return 1 if constant + slope * LONGEST > 0 else None
         root = -constant / slope if slope else 0.0
     else:
-        inside = slope * slope - 4 * c * constant
+        discriminant = slope * slope - 4 * c * constant
         root = 0.0
-        if inside > 0:  # the larger root, in the form that cancels nothing
-            half = math.sqrt(inside)
-            root = -2 * constant / (slope + half) if slope > 0 else (half - slope) / (2 * c)
-            if slope < 0 < constant and 2 * constant / (half - slope) > LONGEST:  # it gains until it loses
+        if discriminant > 0:  # the larger root, in the form that cancels nothing
+            root_term = math.sqrt(discriminant)
+            root = -2 * constant / (slope + root_term) if slope > 0 else (root_term - slope) / (2 * c)
+            if (
+                slope < 0 < constant and 2 * constant / (root_term - slope) > LONGEST
+            ):  # it gains until it loses
                 return 1
     return math.floor(max(0.0, root)) + 1 if root < LONGEST else None
 
@@ -207,11 +209,11 @@ def least_tokens(machine: Machine, case: Case) -> int | None:
 def most_anchors(machine: Machine, case: Case) -> int | None:
     """Anchors, all of them mixed, up to which reuse gains."""
     bare = Case(case.prompt, case.shared, case.outside, case.readers, 0, 0)
-    left = dense_ms(machine, case.prompt) - reuse_ms(machine, bare)
-    each = (machine.match_ms + machine.mix_ms) * case.shared
-    if left <= 0:
+    budget_ms = dense_ms(machine, case.prompt) - reuse_ms(machine, bare)
+    ms_per_anchor = (machine.match_ms + machine.mix_ms) * case.shared
+    if budget_ms <= 0:
         return None
-    most = left / each if each else math.inf
+    most = budget_ms / ms_per_anchor if ms_per_anchor else math.inf
     return math.ceil(most) - 1 if most < LONGEST else LONGEST
 
 
@@ -230,6 +232,6 @@ def answer(machine: Machine, case: Case) -> Answer:
 
 def plain(machine: Machine, case: Case) -> dict[str, Any]:
     """As JSON: what was asked, by which figures, and the answer."""
-    found = asdict(answer(machine, case))
-    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in found.items()}
+    values = asdict(answer(machine, case))
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
     return {"machine": asdict(machine), "case": asdict(case), "answer": finite}

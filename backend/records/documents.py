@@ -140,8 +140,8 @@ class DocumentStudy(Saved):
         """Right answers, questions asked, and the 95% interval of the share (Wilson); of questions
         ``where``."""
         row = self.correct[self.arm(label)]
-        asked = row[(row >= 0) & (True if where is None else where)]
-        return int(asked.sum()), len(asked), *wilson(int(asked.sum()), len(asked))
+        outcomes = row[(row >= 0) & (True if where is None else where)]
+        return int(outcomes.sum()), len(outcomes), *wilson(int(outcomes.sum()), len(outcomes))
 
     def own_dense(self, label: str) -> str | None:
         """The label of dense on an arm's own weights; None where it was not asked."""
@@ -158,10 +158,10 @@ class DocumentStudy(Saved):
         if not rows.size or rows[2].mean() == rows[1].mean():
             return None
 
-        def closed(drawn: NDArray[np.int64]) -> NDArray[np.float64]:
-            mine, low, high = rows[:, drawn].mean(axis=2)
-            apart = high != low
-            return np.asarray((mine - low)[apart] / (high - low)[apart])
+        def closed(sample: NDArray[np.int64]) -> NDArray[np.float64]:
+            accuracy, low, high = rows[:, sample].mean(axis=2)
+            differs = high != low
+            return np.asarray((accuracy - low)[differs] / (high - low)[differs])
 
         one, low, high = rows.mean(axis=1)
         return float((one - low) / (high - low)), *bootstrap_interval(closed, rows.shape[1], seed=seed)

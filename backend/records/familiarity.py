@@ -69,21 +69,21 @@ def features(readings: Sequence[Reading], usual: float) -> dict[str, float]:
     """
     known = np.concatenate([r.surprisal for r in readings])
     typed = np.concatenate([r.typed for r in readings])
-    there = ~np.isnan(known)
+    defined = ~np.isnan(known)
     answers = [r.answer[~np.isnan(r.answer)] for r in readings]
     written = np.concatenate(answers)
-    found: dict[str, float] = {}
-    for name, part in (("values", known[there & typed]), ("template", known[there & ~typed])):
+    values: dict[str, float] = {}
+    for name, part in (("values", known[defined & typed]), ("template", known[defined & ~typed])):
         if len(part):
-            found[name] = float(part.mean())
-    if there.any():
-        found |= {"surprising": surprising(readings, usual), "most": float(known[there].max())}
-        found["peak"] = max(_peak(r.surprisal) for r in readings)
+            values[name] = float(part.mean())
+    if defined.any():
+        values |= {"surprising": surprising(readings, usual), "most": float(known[defined].max())}
+        values["peak"] = max(_peak(r.surprisal) for r in readings)
     if len(written):
-        found |= {"answer": float(written.mean()), "answer_most": float(written.max())}
+        values |= {"answer": float(written.mean()), "answer_most": float(written.max())}
     if len(answers[-1]):
-        found["last_answer"] = float(answers[-1].mean())
-    return found
+        values["last_answer"] = float(answers[-1].mean())
+    return values
 
 
 def surprising(readings: Sequence[Reading], usual: float) -> float:
@@ -133,9 +133,9 @@ class Predictor:
     bias: float
     curve: tuple[Bin, ...]
 
-    def wrong(self, found: Mapping[str, float]) -> float:
+    def wrong(self, values: Mapping[str, float]) -> float:
         """The chance of a wrong answer."""
-        return logistic(found, self.features, self.mean, self.scale, self.weight, self.bias)
+        return logistic(values, self.features, self.mean, self.scale, self.weight, self.bias)
 
     def like(self, chance: float) -> Bin:
         """The held-out requests for which about the same was predicted."""

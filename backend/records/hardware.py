@@ -108,27 +108,27 @@ def from_specifications(
     Raises:
         OptionError: a number is not above 0.
     """
-    given = {
+    values = {
         "parameters": parameters, "layers": layers, "hidden": hidden, "kv_bytes": kv_bytes, "flops": flops,
         "weight_bytes": weight_bytes, "embedding_bytes": embedding_bytes, "bytes_s": bytes_s,
     }  # fmt: skip
-    for key, value in given.items():
+    for key, value in values.items():
         if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
             raise OptionError(
                 f"{key} is {value!r}; it must be above 0. Correct it.", field=f"break_even.{key}"
             )
-    linear = 2 * parameters / flops * 1e3
-    read = 1e3 / bytes_s
+    ms_per_token = 2 * parameters / flops * 1e3
+    ms_per_byte = 1e3 / bytes_s
     return Machine(
         name,
-        (weight_bytes * read, linear, 2 * layers * hidden / flops * 1e3),
-        weight_bytes * read,
-        embedding_bytes * read,
-        3 * kv_bytes * read,  # the base is read, the cache written, and read by the first token
-        kv_bytes * read,
-        linear,
+        (weight_bytes * ms_per_byte, ms_per_token, 2 * layers * hidden / flops * 1e3),
+        weight_bytes * ms_per_byte,
+        embedding_bytes * ms_per_byte,
+        3 * kv_bytes * ms_per_byte,  # the base is read, the cache written, and read by the first token
+        kv_bytes * ms_per_byte,
+        ms_per_token,
         0.0,
-        3 * kv_bytes * read,
+        3 * kv_bytes * ms_per_byte,
         2 * kv_bytes,
     )
 
@@ -136,11 +136,11 @@ def from_specifications(
 # -- measured times ------------------------------------------------------------------------------------------
 
 
-def measured_figures(machine: Machine, found: Mapping[str, Any]) -> Figures:
+def measured_figures(machine: Machine, content: Mapping[str, Any]) -> Figures:
     """A measurement's figures.
 
     Args:
-        found: ``measured``, the timed cases, and the conditions (hardware, cores, dtype).
+        content: ``measured``, the timed cases, and the conditions (hardware, cores, dtype).
 
     Raises:
         KeyError, TypeError, ValueError: it is no such thing.
@@ -150,12 +150,12 @@ def measured_figures(machine: Machine, found: Mapping[str, Any]) -> Figures:
             int(row["case"]["prompt"]), int(row["case"]["shared"]), int(row["case"]["mixed"]),
             float(row["dense_ms"]), float(row["reuse_ms"]),
         )
-        for row in found["measured"]
+        for row in content["measured"]
     )  # fmt: skip
-    where = str(found["hardware"])
-    if found.get("device", "cpu") == "cpu":  # of a GPU's times the cores beside it say nothing
-        where += f", {found['threads']} of {found['cores']} cores"
-    return Figures(machine, f"{where}, {found['dtype']}", timed)
+    conditions = str(content["hardware"])
+    if content.get("device", "cpu") == "cpu":  # of a GPU's times the cores beside it say nothing
+        conditions += f", {content['threads']} of {content['cores']} cores"
+    return Figures(machine, f"{conditions}, {content['dtype']}", timed)
 
 
 def saved_figures(path: Path) -> Figures:
@@ -165,7 +165,7 @@ def saved_figures(path: Path) -> Figures:
         OptionError: the file cannot be read, or holds no such figures.
     """
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise OptionError(
             f"{path} cannot be read: {error.strerror}. Name a file that kvlab break-even saved with --json.",
@@ -174,10 +174,10 @@ def saved_figures(path: Path) -> Figures:
     except (ValueError, RecursionError):
         raise _no_figures(path) from None
     try:
-        table = found["machine"]
+        table = content["machine"]
         a, b, c = table["dense_ms"]
         machine = Machine(**{**table, "dense_ms": (a, b, c)})
-        return measured_figures(machine, found) if "measured" in found else Figures(machine, machine.name)
+        return measured_figures(machine, content) if "measured" in content else Figures(machine, machine.name)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise _no_figures(path) from None
 

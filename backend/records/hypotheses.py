@@ -65,13 +65,13 @@ def settings_of(grid: Grid) -> tuple[Setting, ...]:
     consistent forms."""
     if grid == "none":
         return (BASE,)
-    found = [BASE]
+    settings = [BASE]
     if grid == "one at a time":
-        found += [Setting(form, share) for form, share in LAYERS]
-        found += [Setting(halo=h) for h in HALOS] + [Setting(tau=t) for t in TAUS]
-        found += [Setting(context_tokens=w) for w in CONTEXTS] + [Setting(int8=True)]
+        settings += [Setting(form, share) for form, share in LAYERS]
+        settings += [Setting(halo=h) for h in HALOS] + [Setting(tau=t) for t in TAUS]
+        settings += [Setting(context_tokens=w) for w in CONTEXTS] + [Setting(int8=True)]
     else:
-        found += [
+        settings += [
             Setting(form, share, h, t, w)
             for form, share in LAYERS
             if form != SKIPPED
@@ -79,7 +79,7 @@ def settings_of(grid: Grid) -> tuple[Setting, ...]:
             for t in TAUS
             for w in CONTEXTS
         ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(settings))
 
 
 @dataclass(frozen=True)

@@ -286,9 +286,9 @@ class RunRecord(Saved):
 
     def outcome(self, agent: int, method: str) -> Outcome:
         """The outcome of one agent under one method label."""
-        for found in self.outcomes:
-            if found.agent == agent and found.method == method:
-                return found
+        for outcome in self.outcomes:
+            if outcome.agent == agent and outcome.method == method:
+                return outcome
         raise KeyError((agent, method))
 
     @property

@@ -59,38 +59,40 @@ class Admission:
                 raise OptionError(
                     f"Two methods are labelled {label!r}. Give each its own label.", field="methods"
                 )
-        found = []
+        chosen = []
         for choice in choices:
             cls = method_class(choice.name)
             options = make_options(choice.name, choice.options)
-            refused = cls.supports(session.model.info)
-            if refused:
+            reason = cls.supports(session.model.info)
+            if reason:
                 raise NotRelocatableError(
-                    f"{cls.title} cannot run on {session.model.info.name}. {refused}", field="methods"
+                    f"{cls.title} cannot run on {session.model.info.name}. {reason}", field="methods"
                 )
-            found.append((choice, options))
-        return found
+            chosen.append((choice, options))
+        return chosen
 
     def _check_budget(self, request: RunRequest, values: dict[str, str], methods: int, rows: int = 1) -> None:
         """Refuse a request that is over the limits, or whose own KV is over the budget: bases and offsets of
         every prompt, kept once (pinned) or per method (free), beside one cache per method. Then make room for
         ``rows`` such requests at once."""
         session = self.session
-        most = sum(self._tokens(request, agent, values) for agent in request.pipeline.order)
-        session.limits.check(most * methods, len(request.pipeline.order), methods)
-        each = session.model.info.kv_bytes_per_token
-        kept = 3 * most * (methods if request.mode == "free" else 1) * each
-        needed = kept + most * methods * each
-        if needed > session.budget_bytes:
+        tokens = sum(self._tokens(request, agent, values) for agent in request.pipeline.order)
+        session.limits.check(tokens * methods, len(request.pipeline.order), methods)
+        bytes_per_token = session.model.info.kv_bytes_per_token
+        remembered_bytes = 3 * tokens * (methods if request.mode == "free" else 1) * bytes_per_token
+        needed_bytes = remembered_bytes + tokens * methods * bytes_per_token
+        if needed_bytes > session.budget_bytes:
             raise BudgetError(
-                f"This request may need {needed / 2**20:,.0f} MiB of KV cache ({most:,} prompt tokens, "
-                f"{methods} methods, {each / 1024:.0f} KiB a token); this lab "
+                f"This request may need {needed_bytes / 2**20:,.0f} MiB of KV cache ({tokens:,} prompt "
+                f"tokens, {methods} methods, {bytes_per_token / 1024:.0f} KiB a token); this lab "
                 f"allows {session.budget_bytes / 2**20:,.0f} MiB. Shorten the texts, choose fewer methods or "
                 "fewer new tokens, or serve with a larger --budget-mb.",
                 field="methods",
             )
         session.memory.make_room(
-            session, min(session.bytes + kept * rows, session.budget_bytes), most * methods * each * rows
+            session,
+            min(session.bytes + remembered_bytes * rows, session.budget_bytes),
+            tokens * methods * bytes_per_token * rows,
         )
 
     def _tokens(self, request: RunRequest, agent: int, values: Mapping[str, str]) -> int:

@@ -43,5 +43,5 @@ def estimate(session: Workspace, request: RunRequest, count: int = 1) -> Estimat
     methods = 1 if batched else len(request.methods)
     steps = answer * len(request.pipeline.order) * (-(-count // WARM_BATCH) if batched else count)
     seconds = count * prompt_tokens * methods * per_token * 1.5 + steps * per_step * (2 if batched else 1)
-    held = prompt_tokens * session.model.info.kv_bytes_per_token * (2 * count + methods)
-    return Estimate(seconds, held, prompt_tokens * methods * count)
+    cache_bytes = prompt_tokens * session.model.info.kv_bytes_per_token * (2 * count + methods)
+    return Estimate(seconds, cache_bytes, prompt_tokens * methods * count)

@@ -49,9 +49,9 @@ def calibration_of(model: LoadedModel) -> Calibration | None:
     """The calibration of a model's weights: beside them, and made for exactly them."""
     if model.module not in _CALIBRATIONS:
         file = calibration_file(model)
-        found = Calibration.load(file) if file else None
-        fits = found is not None and found.weights_hash == model.info.weights_hash
-        _CALIBRATIONS[model.module] = found if fits else None
+        calibration = Calibration.load(file) if file else None
+        fits = calibration is not None and calibration.weights_hash == model.info.weights_hash
+        _CALIBRATIONS[model.module] = calibration if fits else None
     return _CALIBRATIONS[model.module]
 
 
@@ -61,10 +61,10 @@ def calibration_of(model: LoadedModel) -> Calibration | None:
 def read(model: LoadedModel, ids: Sequence[int], answer: Sequence[int] = ()) -> tuple[Floats, Floats]:
     """Surprisal of a prompt's tokens and of the answer's, (tokens,) each; NaN for the first, and for results
     that were filled in."""
-    whole = [*ids, *answer]
-    found = surprisal(ModelRunner(model), whole).cpu().numpy().astype(np.float32)
-    found[[0, *filled_in(model.tokens, whole)]] = np.nan
-    return found[: len(ids)], found[len(ids) :]
+    tokens = [*ids, *answer]
+    nats = surprisal(ModelRunner(model), tokens).cpu().numpy().astype(np.float32)
+    nats[[0, *filled_in(model.tokens, tokens)]] = np.nan
+    return nats[: len(ids)], nats[len(ids) :]
 
 
 def reading(spans: Iterable[Span], outside: Collection[str], tokens: Floats, answer: Floats) -> Reading:
@@ -87,11 +87,11 @@ def known_prompts(session: Workspace, request: RunRequest) -> list[TokenizedProm
     """Each agent's prompt up to the first text that an agent or its tool will write."""
     pipeline, tokens, out = request.pipeline, session.model.tokens, []
     values = pipeline.check_values(request.values)
-    given = {name: tokens.encode(text) for name, text in values.items()}
+    values_ids = {name: tokens.encode(text) for name, text in values.items()}
     for agent in pipeline.order:
         holes = {hole.name for hole in pipeline.template(agent).placeholders}
-        prompt = tokens.prompt(pipeline, agent, {name: given.get(name, ()) for name in holes})
-        ends = [s.start for s in prompt.spans if s.kind == "placeholder" and s.name not in given]
+        prompt = tokens.prompt(pipeline, agent, {name: values_ids.get(name, ()) for name in holes})
+        ends = [s.start for s in prompt.spans if s.kind == "placeholder" and s.name not in values_ids]
         out.append(TokenizedPrompt(agent, prompt.ids[: min(ends, default=None)], prompt.spans))
     return [prompt for prompt in out if prompt.ids]
 
@@ -132,8 +132,8 @@ def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
             return None
         texts = [session.model.tokens.texts(prompt.ids) for prompt in prompts]
         words = surprising_words(list(zip(texts, readings, strict=True)), usual)
-        found = _calibration(session, request)
-        return outlook(readings, words, usual, found.prompt if found else None)
+        calibration = _calibration(session, request)
+        return outlook(readings, words, usual, calibration.prompt if calibration else None)
 
     return session.scheduler.do(work)
 
@@ -146,25 +146,25 @@ def agent_surprisal(
 
 
 def run_familiarity(
-    session: Workspace, request: RunRequest, prompts: Sequence[Prompt], found: Sequence[AgentSurprisal]
+    session: Workspace, request: RunRequest, prompts: Sequence[Prompt], agents: Sequence[AgentSurprisal]
 ) -> Familiarity | None:
     """What a run's surprisal lets expect; None where nothing can be compared."""
     usual = _usual(session, request)
-    if usual is None or not found:
+    if usual is None or not agents:
         return None
     outside = request.pipeline.inputs
-    readings = [reading(prompts[a.prompt].spans, outside, a.tokens, a.answer) for a in found]
-    texts = [prompts[a.prompt].texts for a in found]
+    readings = [reading(prompts[a.prompt].spans, outside, a.tokens, a.answer) for a in agents]
+    texts = [prompts[a.prompt].texts for a in agents]
     words = surprising_words(list(zip(texts, readings, strict=True)), usual)
-    known = _calibration(session, request)
-    expected = outlook(readings, words, usual, known.run if known else None)
-    return Familiarity(tuple(found), usual, expected)
+    calibration = _calibration(session, request)
+    outlook_of_run = outlook(readings, words, usual, calibration.run if calibration else None)
+    return Familiarity(tuple(agents), usual, outlook_of_run)
 
 
 def _calibration(session: Workspace, request: RunRequest) -> Calibration | None:
     """The calibration that holds for a request: all its agents run on the lab's own weights."""
-    own = not any(agent.model for agent in request.pipeline.agents)
-    return calibration_of(session.model) if own else None
+    labs_own = not any(agent.model for agent in request.pipeline.agents)
+    return calibration_of(session.model) if labs_own else None
 
 
 def _scenario(request: RunRequest) -> tuple[str, ...]:
@@ -174,13 +174,13 @@ def _scenario(request: RunRequest) -> tuple[str, ...]:
 def _usual(session: Workspace, request: RunRequest) -> float | None:
     """The nats beyond which a token surprises: by the calibration, or measured once on the first requests of
     the scenario as it ships; None where it has none."""
-    found = _calibration(session, request)
-    if found is not None:
-        return found.usual
-    kept, key = _USUAL.setdefault(session.model.module, {}), _scenario(request)
-    if key not in kept:
-        kept[key] = _measured(session, request)
-    return kept[key]
+    calibration = _calibration(session, request)
+    if calibration is not None:
+        return calibration.usual
+    measured, key = _USUAL.setdefault(session.model.module, {}), _scenario(request)
+    if key not in measured:
+        measured[key] = _measured(session, request)
+    return measured[key]
 
 
 def _measured(session: Workspace, request: RunRequest) -> float | None:
@@ -206,16 +206,16 @@ def surprising_words(parts: Sequence[tuple[Sequence[str], Reading]], usual: floa
         parts: of each agent, what each token adds to the text, and the reading of the first of them.
     """
     for typed in (True, False):
-        found: dict[str, float] = {}
-        for texts, one in parts:
-            for start, end in _words(texts[: len(one.surprisal)]):
-                known = one.surprisal[start:end][one.typed[start:end] == typed]
+        words: dict[str, float] = {}
+        for texts, reading in parts:
+            for start, end in _words(texts[: len(reading.surprisal)]):
+                known = reading.surprisal[start:end][reading.typed[start:end] == typed]
                 known = known[~np.isnan(known)]
                 word = "".join(texts[start:end]).strip(" \n\t.,;:!?()\"'")
                 if len(known) and word and (most := float(known.max())) > usual:
-                    found[word] = max(found.get(word, 0.0), most)
-        if found:
-            return tuple(sorted(found, key=lambda word: -found[word])[:MOST_WORDS])
+                    words[word] = max(words.get(word, 0.0), most)
+        if words:
+            return tuple(sorted(words, key=lambda word: -words[word])[:MOST_WORDS])
     return ()
 
 

@@ -22,8 +22,8 @@ ENVIRONMENT = "KVLAB_LIMIT_"  # KVLAB_LIMIT_TOKENS=100000
 MINUTE = 60.0
 
 
-def _limit(default: int, low: int, high: int, said: str) -> Any:
-    return field(default=default, metadata={"low": low, "high": high, "said": said})
+def _limit(default: int, low: int, high: int, sentence: str) -> Any:
+    return field(default=default, metadata={"low": low, "high": high, "said": sentence})
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Limits:
         return tuple(f.metadata["said"].format(value) for f, value in every if value)
 
     @staticmethod
-    def read(given: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Limits:
+    def read(options: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Limits:
         """The usual limits, changed by the environment (``KVLAB_LIMIT_TOKENS``) and then by ``name=value``.
 
         Raises:
@@ -84,8 +84,8 @@ class Limits:
             for key, value in environ.items()
             if key.startswith(ENVIRONMENT)
         ]
-        pairs += [(name.strip(), value) for name, _, value in (one.partition("=") for one in given)]
-        found = Limits()
+        pairs += [(name.strip(), value) for name, _, value in (one.partition("=") for one in options)]
+        limits = Limits()
         for name, value in pairs:
             if name not in names:
                 raise OptionError(
@@ -93,9 +93,9 @@ class Limits:
                     "--limit tokens=100000.",
                     field="limits",
                 )
-            whole: Any = int(value) if re.fullmatch(r"[0-9]{1,15}", value.strip()) else value
-            found = replace(found, **{name: whole})
-        return found
+            number: Any = int(value) if re.fullmatch(r"[0-9]{1,15}", value.strip()) else value
+            limits = replace(limits, **{name: number})
+        return limits
 
     def check(self, tokens: int, agents: int, methods: int) -> None:
         """Refuse a request that is too large.

@@ -56,34 +56,36 @@ def outcomes_of(
     dense = rows[0]
     assert dense.decoded is not None
     forced = dense_logits = None
-    floor, first = 0.0, 0
+    floor, dense_index = 0.0, 0
     if pinned:
         assert dense.decoded.logits is not None
         dense_logits = dense.decoded.logits
         fed = dense.decoded.ids[: len(dense_logits) - 1]
         forced = engine.teacher_force([*(r.prefill for r in rows), *_read_again(engine, dense)], fed)
-        again = [largest_difference(x, dense_logits) for x in (forced[0], *forced[len(rows) :])]
+        differences = [largest_difference(x, dense_logits) for x in (forced[0], *forced[len(rows) :])]
         # A one-token answer has nothing to compute again; what loading measured holds then.
-        floor = max(engine.model.info.certificate.logit_floor, *again)
+        floor = max(engine.model.info.certificate.logit_floor, *differences)
     out = []
     for index, row in enumerate(rows):
         decoded = row.decoded
         assert decoded is not None
         # pinned, every method reads dense's prompt, but for one that lays out another
-        same = row.context.prompt.ids == dense.context.prompt.ids
-        if index == 0 or not pinned or not same:
+        same_prompt = row.context.prompt.ids == dense.context.prompt.ids
+        if index == 0 or not pinned or not same_prompt:
             prompts.append(engine.model.tokens.as_record(row.context.prompt))
         if index == 0:
-            first = len(prompts) - 1
-        where = first if pinned and same else len(prompts) - 1
+            dense_index = len(prompts) - 1
+        prompt_index = dense_index if pinned and same_prompt else len(prompts) - 1
         text = engine.model.tokens.decode(decoded.ids)
         scoring = request.pipeline.scoring
         answer = extract_answer(text, scoring)
         correct = right(answer, request.expected, scoring) if request.expected is not None else None
-        near = key_error = value_error = None
+        nearness = key_error = value_error = None
         if pinned and forced is not None and dense_logits is not None:
-            near = fidelity(dense.decoded, decoded, forced[index], dense_logits, floor, engine.model.tokens)
-            if request.probe_offsets and same:
+            nearness = fidelity(
+                dense.decoded, decoded, forced[index], dense_logits, floor, engine.model.tokens
+            )
+            if request.probe_offsets and same_prompt:
                 key_error, value_error = cache_error(
                     row.prefill.cache, dense.prefill.cache, len(row.context.prompt.ids), engine.model.rotation
                 )
@@ -92,7 +94,7 @@ def outcomes_of(
             Outcome(
                 agent=row.context.prompt.agent,
                 method=row.run.choice.label,
-                prompt=where,
+                prompt=prompt_index,
                 state=row.plan.state,
                 reason=row.plan.reason,
                 text=text,
@@ -111,7 +113,7 @@ def outcomes_of(
                     row.prefill.forwarded_tokens,
                     row.prefill.token_layers,
                 ),
-                fidelity=near,
+                fidelity=nearness,
                 key_error=key_error,
                 value_error=value_error,
                 mixes=mixes(row.plan) if request.probe_offsets else (),
@@ -119,7 +121,7 @@ def outcomes_of(
             )
         )
     if pinned and request.probe_offsets:
-        offsets.append(offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, first))
+        offsets.append(offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, dense_index))
     for row in rows[:1] if pinned else rows:
         if row.prefill.exact and not row.run.method.shares_texts:
             remember_prompt(engine, row.context, row.prefill, row.run.stream.log)
@@ -132,19 +134,19 @@ def _read_again(engine: Engine, dense: PromptRun) -> list[Prefill]:
     what loading measured allows for, and on the keys being turned away from their places and back."""
     if engine.model.dtype == torch.float32:
         return []
-    prompt, rotation, found = dense.context.prompt, engine.model.rotation, []
+    prompt, rotation, readings = dense.context.prompt, engine.model.rotation, []
     total = len(prompt.ids)
-    for kept in sorted({prompt.spans[0].end, total // 2, total - 1} - {0, total}):
-        copied = dense.prefill.cache.segment(0, kept, rotation, exact=True, context="")
+    for prefix in sorted({prompt.spans[0].end, total // 2, total - 1} - {0, total}):
+        copied = dense.prefill.cache.segment(0, prefix, rotation, exact=True, context="")
         cache = engine.model.new_cache(total)
         rotation.rotate(
-            copied.keys, torch.arange(kept, device=copied.keys.device), cache.keys[:, 0, :, :kept]
+            copied.keys, torch.arange(prefix, device=copied.keys.device), cache.keys[:, 0, :, :prefix]
         )
-        cache.values[:, 0, :, :kept] = copied.values
-        cache.length = kept
-        logits = engine.forward(engine.ids(prompt.ids[kept:]), cache)[0, -1]
-        found.append(replace(dense.prefill, cache=cache, logits=logits))
-    return found
+        cache.values[:, 0, :, :prefix] = copied.values
+        cache.length = prefix
+        logits = engine.forward(engine.ids(prompt.ids[prefix:]), cache)[0, -1]
+        readings.append(replace(dense.prefill, cache=cache, logits=logits))
+    return readings
 
 
 def attention_of(
@@ -181,10 +183,10 @@ def same_text_notes(runs: list[MethodRun]) -> tuple[str, ...]:
     """Warn where a pool already holds the very text that is asked: the correction is then a memory."""
     notes = []
     for run in runs:
-        mine = {s.number for s in run.state.samples.values()}
-        anchors = run.method.needed() - mine
-        held = {run.stream.log.samples[n].ids for n in anchors if n in run.stream.log.samples}
-        if any(s.ids in held for s in run.state.samples.values()):
+        own_numbers = {s.number for s in run.state.samples.values()}
+        anchors = run.method.needed() - own_numbers
+        anchor_texts = {run.stream.log.samples[n].ids for n in anchors if n in run.stream.log.samples}
+        if any(s.ids in anchor_texts for s in run.state.samples.values()):
             notes.append(
                 f"{run.choice.label}: an anchor holds this very request, so its correction is a memory "
                 "rather than an estimate."
@@ -199,9 +201,9 @@ def _span_actions(row: PromptRun) -> tuple[SpanAction, ...]:
     selection, out = row.prefill.selection, []
     for step in plan.steps:
         end = step.end if isinstance(step.action, Compute) else min(step.end, total - 1)
-        for again, tokens in groupby(range(step.start, end), lambda t: bool(last[t] == RECOMPUTED)):
+        for is_recomputed, tokens in groupby(range(step.start, end), lambda t: bool(last[t] == RECOMPUTED)):
             run = list(tokens)
-            if again and selection is not None:
+            if is_recomputed and selection is not None:
                 action = SpanAction(
                     run[0], run[-1] + 1, RECOMPUTED, "forward pass", selection.reason, True,
                     provenance="computed",
@@ -220,10 +222,10 @@ def _span_actions(row: PromptRun) -> tuple[SpanAction, ...]:
 def _span_action(step: Step, plan: Plan) -> SpanAction:
     """A step's action as a record keeps it."""
     if isinstance(step.action, Compute):
-        gone: Provenance = "fallback" if plan.state == "fallback" else "computed"
+        provenance: Provenance = "fallback" if plan.state == "fallback" else "computed"
         return SpanAction(
             step.start, step.end, COMPUTED, "forward pass", step.action.reason, True,
-            provenance=step.action.provenance or gone,
+            provenance=step.action.provenance or provenance,
         )  # fmt: skip
     reuse = step.action
     place = step.start if step.position is None else step.position

@@ -71,22 +71,22 @@ def pool_view(state: PoolState, method: Method, log: SampleLog, sample: Sample |
         sample: the text that the run had for this placeholder.
     """
     anchors = [log.samples[n] for n in state.anchors]
-    raw = [sum(seen.bytes for seen in a.offsets.values()) for a in anchors]
-    kept = []
+    computed = [sum(seen.bytes for seen in a.offsets.values()) for a in anchors]
+    stored_bytes = []
     layers = anchors[0].base.keys.shape[0]
-    small, squares, elements = torch.zeros(2, layers), torch.zeros(2, layers, dtype=torch.float64), 0
-    error, largest = np.zeros((2, layers)), 0.0
+    small_count, squares, elements = torch.zeros(2, layers), torch.zeros(2, layers, dtype=torch.float64), 0
+    squared_error, largest = np.zeros((2, layers)), 0.0
     for anchor in anchors:
-        held = 0
+        bytes_kept = 0
         for agent, seen in anchor.offsets.items():
             under, square, count = seen.spread
-            small, squares, elements = small + under, squares + square, elements + count
-            found = method.stored(anchor, agent)
-            held += found.seen.bytes if found else seen.bytes
-            if found:
-                error = error + found.squared_error
-                largest = max(largest, found.largest)
-        kept.append(held)
+            small_count, squares, elements = small_count + under, squares + square, elements + count
+            stored = method.stored(anchor, agent)
+            bytes_kept += stored.seen.bytes if stored else seen.bytes
+            if stored:
+                squared_error = squared_error + stored.squared_error
+                largest = max(largest, stored.largest)
+        stored_bytes.append(bytes_kept)
     texts = [*anchors, *([sample] if sample is not None and sample.number not in state.anchors else [])]
     return PoolView(
         method=state.method,
@@ -94,13 +94,13 @@ def pool_view(state: PoolState, method: Method, log: SampleLog, sample: Sample |
         sample=sample.number if sample else 0,
         sample_preview=sample.preview if sample else "",
         agents=tuple(tuple(sorted(a.offsets)) for a in anchors),
-        base_bytes=np.array([a.bytes - b for a, b in zip(anchors, raw, strict=True)], dtype=np.int64),
-        offset_bytes=np.array(raw, dtype=np.int64),
-        stored_bytes=np.array(kept, dtype=np.int64),
+        base_bytes=np.array([a.bytes - b for a, b in zip(anchors, computed, strict=True)], dtype=np.int64),
+        offset_bytes=np.array(computed, dtype=np.int64),
+        stored_bytes=np.array(stored_bytes, dtype=np.int64),
         away=tuple(a.number for a in anchors if _away(a)),
-        small=(small.double() / max(1, elements)).numpy(),
+        small=(small_count.double() / max(1, elements)).numpy(),
         offset_size=(squares / max(1, elements)).sqrt().numpy(),
-        stored_error=np.sqrt(error / max(1, elements)),
+        stored_error=np.sqrt(squared_error / max(1, elements)),
         largest_error=largest,
         points=principal_coordinates(torch.stack([t.descriptor.mean(dim=0) for t in texts])),
     )

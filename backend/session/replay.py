@@ -244,9 +244,9 @@ class _Player:
         decoded: dict[tuple[int, int], Iterator[Decoded]] = {}
         for jobs in zip(*waiting, strict=True):
             agent = jobs[0].context.prompt.agent
-            found = iter(self._decode(agent, [p for job in jobs for p in job.prefills.values()]))
+            answers = iter(self._decode(agent, [p for job in jobs for p in job.prefills.values()]))
             for job in jobs:
-                decoded[job.number, agent] = iter([next(found) for _ in job.prefills])
+                decoded[job.number, agent] = iter([next(answers) for _ in job.prefills])
         return [
             row
             for jobs in waiting
@@ -263,10 +263,10 @@ class _Player:
             prefill = job.prefills.get(index)
             plan = plan if prefill is None else prefill.plan
             row = self._row(job, remembered if prefill is None else next(decoded).ids, prefill)
-            same = row.answer == dense.answer and (row.answer is not None or row.text == dense.text)
+            as_dense = row.answer == dense.answer and (row.answer is not None or row.text == dense.text)
             gate = tuple(replace(g, anchors=(), weights=(), distances=(), previews=()) for g in plan.gate)
             answer_row = replace(row, method=label, state=plan.state, reason=plan.reason, gate=gate)
-            rows.append(replace(answer_row, as_dense=same))
+            rows.append(replace(answer_row, as_dense=as_dense))
         return rows
 
     def _row(self, job: _Job, ids: tuple[int, ...], prefill: Prefill | None) -> Replayed:
@@ -300,9 +300,9 @@ class _Player:
         )
 
     def _decoding(self, agent: int) -> Decoding:
-        asked = self.request.decoding
-        own = self.request.pipeline.agent(agent).max_new_tokens
-        return replace(asked, max_new_tokens=min(asked.max_new_tokens, own))
+        decoding = self.request.decoding
+        agent_limit = self.request.pipeline.agent(agent).max_new_tokens
+        return replace(decoding, max_new_tokens=min(decoding.max_new_tokens, agent_limit))
 
     def _decode(self, agent: int, prefills: Sequence[Prefill]) -> list[Decoded]:
         if not prefills:

@@ -129,11 +129,19 @@ class Run:
     def _answer(self, state: RequestState, members: list[MethodRun], row: PromptRun, agent: int) -> None:
         """An agent's answer, and what its tool makes of it, to those who read them."""
         assert row.decoded is not None
-        _, arrived, given = take_answer(state, agent, row.decoded)
-        if given:
+        _, arrived, tool_result = take_answer(state, agent, row.decoded)
+        if tool_result:
             tool, label = self.request.pipeline.agent(agent).tool, members[0].choice.label
             self.tools.append(
-                ToolUse(agent, label, tool, given.text, given.ok, given.reason or "", given.wall_ms)
+                ToolUse(
+                    agent,
+                    label,
+                    tool,
+                    tool_result.text,
+                    tool_result.ok,
+                    tool_result.reason or "",
+                    tool_result.wall_ms,
+                )
             )
         self._arrive(arrived, members)
 
@@ -182,9 +190,9 @@ class Run:
         clock = (run.clock if charged else None) or engine.clock()
         run.clock = None
         if charged:
-            spent = run.state.lead_in_ms if run.options.wants_lead_in else run.state.base_ms
-            spent = spent if run.method.needs_bases else {}
-            clock.add("base", sum(spent.get(n, 0.0) for n in context.samples))
+            ms_by_text = run.state.lead_in_ms if run.options.wants_lead_in else run.state.base_ms
+            ms_by_text = ms_by_text if run.method.needs_bases else {}
+            clock.add("base", sum(ms_by_text.get(n, 0.0) for n in context.samples))
         judging = agent == request.pipeline.final
         context, prefill = read_prompt(
             engine,
@@ -204,10 +212,10 @@ class Run:
 
     def _decode(self, rows: list[PromptRun]) -> Generator[Event, None, float]:
         """Let every row answer, as one batch unless memory ran out; ms that it took."""
-        spent = 0.0
+        total_ms = 0.0
         for part in [[row] for row in rows] if self.session.engine.one_by_one else [rows]:
-            spent += yield from self._decode_batch(part)
-        return spent
+            total_ms += yield from self._decode_batch(part)
+        return total_ms
 
     def _decode_batch(self, rows: list[PromptRun]) -> Generator[Event, None, float]:
         request, session = self.request, self.session
@@ -224,7 +232,7 @@ class Run:
             scheduler=session.scheduler,
             wait=session.pauses_before_decode,
         )
-        shown = [-1] * len(rows)
+        told_lengths = [-1] * len(rows)
         with closing(steps):
             if session.pauses_before_decode:
                 next(steps)
@@ -238,6 +246,6 @@ class Run:
                     return (time.perf_counter() - began) * 1e3
                 stop_if(self.cancel)
                 for index, row in enumerate(rows):
-                    if len(ids[index]) != shown[index]:
-                        shown[index] = len(ids[index])
+                    if len(ids[index]) != told_lengths[index]:
+                        told_lengths[index] = len(ids[index])
                         yield TextSoFar(agent, row.run.choice.label, session.model.tokens.decode(ids[index]))

@@ -44,8 +44,8 @@ def check_share(share: float) -> float:
 
 def drawn(share: float, seed: int, key: str) -> bool:
     """Is this request checked? Decided by its key alone, so that a batch that goes on draws the same."""
-    found = int.from_bytes(hashlib.sha256(f"shadow:{seed}:{key}".encode()).digest()[:8], "big")
-    return found < share * 2**64
+    hash_value = int.from_bytes(hashlib.sha256(f"shadow:{seed}:{key}".encode()).digest()[:8], "big")
+    return hash_value < share * 2**64
 
 
 def flip_rate(flips: int, checked: int, level: float = 0.95) -> tuple[float, float, float]:
@@ -79,9 +79,9 @@ def shadow_checks(
         rows: finished; ``outcomes`` theirs.
         request: its decoding and scoring.
     """
-    known: dict[tuple[int, ...], str] = {}
+    dense_texts: dict[tuple[int, ...], str] = {}
     if request.mode == "pinned":
-        known[rows[0].context.prompt.ids] = outcomes[0].text
+        dense_texts[rows[0].context.prompt.ids] = outcomes[0].text
     limit = request.pipeline.agent(outcomes[0].agent).max_new_tokens
     decoding = replace(request.decoding, max_new_tokens=min(limit, request.decoding.max_new_tokens))
     out = []
@@ -90,15 +90,17 @@ def shadow_checks(
             continue
         ids, began, before = row.context.prompt.ids, time.perf_counter(), engine.forwarded_tokens
         if row.plan.plain:
-            known.setdefault(ids, served.text)
-        elif ids not in known:
+            dense_texts.setdefault(ids, served.text)
+        elif ids not in dense_texts:
             prefill = engine.execute(row.context.prompt, dense_plan(row.context, "checked"), Clock())
             [decoded] = engine.decode([prefill], decoding)
-            known[ids] = engine.model.tokens.decode(decoded.ids)
-        wanted = extract_answer(known[ids], request.pipeline.scoring)
-        flipped = served.answer != wanted
-        if wanted is None and served.answer is None:
-            flipped = served.text != known[ids]
-        spent, cost = (time.perf_counter() - began) * 1e3, engine.forwarded_tokens - before
-        out.append(ShadowCheck(served.agent, served.method, wanted, flipped, cost, spent if cost else 0.0))
+            dense_texts[ids] = engine.model.tokens.decode(decoded.ids)
+        dense_answer = extract_answer(dense_texts[ids], request.pipeline.scoring)
+        flipped = served.answer != dense_answer
+        if dense_answer is None and served.answer is None:
+            flipped = served.text != dense_texts[ids]
+        wall_ms, cost = (time.perf_counter() - began) * 1e3, engine.forwarded_tokens - before
+        out.append(
+            ShadowCheck(served.agent, served.method, dense_answer, flipped, cost, wall_ms if cost else 0.0)
+        )
     return tuple(out)

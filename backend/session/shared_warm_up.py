@@ -72,10 +72,10 @@ class WarmUpCache:
         """Keep a copy of a stream that a warm-up and nothing else went through."""
         if key in self._streams or stream.log.bytes > self.budget_bytes:
             return
-        kept = copied(stream, "ready", self.budget_bytes, None)
-        size = kept.bytes
+        copy = copied(stream, "ready", self.budget_bytes, None)
+        size = copy.bytes
         with self._guard:
-            self._streams[key] = kept, size
+            self._streams[key] = copy, size
             self.used = time.monotonic()
             while self._bytes > self.budget_bytes:
                 self._streams.popitem(last=False)
@@ -83,12 +83,12 @@ class WarmUpCache:
     def copy(self, key: Key, domain: str, budget_bytes: int, engine: Engine) -> Stream | None:
         """What the requests of ``key`` left, as a stream of a trust domain; None if it is not there."""
         with self._guard:
-            found, _ = self._streams.get(key, (None, 0))
-            if found is None:
+            stream, _ = self._streams.get(key, (None, 0))
+            if stream is None:
                 return None
             self._streams.move_to_end(key)
             self.used = time.monotonic()
-        return copied(found, domain, budget_bytes, engine)
+        return copied(stream, domain, budget_bytes, engine)
 
 
 def warm_up_key(stream: str, examples: Sequence[Example]) -> Key:

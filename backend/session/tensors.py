@@ -29,25 +29,25 @@ def run_tensors(streams: Mapping[str, Stream], record: RunRecord) -> dict[str, T
     what that agent's context added; a segment's name is followed by the placeholder that stands before it.
     Each is ``(layers, kv_heads, tokens, head_dim)``, in the model's type.
     """
-    past = _past(streams, record)
-    if past is None:
+    request = _past(streams, record)
+    if request is None:
         return {}
     out: dict[str, Tensor] = {}
 
-    def put(name: str, keys: Tensor, values: Tensor) -> None:
-        out[f"{name}/keys"], out[f"{name}/values"] = keys, values
+    def add(key: str, keys: Tensor, values: Tensor) -> None:
+        out[f"{key}/keys"], out[f"{key}/values"] = keys, values
 
-    for context in past.contexts:
+    for context in request.contexts:
         agent = context.prompt.agent
         for segment, base in context.prefix_bases.items():
-            put(f"base/agent {agent}/{segment}", base.keys, base.values)
+            add(f"base/agent {agent}/{segment}", base.keys, base.values)
         for name, sample in context.samples.items():
-            put(f"base/{name}", sample.base.keys, sample.base.values)
+            add(f"base/{name}", sample.base.keys, sample.base.values)
             seen = sample.offsets.get(agent)
             if seen is not None:
-                put(f"offset/agent {agent}/{name}", seen.placeholder.keys, seen.placeholder.values)
+                add(f"offset/agent {agent}/{name}", seen.placeholder.keys, seen.placeholder.values)
                 for segment, offset in seen.followers.items():
-                    put(f"offset/agent {agent}/{segment} behind {name}", offset.keys, offset.values)
+                    add(f"offset/agent {agent}/{segment} behind {name}", offset.keys, offset.values)
     return out
 
 
@@ -62,26 +62,26 @@ def tensor_file(streams: Mapping[str, Stream], record: RunRecord, limit_bytes: i
     Raises:
         BudgetError: there are none (any more), or they take more than ``limit_bytes``.
     """
-    found = run_tensors(streams, record)
-    if not found:
+    tensors = run_tensors(streams, record)
+    if not tensors:
         raise BudgetError(
             "The tensors of this run are not held any more: a visit keeps those of its latest runs, and "
             "none of opened files. Run it again, or save it without tensors."
         )
-    held = sum(t.numel() * t.element_size() for t in found.values())
-    if held > limit_bytes:
+    size = sum(t.numel() * t.element_size() for t in tensors.values())
+    if size > limit_bytes:
         raise BudgetError(
-            f"The tensors of this run take {held / 2**20:,.1f} MiB; up to {limit_bytes / 2**20:,.0f} MiB "
+            f"The tensors of this run take {size / 2**20:,.1f} MiB; up to {limit_bytes / 2**20:,.0f} MiB "
             "are put into a bundle. Shorten the prompts, or save it without tensors."
         )
-    about = {
+    metadata = {
         "run": record.id,
         "model": record.model.name,
         "weights": record.model.weights_hash,
         "axes": json.dumps(["layers", "kv_heads", "tokens", "head_dim"]),
         "keys": "position-free: rotated back to position 0",
     }
-    return save({name: t.detach().cpu().contiguous().clone() for name, t in found.items()}, about)
+    return save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, metadata)
 
 
 def _past(streams: Mapping[str, Stream], record: RunRecord) -> AnsweredRequest | None:
@@ -90,9 +90,11 @@ def _past(streams: Mapping[str, Stream], record: RunRecord) -> AnsweredRequest |
     stream = streams.get(stream_key(record.request, dense))
     if stream is None:
         return None
-    read = {a: record.prompts[record.outcome(a, dense.label).prompt].token_ids for a in record.agents}
-    for past in reversed(stream.history):
-        prompts = {c.prompt.agent: np.asarray(c.prompt.ids) for c in past.contexts}
-        if prompts.keys() == read.keys() and all(np.array_equal(read[a], prompts[a]) for a in read):
-            return past
+    token_ids = {a: record.prompts[record.outcome(a, dense.label).prompt].token_ids for a in record.agents}
+    for request in reversed(stream.history):
+        prompts = {c.prompt.agent: np.asarray(c.prompt.ids) for c in request.contexts}
+        if prompts.keys() == token_ids.keys() and all(
+            np.array_equal(token_ids[a], prompts[a]) for a in token_ids
+        ):
+            return request
     return None

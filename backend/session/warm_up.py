@@ -84,10 +84,10 @@ class WarmUp:
         batch = 1 if small else WARM_BATCH
         for at in range(0, len(examples), batch):
             part = examples[at : at + batch]
-            said = Progress(f"Warming up with requests {at + 1} to {at + len(part)}", at, len(examples))
-            yield said
+            progress = Progress(f"Warming up with requests {at + 1} to {at + len(part)}", at, len(examples))
+            yield progress
             for _ in self._warm_batch(bare, part, cancel):
-                yield said  # lets others in between
+                yield progress  # lets others in between
         if shared and not small:
             self._keep_cached(request, examples)
 
@@ -107,11 +107,11 @@ class WarmUp:
             )
         except BudgetError:
             return False
-        found = cache.copy(key, self.session.id, self.session.budget_bytes, self.session.engine)
-        if found is None:  # given up to make the room
+        copied_stream = cache.copy(key, self.session.id, self.session.budget_bytes, self.session.engine)
+        if copied_stream is None:  # given up to make the room
             return False
-        self.session.streams[stream] = found
-        self.session.drop_idle({id(found)})
+        self.session.streams[stream] = copied_stream
+        self.session.drop_idle({id(copied_stream)})
         return True
 
     def _keep_cached(self, request: RunRequest, examples: Sequence[Example]) -> None:

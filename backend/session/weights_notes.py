@@ -51,12 +51,12 @@ def weights_notes(
                     pair = float(keys.mean()), float(values.mean())
                     errors[foreign(pipeline, outcome.agent, span.name)].append(pair)
         if errors[True]:
-            notes.append(f"{label}: {_said(errors[True])} in texts whose cache other weights computed, "
-                         f"{_said(errors[False])} in the rest.")  # fmt: skip
+            notes.append(f"{label}: {_error_words(errors[True])} in texts whose cache other weights "
+                         f"computed, {_error_words(errors[False])} in the rest.")  # fmt: skip
     return tuple(notes)
 
 
-def _said(errors: list[tuple[float, float]]) -> str:
+def _error_words(errors: list[tuple[float, float]]) -> str:
     if not errors:
         return "no text"
     keys, values = np.mean(errors, axis=0)

@@ -100,9 +100,9 @@ class Workspace:
 
     def stream(self, key: str) -> Stream:
         """The stream of a key, a new one if need be; the last one used stands last."""
-        found = self.streams.pop(key, None) or Stream(SampleLog(self.id, self.budget_bytes))
-        self.streams[key] = found
-        return found
+        stream = self.streams.pop(key, None) or Stream(SampleLog(self.id, self.budget_bytes))
+        self.streams[key] = stream
+        return stream
 
     def answer_limit(self, request: RunRequest, agent: int) -> int:
         """The most tokens that an agent may answer."""

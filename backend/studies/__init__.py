@@ -11,7 +11,6 @@ Others use, by module:
     documents: document_study
     document_speed: document_speed
     anchor_cost: anchor_cost
-    token_overlap: token_overlap
     hypotheses: hypotheses
     agent_loop: run_loop
     batch: Batch, run_batch

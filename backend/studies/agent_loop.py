@@ -19,15 +19,7 @@ from typing import Any
 from backend.base.row_file import RowFile
 from backend.base.serialization import encode
 from backend.prompts.presets import Example
-from backend.records.agent_loop import (
-    LoopRecord,
-    LoopRequest,
-    cut,
-    gathered,
-    loop_questions,
-    over,
-    turns_of,
-)
+from backend.records.agent_loop import LoopRecord, LoopRequest, cut, gathered, loop_questions, over, turns_of
 from backend.records.events import Event, Progress, RunDone
 from backend.records.request import Mode
 from backend.records.run import RunRecord
@@ -101,11 +93,11 @@ def run_loop(session: LabSession, request: LoopRequest, path: Path) -> Iterator[
     every = plans(session, request)
     blocks = groupby(every, key=lambda plan: (plan.mode, plan.index // request.memory))
     for _, block in blocks:
-        whole = list(block)
-        while whole and whole[-1].key in done:
-            whole.pop()
+        episodes = list(block)
+        while episodes and episodes[-1].key in done:
+            episodes.pop()
         session.forget()
-        for plan in whole:
+        for plan in episodes:
             yield Progress(f"{plan.mode}: episode {plan.index + 1}", len(done), len(every))
             for event in episode(session, request, plan.example, plan.mode):
                 if isinstance(event, RunDone) and plan.key not in done:

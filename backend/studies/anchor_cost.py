@@ -54,43 +54,43 @@ def anchor_cost(
     began = time.perf_counter()
     _check(model, request, budget_bytes)
     shape = (len(request.anchors), len(request.lengths))
-    found: dict[str, Any] = {
+    times: dict[str, Any] = {
         name: np.full(shape, np.nan) for name in ("match_ms", "match_kv_ms", "mix_ms", "move_ms")
     }
-    held = np.zeros(shape, dtype=np.int64)
+    pool_bytes = np.zeros(shape, dtype=np.int64)
     steps = shape[0] * shape[1]
     for column, tokens in enumerate(request.lengths):
         log = SampleLog("cost", budget_bytes)
         sample = _draw(model, log, tokens, 0)
         for row, count in enumerate(request.anchors):
-            said = f"{count} anchors of {tokens:,} tokens"
-            yield Progress(said, column * shape[0] + row, steps)
+            what = f"{count} anchors of {tokens:,} tokens"
+            yield Progress(what, column * shape[0] + row, steps)
             while len(log.samples) <= count:
                 _draw(model, log, tokens, request.agents)
             anchors = [o for o in log.samples.values() if o is not sample][:count]
-            held[row, column] = sum(a.bytes for a in anchors)
-            found["match_ms"][row, column] = _timed(clock, partial(_match, sample, anchors, log, EMBEDDINGS))
-            found["match_kv_ms"][row, column] = _timed(clock, partial(_match, sample, anchors, log, WHOLE_KV))
-            found["mix_ms"][row, column] = _timed(clock, partial(_mix, model, sample, anchors))
+            pool_bytes[row, column] = sum(a.bytes for a in anchors)
+            times["match_ms"][row, column] = _timed(clock, partial(_match, sample, anchors, log, EMBEDDINGS))
+            times["match_kv_ms"][row, column] = _timed(clock, partial(_match, sample, anchors, log, WHOLE_KV))
+            times["mix_ms"][row, column] = _timed(clock, partial(_mix, model, sample, anchors))
             if model.device.type != "cpu":
                 log.offload({a.number for a in anchors})
-                found["move_ms"][row, column] = _timed(clock, partial(_fetch, anchors, model.device))
+                times["move_ms"][row, column] = _timed(clock, partial(_fetch, anchors, model.device))
                 log.offload(set())
-    yield AnchorCost(request, model.info, held, **found, wall_ms=(time.perf_counter() - began) * 1e3)
+    yield AnchorCost(request, model.info, pool_bytes, **times, wall_ms=(time.perf_counter() - began) * 1e3)
 
 
 def _check(model: LoadedModel, request: AnchorCostRequest, budget_bytes: int) -> None:
     for name, (low, high) in COST_LIMITS.items():
-        given = getattr(request, name)
-        values = given if isinstance(given, tuple) else (given,)
+        asked = getattr(request, name)
+        values = asked if isinstance(asked, tuple) else (asked,)
         if not values or any(type(v) is not int or not low <= v <= high for v in values):
             raise OptionError(
-                f"{name} is {given!r}; whole numbers from {low} to {high:,} are allowed. Change it.",
+                f"{name} is {asked!r}; whole numbers from {low} to {high:,} are allowed. Change it.",
                 field=f"cost.{name}",
             )
         if len(set(values)) < len(values) or list(values) != sorted(values):
             raise OptionError(
-                f"{name} is {given!r}; name each number once, smallest first.", field=f"cost.{name}"
+                f"{name} is {asked!r}; name each number once, smallest first.", field=f"cost.{name}"
             )
     most = (request.anchors[-1] + HELD_ANCHORS) * request.lengths[-1]
     needed = most * (request.agents + 1) * model.info.kv_bytes_per_token
@@ -107,16 +107,18 @@ def _draw(model: LoadedModel, log: SampleLog, tokens: int, agents: int) -> Sampl
     cache = model.new_cache(1)
     layers, _, heads, _, dim = cache.keys.shape
 
-    def one() -> Tensor:
+    def random_kv() -> Tensor:
         return torch.randn((layers, heads, tokens, dim), dtype=cache.keys.dtype, device=model.device)
 
     ids = tuple(range(tokens))
     one_token = model.embed((0,))
     described = (one_token + torch.randn(tokens, 1, device=model.device)).to(one_token.dtype)
-    made = log.add("cost", ids, "", KVSegment(one(), one(), 0, True, "drawn"), described)
+    sample = log.add("cost", ids, "", KVSegment(random_kv(), random_kv(), 0, True, "drawn"), described)
     for agent in range(1, agents + 1):
-        made.add_offsets(agent, {"cost": (KVSegment(one(), one(), 0, True, "drawn"), made.base)}, {"cost": 0})
-    return made
+        sample.add_offsets(
+            agent, {"cost": (KVSegment(random_kv(), random_kv(), 0, True, "drawn"), sample.base)}, {"cost": 0}
+        )
+    return sample
 
 
 def _match(sample: Sample, anchors: list[Sample], log: SampleLog, how: Weighing) -> None:
@@ -129,8 +131,8 @@ def _mix(model: LoadedModel, sample: Sample, anchors: list[Sample]) -> None:
     device, tokens = sample.base.keys.device, sample.tokens
     weights = torch.full((len(anchors), tokens), 1 / len(anchors), device=device)
     offsets = [a.offsets[1].placeholder for a in anchors]
-    kept = [offset for offset in offsets if isinstance(offset, ArenaOffset)]
-    mixture = Mixture(kept[0].rows.arena, tuple(offset.first_row for offset in kept), weights)
+    rows = [offset for offset in offsets if isinstance(offset, ArenaOffset)]
+    mixture = Mixture(rows[0].rows.arena, tuple(offset.first_row for offset in rows), weights)
     positions = torch.arange(tokens, device=device)
     keys, values = torch.empty_like(sample.base.keys), torch.empty_like(sample.base.values)
     mix_and_rotate(sample.base, mixture, positions, model.rotation, keys, values)

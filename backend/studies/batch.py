@@ -93,25 +93,29 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
 def unusual(rows: Sequence[dict[str, Any]]) -> str:
     """One sentence: how many requests are unusual for the model, and how many of them dense answered wrongly;
     empty where that was not measured."""
-    known = {row["index"]: row for row in rows if row.get("familiarity")}.values()
-    strange = [row for row in known if row["familiarity"]["level"] == "unusual"]
-    dense = [[o for o in row["outcomes"] if o["method"] == row["outcomes"][0]["method"]] for row in strange]
-    wrong = sum(mine[-1]["correct"] is False for mine in dense)
-    said = f"{len(strange)} of {len(known)} requests are unusual for the model"
-    if strange:
-        said += f"; dense answered {wrong} of them wrongly, so what reuse changes there means little"
-    return f"{said}." if known else ""
+    measured = {row["index"]: row for row in rows if row.get("familiarity")}.values()
+    unusual_rows = [row for row in measured if row["familiarity"]["level"] == "unusual"]
+    dense = [
+        [o for o in row["outcomes"] if o["method"] == row["outcomes"][0]["method"]] for row in unusual_rows
+    ]
+    wrong_count = sum(mine[-1]["correct"] is False for mine in dense)
+    sentence = f"{len(unusual_rows)} of {len(measured)} requests are unusual for the model"
+    if unusual_rows:
+        sentence += (
+            f"; dense answered {wrong_count} of them wrongly, so what reuse changes there means little"
+        )
+    return f"{sentence}." if measured else ""
 
 
 def flip_rates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the shadow checks say, one line per mode and method: how many requests were served, checked and
     found to differ from dense, and the share of all that this lets expect, with its exact 95% interval."""
-    found: dict[tuple[str, str], list[bool]] = {}
+    flips_by_line: dict[tuple[str, str], list[bool]] = {}
     for row in rows:
         for method, flipped in row.get("shadow", {}).items():
-            found.setdefault((row["mode"], method), []).append(flipped)
+            flips_by_line.setdefault((row["mode"], method), []).append(flipped)
     out = []
-    for (mode, method), flips in found.items():
+    for (mode, method), flips in flips_by_line.items():
         share, low, high = flip_rate(sum(flips), len(flips))
         served = sum(row["mode"] == mode for row in rows)
         out.append(

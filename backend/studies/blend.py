@@ -94,10 +94,10 @@ def _check(model: LoadedModel, request: BlendRequest) -> int:
             field="blend.pipeline",
         )
     for name, allowed in (("choices", CHOICES), ("masks", MASKS)):
-        given: tuple[Any, ...] = getattr(request, name)
-        if not given or len(set(given)) != len(given) or not set(given) <= set(allowed):
+        chosen: tuple[Any, ...] = getattr(request, name)
+        if not chosen or len(set(chosen)) != len(chosen) or not set(chosen) <= set(allowed):
             raise OptionError(
-                f"{name} are {', '.join(map(str, given)) or 'none'}; allowed, each once: "
+                f"{name} are {', '.join(map(str, chosen)) or 'none'}; allowed, each once: "
                 f"{', '.join(allowed)}. Name one or more of them.",
                 field=f"blend.{name}",
             )
@@ -109,9 +109,9 @@ def _check(model: LoadedModel, request: BlendRequest) -> int:
             field="blend.ratios",
         )
     for choice in request.choices:
-        refused, title = method_class(choice).supports(model.info), method_class(choice).title
-        if refused:
-            raise OptionError(f"{title} cannot run on {model.info.name}. {refused}", field="blend.choices")
+        reason, title = method_class(choice).supports(model.info), method_class(choice).title
+        if reason:
+            raise OptionError(f"{title} cannot run on {model.info.name}. {reason}", field="blend.choices")
     return agent
 
 
@@ -127,37 +127,37 @@ class _Read:
     def copied(self) -> dict[str, float]:
         """Errors of position-only reuse, and the floor."""
         plan = copy_everything(self.context)
-        found = self.engine.execute(self.context.prompt, plan, Clock())
-        _, again = self.engine.prefill(self.context.prompt.ids, pieces=2)
-        keys, values = self._errors(found)
-        floor = float(kl(self.dense.logits[None], again[None])[0])
+        prefill = self.engine.execute(self.context.prompt, plan, Clock())
+        _, logits_again = self.engine.prefill(self.context.prompt.ids, pieces=2)
+        keys, values = self._errors(prefill)
+        floor = float(kl(self.dense.logits[None], logits_again[None])[0])
         return {
             "keys": float(keys.mean()),
             "values": float(values.mean()),
-            "kl": self._kl(found),
+            "kl": self._kl(prefill),
             "floor": floor,
         }
 
     def compare(self, method: Method) -> dict[str, float]:
         """What :class:`BlendStudy` holds of one setting at one prompt."""
         plan = method.plan(self.context, self.log, Clock())
-        found = self.engine.execute(self.context.prompt, plan, Clock(), method=method, context=self.context)
-        keys, values = self._errors(found)
-        again = (found.actions == RECOMPUTED).all(axis=0)
+        prefill = self.engine.execute(self.context.prompt, plan, Clock(), method=method, context=self.context)
+        keys, values = self._errors(prefill)
+        recomputed = (prefill.actions == RECOMPUTED).all(axis=0)
         return {
             "keys": float(keys.mean()),
             "values": float(values.mean()),
-            "chosen": float(values[:, again].mean()) if again.any() else float("nan"),
-            "kl": self._kl(found),
-            "work": found.token_layers / self.dense.token_layers,
+            "chosen": float(values[:, recomputed].mean()) if recomputed.any() else float("nan"),
+            "kl": self._kl(prefill),
+            "work": prefill.token_layers / self.dense.token_layers,
         }
 
-    def _errors(self, found: Prefill) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _errors(self, prefill: Prefill) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         total = len(self.context.prompt.ids)
-        return cache_error(found.cache, self.dense.cache, total, self.engine.model.rotation)
+        return cache_error(prefill.cache, self.dense.cache, total, self.engine.model.rotation)
 
-    def _kl(self, found: Prefill) -> float:
-        return float(kl(self.dense.logits[None], found.logits[None])[0])
+    def _kl(self, prefill: Prefill) -> float:
+        return float(kl(self.dense.logits[None], prefill.logits[None])[0])
 
 
 @torch.inference_mode()
@@ -167,22 +167,22 @@ def _read(model: LoadedModel, request: BlendRequest, number: int, agent: int, bu
     pipeline = request.pipeline.unrolled
     state = RequestState(pipeline, engine, log)
     state.start(pipeline.check_values(request.values[number]))
-    for one in pipeline.order:
-        context = state.context(one)
-        limit = min(request.max_new_tokens, pipeline.agent(one).max_new_tokens)
+    for reader in pipeline.order:
+        context = state.context(reader)
+        limit = min(request.max_new_tokens, pipeline.agent(reader).max_new_tokens)
         length = len(context.prompt.ids)
-        engine.check_room(length, limit, one)
+        engine.check_room(length, limit, reader)
         needed = 4 * (length + limit) * model.info.kv_bytes_per_token + log.bytes
         if needed > budget_bytes:
             raise BudgetError(
-                f"The caches of agent {called(one)}'s prompt of request {number + 1} need "
+                f"The caches of agent {called(reader)}'s prompt of request {number + 1} need "
                 f"{needed / 2**20:,.0f} MiB; this lab allows {budget_bytes / 2**20:,.0f} MiB. Shorten the "
                 "texts, or serve with a larger --budget-mb.",
                 field="blend.values",
             )
         prefill = read_densely(engine, context, "read densely")
-        if one == agent:
+        if reader == agent:
             break
-        [decoded] = engine.decode([prefill], Decoding(max_new_tokens=limit), context=own_context(one))
-        take_answer(state, one, decoded)
+        [decoded] = engine.decode([prefill], Decoding(max_new_tokens=limit), context=own_context(reader))
+        take_answer(state, reader, decoded)
     return _Read(engine, log, context, prefill)

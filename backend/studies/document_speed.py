@@ -129,12 +129,12 @@ def _keep(model: LoadedModel, segment: KVSegment, source: str, file: Path) -> Ke
         save_file({"keys": keys, "values": values}, file)
 
     def fetch() -> KVSegment:
-        found = (
+        tensors = (
             load_file(file, device=str(model.device))
             if source == "disk"
             else {"keys": keys, "values": values}
         )
-        moved = {name: x.to(model.device, non_blocking=True) for name, x in found.items()}
+        moved = {name: x.to(model.device, non_blocking=True) for name, x in tensors.items()}
         return KVSegment(moved["keys"], moved["values"], 0, True, "encoded by itself")
 
     return fetch
@@ -148,22 +148,22 @@ def _round(model: LoadedModel, prompt: TokenizedPrompt, kept: dict[str, Keep]) -
         engine.prefill(prompt.ids)
     out = [(clock.parts["dense"], 0.0)]
     for count in LINKS:
-        own = _linked(model, count)
-        clock = Engine(own).clock()
+        linked = _linked(model, count)
+        clock = Engine(linked).clock()
         began = time.perf_counter()
         with clock.part("load"):
-            apart = {name: keep() for name, keep in kept.items()}
+            segments = {name: keep() for name, keep in kept.items()}
         context = PromptInContext(
             prompt,
             {},
             {},
             rotation=model.rotation,
-            encoder=IsolatedEncoder(Engine(own), log),
-            method_bases=apart,
+            encoder=IsolatedEncoder(Engine(linked), log),
+            method_bases=segments,
         )
         plan = KVLinkMethod(KVLinkOptions()).plan(context, log, Clock())
         with clock.part("rest"):
-            Engine(own).execute(prompt, plan, Clock())
+            Engine(linked).execute(prompt, plan, Clock())
         out.append(((time.perf_counter() - began) * 1e3, clock.parts["load"]))
     return out
 

@@ -130,8 +130,8 @@ def arms_of(model: LoadedModel) -> tuple[DocumentArm, ...]:
 
 def row_key(model: LoadedModel, arms: Sequence[DocumentArm], seed: int, index: int) -> str:
     """Identity of a row: the weights, what was compared on them, and the question."""
-    asked = [[arm.label, arm.method, dict(arm.options)] for arm in arms]
-    facts = json.dumps([model.info.weights_hash, asked, seed, index, MAX_ANSWER], sort_keys=True)
+    compared = [[arm.label, arm.method, dict(arm.options)] for arm in arms]
+    facts = json.dumps([model.info.weights_hash, compared, seed, index, MAX_ANSWER], sort_keys=True)
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
@@ -181,8 +181,8 @@ def document_study(model: LoadedModel, request: DocumentRequest) -> Iterator[Pro
     """
     models = [model, *(adapted(model, name) for name in request.weights)]
     rows: list[dict[str, Any]] = []
-    for found, event in asked(models, request.questions, request.seed, batch=SMALL_BATCH):
-        rows += found
+    for new_rows, event in asked(models, request.questions, request.seed, batch=SMALL_BATCH):
+        rows += new_rows
         yield event
     yield gathered(models, request.questions, request.seed, rows)
 
@@ -195,8 +195,8 @@ def answered(
     prefills: list[Prefill] = []
     rows: list[dict[str, Any]] = []
     for index in indices:
-        asked = question(seed, index)
-        context, log = laid_out(engine, asked.document)
+        question_asked = question(seed, index)
+        context, log = laid_out(engine, question_asked.document)
         outcomes = []
         for arm in arms:
             prefill, outcome = read(engine, context, log, arm)
@@ -208,11 +208,11 @@ def answered(
                 "weights_hash": model.info.weights_hash,
                 "seed": seed,
                 "index": index,
-                "documents": asked.document.size,
-                "first_position": asked.first_position,
-                "position": asked.position,
+                "documents": question_asked.document.size,
+                "first_position": question_asked.first_position,
+                "position": question_asked.position,
                 "prompt_tokens": len(context.prompt.ids),
-                "expected": asked.document.answer,
+                "expected": question_asked.document.answer,
                 "outcomes": outcomes,
             }
         )
@@ -266,9 +266,9 @@ def gathered(
     arms: list[DocumentArm] = []
     keys: dict[str, int] = {}
     for model in models:
-        own = arms_of(model)
-        arms += own
-        keys |= {row_key(model, own, seed, index): index for index in range(questions)}
+        model_arms = arms_of(model)
+        arms += model_arms
+        keys |= {row_key(model, model_arms, seed, index): index for index in range(questions)}
     labels = [arm.label for arm in arms]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
@@ -277,7 +277,7 @@ def gathered(
             field="documents.links",
         )
     shape = (len(arms), questions)
-    about = {
+    columns = {
         name: np.zeros(questions, dtype=np.int64)
         for name in ("documents", "position", "first_position", "prompt_tokens")
     }
@@ -287,13 +287,13 @@ def gathered(
         index = keys.get(row["key"])
         if index is None:
             continue
-        for name, values in about.items():
+        for name, values in columns.items():
             values[index] = row[name]
         for outcome in row["outcomes"]:
             at = labels.index(outcome["arm"]), index
             correct[at] = outcome["correct"]
             times[at], forwarded[at] = outcome["ttft_ms"], outcome["forwarded_tokens"]
     return DocumentStudy(
-        models[0].info, seed, tuple(arms), about["documents"], about["position"], about["first_position"],
-        about["prompt_tokens"], correct, times, forwarded, speed,
+        models[0].info, seed, tuple(arms), columns["documents"], columns["position"],
+        columns["first_position"], columns["prompt_tokens"], correct, times, forwarded, speed,
     )  # fmt: skip

@@ -84,8 +84,8 @@ def repeated(ids: Sequence[int], seen: set[tuple[int, ...]], size: int) -> int:
 
 def right(text: str, expected: str | None) -> bool:
     """Did the episode end with the known answer?"""
-    said = extract_answer(text, "text") if (find_action(text) or "").lower().startswith("finish") else None
-    return said is not None and same_answer(said, expected)
+    answer = extract_answer(text, "text") if (find_action(text) or "").lower().startswith("finish") else None
+    return answer is not None and same_answer(answer, expected)
 
 
 def levenshtein(a: Sequence[int], b: Sequence[int]) -> int:

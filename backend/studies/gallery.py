@@ -49,8 +49,8 @@ class GalleryEntry:
 
 def load_gallery(path: Path = GALLERY) -> tuple[str, tuple[GalleryEntry, ...]]:
     """The weights hash that the gallery was found with, and its entries, flips first."""
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return found["weights"], tuple(GalleryEntry(**row) for row in found["entries"])
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return content["weights"], tuple(GalleryEntry(**row) for row in content["entries"])
 
 
 def save_gallery(weights: str, entries: tuple[GalleryEntry, ...], path: Path = GALLERY) -> None:

@@ -39,7 +39,6 @@ from backend.records.risk import GateTest, RiskRecord, RiskRequest
 from backend.records.risk_gate import EVERY, RiskGate
 from backend.records.run import PROVENANCE, AttentionProbe, RunRecord
 from backend.records.sweep import Cell, Compared, Comparison, SweepLine, Swept
-from backend.records.token_overlap import OverlapRequest, TokenOverlap
 
 EVIL = "</title><script>alert(1)</script><b>\"'&"
 TOUR = Path(__file__).parents[2] / "presets" / "tour"
@@ -284,16 +283,6 @@ def blend() -> BlendStudy:
 
 def pairs() -> ProximityRecord:
     return sullied(make_proximity())
-
-
-def overlap() -> TokenOverlap:
-    request = OverlapRequest(make_pipeline(2), ({"user_question": "How many?"},) * 3, (0.1, 0.5))
-    fields = {
-        "tokens": np.full(3, 6), "kept": np.ones((3, 2), int), "jaccard": RNG.random((2, 3, 2)),
-        "chance": RNG.random((3, 2)), "correlation": RNG.random((2, 3)), "texts": tuple("abcdef"),
-        "scores": RNG.random((2, 2, 6)), "places": np.arange(6), "slot": np.repeat([1, 2], 3), "wall_ms": 1.0,
-    }  # fmt: skip
-    return sullied(TokenOverlap(request=request, model=MODEL, other=MODEL, agent=2, **fields))
 
 
 def sweep() -> Swept:

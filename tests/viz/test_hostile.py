@@ -52,7 +52,6 @@ from viz.studies import (
     replay,
     reproduction,
     sweep,
-    token_overlap,
 )
 
 FOLDER = Path(viz.__file__).parent
@@ -150,7 +149,6 @@ DRAWN: dict[str, Callable[[], Any]] = {
     "offset study": of_offsets,
     "replay": lambda: replay.views(hostile.replayed(), 1),
     "recompute ratio": lambda: recompute_ratio.views(hostile.blend()),
-    "token overlap": lambda: token_overlap.views(hostile.overlap()),
     "sweep": lambda: sweep.views(hostile.sweep()),
     "document study": lambda: document_study.views(hostile.documents()),
     "break-even": lambda: break_even_calculator.views(*hostile.figures()),

@@ -21,30 +21,30 @@ def kept_in(dtype: torch.dtype, device: torch.device) -> torch.dtype:
 
 
 @torch.inference_mode()
-def squared_distances(mine: ArenaRows, theirs: Sequence[ArenaRows]) -> Tensor:
+def squared_distances(sample: ArenaRows, anchors: Sequence[ArenaRows]) -> Tensor:
     """Squared L2 distance of each token to the one at the same place of each anchor, (anchors, tokens), fp32.
 
     Args:
-        mine: (tokens, features).
-        theirs: at least as long, of the same arena.
+        sample: (tokens, features).
+        anchors: at least as long, of the same arena.
     """
-    buffer, tokens, width = mine.arena.buffer, mine.count, mine.tensor.shape[1]
-    starts = [rows.start for rows in theirs]
+    buffer, tokens, width = sample.arena.buffer, sample.count, sample.tensor.shape[1]
+    starts = [rows.start for rows in anchors]
     if triton_on(buffer.device):
         from backend.cache.kernels import triton_kernels as fused
 
-        return fused.squared_distances(buffer, mine.start, tokens, starts)
+        return fused.squared_distances(buffer, sample.start, tokens, starts)
     out = torch.empty((len(starts), tokens), dtype=torch.float32, device=buffer.device)
-    own = mine.tensor
+    sample_rows = sample.tensor
     for first, count, step in even_runs(starts):
         piece = tokens
         if buffer.device.type == "cpu":
-            piece = max(1, PIECE_BYTES // (mine.arena.row_bytes * count))
+            piece = max(1, PIECE_BYTES // (sample.arena.row_bytes * count))
         for at in range(0, tokens, piece):
             to = min(at + piece, tokens)
             places = (count, to - at, width), (step * width, width, 1)
             rows = buffer.as_strided(*places, (starts[first] + at) * width)
-            torch.linalg.vector_norm(rows - own[at:to], dim=-1, out=out[first : first + count, at:to])
+            torch.linalg.vector_norm(rows - sample_rows[at:to], dim=-1, out=out[first : first + count, at:to])
     return out.square_()
 
 

@@ -59,14 +59,14 @@ def mix_and_rotate(
         piece = max(1, PIECE_BYTES // per_token)
     for at in range(0, tokens, piece):
         to = min(at + piece, tokens)
-        own, plain = base.keys[:, :, at:to], base.values[:, :, at:to]
+        key_piece, value_piece = base.keys[:, :, at:to], base.values[:, :, at:to]
         if mixture is None:
-            values[:, :, at:to] = plain
+            values[:, :, at:to] = value_piece
         else:
             key_sum, value_sum = mixed(mixture, at, to).permute(1, 2, 3, 0, 4)
-            own = own + key_sum
-            torch.add(plain, value_sum, out=values[:, :, at:to])
-        rotation.rotate(own, positions[at:to], keys[:, :, at:to])
+            key_piece = key_piece + key_sum
+            torch.add(value_piece, value_sum, out=values[:, :, at:to])
+        rotation.rotate(key_piece, positions[at:to], keys[:, :, at:to])
 
 
 def mixed(mixture: Mixture, at: int, to: int) -> Tensor:
@@ -99,13 +99,13 @@ def _by_row(mixture: Mixture, at: int, to: int) -> Tensor:
     even = buffer.device.type == "cpu" and entries % SUM_WIDTH == 0
     parts = entries // SUM_WIDTH if even else 1
     anchors = len(mixture.starts)
-    found = functional.embedding_bag(
+    sums = functional.embedding_bag(
         (places[:, None] * parts + torch.arange(parts, device=buffer.device)[:, None]).view(-1, anchors),
         buffer.view(len(buffer) * parts, -1),
         per_sample_weights=weights[:, None].expand(-1, parts, -1).reshape(-1, anchors),
         mode="sum",
     )
-    return found.view(tokens, *buffer.shape[1:])
+    return sums.view(tokens, *buffer.shape[1:])
 
 
 def row_places(starts: Sequence[int], at: int, to: int, device: torch.device) -> Tensor:

@@ -143,12 +143,14 @@ class KVCommMethod(Method):
         key = self._key(sample)
         if self.options.repeated == "gated" or not (key[1] and self.options.capacity and key in self._left):
             return None
-        left = self._left[key]
-        shareable = left in pool.uses or (left is None and self._outside(sample))
+        anchor = self._left[key]
+        shareable = anchor in pool.uses or (anchor is None and self._outside(sample))
         what = "This very text" if self._outside(sample) else "The answer to this very question"
-        told = "so it is shared without a gate" if shareable else "but its anchor has gone: it is new again"
+        outcome = (
+            "so it is shared without a gate" if shareable else "but its anchor has gone: it is new again"
+        )
         return GateDecision(
-            sample.placeholder, shareable, "came before", f"{what} came before, {told}.", sample.tokens,
+            sample.placeholder, shareable, "came before", f"{what} came before, {outcome}.", sample.tokens,
             len(pool.uses), 0, None, None,
         )  # fmt: skip
 
@@ -176,8 +178,8 @@ class KVCommMethod(Method):
                 pool = self.pool(self.scope(sample))
                 pool.read_afresh(sample)
                 self._remember(sample, pool, log)
-        alone = self.options.fresh == "text"  # what is new is read afresh, and nothing else
-        if new and (not alone or len(new) == len(gate)):
+        text_alone = self.options.fresh == "text"  # what is new is read afresh, and nothing else
+        if new and (not text_alone or len(new) == len(gate)):
             names, verb = ", ".join(new), "is" if len(new) == 1 else "are"
             reason = f"{names} {verb} new to the pool, so the whole prompt is read afresh."
             return _fallback(context, reason, gate)
@@ -186,19 +188,19 @@ class KVCommMethod(Method):
             for name, sample in context.samples.items():
                 if name in new:
                     continue
-                found = self.match(context, sample, log)
-                if found is None and self.options.missing == "copy":
+                match = self.match(context, sample, log)
+                if match is None and self.options.missing == "copy":
                     continue
-                if found is None and alone:
+                if match is None and text_alone:
                     new.append(name)
                     continue
-                if found is None:
+                if match is None:
                     reason = f"No anchor of {name} has been seen by agent {called(context.prompt.agent)} yet."
                     return _fallback(context, reason, gate)
-                matches[name] = found
-            mixed = {name: self.mixed(context, name, found, log) for name, found in matches.items()}
-        for name, found in matches.items():
-            self.pool(self.scope(context.samples[name])).used(found)
+                matches[name] = match
+            mixed = {name: self.mixed(context, name, match, log) for name, match in matches.items()}
+        for name, match in matches.items():
+            self.pool(self.scope(context.samples[name])).used(match)
         if new:
             names = ", ".join(new)
             reason = f"New to the pool, so read afresh: {names}. What has trusted anchors was copied."
@@ -216,11 +218,11 @@ class KVCommMethod(Method):
         """Where a sample's keys and its anchors' are compared; None: position-free."""
         if self.options.keys_at == "position-free":
             return None
-        here, together = context.start(sample.placeholder), self.options.keys_at == "agent's position"
+        start, same_place = context.start(sample.placeholder), self.options.keys_at == "agent's position"
 
         def turned(text: Sample, keys: Tensor) -> Tensor:
-            if together or text.number == sample.number:
-                return context.rotated_keys(here, keys)
+            if same_place or text.number == sample.number:
+                return context.rotated_keys(start, keys)
             last_reader = list(text.offsets.values())[-1]
             return context.rotated_keys(last_reader.starts[text.placeholder], keys)
 
@@ -277,27 +279,27 @@ class KVCommMethod(Method):
                 base = segment_base(context, name, "alone")
             return Reuse(base, moved=moved, reason="copied (its correction is switched off)")
         match = matches[behind[name]]
-        stood = [name in a.offsets[agent].followers for a in match.anchors]
-        weights = match.behind if all(stood) else of_those(match.behind, stood)
+        has_segment = [name in a.offsets[agent].followers for a in match.anchors]
+        weights = match.behind if all(has_segment) else of_those(match.behind, has_segment)
         if not weights:
             return Compute("none of the anchors stood before this template text")
-        anchors = [a for a, known in zip(match.anchors, stood, strict=True) if known]
+        anchors = [a for a, present in zip(match.anchors, has_segment, strict=True) if present]
         terms = tuple(
-            self._term(w, a.offsets[agent], from_base(seen, template, base), a, span)
+            self._term(w, a.offsets[agent], from_base(offset, template, base), a, span)
             for w, a in zip(weights, anchors, strict=True)
-            for seen in [self._store.offset(a, agent).followers[name]]
+            for offset in [self._store.offset(a, agent).followers[name]]
         )
         return self._corrected(base, terms, f"corrected by the anchors of {behind[name]} (Eq. 7)")
 
     def _offset(self, anchor: Sample, agent: int) -> Offset:
         """An anchor's own offset in an agent's context, from the base that is meant."""
-        seen = self._store.offset(anchor, agent).placeholder
-        return from_base(seen, anchor.base, base_of(anchor, self.options.text_base))
+        offset = self._store.offset(anchor, agent).placeholder
+        return from_base(offset, anchor.base, base_of(anchor, self.options.text_base))
 
     def _term(self, weight: Weight, seen: ContextOffset, offset: Offset, anchor: Sample, span: Span) -> Term:
         """One anchor's offset; as shipped its keys stay turned by the anchor's own position."""
-        stood = seen.starts[anchor.placeholder if span.kind == "placeholder" else span.name]
-        shift = stood - span.start if self.options.frame == "anchor's position" else 0
+        start = seen.starts[anchor.placeholder if span.kind == "placeholder" else span.name]
+        shift = start - span.start if self.options.frame == "anchor's position" else 0
         own_values = None if weight.values is weight.keys else weight.values
         return Term(weight.keys, offset, anchor.number, own_values, shift)
 
@@ -309,17 +311,17 @@ class KVCommMethod(Method):
     def pools(self, log: SampleLog) -> tuple[PoolState, ...]:
         states = []
         for pool in self._pools.values():
-            held = [log.samples[n] for n in pool.uses if n in log.samples]
+            anchors = [log.samples[n] for n in pool.uses if n in log.samples]
             states.append(
                 PoolState(
                     self.name,
                     pool.placeholder,
                     pool.capacity,
-                    tuple(o.number for o in held),
-                    tuple(o.tokens for o in held),
-                    tuple(pool.uses[o.number] for o in held),
-                    tuple(o.preview for o in held),
-                    sum(map(self._store.bytes, held)),
+                    tuple(o.number for o in anchors),
+                    tuple(o.tokens for o in anchors),
+                    tuple(pool.uses[o.number] for o in anchors),
+                    tuple(o.preview for o in anchors),
+                    sum(map(self._store.bytes, anchors)),
                     pool.rules.budget_bytes,
                     self.options.codec,
                 )
@@ -361,13 +363,13 @@ class KVCommMethod(Method):
         self._store.drop_all_but(self.needed())
 
 
-def from_base(seen: Offset, then: KVSegment, now: KVSegment) -> Offset:
+def from_base(offset: Offset, then: KVSegment, now: KVSegment) -> Offset:
     """An offset that was seen from one base, from another."""
     if now is then:
-        return seen
+        return offset
     home = now.keys.device  # the offsets may wait elsewhere
     return KVOffset(
-        seen.keys.to(home) + (then.keys - now.keys), seen.values.to(home) + (then.values - now.values)
+        offset.keys.to(home) + (then.keys - now.keys), offset.values.to(home) + (then.values - now.values)
     )
 
 

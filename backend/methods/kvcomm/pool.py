@@ -99,8 +99,8 @@ class AnchorPool:
 
     def eligible(self, sample: Sample, log: SampleLog, agent: int | None = None) -> list[Sample]:
         """Anchors at least as long as the sample; with ``agent``, those with an offset seen there."""
-        found = [log.samples[n] for n in self.uses if n in log.samples and n != sample.number]
-        return [o for o in found if o.tokens >= sample.tokens and (agent is None or agent in o.offsets)]
+        anchors = [log.samples[n] for n in self.uses if n in log.samples and n != sample.number]
+        return [o for o in anchors if o.tokens >= sample.tokens and (agent is None or agent in o.offsets)]
 
     def scores(self, sample: Sample, anchors: Sequence[Sample]) -> Tensor:
         """Dissimilarity of each token (anchors, tokens) of a sample; each is computed once."""
@@ -109,25 +109,27 @@ class AnchorPool:
         known, weighing = self._measured[1], self.rules.weighing
         missing = [anchor for anchor in anchors if anchor.number not in known]
         if missing:
-            found = dissimilarities(sample, missing, weighing)
-            known.update(zip((anchor.number for anchor in missing), found, strict=True))
+            computed = dissimilarities(sample, missing, weighing)
+            known.update(zip((anchor.number for anchor in missing), computed, strict=True))
         return torch.stack([known[a.number] for a in anchors])
 
     def _gate_distances(self, sample: Sample, anchors: Sequence[Sample]) -> Tensor:
         """Sequence distances (anchors,) that the gate looks at."""
         if self.rules.gate != "shipped":
             return of_sequences(self.scores(sample, anchors), self.rules.weighing)
-        mine, *theirs = (base_of(o, self.rules.weighing.text_base).values for o in (sample, *anchors))
-        return torch.stack([(mine - x[:, :, : sample.tokens]).norm() for x in theirs])
+        sample_values, *anchor_values = (
+            base_of(o, self.rules.weighing.text_base).values for o in (sample, *anchors)
+        )
+        return torch.stack([(sample_values - x[:, :, : sample.tokens]).norm() for x in anchor_values])
 
     def _nearness(self, sample: Sample, anchors: Sequence[Sample]) -> Tensor:
         """Mean distance per token (anchors,) as a share of the tokens' own mean norm."""
         weighing = self.rules.weighing
         if (weighing.compared, weighing.norm) == ("embedding", "mean") and weighing.approximation != "cosine":
             return self.scores(sample, anchors).sqrt().mean(dim=1)  # the same, and known
-        own: Tensor = sample.descriptor.norm(dim=-1).mean().clamp_min(1e-9)
-        apart = squared_distances(sample.embedded, [a.embedded for a in anchors])
-        return apart.sqrt().mean(dim=1) / own
+        norm: Tensor = sample.descriptor.norm(dim=-1).mean().clamp_min(1e-9)
+        squared = squared_distances(sample.embedded, [a.embedded for a in anchors])
+        return squared.sqrt().mean(dim=1) / norm
 
     def gate(self, sample: Sample, log: SampleLog) -> GateDecision:
         """Is the sample shareable, or does it become an anchor? (Eq. 5)"""
@@ -181,32 +183,36 @@ class AnchorPool:
         if weighing.approximation in ("nearest", "uniform"):
             weighing = replace(weighing, approximation="softmax")
         weight = weights(distances, weighing)
-        even = math.log(len(anchors))
-        found, threshold = entropy(weight), gamma * even
-        if threshold < found <= threshold + ROUNDING * even:
-            found = threshold
-        shareable = gamma > 0 and found <= threshold
+        even_entropy = math.log(len(anchors))
+        spread, threshold = entropy(weight), gamma * even_entropy
+        if threshold < spread <= threshold + ROUNDING * even_entropy:
+            spread = threshold
+        shareable = gamma > 0 and spread <= threshold
         nearest = anchors[int(distances.argmin())]
         if rule == "length":
             shareable = gamma > 0
             reason = f"{len(anchors)} anchors are long enough, and this gate asks for nothing else."
         elif rule == "closeness":
-            near = self._nearness(sample, anchors).cpu()
-            least, mean, limit = float(near.min()), float((weight * near).sum()), self.rules.closeness
+            distances_per_token = self._nearness(sample, anchors).cpu()
+            least, mean, limit = (
+                float(distances_per_token.min()),
+                float((weight * distances_per_token).sum()),
+                self.rules.closeness,
+            )
             shareable = gamma > 0 and least <= limit and (shareable or mean <= limit)
             reason = (
                 f"The nearest anchor is {least:.2f} of a token's norm away, the weighted mean {mean:.2f}; "
-                f"{limit:g} is allowed. Entropy {found:.2f}, threshold {threshold:.2f}. "
+                f"{limit:g} is allowed. Entropy {spread:.2f}, threshold {threshold:.2f}. "
                 + ("Near enough to be trusted." if shareable else "It becomes an anchor.")
             )
         elif shareable:
             reason = (
-                f"Entropy {found:.2f} is within {threshold:.2f} (gamma {gamma:g} x log {len(anchors)}): "
+                f"Entropy {spread:.2f} is within {threshold:.2f} (gamma {gamma:g} x log {len(anchors)}): "
                 f"anchor {nearest.number} stands out, so its offsets can be trusted."
             )
         else:
             reason = (
-                f"Entropy {found:.2f} is over {threshold:.2f} (gamma {gamma:g} x log {len(anchors)}): "
+                f"Entropy {spread:.2f} is over {threshold:.2f} (gamma {gamma:g} x log {len(anchors)}): "
                 "no anchor stands out, so it becomes an anchor."
             )
         if gamma <= 0:
@@ -215,7 +221,7 @@ class AnchorPool:
             shareable,
             "entropy" if rule == "shipped" else rule,
             reason,
-            entropy=found,
+            entropy=spread,
             threshold=threshold,
             anchors=tuple(a.number for a in anchors),
             weights=tuple(weight.tolist()),
@@ -251,10 +257,10 @@ class AnchorPool:
             return replace(first, anchors=tuple(known[n] for n in numbers))
         if not anchors:
             return None
-        found = weigh(sample, anchors, self.scores(sample, anchors), self.rules.weighing, turn)
+        match = weigh(sample, anchors, self.scores(sample, anchors), self.rules.weighing, turn)
         if self.rules.weights_from == "first agent":
-            self._first = (sample.number, tuple(a.number for a in found.anchors), replace(found, anchors=()))
-        return found
+            self._first = (sample.number, tuple(a.number for a in match.anchors), replace(match, anchors=()))
+        return match
 
     def used(self, match: Match) -> None:
         """Count an access of each anchor that was mixed in; as shipped they were counted at the gate."""
@@ -268,8 +274,10 @@ class AnchorPool:
         if self.rules.eviction != "shipped" or not decision.shareable:
             return
         ranked = sorted(zip(decision.anchors, decision.weights, strict=True), key=lambda pair: -pair[1])
-        held = accumulate(weight for _, weight in ranked)
-        leaned_on = [number for (number, _), mass in zip(ranked, held, strict=True) if mass < COUNTED_MASS]
+        cumulative = accumulate(weight for _, weight in ranked)
+        leaned_on = [
+            number for (number, _), mass in zip(ranked, cumulative, strict=True) if mass < COUNTED_MASS
+        ]
         for number in leaned_on or decision.anchors:
             self.uses[number] += 1
 
@@ -307,10 +315,10 @@ class AnchorPool:
         if not self.rules.budget_bytes:
             return []
         sizes = {n: size(log.samples[n]) for n in self.uses if n in log.samples}
-        held, victims = sum(sizes.values()), []
-        while held > self.rules.budget_bytes:
+        held_bytes, victims = sum(sizes.values()), []
+        while held_bytes > self.rules.budget_bytes:
             victims.append(self._evict())
-            held -= sizes.get(victims[-1], 0)
+            held_bytes -= sizes.get(victims[-1], 0)
         return victims
 
     def _evict(self, newcomer: int | None = None) -> int:

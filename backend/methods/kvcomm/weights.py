@@ -86,17 +86,17 @@ def dissimilarities(sample: Sample, anchors: Sequence[Sample], weighing: Weighin
     Of embeddings the distances are found in one pass over them (:mod:`backend.cache.kernels.distances`),
     whatever KV the anchors hold.
     """
-    mine = descriptor(sample, weighing)
+    own = descriptor(sample, weighing)
     if weighing.approximation == "cosine":
-        theirs = (descriptor(a, weighing)[: sample.tokens] for a in anchors)
-        return torch.stack([1 - functional.cosine_similarity(mine, x, dim=-1) for x in theirs])
+        others = (descriptor(a, weighing)[: sample.tokens] for a in anchors)
+        return torch.stack([1 - functional.cosine_similarity(own, x, dim=-1) for x in others])
     if weighing.compared == "embedding":
         squared = kernels.squared_distances(sample.embedded, [a.embedded for a in anchors])
     else:
-        squared = torch.stack([squared_distances(mine, descriptor(a, weighing)) for a in anchors])
+        squared = torch.stack([squared_distances(own, descriptor(a, weighing)) for a in anchors])
     if weighing.norm != "mean":
         return squared
-    length: Tensor = mine.norm(dim=-1).mean().clamp_min(1e-9)
+    length: Tensor = own.norm(dim=-1).mean().clamp_min(1e-9)
     return squared / length.square()
 
 
@@ -146,7 +146,7 @@ class Match:
 
 def of_those(every: Sequence[Weight], known: Sequence[bool]) -> tuple[Weight, ...]:
     """Weights of some of the anchors, summing to one among themselves; none where they had no weight."""
-    kept = [w for w, wanted in zip(every, known, strict=True) if wanted]
+    kept = [w for w, is_known in zip(every, known, strict=True) if is_known]
     if not kept:
         return ()
     keys, values = torch.stack([w.keys for w in kept]), torch.stack([w.values for w in kept])
@@ -209,17 +209,17 @@ def _keys_and_values_apart(
     return own, behind
 
 
-def _separate(mine: Tensor, theirs: Sequence[Tensor], weighing: Weighing) -> tuple[Tensor, Tensor]:
+def _separate(sample: Tensor, anchors: Sequence[Tensor], weighing: Weighing) -> tuple[Tensor, Tensor]:
     """Per token (anchors, tokens), and for the prefix segment (anchors, layers, heads, 1, head_dim)."""
-    tokens = mine.shape[2]
-    token = torch.stack([(mine - x[:, :, :tokens]).abs().mean(dim=(0, 1, 3)) for x in theirs])
-    tail = torch.stack([(mine - x[:, :, x.shape[2] - tokens :]).norm(dim=2, keepdim=True) for x in theirs])
+    tokens = sample.shape[2]
+    token = torch.stack([(sample - x[:, :, :tokens]).abs().mean(dim=(0, 1, 3)) for x in anchors])
+    tail = torch.stack([(sample - x[:, :, x.shape[2] - tokens :]).norm(dim=2, keepdim=True) for x in anchors])
     return weights(token, weighing), weights(tail, weighing)
 
 
-def _token_kv(mine: Tensor, theirs: Sequence[Tensor], weighing: Weighing) -> tuple[Tensor, Tensor]:
+def _token_kv(sample: Tensor, anchors: Sequence[Tensor], weighing: Weighing) -> tuple[Tensor, Tensor]:
     """Per token (anchors, tokens), and for the prefix segment (anchors,)."""
-    tokens = mine.shape[2]
-    apart = torch.stack([(mine - x[:, :, :tokens]).float().square().sum(dim=(0, 1, 3)) for x in theirs])
-    token = weights(apart.sqrt(), weighing)
+    tokens = sample.shape[2]
+    squared = torch.stack([(sample - x[:, :, :tokens]).float().square().sum(dim=(0, 1, 3)) for x in anchors])
+    token = weights(squared.sqrt(), weighing)
     return token, token.mean(dim=1)

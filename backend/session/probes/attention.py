@@ -68,7 +68,7 @@ def watching(module: Any, rows: Sequence[int] | None, take: Take) -> Iterator[se
     Raises:
         ModelError: this family's attention cannot be read; the message says why.
     """
-    own = getattr(module.config, "_attn_implementation", None)
+    attention_before = getattr(module.config, "_attn_implementation", None)
     seen: set[int] = set()
     sdpa = AttentionInterface()["sdpa"]
 
@@ -78,9 +78,9 @@ def watching(module: Any, rows: Sequence[int] | None, take: Take) -> Iterator[se
         unread = [name for name in UNREAD if more.get(name) is not None]
         if unread:
             raise _unreadable(module, f"its attention adds {', '.join(unread)} to the scores")
-        wanted = slice(None) if rows is None else list(rows)
+        queries = slice(None) if rows is None else list(rows)
         scale = more.get("scaling") or query.shape[-1] ** -0.5
-        take(layer.layer_idx, probabilities(query[0], key[0], mask, float(scale), wanted))
+        take(layer.layer_idx, probabilities(query[0], key[0], mask, float(scale), queries))
         seen.add(layer.layer_idx)
         return sdpa(layer, query, key, value, mask, **more)
 
@@ -95,8 +95,8 @@ def watching(module: Any, rows: Sequence[int] | None, take: Take) -> Iterator[se
             raise _unreadable(module, f"its attention cannot be exchanged ({error})") from None
         yield seen
     finally:
-        if getattr(module.config, "_attn_implementation", None) != own:
-            module.set_attn_implementation(own)
+        if getattr(module.config, "_attn_implementation", None) != attention_before:
+            module.set_attn_implementation(attention_before)
         for table in (attention, masks):
             type(table)._global_mapping.pop(WATCHED, None)
 
@@ -114,14 +114,14 @@ def probabilities(
         rows: which of the new tokens.
     """
     new, places, groups = query.shape[1], key.shape[1], query.shape[0] // key.shape[0]
-    wanted = query[:, rows].float()
-    heads, count, size = wanted.shape
-    shared = wanted.reshape(key.shape[0], groups * count, size)
+    queries = query[:, rows].float()
+    heads, count, size = queries.shape
+    shared = queries.reshape(key.shape[0], groups * count, size)
     scores = (shared @ key.float().transpose(-1, -2) * scale).view(heads, count, places)
     if mask is None:
         last = torch.arange(places - new, places, device=key.device)[rows]
-        seen = torch.arange(places, device=key.device) <= last[:, None]
-        scores = scores.masked_fill(~seen, -torch.inf)
+        visible = torch.arange(places, device=key.device) <= last[:, None]
+        scores = scores.masked_fill(~visible, -torch.inf)
     elif mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask[0, :, rows, :places], -torch.inf)
     else:
@@ -165,28 +165,32 @@ def attention_rows(
     Raises:
         ModelError: this family's attention cannot be read.
     """
-    layers, held = engine.model.info.layers, cache.length
-    places = held + len(ids)
-    causal = torch.ones(len(ids), places, dtype=torch.bool).tril(held)
-    every = cache.positions_of(0, places)
+    layers, length = engine.model.info.layers, cache.length
+    places = length + len(ids)
+    causal = torch.ones(len(ids), places, dtype=torch.bool).tril(length)
+    key_positions = cache.positions_of(0, places)
     if positions is not None:
-        every[held:] = positions
-    looks: AbstractContextManager[None] = nullcontext()
+        key_positions[length:] = positions
+    layer_masks: AbstractContextManager[None] = nullcontext()
     if at_layers is not None:
-        looks = masked_at(engine.model, *at_layers[1], masks_of(engine.model, causal & at_layers[0], every))
-    belongs = member.to(engine.model.device, torch.float32)
+        layer_masks = masked_at(
+            engine.model, *at_layers[1], masks_of(engine.model, causal & at_layers[0], key_positions)
+        )
+    membership = member.to(engine.model.device, torch.float32)
     mass: dict[int, Tensor] = {}
     maps: dict[int, Tensor] = {}
 
     def take(layer: int, found: Tensor) -> None:
-        mass[layer] = found @ belongs
+        mass[layer] = found @ membership
         maps[layer] = found.mean(dim=0)
 
     try:
-        with looks, watching(engine.model.module, rows, take) as seen:
-            engine.forward_seeing(engine.ids(ids), cache, causal if sees is None else causal & sees, every)
+        with layer_masks, watching(engine.model.module, rows, take) as seen:
+            engine.forward_seeing(
+                engine.ids(ids), cache, causal if sees is None else causal & sees, key_positions
+            )
     finally:
-        cache.length = held
+        cache.length = length
     if seen != set(range(layers)):
         raise _unreadable(
             engine.model.module, f"only {len(seen)} of its {layers} layers use the common attention"
@@ -222,45 +226,45 @@ def attention_probes(
     Raises:
         ModelError: this family's attention cannot be read.
     """
-    cache, total, held = prefill.cache, len(prompt.ids), prefill.cache.length
+    cache, total, length = prefill.cache, len(prompt.ids), prefill.cache.length
     texts = engine.model.tokens.texts(answer)
-    names: dict[Literal["first", "selecting"], int] = {"first": 0} if answer else {}
+    queries: dict[Literal["first", "selecting"], int] = {"first": 0} if answer else {}
     selecting = selection_token(texts)
     if selecting is not None:
-        names["selecting"] = selecting
-    rows = sorted(set(names.values()))
+        queries["selecting"] = selecting
+    rows = sorted(set(queries.values()))
     if not rows:
         return ()
     ids = (*prompt.ids[-1:], *answer[: rows[-1]])
     spans = [s for s in prompt.spans if s.end > s.start]
-    regions = [s.name for s in spans] + ["links"] * (held > total) + ["answer"]
-    member = torch.zeros(held + len(ids), len(regions))
+    regions = [s.name for s in spans] + ["links"] * (length > total) + ["answer"]
+    member = torch.zeros(length + len(ids), len(regions))
     for index, span in enumerate(spans):
         member[span.start : span.end, index] = 1
-    member[total:held, len(spans)] = 1
-    member[held] = member[total - 1]
-    member[held + 1 :, -1] = 1
-    sees = torch.ones(len(ids), held + len(ids), dtype=torch.bool)
+    member[total:length, len(spans)] = 1
+    member[length] = member[total - 1]
+    member[length + 1 :, -1] = 1
+    sees = torch.ones(len(ids), length + len(ids), dtype=torch.bool)
     sees[:, total - 1] = False
     plan, at_layers = prefill.plan, None
     if plan.visible is not None:
-        shown = sees.clone()
-        shown[0, :total] &= plan.visible[-1].cpu()
+        visible = sees.clone()
+        visible[0, :total] &= plan.visible[-1].cpu()
         if plan.visible_layers is None:
-            sees = shown
+            sees = visible
         else:
-            at_layers = (shown, plan.visible_layers)
+            at_layers = (visible, plan.visible_layers)
     last = cache.positions_of(total - 1, total)
-    positions = torch.cat([last, cache.positions_of(held, held + len(ids) - 1)])
-    found = attention_rows(
+    positions = torch.cat([last, cache.positions_of(length, length + len(ids) - 1)])
+    measured = attention_rows(
         engine, cache, ids, rows, member, sees=sees, positions=positions, at_layers=at_layers
     )
-    maps = found.places[:, :, :total].copy()
-    maps[:, :, -1] = found.places[:, :, held]
+    maps = measured.places[:, :, :total].copy()
+    maps[:, :, -1] = measured.places[:, :, length]
     return tuple(
         AttentionProbe(
             prompt.agent, method, prompt_index, query, at, texts[at], tuple(regions),
-            found.mass[rows.index(at)], maps[rows.index(at)],
+            measured.mass[rows.index(at)], maps[rows.index(at)],
         )
-        for query, at in names.items()
+        for query, at in queries.items()
     )  # fmt: skip

@@ -26,9 +26,9 @@ def cache_error(
         moved = torch.arange(tokens, device=keys.device) - cache.positions_of(0, tokens).to(keys.device)
         keys = rotation.rotate(keys, moved)
     out = []
-    for mine, theirs in ((keys, dense.keys), (cache.values[:, 0, :, :tokens], dense.values)):
-        reference = theirs[:, 0, :, :tokens]
-        error = token_norms(mine - reference) / token_norms(reference).clamp_min(1e-12)
+    for own, other in ((keys, dense.keys), (cache.values[:, 0, :, :tokens], dense.values)):
+        reference = other[:, 0, :, :tokens]
+        error = token_norms(own - reference) / token_norms(reference).clamp_min(1e-12)
         out.append(error.cpu().numpy())
     return out[0], out[1]
 

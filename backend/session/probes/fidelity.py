@@ -21,15 +21,15 @@ def fidelity(
         dense_logits: dense's own, the same shape.
         floor: largest logit difference between two ways of computing dense.
     """
-    each = kl(dense_logits, forced)
-    at = first_difference(dense, method)
+    divergences = kl(dense_logits, forced)
+    divergence = first_difference(dense, method)
     return Fidelity(
-        kl_first=float(each[0]),
-        kl_tokens=each.cpu().numpy(),
-        first_divergence=at,
-        dense_token="" if at is None else _token(dense, at, tokens),
-        method_token="" if at is None else _token(method, at, tokens),
-        margin=None if at is None or at >= len(dense.margins) else dense.margins[at],
+        kl_first=float(divergences[0]),
+        kl_tokens=divergences.cpu().numpy(),
+        first_divergence=divergence,
+        dense_token="" if divergence is None else _token(dense, divergence, tokens),
+        method_token="" if divergence is None else _token(method, divergence, tokens),
+        margin=None if divergence is None or divergence >= len(dense.margins) else dense.margins[divergence],
         floor=floor,
         logit_difference=float((forced[0] - dense_logits[0]).abs().max()),
     )
