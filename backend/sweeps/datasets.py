@@ -154,12 +154,14 @@ def _golds(row: Mapping[str, Any], *names: str) -> tuple[str, ...]:
 def _summary(row: Mapping[str, Any], text: str) -> Problem:
     """A text to summarise, with its examples where the row brings any. MultiNews sets its articles apart by
     five bars."""
-    shown = row.get("ctxs") or []
-    if not isinstance(shown, list) or not all(isinstance(one, Mapping) and "text" in one for one in shown):
+    examples = row.get("ctxs") or []
+    if not isinstance(examples, list) or not all(
+        isinstance(example, Mapping) and "text" in example for example in examples
+    ):
         raise ValueError('ctxs is no list of examples, each {"text": "..."}')
     articles = (part.strip() for part in _text(_first(row, text, "question")).split("|||||"))
     golds = tuple(gold.strip() for gold in _golds(row, "summary", "answers", "answer"))
-    documents = tuple(_text(one["text"]).strip() for one in shown)
+    documents = tuple(_text(example["text"]).strip() for example in examples)
     return Problem("\n\n".join(filter(None, articles)), golds, documents)
 
 
@@ -167,8 +169,8 @@ def with_examples(problems: Sequence[Problem], count: int = EXAMPLES) -> list[Pr
     """Those without documents get others, those behind them in turn, as examples: never the same text."""
 
     def behind(at: int) -> Iterator[Problem]:
-        near = range(1, min(len(problems), 4 * count))  # no further: a file may hold one text many times
-        others = (problems[(at + step) % len(problems)] for step in near)
+        steps = range(1, min(len(problems), 4 * count))  # no further: a file may hold one text many times
+        others = (problems[(at + step) % len(problems)] for step in steps)
         return islice((one for one in others if one.question != problems[at].question), count)
 
     return [
@@ -227,11 +229,11 @@ def read_problems(path: Path | HubData, format: str) -> list[Problem]:
     Raises:
         PromptError: a file cannot be read, or with the place of the first row that is none of the format.
     """
-    known = FORMATS[format]
-    found = []
+    layout = FORMATS[format]
+    problems = []
     for where, row in read_rows(path) if isinstance(path, Path) else fetched_rows(path):
         try:
-            problem = known.read(row)
+            problem = layout.read(row)
             empty = (
                 not problem.question.strip() or not all(g.strip() for g in problem.golds) or not problem.golds
             )
@@ -240,16 +242,16 @@ def read_problems(path: Path | HubData, format: str) -> list[Problem]:
         except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
             missing = f"{show(error.args[0])} is missing" if isinstance(error, KeyError) else str(error)
             raise PromptError(
-                f"{where}: this is no {format} problem: {missing}. A row looks like {known.example}. "
+                f"{where}: this is no {format} problem: {missing}. A row looks like {layout.example}. "
                 "Correct it, or choose another format.",
                 field="data",
             ) from None
         for text in (problem.question, *problem.golds, *problem.documents):
             check_text(text, where, "data")
-        found.append(problem)
-    if not found:
+        problems.append(problem)
+    if not problems:
         raise PromptError(f"{path.name} holds no problem. Choose another file.", field="data")
-    return with_examples(found) if known.examples else found
+    return with_examples(problems) if layout.examples else problems
 
 
 def values_of(problem: Problem, pipeline: Pipeline, where: str) -> dict[str, str]:

@@ -92,20 +92,20 @@ class Shard:
         """The rows of each measured problem: order by order, method by method."""
         running = hashlib.sha256(_text([ROW_VERSION, self._facts()]).encode())
         methods = [(m.label, _text([m.name, asdict(make_options(m.name, m.options))])) for m in self.methods]
-        found: list[list[PlannedRow]] = []
+        units: list[list[PlannedRow]] = []
         for place, item in enumerate(self.sent):
             running.update(_text(_content(item)).encode())
             if place < self.warmup:
                 continue
-            base, mine = running.hexdigest(), []
+            base, unit = running.hexdigest(), []
             for order in self.orders:
                 name = order.label if order else ""
                 cell = replace(self.cell, judge_order=name)
                 for label, options in methods:
                     digest = hashlib.sha256(f"{base} {name} {options}".encode()).hexdigest()
-                    mine.append(PlannedRow(cell, item.number, label, digest))
-            found.append(mine)
-        return found
+                    unit.append(PlannedRow(cell, item.number, label, digest))
+            units.append(unit)
+        return units
 
     def _facts(self) -> Any:
         facts: list[Any] = [
@@ -127,14 +127,14 @@ def shards_of(sweep: Sweep) -> list[Shard]:
     Raises:
         LabError: a task's file or pipeline cannot be used, or two cells ask for the same rows.
     """
-    found: list[Shard] = []
+    shards: list[Shard] = []
     for task in sweep.tasks:
         for seed in sweep.seeds:
-            found += _shards(sweep, task, seed)
-    found.sort(key=lambda shard: sweep.models.index(shard.cell.model))
+            shards += _shards(sweep, task, seed)
+    shards.sort(key=lambda shard: sweep.models.index(shard.cell.model))
     seen: dict[tuple[str, str], Cell] = {}
-    cells = [shard.cell for shard in found]
-    for shard in found:
+    cells = [shard.cell for shard in shards]
+    for shard in shards:
         for planned in (planned for unit in shard.units for planned in unit):
             other = seen.setdefault((planned.cell.model, planned.digest), planned.cell)
             if other != planned.cell:
@@ -142,7 +142,7 @@ def shards_of(sweep: Sweep) -> list[Shard]:
                 raise OptionError(
                     f"The cells {show(a)} and {show(b)} ask for the same rows. Remove one.", field="tasks"
                 )
-    return found
+    return shards
 
 
 def planned_rows(shards: Sequence[Shard]) -> Iterator[PlannedRow]:
@@ -160,7 +160,7 @@ def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Sha
     dense, *others = sweep.methods
     step = Limits().methods - 1
     groups = [(dense, *others[at : at + step]) for at in range(0, max(1, len(others)), step)]
-    found = []
+    shards = []
     if isinstance(task, JudgeTask):
         problems = judge_problems(task, sweep.problems, sweep.warmup, seed)
         axes = (sweep.models, sweep.request_orders, task.max_new_tokens, task.temperatures)
@@ -172,11 +172,11 @@ def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Sha
             )
             judge = _judge(task.request, seed, tokens, temperature)
             bare = Decoding(judge.max_new_tokens)
-            found += [
+            shards += [
                 Shard(cell, methods, sweep.warmup, bare, sweep.budget_mb, judge=judge, problems=sent)
                 for methods in groups
             ]
-        return found
+        return shards
     pipeline, requests = pipeline_requests(task, sweep.problems, sweep.warmup, seed)
     axes_of_all = (
         sweep.models, sweep.modes, sweep.request_orders, sweep.max_new_tokens, sweep.temperatures,
@@ -186,13 +186,13 @@ def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Sha
         lined = (*early, *arranged(late, [r.length for r in late], order))
         cell = Cell(task.label, model, mode, order, seed, max_new_tokens=tokens, temperature=temperature)
         decoding = Decoding(tokens or pipeline.longest_answer, temperature, 1.0, seed)
-        found += [
+        shards += [
             Shard(
                 cell, methods, sweep.warmup, decoding, sweep.budget_mb, sweep.measure_cache, pipeline, lined
             )
             for methods in groups
         ]
-    return found
+    return shards
 
 
 def _judge(request: JudgeRequest, seed: int, tokens: int | None, temperature: float | None) -> JudgeRequest:

@@ -106,9 +106,9 @@ class ModelRunner:
             shard.pipeline, dict(shard.requests[0].values), methods, shard.cell.mode, shard.decoding,
             probe_offsets=shard.measure_cache,
         )  # fmt: skip
-        past = shard.requests[: shard.warmup + first]
+        sent = shard.requests[: shard.warmup + first]
         traced = any(request.recorded for request in shard.requests)
-        groups = [[request] for request in past] if traced else [list(past)] * bool(past)
+        groups = [[request] for request in sent] if traced else [list(sent)] * bool(sent)
         for group in groups:
             session.recorded = group[0].recorded
             for event in session.warm_up(base, [request.example for request in group], cancel=cancel):
@@ -129,8 +129,8 @@ class ModelRunner:
                     f"{shard.cell.task}, problem {request.number}: {error}", field=error.field
                 ) from None
             assert record is not None
-            mine = [planned for planned in units[place] if planned.method in {m.label for m in methods}]
-            rows = pipeline_rows(record, request, mine, weights)
+            missing = [planned for planned in units[place] if planned.method in {m.label for m in methods}]
+            rows = pipeline_rows(record, request, missing, weights)
             yield Finished(unit_of(units[place], weights), rows)
 
     def _judge(
@@ -148,10 +148,10 @@ class ModelRunner:
         agents = self.model(shard.judge.agents, shard.cell.model) if shard.judge.agents else None
         request = replace(shard.judge, methods=methods, judge=shard.cell.model, agents=shard.judge.agents)
         lab = JudgeLab(model, agents, budget_bytes=shard.budget_mb << 20, orders=len(request.orders))
-        past = shard.problems[: shard.warmup + first]
-        for index, problem in enumerate(past):
+        sent = shard.problems[: shard.warmup + first]
+        for index, problem in enumerate(sent):
             stop_if(cancel)
-            yield Progress(f"Taking in what was judged before: {index + 1} of {len(past)}", index, len(past))
+            yield Progress(f"Taking in what was judged before: {index + 1} of {len(sent)}", index, len(sent))
             place = index - shard.warmup
             known = memo(unit_of(units[place], weights)) if place >= 0 else None
             if known is not None:
@@ -168,9 +168,13 @@ class ModelRunner:
             if known is not None:
                 problem = decode(JudgeProblem, known, {})
             judged = lab.judged(problem, request, cancel=cancel)
-            found = {(planned.cell.judge_order, planned.method): planned for planned in units[place]}
+            planned_by_method = {
+                (planned.cell.judge_order, planned.method): planned for planned in units[place]
+            }
             rows = tuple(
-                judge_row(judged.problem, o, found[o.order, o.method], request, weights, judged.wall_ms)
+                judge_row(
+                    judged.problem, o, planned_by_method[o.order, o.method], request, weights, judged.wall_ms
+                )
                 for o in judged.outcomes
             )
             yield Finished(unit, rows, encode(judged.problem, {}))

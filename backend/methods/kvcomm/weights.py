@@ -204,9 +204,9 @@ def _keys_and_values_apart(
     find = _separate if weighing.per == "separate" else _token_kv
     own_keys, behind_keys = find(keys[0], keys[1:], weighing)
     own_values, behind_values = find(bases[0].values, [base.values for base in bases[1:]], weighing)
-    own = [Weight(k, v) for k, v in zip(own_keys, own_values, strict=True)]
-    behind = [Weight(k, v) for k, v in zip(behind_keys, behind_values, strict=True)]
-    return own, behind
+    token_weights = [Weight(k, v) for k, v in zip(own_keys, own_values, strict=True)]
+    prefix_weights = [Weight(k, v) for k, v in zip(behind_keys, behind_values, strict=True)]
+    return token_weights, prefix_weights
 
 
 def _separate(sample: Tensor, anchors: Sequence[Tensor], weighing: Weighing) -> tuple[Tensor, Tensor]:
