@@ -20,7 +20,7 @@ REQUIREMENTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-all chromium lint ruff types contracts circles format picture soak fuzz siege gpu clean FORCE
+.PHONY: help lab test test-all chromium lint ruff types contracts circles format picture soak fuzz siege gpu renew clean FORCE
 
 help:
 	@echo "make lab      install, then serve the lab at http://$(HOST):$(PORT)"
@@ -34,6 +34,7 @@ help:
 	@echo "make gpu      the tests and benchmarks that need a CUDA device; reports in benchmarks/results/"
 	@echo "make fuzz     5,000 malformed calls and files; report in build/fuzz.json"
 	@echo "make siege    attacks of strangers beside honest visitors, for a minute; report in build/siege.json"
+	@echo "make renew    whatever depends on the embedded model's weights; goes on where it stopped (hours)"
 	@echo "make clean    remove the environment and all caches"
 
 lab: $(VENV)/.lab-stamp
@@ -86,6 +87,9 @@ fuzz: $(VENV)/.test-stamp
 siege: $(VENV)/.test-stamp
 	@mkdir -p build
 	$(BIN)/python benchmarks/siege.py --json build/siege.json $(ARGS)
+
+renew: $(VENV)/.test-stamp
+	$(BIN)/python scripts/renew.py $(ARGS)
 
 # The report is the JSON that ends what a bench prints.
 GPU_BENCH = $(BIN)/kvlab bench $(1) --shape llama-8b --device cuda > build/bench.txt && \

@@ -30,8 +30,9 @@ INTRODUCTION = {
         "# The embedded model",
         "",
         "A very small Llama that ships with KV Reuse Lab, so that the lab works offline and every scenario's",
-        "answer is known. It speaks the wordings of the lab's presets and nothing else. A smaller one with",
-        "the same tokenizer lies beside it ([embedded-small](../model-small/README.md)).",
+        "answer is known. It was trained on generated problems in open language: the presets' tasks, with",
+        "any names, things and numbers. Results behind `46 - 6 =` are filled in exactly while it decodes.",
+        "A smaller one with the same tokenizer lies beside it ([embedded-small](../model-small/README.md)).",
     ),
     "model-small": (
         "# The smaller embedded model",
@@ -137,12 +138,12 @@ def card(folder: Path = EMBEDDED) -> str:
         f"{config['num_hidden_layers']} layers, {config['num_attention_heads']} heads, "
         f"{config['num_key_value_heads']} KV heads, intermediate {config['intermediate_size']}, "
         "RoPE theta 10,000, tied embeddings |",
-        f"| tokenizer | byte-level BPE of {config['vocab_size']:,} tokens, every number up to 199 one of "
+        f"| tokenizer | byte-level BPE of {config['vocab_size']:,} tokens, every number up to 999 one of "
         "them, with and without the space before it; `<s>` opens a prompt, `<a>` the answer (chat template), "
         "`</s>` ends it |",
-        f"| context | {config['max_position_embeddings']:,} positions; trained on packed sequences of "
-        f"{recipe['sequence_tokens']} with every document starting at position 0 |",
-        f"| training | {million:.1f} M tokens, {recipe['step']:,} steps of {recipe['batch']} sequences, "
+        f"| context | {config['max_position_embeddings']:,} positions; trained on documents, each from position "
+        "0, seldom longer than 600 tokens |",
+        f"| training | {million:.1f} M tokens, {recipe['step']:,} steps of {recipe['step_tokens']:,} tokens, "
         f"seed {recipe['seed']}; {recipe.get('hardware', 'hardware not recorded')} |",
         f"| optimiser | Muon ({recipe['muon_rate']}) on matrices, AdamW ({recipe['adam_rate']}) on the rest; "
         f"warm-up, constant, linear decay over the last {recipe['decay_share']:.0%} |",
@@ -176,8 +177,8 @@ def card(folder: Path = EMBEDDED) -> str:
         "",
         "## Limits",
         "",
-        "Not a language model for people: outside its tasks it writes noise. Edited prompts work as far as",
-        "they stay near the wordings it knows. Prompts longer than the sequences it was trained on are",
+        "Not a language model for people: outside its tasks it writes noise. FINDINGS.md says which edits of",
+        "a prompt it bears and which it does not. Prompts longer than the documents it was trained on are",
         "untested.",
     ]
     return "\n".join(lines) + "\n"

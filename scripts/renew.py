@@ -1,0 +1,82 @@
+"""Renew everything that depends on the embedded model's weights, in order: ``make renew``.
+
+Each step is a command of its own. What is done is noted in ``build/renew.json`` with the hash of the weights,
+so an interrupted run goes on where it stopped, and other weights begin anew. ``--list`` says what is left.
+The tables of FINDINGS.md and docs/reproductions.md are not renewed here: their commands stand beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WEIGHTS = ROOT / "presets" / "model" / "model.safetensors"
+LINKS = "presets/model/links"
+DONE = ROOT / "build" / "renew.json"
+
+LAB = (sys.executable, "-m", "lab_app.cli.main")
+TRAIN_LINKS = (*LAB, "train-links", "--rank", "32", "--steps", "1000", "--batch", "8", "--teacher", "0.5")
+TRAIN_LINKS += ("--warmup-steps", "50", "--out")
+
+# name: the command, and the file that takes its standard output, if any
+STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
+    "first run": ((sys.executable, "scripts/first_run.py"), None),
+    "gallery": ((sys.executable, "scripts/gallery.py"), None),
+    "tour": ((sys.executable, "scripts/record_tour.py"), None),
+    "familiarity": (
+        (*LAB, "calibrate-familiarity", "--json", "benchmarks/results/familiarity-20.json"),
+        None,
+    ),
+    "evaluation": ((*LAB, "evaluate-embedded", "--count", "100"), "presets/model/evaluation.json"),
+    "typed": ((*LAB, "evaluate-embedded", "--typed"), "benchmarks/results/typed.json"),
+    "edits": (
+        (*LAB, "evaluate-embedded", "--edits", "--count", "50"),
+        "benchmarks/results/edits.json",
+    ),
+    "card": ((sys.executable, "scripts/model_card.py"), None),
+    "links kvlink5": ((*TRAIN_LINKS, f"{LINKS}/kvlink5.safetensors", "--links", "5"), None),
+    "links kvlink1": ((*TRAIN_LINKS, f"{LINKS}/kvlink1.safetensors", "--links", "1"), None),
+    "links kvlink0": ((*TRAIN_LINKS, f"{LINKS}/kvlink0.safetensors", "--links", "0"), None),
+    "links block": ((*TRAIN_LINKS, f"{LINKS}/block.safetensors", "--links", "0", "--no-edges"), None),
+    "picture": ((sys.executable, "scripts/screenshot.py", "docs/images/lab.png"), None),
+}
+
+
+def main() -> int:
+    """Run what is left; the first failing step's exit code, else 0."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", choices=list(STEPS), help="these steps, done or not")
+    parser.add_argument("--list", action="store_true", help="say what is left, and stop")
+    args = parser.parse_args()
+    weights = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()[:16]
+    known = json.loads(DONE.read_text(encoding="utf-8")) if DONE.exists() else {}
+    done = known.get(weights, [])
+    left = args.only or [name for name in STEPS if name not in done]
+    if args.list:
+        print("\n".join(left) or "nothing is left")
+        return 0
+    for name in left:
+        command, out = STEPS[name]
+        began = time.perf_counter()
+        print(f"{name}: {' '.join(command[1:])}", flush=True)
+        result = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE if out else None, text=True)
+        if result.returncode:
+            print(f"{name} ended with {result.returncode}")
+            return result.returncode
+        if out:
+            (ROOT / out).write_text(result.stdout, encoding="utf-8")
+        done = [*done, name]
+        DONE.parent.mkdir(exist_ok=True)
+        DONE.write_text(json.dumps({weights: done}), encoding="utf-8")
+        print(f"{name}: done after {time.perf_counter() - began:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
