@@ -141,8 +141,8 @@ def card(folder: Path = EMBEDDED) -> str:
         f"| tokenizer | byte-level BPE of {config['vocab_size']:,} tokens, every number up to 999 one of "
         "them, with and without the space before it; `<s>` opens a prompt, `<a>` the answer (chat template), "
         "`</s>` ends it |",
-        f"| context | {config['max_position_embeddings']:,} positions; trained on documents, each from position "
-        "0, seldom longer than 600 tokens |",
+        f"| context | {config['max_position_embeddings']:,} positions; trained on documents of 40 to "
+        "about 280 tokens, each from position 0 |",
         f"| training | {million:.1f} M tokens, {recipe['step']:,} steps of {recipe['step_tokens']:,} tokens, "
         f"seed {recipe['seed']}; {recipe.get('hardware', 'hardware not recorded')} |",
         f"| optimiser | Muon ({recipe['muon_rate']}) on matrices, AdamW ({recipe['adam_rate']}) on the rest; "
