@@ -32,14 +32,13 @@ INTRODUCTION = {
         "A very small Llama that ships with KV Reuse Lab, so that the lab works offline and every scenario's",
         "answer is known. It was trained on generated problems in open language: the presets' tasks, with",
         "any names, things and numbers. Results behind `46 - 6 =` are filled in exactly while it decodes.",
-        "A smaller one with the same tokenizer lies beside it ([embedded-small](../model-small/README.md)).",
+        "A smaller and older one lies beside it ([embedded-small](../model-small/README.md)).",
     ),
     "model-small": (
         "# The smaller embedded model",
         "",
-        "A sibling of [the embedded model](../model/README.md) with a third of its parameters and the same",
-        "tokenizer (`embedded-small`), for studies across sizes: judges of another size than the agents, and",
-        "which tokens two models would keep.",
+        "`embedded-small` has a sixth of the parameters of [the embedded model](../model/README.md) and",
+        "another tokenizer, and knows the presets' own wordings alone: for sweeps over several models.",
     ),
 }
 WORDINGS = ("stock", "any", "unseen")
@@ -122,6 +121,8 @@ def card(folder: Path = EMBEDDED) -> str:
     found = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     million = recipe["tokens_seen"] / 1e6
+    vocabulary = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    largest = next(n for n in range(len(vocabulary)) if str(n + 1) not in vocabulary)
     lines = [
         "---",
         "license: apache-2.0",
@@ -138,11 +139,10 @@ def card(folder: Path = EMBEDDED) -> str:
         f"{config['num_hidden_layers']} layers, {config['num_attention_heads']} heads, "
         f"{config['num_key_value_heads']} KV heads, intermediate {config['intermediate_size']}, "
         "RoPE theta 10,000, tied embeddings |",
-        f"| tokenizer | byte-level BPE of {config['vocab_size']:,} tokens, every number up to 999 one of "
-        "them, with and without the space before it; `<s>` opens a prompt, `<a>` the answer (chat template), "
+        f"| tokenizer | byte-level BPE of {config['vocab_size']:,} tokens, every number up to {largest} one "
+        "of them, with and without the space before it; `<s>` opens a prompt, `<a>` the answer (chat template), "
         "`</s>` ends it |",
-        f"| context | {config['max_position_embeddings']:,} positions; trained on documents of 40 to "
-        "about 280 tokens, each from position 0 |",
+        f"| context | {config['max_position_embeddings']:,} positions |",
         f"| training | {million:.1f} M tokens, {recipe['step']:,} steps of {recipe['step_tokens']:,} tokens, "
         f"seed {recipe['seed']}; {recipe.get('hardware', 'hardware not recorded')} |",
         f"| optimiser | Muon ({recipe['muon_rate']}) on matrices, AdamW ({recipe['adam_rate']}) on the rest; "

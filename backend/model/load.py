@@ -27,7 +27,7 @@ from backend.prompts.pipeline import Pipeline
 from backend.records.model_info import ModelInfo
 
 EMBEDDED = Path(__file__).resolve().parents[2] / "presets" / "model"
-#: The models that ship with the lab, by name; the small one shares the other's tokenizer.
+#: The models that ship with the lab, by name; each has a tokenizer of its own.
 SHIPPED = {"embedded": EMBEDDED, "embedded-small": EMBEDDED.with_name("model-small")}
 HASH_WHOLE_FILES_UP_TO = 1 << 30
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

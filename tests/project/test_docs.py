@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backend.model.load import EMBEDDED, SHIPPED, load_model
+from backend.model.load import SHIPPED, load_model
 from lab_app.cli.main import methods_markdown
 
 ROOT = Path(__file__).parents[2]
@@ -42,12 +42,9 @@ def test_the_models_card_says_what_was_measured_with_these_weights(name: str, le
     assert f"`{found['weights']}`" in card
 
 
-def test_the_smaller_model_has_the_embedded_ones_tokenizer_and_a_third_of_its_parameters() -> None:
+def test_the_smaller_model_has_at_most_a_third_of_the_parameters_and_is_relocatable() -> None:
     main, small = (load_model(name, device="cpu", dtype="fp32") for name in ("embedded", "embedded-small"))
-    assert (EMBEDDED / "tokenizer.json").read_bytes() == (
-        SHIPPED["embedded-small"] / "tokenizer.json"
-    ).read_bytes()
-    assert 0.25 < small.info.parameters / main.info.parameters < 0.4
+    assert small.info.parameters / main.info.parameters < 0.34
     assert small.info.certificate.relocatable
 
 
