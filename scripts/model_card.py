@@ -140,8 +140,8 @@ def card(folder: Path = EMBEDDED) -> str:
         f"{config['num_key_value_heads']} KV heads, intermediate {config['intermediate_size']}, "
         "RoPE theta 10,000, tied embeddings |",
         f"| tokenizer | byte-level BPE of {config['vocab_size']:,} tokens, every number up to {largest} one "
-        "of them, with and without the space before it; `<s>` opens a prompt, `<a>` the answer (chat template), "
-        "`</s>` ends it |",
+        "of them, with and without the space before it; `<s>` opens a prompt, `<a>` the answer (chat "
+        "template), `</s>` ends it |",
         f"| context | {config['max_position_embeddings']:,} positions |",
         f"| training | {million:.1f} M tokens, {recipe['step']:,} steps of {recipe['step_tokens']:,} tokens, "
         f"seed {recipe['seed']}; {recipe.get('hardware', 'hardware not recorded')} |",
