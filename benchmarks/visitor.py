@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -50,6 +51,16 @@ class Page:
             for number, part in self.components.items()
             if part["props"].get("elem_id")
         }
+        self.fields: dict[str, tuple[int, str]] = {}  # by their id: a form's number, and the name in its value
+        for number, part in self.components.items():
+            if spec := re.search(r"const spec = (\[.*\]);", part["props"].get("js_on_load") or ""):
+                self._know(number, json.loads(spec[1]))
+
+    def _know(self, form: int, nodes: list[dict[str, Any]]) -> None:
+        for node in nodes:
+            if "id" in node:
+                self.fields[node["id"]] = (form, node.get("name", ""))
+            self._know(form, node.get("items", []))
 
     def component(self, elem_id: str) -> int:
         """A component's number."""
@@ -102,8 +113,12 @@ class Visitor:
         self._streams.clear()
 
     def put(self, elem_id: str, value: Any) -> None:
-        """Write into a box."""
-        self.values[self.page.component(elem_id)] = value
+        """Write into a box, or into a form's field."""
+        if elem_id in self.page.fields:
+            form, name = self.page.fields[elem_id]
+            self.values[form] = {**self.values[form], name: value}
+        else:
+            self.values[self.page.component(elem_id)] = value
 
     def do(
         self, elem_id: str | None, kind: str = "click", until: Callable[[str], bool] = lambda message: False

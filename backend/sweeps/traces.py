@@ -165,7 +165,7 @@ def _template(calls: list[_Call], place: int) -> str:
     return template
 
 
-class TracedFlow(RequestState):
+class TracedRequestState(RequestState):
     """A walk in which readers get what was recorded, whatever is written now."""
 
     recorded: Mapping[int, str]
@@ -187,7 +187,7 @@ class TraceSession(LabSession):
 
     recorded: Mapping[int, str] = {}
 
-    def flow(self, request: RunRequest, stream: Stream) -> RequestState:
-        flow = TracedFlow(request.pipeline, self.engine, stream.log, engines=self.others)
-        flow.recorded = self.recorded
-        return flow
+    def request_state(self, request: RunRequest, stream: Stream) -> RequestState:
+        state = TracedRequestState(request.pipeline, self.engine, stream.log, engines=self.others)
+        state.recorded = self.recorded
+        return state

@@ -311,7 +311,7 @@ def test_the_pages_example_is_what_its_commands_print(capsys: pytest.CaptureFixt
     rows = [line.split("|")[2:5] for line in example.splitlines() if line.startswith("| the formula")]
     for (dense, reuse, ratio), said in zip(rows, printed[:2], strict=True):
         whole, parts = reuse.strip().rstrip(")").split(" (")
-        assert f"Dense {dense.strip()}, reuse {whole} to the first token: {ratio.strip()} times" in said
+        assert f"The full read {dense.strip()}, reuse {whole} to the first token: {ratio.strip()} times" in said
         assert all(f"{part}" in said for part in parts.split(", ")), parts
     for said in printed[:2]:
         assert "3,500 tokens" in said
@@ -349,7 +349,7 @@ def timed(lines: dict[str, tuple[float, float]], fell_back: int | None = None) -
 def test_the_figure_finds_where_the_lines_meet() -> None:
     lines = {"dense": (1.0, 0.1), "naive": (0.5, 0.02), "kvcomm": (5.0, 0.02)}
     found = break_even_view(timed(lines))
-    assert "Position-only pays at any length" in found.finding
+    assert "Copy and reposition pays at any length" in found.finding
     assert "KVCOMM pays from about 50 tokens on" in found.finding
     again = break_even_view(timed(lines, fell_back=2))
     assert "KVCOMM pays from about 50 tokens on, by these 2 agents" in again.finding
@@ -358,7 +358,7 @@ def test_the_figure_finds_where_the_lines_meet() -> None:
     [*_, level] = [trace for trace in falling.figure.data if trace.mode == "lines"]
     assert level.y[0] == level.y[1], "more tokens never cost less"
     steep = break_even_view(timed({**lines, "kvcomm": (0.0, 0.2)}))
-    assert "KVCOMM takes more for each token than dense does" in steep.finding
+    assert "KVCOMM takes more for each token than the full read does" in steep.finding
     far = break_even_view(timed({**lines, "kvcomm": (1e5, 0.02)}))
     assert "KVCOMM does not pay at lengths like these" in far.finding
 

@@ -307,7 +307,7 @@ def test_the_figures_numbers_are_the_records(shown: RunRecord) -> None:
     row = next(r for r in heads if (r["layer"], r["head"]) == ("1", "2"))
     assert float(row["method (share)"]) == pytest.approx(probe.mass[1, 2, slot], abs=2e-6)
     change = probe.mass[1, 2, slot] - dense.mass[1, 2, slot]
-    assert float(row["method minus dense (share)"]) == pytest.approx(change, abs=2e-6)
+    assert float(row["method minus full read (share)"]) == pytest.approx(change, abs=2e-6)
     tokens = table(token_map(shown, 3, "naive", "first"))
     assert float(tokens[5]["largest attention (share)"]) == pytest.approx(probe.tokens[0, 5], abs=2e-6)
     layers = [r for r in table(mass_by_layer(shown, 3, "first")) if r["region"].startswith("slot 2")]
@@ -362,7 +362,7 @@ def test_a_long_prompt_is_pooled_and_keeps_the_sign(shown: RunRecord) -> None:
         for m in ("naive", "dense")
     )
     part = (naive.tokens - dense.tokens)[0, :width]
-    assert float(rows[0]["method minus dense (share)"]) == pytest.approx(
+    assert float(rows[0]["method minus full read (share)"]) == pytest.approx(
         part[np.abs(part).argmax()], abs=2e-6
     )
 

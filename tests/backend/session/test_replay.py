@@ -367,7 +367,7 @@ def test_each_changed_answer_has_its_mark(record: Replay) -> None:
     assert list(heat.x) == [4, 5, 6, 7, 8]
     assert [FATES[code][1] for code in heat.z[0]] == ["·", "=", "≠", "✗", "✓"]
     assert list(heat.text[0]) == ["·", "=", "≠", "✗", "✓"]
-    assert "Position-only 3" in view.finding
+    assert "Copy and reposition 3" in view.finding
     assert len(view.rows) == 10
 
 

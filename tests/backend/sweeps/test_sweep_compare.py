@@ -133,7 +133,7 @@ def test_a_judge_that_takes_none_is_told_from_one_that_takes_another_candidate()
     assert (found["to_none"].value, found["to_another"].value) == (2 / 4, 1 / 4)
     record = Swept("a", "a", (dense, naive), 8, True, compare(done))
     said = as_dense(record).finding.replace("\xa0", " ")
-    assert "took none in 50 % where dense selects otherwise, another candidate in 25 %" in said
+    assert "took none in 50 % where the full read selects otherwise, another candidate in 25 %" in said
     assert "to none %" in "\n".join(tables(record))
     assert "changed to none" in table_html(record)
 

@@ -324,8 +324,8 @@ def test_a_measurement_needs_no_run(handlers: Handlers, visit: Visit) -> None:
     merged = last(updates)
     assert [u[MEASURE] for u in updates if MEASURE in u] == [False, True]
     keys = [view["key"] for view in merged["view_proximity"]["views"]]
-    assert len(keys) == len(set(keys)) == 6
-    assert all(view["csv"] for view in merged["view_proximity"]["views"][:5])
+    assert len(keys) == len(set(keys)) == 8
+    assert all(view["csv"] for view in merged["view_proximity"]["views"][:7])
     assert not any(merged[f"error_proximity_{name}"] for name in (*proximity.FIELDS, "measure"))
     assert "proximity" in visit.results
     token, record = visit.results["proximity"]
