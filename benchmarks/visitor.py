@@ -51,7 +51,9 @@ class Page:
             for number, part in self.components.items()
             if part["props"].get("elem_id")
         }
-        self.fields: dict[str, tuple[int, str]] = {}  # by their id: a form's number, and the name in its value
+        self.fields: dict[
+            str, tuple[int, str]
+        ] = {}  # by their id: a form's number, and the name in its value
         for number, part in self.components.items():
             if spec := re.search(r"const spec = (\[.*\]);", part["props"].get("js_on_load") or ""):
                 self._know(number, json.loads(spec[1]))

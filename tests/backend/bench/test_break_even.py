@@ -311,7 +311,9 @@ def test_the_pages_example_is_what_its_commands_print(capsys: pytest.CaptureFixt
     rows = [line.split("|")[2:5] for line in example.splitlines() if line.startswith("| the formula")]
     for (dense, reuse, ratio), said in zip(rows, printed[:2], strict=True):
         whole, parts = reuse.strip().rstrip(")").split(" (")
-        assert f"The full read {dense.strip()}, reuse {whole} to the first token: {ratio.strip()} times" in said
+        assert (
+            f"The full read {dense.strip()}, reuse {whole} to the first token: {ratio.strip()} times" in said
+        )
         assert all(f"{part}" in said for part in parts.split(", ")), parts
     for said in printed[:2]:
         assert "3,500 tokens" in said

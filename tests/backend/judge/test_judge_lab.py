@@ -713,7 +713,10 @@ def test_none_taken_and_another_candidate_are_told_apart() -> None:
     counts = counted(judged)
     assert [c.none_taken for c in counts] == [(), ("naive",), ("naive",), (), (), ()]
     said = drawn.finding(table(judged))
-    assert "keeps 33% of the full read’s selections; it takes none in 33% where the full read selects otherwise" in said
+    assert (
+        "keeps 33% of the full read’s selections; it takes none in 33% where the full read selects otherwise"
+        in said
+    )
     assert "another candidate in 17%" in said
     found = drawn.counts_map(counts).finding
     assert "4 have a changed selection under at least one; in 2 of these every changed selection" in found

@@ -211,7 +211,7 @@ def test_a_model_that_raises_is_told_and_the_next_run_works(
     monkeypatch.setattr(Breakable, "error", error)
     answer = ask(visitor, "canary-in-error")
     assert answer.success
-    assert f"an error that it did not expect" in answer.text
+    assert "an error that it did not expect" in answer.text
     assert not any(shown in answer.text for shown in SHOWN)
     assert "a run failed" in caplog.text
     assert "canary-in-error" not in caplog.text
