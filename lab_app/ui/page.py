@@ -491,8 +491,8 @@ def one_run(
         yield from work(cancel)
     except RunCancelled:
         yield {"status": html.status(stopped, "note")}
-    except LabError as error:
-        yield {"status": ""} | field_errors(error)
+    except LabError as error:  # one answer: what comes close behind another may be lost on its way
+        yield {"status": "", "run.visible": True, "cancel.visible": False} | field_errors(error)
     except Exception as error:
         LOG.exception("a run failed")
         yield {"status": html.status(unexpected(error), "error")}

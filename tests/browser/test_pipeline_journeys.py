@@ -203,7 +203,7 @@ def test_a_profile_sets_every_box_and_follows_them(page: Page) -> None:
     expect(chosen).to_have_text("As shipped")
     expect(page.locator("#kv-more-kvcomm")).to_contain_text("13 changed")
     expect(page.locator("#kv-profile-note-kvcomm")).to_contain_text("public code")
-    page.locator("#kv-more-kvcomm .label-wrap").click()
+    page.locator("#kv-more-kvcomm summary").click()
     for option, value in (
         ("gate", "shipped"),
         ("norm", "frobenius"),
@@ -238,7 +238,7 @@ def test_a_measurement_and_its_file(page: Page, tmp_path: Path) -> None:
     page.click("#kv-measure")
     figures = page.locator("#kv-view-proximity")
     expect(figures.locator(".main-svg").first).to_be_visible()
-    expect(figures.locator(".kv-card")).to_have_count(6)
+    expect(figures.locator(".kv-card")).to_have_count(8)
     expect(figures).to_contain_text("␣the")
     with page.expect_download() as waiting:
         figures.get_by_role("button", name="Save this figure as CSV").first.click()
