@@ -377,11 +377,12 @@ class PageBuilder:
                 return
             sent = self._sent(visit, self._asked(names, follow), values)
             last: Update = {}
+            told: Answer = {}
             for update in coalesced(act(visit, self.given(visit, names, sent))):
                 last |= update
-                yield self.applied(update, visit)
-            if follow:
-                yield self.guarded(visit_id, lambda visit: self.following(visit, sent, last))
+                yield (told := self.applied(update, visit))
+            if follow:  # it may arrive together with the last answer, and only the later one is drawn
+                yield merged(told, self.guarded(visit_id, lambda visit: self.following(visit, sent, last)))
 
         return answer
 
@@ -491,8 +492,8 @@ def one_run(
         yield from work(cancel)
     except RunCancelled:
         yield {"status": html.status(stopped, "note")}
-    except LabError as error:  # one answer: what comes close behind another may be lost on its way
-        yield {"status": "", "run.visible": True, "cancel.visible": False} | field_errors(error)
+    except LabError as error:
+        yield {"status": ""} | field_errors(error)
     except Exception as error:
         LOG.exception("a run failed")
         yield {"status": html.status(unexpected(error), "error")}

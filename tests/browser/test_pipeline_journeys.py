@@ -183,7 +183,7 @@ def test_a_checked_example_fills_the_bench(page: Page) -> None:
     expect(page.locator("#kv-value-1")).to_be_hidden()
     page.fill("#kv-value-0 textarea", "print(1)")
     expect(page.locator("#kv-gallery-note")).to_contain_text("Edited since")
-    page.get_by_role("radio", name="Reuse is harmless here").check()
+    page.get_by_role("radio", name="The answer stays").check()
     expect(page.locator("#kv-pick-example input")).to_have_value("Choose one of 1")
     page.locator("#kv-pick-example input").click()
     page.get_by_role("option", name="Judge: first right one").click()
