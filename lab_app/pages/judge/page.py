@@ -392,7 +392,7 @@ def build_inputs(page: PageBuilder) -> None:
                 "source", text.JUDGE_CANDIDATES, sources, "typed", id=f"kv-{KEY}-source",
                 css="kv-unnamed kv-wide-choice",
             ),
-            fields.note("source-help"),
+            fields.note("source-help", id="kv-judge-source-help"),
         )  # fmt: skip
         with gr.Row(visible=False, elem_classes="kv-measure", elem_id=f"kv-{KEY}-write-row") as row:
             number(page, "temperature", 1)
