@@ -73,8 +73,8 @@ def raw_html(elem_id: str) -> gr.HTML:
 
 
 def block(name: str, value: str = "", **extra: Any) -> gr.HTML:
-    """A piece of server-made HTML that is morphed into place."""
-    return gr.HTML(value, elem_id=f"kv-{name}", apply_default_css=False, **extra)
+    """A piece of server-made HTML that is morphed into place; nobody listens to clicks on it as a whole."""
+    return gr.HTML(value, elem_id=f"kv-{name}", apply_default_css=False, js_on_load=None, **extra)
 
 
 def section(title: str, name: str, **extra: Any) -> gr.Column:
@@ -87,7 +87,7 @@ def section(title: str, name: str, **extra: Any) -> gr.Column:
 
 def error_slot(name: str) -> gr.HTML:
     """An empty place for messages beside the input ``name``."""
-    return gr.HTML("", elem_id=f"kv-error-{name}", elem_classes="kv-error-slot", apply_default_css=False)
+    return block(f"error-{name}", elem_classes="kv-error-slot")
 
 
 def hidden_button(elem_id: str) -> gr.Button:

@@ -22,7 +22,7 @@ import gradio as gr
 
 from backend.base.errors import LabError, RunCancelled
 from lab_app.ui import html, text
-from lab_app.ui.components import error_slot, hidden_button
+from lab_app.ui.components import block, error_slot, hidden_button
 from lab_app.ui.fields import Fields, Node, Standing
 from lab_app.ui.streaming import coalesced
 from lab_app.ui.types import Given, Update
@@ -118,10 +118,9 @@ class PageBuilder:
 
     def block(self, name: str, value: str = "", **extra: Any) -> gr.HTML:
         """A named piece of server-made HTML, morphed into place."""
-        found = gr.HTML(
-            value, elem_id=f"{self.ids}-{name.replace('_', '-')}", apply_default_css=False, **extra
+        self.widgets[name] = found = block(
+            f"{self.ids}-{name.replace('_', '-')}".removeprefix("kv-"), value, **extra
         )
-        self.widgets[name] = found
         return found
 
     def form(self, name: str, *nodes: Node) -> Fields:

@@ -58,7 +58,9 @@ class Throttle:
         return True
 
 
-AT_ONCE_SECONDS = 0.1  # answers nearer than this may arrive together
+AT_ONCE_SECONDS = (
+    1.0  # answers nearer than this may arrive together, in a browser or on a machine that is busy
+)
 
 
 def coalesced(steps: Iterable[Update]) -> Iterator[Update]:

@@ -19,8 +19,8 @@ def test_what_came_an_instant_before_is_told_again(monkeypatch: pytest.MonkeyPat
         (0.0, {"status": "Starting"}),
         (5.0, {"status": "", "error": "No."}),
         (0.0, {"run": True}),
-        (0.09, {"run": False}),
-        (0.2, {"cost": "3"}),
+        (0.9, {"run": False}),
+        (1.2, {"cost": "3"}),
     ]
 
     def steps() -> Iterator[Update]:

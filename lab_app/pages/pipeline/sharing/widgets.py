@@ -8,6 +8,7 @@ import gradio as gr
 
 from lab_app.pages.pipeline.sharing.html import saving
 from lab_app.ui import text
+from lab_app.ui.components import block
 from lab_app.ui.page import PageBuilder
 
 
@@ -21,8 +22,8 @@ def build_edits(page: PageBuilder) -> None:
             bench_link=gr.Button(text.LINK_BENCH_BUTTON, elem_id="kv-bench-link", **small),
         )
     page.add(
-        bench_shared=_html("bench-shared"),
-        bench_kept=_html("bench-kept"),
+        bench_shared=block("bench-shared"),
+        bench_kept=block("bench-kept"),
         carried=gr.Textbox(visible=False, elem_id="kv-carried"),
     )
 
@@ -31,16 +32,12 @@ def build_files(page: PageBuilder) -> None:
     """Under the results: files, and the link to the run."""
     with gr.Column(elem_id="kv-file", elem_classes="kv-part"):
         gr.HTML(f'<h2 class="kv-part-title">{text.FILES}</h2>', apply_default_css=False)
-        page.add(download=_html("download-area", saving(None, 0)))
+        page.add(download=block("download-area", saving(None, 0)))
         page.add(
             share=gr.Button(text.SHARE_RUN, size="sm", elem_id="kv-share"),
             upload=gr.UploadButton(
                 text.OPEN_FILE, file_count="single", type="binary", size="sm", elem_id="kv-upload"
             ),
         )
-        page.add(run_shared=_html("run-shared"))
+        page.add(run_shared=block("run-shared"))
         page.error("record", own=True)
-
-
-def _html(name: str, value: str = "") -> gr.HTML:
-    return gr.HTML(value, elem_id=f"kv-{name}", apply_default_css=False)
