@@ -138,4 +138,5 @@ def _right(model: LoadedModel, requests: Iterable[RunRequest]) -> Iterable[bool]
     for request in requests:
         for event in LabSession(model).run(request):
             if isinstance(event, RunDone):
-                yield bool(event.record.outcomes[0].correct)
+                final = event.record.outcome(request.pipeline.final, DENSE[0].label)
+                yield bool(final.correct)
