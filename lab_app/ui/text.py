@@ -22,8 +22,8 @@ PAGES = "Pages"
 PIPELINE = "Compare"
 
 SCENARIO = "Scenario"
-CHECKED = "Checked examples of all scenarios"
-EFFECTS = {"flip": "Reuse changes the answer", "harmless": "The answer stays"}
+CHECKED = "Checked examples, by what reuse does"
+EFFECTS = {"flip": "Answer changes", "harmless": "Answer stays"}
 CHOOSE_ONE = "Choose one of {count}"
 NO_ANSWER = "no answer"
 OTHER_WEIGHTS = "These were checked with other weights than the ones loaded here, so the answers may differ."

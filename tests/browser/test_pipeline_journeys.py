@@ -183,7 +183,7 @@ def test_a_checked_example_fills_the_bench(page: Page) -> None:
     expect(page.locator("#kv-value-1")).to_be_hidden()
     page.fill("#kv-value-0 textarea", "print(1)")
     expect(page.locator("#kv-gallery-note")).to_contain_text("Edited since")
-    page.get_by_role("radio", name="The answer stays").check()
+    page.get_by_role("radio", name=re.compile("Answer stays")).check()
     expect(page.locator("#kv-pick-example input")).to_have_value("Choose one of 1")
     page.locator("#kv-pick-example input").click()
     page.get_by_role("option", name="Judge: first right one").click()
@@ -305,3 +305,10 @@ def test_preset_on_the_embedded_model(opened: Watched) -> None:
     expect(page.locator("#kv-comparison")).to_contain_text("TTFT")
     page.context.close()
     blocks.close(verbose=False)
+
+
+def test_the_kinds_of_checked_examples_stand_on_one_line(seen: Page) -> None:
+    seen.set_viewport_size({"width": 1280, "height": 800})
+    tops = seen.locator("#kv-pick-effect label").evaluate_all("found => found.map(e => e.offsetTop)")
+    assert len(tops) == 2
+    assert len(set(tops)) == 1

@@ -15,7 +15,7 @@ from viz.base.html import html, joined, listed, quoted
 from viz.run.facts import facts, final_agent
 from viz.run.familiarity import outlook_words
 
-# Neutral: dense is wrong or nobody knows, so a change is neither harm nor gain.
+# Neutral: dense is wrong or nobody knows, so an answer that changed or stayed is neither harm nor gain.
 Tone = Literal["same", "changed", "unclear", "neutral"]
 TONE_WORDS: dict[Tone, str] = {
     "same": "no change",
@@ -124,7 +124,7 @@ def verdict(record: RunRecord) -> Verdict:
     nothing = [c for c in found if c.kind == "nothing"]
     rest: list[str | Markup] = []
     compared = changed + chose + worded + same
-    neutral = bool(changed) if ref.correct is None else bool(compared) and not ref.correct
+    neutral = bool(compared) and not ref.correct
     if neutral:
         head = _nothing_to_judge(record, changed, chose, worded + same)
         evidence = next((c for c in changed + chose + worded if c.evidence), None)
@@ -154,8 +154,6 @@ def verdict(record: RunRecord) -> Verdict:
     for why in dict.fromkeys(c.why_nothing for c in nothing):
         names = listing(c.name for c in nothing if c.why_nothing == why)
         rest.append(why.format(name=names))
-    if ref.correct is None and compared and not neutral:
-        rest.append("Nobody knows whether it is right.")
     if record.familiarity is not None and not ref.correct:
         rest.append(outlook_words(record.familiarity.outlook))
     if record.request.mode == "free":
@@ -164,6 +162,8 @@ def verdict(record: RunRecord) -> Verdict:
     worst = (changed or chose or worded or same or nothing)[0].kind
     undecided = neutral or (tone == "unclear" and compared)
     state = TONE_WORDS[tone] if undecided else STATES[worst]
+    if neutral:
+        state += ": the full read is " + ("unscored" if ref.correct is None else "wrong")
     return Verdict(_wrap(head, *rest), tone, facts(record), state)
 
 
@@ -209,23 +209,29 @@ def _other_choice(record: RunRecord, compared: Compared) -> str:
 def _nothing_to_judge(
     record: RunRecord, changed: list[Compared], chose: list[Compared], same: list[Compared]
 ) -> Markup:
-    """The head where dense is wrong, or nobody knows: every method's answer, and no word of harm or gain."""
+    """The head where dense is wrong, or nobody knows: whether the answer changed, every method's answer, and
+    no word of harm or gain."""
     kept = chose + same
     ref = (changed + kept)[0].dense
     each = listed(html("{} {}{}", c.name, _answer(c.outcome), _right(c.outcome)) for c in changed)
     verb = "answers" if len(kept) == 1 else "answer"
-    also = f"; {listing(c.name for c in kept)} {verb} as the full read" if kept else ""
+    also = f"{listing(c.name for c in kept)} {verb} as the full read" if kept else ""
     also += "".join(f", but {c.name} {_other_choice(record, c)}" for c in chose)
     if ref.correct is False:
         right = words.clip(record.request.expected or "", 48)
         head = html("The full read itself is wrong: it answers {} where {} is right", _answer(ref), right)
-        return html("{}; {}{}.", head, each, also) if changed else html("{}{}.", head, also)
-    if ref.answer is None and all(c.outcome.answer is None for c in changed):
+        return html("{}; {}.", head, joined([x for x in (each, also) if x], "; "))
+    unknown = "Nobody knows what is right here"
+    textless = ref.answer is None and all(c.outcome.answer is None for c in changed)
+    if not changed:
+        if textless:
+            return html("The final text stayed the same. {}: {}.", unknown, also)
+        return html("The answer stayed {}. {}: {}.", _answer(ref), unknown, also)
+    tail = f"; {also}" if also else ""
+    if textless:
         names = listing(c.name for c in changed)
-        return html(
-            "Nobody knows what is right here: {} and the full read end with different texts{}.", names, also
-        )
-    return html("Nobody knows what is right here: the full read answers {}, {}{}.", _answer(ref), each, also)
+        return html("The final text changed under {}{}. {}.", names, tail, unknown)
+    return html("The answer changed: the full read answers {}, {}{}. {}.", _answer(ref), each, tail, unknown)
 
 
 def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> Markup:

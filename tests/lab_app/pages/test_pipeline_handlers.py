@@ -507,7 +507,7 @@ def test_gallery_is_offered_flips_first_and_by_family(with_gallery: Handlers) ->
     _, update = with_gallery.arrive("math-3")
     assert update["gallery.visible"] is True
     assert update["pick_effect"] == (
-        [("Reuse changes the answer · 2", "flip"), ("The answer stays · 1", "harmless")], "flip",
+        [("Answer changes · 2", "flip"), ("Answer stays · 1", "harmless")], "flip",
     )  # fmt: skip
     rows, picked = update["pick_example"]
     assert picked == ""

@@ -101,7 +101,7 @@ def test_an_answer_can_stay_while_the_choice_changes():
     none = change(change(other, "naive", 3, answer="36"), "kvcomm", 3, text=ends.format(0), token_ids=(1, 2))
     assert "KVCOMM kept it, but chose no candidate instead of candidate 1." in said(none)
     wrong = dense_wrong(other)
-    assert verdict(wrong).state == "nothing to compare"
+    assert verdict(wrong).state == "nothing to compare: the full read is wrong"
 
 
 def test_the_states_of_a_verdict():
@@ -114,13 +114,27 @@ def test_where_nobody_knows_what_is_right_a_change_is_neither_harm_nor_gain():
     record = unscored(make_record())
     assert verdict(record).tone == "neutral"
     assert said(record).startswith(
-        "Nobody knows what is right here: the full read answers 38, Copy and reposition 36; "
-        "KVCOMM answers as the full read."
+        "The answer changed: the full read answers 38, Copy and reposition 36; KVCOMM answers as the full "
+        "read. Nobody knows what is right here."
     )
     assert "changed the answer" not in said(record)
+
+
+def test_an_answer_that_nobody_can_score_is_not_praised_for_having_stayed():
     kept = unscored(same_as_dense(make_record()))
-    assert verdict(kept).tone == "same"
-    assert said(kept).endswith("Nobody knows whether it is right.")
+    worded = change(kept, "naive", 1, token_ids=(7, 8))
+    ends = "The best candidate is {}. The answer is 38"
+    chose = change(
+        change(kept, "dense", 3, text=ends.format(1)), "naive", 3, text=ends.format(2), token_ids=(1,)
+    )
+    for record in (kept, worded, chose):
+        assert verdict(record).tone == "neutral"
+        assert verdict(record).state == "nothing to compare: the full read is unscored"
+        assert said(record).startswith("The answer stayed 38. Nobody knows what is right here: ")
+    assert "Copy and reposition chose candidate 2 instead of candidate 1" in said(chose)
+    textless = change(kept, "dense", 3, answer=None)
+    textless = change(change(textless, "naive", 3, answer=None), "kvcomm", 3, answer=None)
+    assert said(textless).startswith("The final text stayed the same. Nobody knows")
 
 
 def test_where_dense_is_wrong_there_is_nothing_to_judge():
@@ -256,8 +270,8 @@ def test_texts_without_answers():
     )
     assert "Copy and reposition changed the final text; KVCOMM kept it." in said(record)
     assert said(unscored(record)).startswith(
-        "Nobody knows what is right here: Copy and reposition and the full read end with different texts; "
-        "KVCOMM answers as the full read."
+        "The final text changed under Copy and reposition; KVCOMM answers as the full read. Nobody knows what is "
+        "right here."
     )
     kept = same_as_dense(record)
     assert "the same texts as the full read" in said(kept)
