@@ -6,8 +6,9 @@ of a large product of matrices in its own precision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -67,6 +68,28 @@ def least_ms(amount: float, rate: float) -> float:
 def percent(least: float, taken: float) -> float:
     """The least time as a share of the time taken."""
     return round(100 * least / taken, 1)
+
+
+def beyond(shares: Mapping[str, float]) -> str:
+    """What is wrong with shares of the roofline (percent, by side): none can take less than the least time.
+    Empty where all are possible."""
+    found = ", ".join(f"{side} {share:g}%" for side, share in shares.items() if share > 100)
+    return found and (
+        f"These sides reach more than the hardware allows: {found} of the roofline; at most 100% is possible. "
+        "The least time or the rate that it was taken from is wrong, as when a neighbour slowed the copy but "
+        "not the side. Measure again on a quiet machine, and do not keep these times."
+    )
+
+
+def checked(bench: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """A bench whose report says ``wrong`` where its times contradict the hardware's."""
+
+    def measured(*args: Any) -> dict[str, Any]:
+        report = bench(*args)
+        wrong = beyond(report["roofline_percent"])
+        return report | ({"wrong": wrong} if wrong else {})
+
+    return measured
 
 
 def weight_bytes(model: LoadedModel) -> int:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from backend.base.statistics import bootstrap, share
 from backend.bench.group import AgentTimes, group_times
+from backend.bench.roofline import beyond
 from backend.engine.engine import Engine
 from backend.methods.parse import parse_methods
 from backend.prompts.presets import load_preset, preset_requests
@@ -42,6 +43,8 @@ def group(plan: GroupPlan, context: Context) -> Iterator[Step]:
                 yield event
         where = {"prefix": str(prefix), "question": str(question), "answer": str(answer)}
         for one in times:
+            if wrong := beyond(one.roofline_percent):
+                context.notes.append(f"Agent {one.agent} of {agents}: {wrong}")
             yield Found(
                 {**where, "agent": str(one.agent), "tokens": str(one.tokens)}, _of_agent(one, repeats)
             )

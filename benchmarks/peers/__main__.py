@@ -43,6 +43,7 @@ from backend.base.clock import Clock  # noqa: E402
 from backend.bench.common import conditions, medians, random_model, spreads  # noqa: E402
 from backend.bench.reading import HEAVIEST, Reading  # noqa: E402
 from backend.bench.roofline import (  # noqa: E402
+    beyond,
     copy_gb_s,
     least_ms,
     percent,
@@ -270,6 +271,9 @@ def main() -> None:
         **conditions(torch.device("cpu"), torch.float32),
     }
     print(json.dumps(report, indent=1))
+    shares = {f"{row['engine']}, {row['dtype']}, {row['case']}": row["roofline_percent"] for row in rows}
+    if wrong := beyond(shares):
+        sys.exit(wrong)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,32 @@ def test_every_section_on_the_present_weights_names_its_command_and_its_file() -
         assert all((ROOT / file).exists() for file in files), head
 
 
+def shares_of_rooflines(found: Any) -> list[float]:
+    """Every share of a roofline in a saved report, in percent."""
+    if isinstance(found, list):
+        return [share for part in found for share in shares_of_rooflines(part)]
+    if not isinstance(found, dict):
+        return []
+    shares: list[float] = []
+    for name, value in found.items():
+        if name == "roofline_percent":
+            shares += value.values() if isinstance(value, dict) else [value]
+        elif name.endswith("_roofline"):
+            shares.append(100 * value["value"])
+        else:
+            shares += shares_of_rooflines(value)
+    return shares
+
+
+def test_no_saved_time_is_under_what_the_hardware_allows() -> None:
+    seen = 0
+    for path in sorted(RESULTS.rglob("*.json")):
+        shares = shares_of_rooflines(json.loads(path.read_text(encoding="utf-8")))
+        seen += len(shares)
+        assert all(0 < share <= 100 for share in shares), path.name
+    assert seen > 50
+
+
 def test_links_within_findings_lead_somewhere() -> None:
     heads = {re.sub(r"[^\w -]", "", x.lower()).replace(" ", "-") for x in re.findall(r"\n##+ (.*)", FINDINGS)}
     assert set(re.findall(r"\]\(#([^)]*)\)", FINDINGS)) <= heads

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from backend.bench.attention import run_least_ms
 from backend.bench.common import stronger_dense
 from backend.bench.reading import Reading
-from backend.bench.roofline import Rates, least_ms, percent, prefill_operations, weight_bytes
+from backend.bench.roofline import Rates, beyond, least_ms, percent, prefill_operations, weight_bytes
 from backend.engine.engine import Engine
 from backend.methods.kvcomm.options import KVCommOptions
 from backend.records.run import RunRecord
@@ -83,6 +83,13 @@ def test_a_run_needs_what_it_reads_afresh_and_the_weights_for_every_token() -> N
 def test_least_times() -> None:
     assert least_ms(3e9, 1.5) == 2000, "3e9 bytes at 1.5e9 a second"
     assert percent(5, 20) == 25
+
+
+def test_more_than_the_hardware_allows_is_an_error() -> None:
+    assert beyond({"dense": 100.0, "reuse": 43.2}) == ""
+    told = beyond({"dense": 60.6, "reuse": 946.0})
+    assert "reuse 946%" in told
+    assert "dense" not in told
 
 
 def test_the_stronger_dense_is_the_same_model_in_bf16() -> None:

@@ -446,6 +446,18 @@ def test_bench_in_another_precision(
     assert not {"half_ms", "dense_bf16_ms"} & set(report), "all of it is in half precision already"
 
 
+def test_a_bench_beyond_the_roofline_fails(
+    kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report is printed all the same, and says itself that it must not be kept."""
+    monkeypatch.setattr("backend.bench.match.copy_gb_s", lambda *_: 1e-6)
+    code, out, err = kvlab("bench", "match", "--shape", folder, "--tokens", 32, "--anchors", 2,
+                           "--repeats", 1, "--device", "cpu")  # fmt: skip
+    assert code == 1
+    assert "more than the hardware allows" in err
+    assert json.loads(out)["wrong"] == err.strip()
+
+
 def test_bench_of_matching_and_assembly(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides, what the bytes alone would take, how the cost grows, and under which conditions."""
     monkeypatch.setattr("backend.bench.roofline.COPY_BYTES", {"cpu": 1 << 20})
