@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Z95 = 1.96  # of a normal distribution, 95% lie within so many deviations
 RESAMPLES = 2000
+MOST_TIMES = 10  # as many resamples for intervals that are read together
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,12 @@ class Share:
 
 
 NOTHING = Share(math.nan, math.nan, math.nan, 0)
+
+
+def deviations(family: int) -> float:
+    """Deviations of a normal distribution's mean for a 95% interval that is one of ``family`` read together
+    (Bonferroni): with 95%, all of them hold what they are of. Of one, :data:`Z95`."""
+    return Z95 if family <= 1 else NormalDist().inv_cdf(1 - 0.025 / family)
 
 
 def wilson(successes: int, total: int, z: float = Z95) -> tuple[float, float]:
@@ -59,23 +67,29 @@ def bootstrap_interval(
     count: int,
     draws: int = RESAMPLES,
     seed: int = 0,
+    family: int = 1,
 ) -> tuple[float, float]:
     """95% percentile bootstrap interval of a statistic; NaN where no draw has one.
 
     Args:
         statistic: of the places drawn, (draws, count) to (draws,); NaN for a draw that has none.
         count: of what is drawn, with replacement; as many are drawn each time.
+        family: how many intervals are read together (Bonferroni); more draws then reach further out.
     """
+    draws *= min(max(1, family), MOST_TIMES)
     found = statistic(np.random.default_rng(seed).integers(0, count, (draws, count)))
     found = found[~np.isnan(found)]
     if not len(found):
         return math.nan, math.nan
-    low, high = np.percentile(found, [2.5, 97.5])
+    low, high = np.percentile(found, [2.5 / max(1, family), 100 - 2.5 / max(1, family)])
     return float(low), float(high)
 
 
-def bootstrap(values: Sequence[float], weights: Sequence[float] | None = None, seed: int = 0) -> Share:
-    """Mean (or sum of values over sum of weights) of problems, with a 95% percentile bootstrap interval."""
+def bootstrap(
+    values: Sequence[float], weights: Sequence[float] | None = None, seed: int = 0, family: int = 1
+) -> Share:
+    """Mean (or sum of values over sum of weights) of problems, with a 95% percentile bootstrap interval, one
+    of ``family`` that are read together."""
     if not values:
         return NOTHING
     x = np.asarray(values, dtype=float)
@@ -87,7 +101,9 @@ def bootstrap(values: Sequence[float], weights: Sequence[float] | None = None, s
         below = w[drawn].sum(axis=1)
         return np.asarray(x[drawn].sum(axis=1)[below > 0] / below[below > 0])
 
-    return Share(float(x.sum() / w.sum()), *bootstrap_interval(ratio, len(x), seed=seed), len(x))
+    return Share(
+        float(x.sum() / w.sum()), *bootstrap_interval(ratio, len(x), seed=seed, family=family), len(x)
+    )
 
 
 def clustered(

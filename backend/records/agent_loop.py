@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from backend.base.ranges import check_ranges
 from backend.base.serialization import Saved
-from backend.base.statistics import mean_and_half, wilson
+from backend.base.statistics import deviations, mean_and_half, wilson
 from backend.prompts.agent import Agent
 from backend.prompts.pipeline import MAX_AGENTS, Pipeline
 from backend.prompts.presets import Example, load_preset
@@ -276,7 +276,8 @@ class LoopLine:
         right: episodes that ended right, of ``known`` ones whose answer is known; ``right_low``,
             ``right_high`` of their share (Wilson).
         behind: by what share of the episodes dense succeeded more often, and its interval from and to, of
-            paired episodes (Agresti and Min 2005: half an episode added to each of the four cells).
+            paired episodes (Agresti and Min 2005: half an episode added to each of the four cells), which holds
+            together with those of all methods and modes (Bonferroni).
         turns: mean turns of an episode.
         reused: share of all prompt tokens taken from a cache, with half the interval of its mean over
             episodes. For the prefix cache this is the hit rate in tokens.
@@ -335,6 +336,7 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
         }
         for k in (dense_rows, rows)
     )
+    family = len(record.request.modes) * (len(record.labels) - 1)  # read together (Bonferroni)
     low, high = wilson(right := sum(ends.values()), len(ends))
     kl, kl_first = (column[rows & ~np.isnan(column)] for column in (record.kl_mean, record.kl_first))
     tokens = record.prompt_tokens[rows].sum()
@@ -346,7 +348,7 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
         len(ends),
         low,
         high,
-        _behind([(dense_ends[e], ends[e]) for e in ends if e in dense_ends]),
+        _behind([(dense_ends[e], ends[e]) for e in ends if e in dense_ends], family),
         float(rows.sum() / max(1, len(episodes))),
         float(record.reused_tokens[rows].sum() / max(1, tokens)),
         float(mean_and_half(shares)[1]),
@@ -360,15 +362,15 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
     )
 
 
-def _behind(pairs: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
-    """How much more often the first of each pair succeeded, with 95% limits."""
+def _behind(pairs: Sequence[tuple[int, int]], family: int) -> tuple[float, float, float]:
+    """How much more often the first of each pair succeeded, with 95% limits, one of ``family`` such."""
     if not pairs:
         return (float("nan"),) * 3
     gained = sum(a > b for a, b in pairs) + 0.5
     lost = sum(a < b for a, b in pairs) + 0.5
     total = len(pairs) + 2
     middle = (gained - lost) / total
-    half = 1.96 * (gained + lost - (gained - lost) ** 2 / total) ** 0.5 / total
+    half = deviations(family) * (gained + lost - (gained - lost) ** 2 / total) ** 0.5 / total
     return ((gained - lost) / len(pairs), max(-1.0, middle - half), min(1.0, middle + half))
 
 

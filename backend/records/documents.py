@@ -152,7 +152,8 @@ class DocumentStudy(Saved):
         self, label: str, floor: str, ceiling: str, seed: int = 0
     ) -> tuple[float, float, float] | None:
         """How much of the gap between two arms' accuracies an arm closes, with its 95% interval (a bootstrap
-        over questions, paired); None where the two do not differ or were not asked alike."""
+        over questions, paired; the study's arms are read together, so Bonferroni over them); None where the
+        two do not differ or were not asked alike."""
         rows = self.correct[[self.arm(label), self.arm(floor), self.arm(ceiling)]]
         rows = rows[:, (rows >= 0).all(axis=0)].astype(np.float64)
         if not rows.size or rows[2].mean() == rows[1].mean():
@@ -164,4 +165,6 @@ class DocumentStudy(Saved):
             return np.asarray((accuracy - low)[differs] / (high - low)[differs])
 
         one, low, high = rows.mean(axis=1)
-        return float((one - low) / (high - low)), *bootstrap_interval(closed, rows.shape[1], seed=seed)
+        return float((one - low) / (high - low)), *bootstrap_interval(
+            closed, rows.shape[1], seed=seed, family=len(self.arms) - 2
+        )

@@ -5,6 +5,7 @@ Source: judge study, Section 5 (metrics), Table 1, A.2 and Fig. 7 (counts). Read
 over the problems where dense's selection can be read; a selection that cannot be read is not dense's. Changed
 selections that take none and those that take another candidate are counted apart. Shares
 of problems have Wilson's interval; the reuse rate's and every change's is a bootstrap over problems, paired.
+The changes of a table are read together, so that all their intervals hold with 95% (Bonferroni).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.statistics import NOTHING, Share, bootstrap, share, wilson
+from backend.base.statistics import NOTHING, Share, bootstrap, deviations, share, wilson
 from backend.records.judge import NONE_TAKEN, Change, Judged, JudgeOutcome
 from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 
@@ -24,14 +25,16 @@ def paired(
     mine: Sequence[JudgeOutcome],
     other: Sequence[JudgeOutcome],
     value: Callable[[JudgeOutcome], bool | None],
+    family: int,
 ) -> Share:
-    """Mean change of an indicator from ``other`` to ``mine`` over the problems where both have it."""
+    """Mean change of an indicator from ``other`` to ``mine`` over the problems where both have it; one of
+    ``family`` changes."""
     before = {o.problem: value(o) for o in other}
     both = [(value(o), before.get(o.problem)) for o in mine]
     changes = [float(a) - float(b) for a, b in both if a is not None and b is not None]
-    found = bootstrap(changes)
+    found = bootstrap(changes, family=family)
     if len(set(changes)) == 1:  # resampling what is all alike knows no doubt
-        doubt = 1 - wilson(len(changes), len(changes))[0]
+        doubt = 1 - wilson(len(changes), len(changes), deviations(family))[0]
         found = Share(found.value, max(-1.0, found.value - doubt), min(1.0, found.value + doubt), found.of)
     return found
 
@@ -57,12 +60,19 @@ def picks(outcomes: Sequence[JudgeOutcome]) -> tuple[Share, ...]:
     return tuple(out)
 
 
+def changes_of(judged: Judged) -> int:
+    """How many changes a table has: of every other method's answers in each order, and of its consistency in
+    each further order."""
+    return max(1, (len(judged.labels) - 1) * (2 * len(judged.orders) - 1))
+
+
 def line(judged: Judged, order: str, method: str) -> JudgeLine:
     """One method in one order."""
     mine = judged.outcomes(order, method)
     dense = judged.outcomes(order, judged.labels[0])
     first = judged.outcomes(judged.orders[0], method)
     baseline = {o.problem: o.selected for o in first}
+    family = changes_of(judged)
     moved = NOTHING
     if order != judged.orders[0]:
         pairs = [(o.selected, baseline.get(o.problem)) for o in mine]
@@ -86,8 +96,10 @@ def line(judged: Judged, order: str, method: str) -> JudgeLine:
         failures=sum(bool(o.failure) for o in mine),
         near_ties=sum(o.near_tie for o in mine),
         twins=sum(o.twin for o in mine),
-        accuracy_change=paired(mine, dense, lambda o: o.correct),
-        jcr_change=NOTHING if order == judged.orders[0] else paired(mine, first, lambda o: o.consistent),
+        accuracy_change=paired(mine, dense, lambda o: o.correct, family),
+        jcr_change=NOTHING
+        if order == judged.orders[0]
+        else paired(mine, first, lambda o: o.consistent, family),
         moved=moved,
         ttft_ms=statistics.median(o.ttft_ms for o in mine) if mine else 0.0,
     )

@@ -26,7 +26,8 @@ class JudgeLine:
         failures: answers that could not be read; ``near_ties``: differing selections that are near ties;
             ``twins``: those that name a candidate with the same text as dense's.
         accuracy_change: this method's accuracy minus dense's on the same problems in the same order, paired
-            (bootstrap over problems); ``jcr_change``: JCR minus the same method's in the first order.
+            (bootstrap over problems); ``jcr_change``: JCR minus the same method's in the first order. All
+            changes of a table hold together with 95% (Bonferroni).
         moved: selections that differ from the same method's in the first order, mapped back: its own order
             sensitivity (NaN in the first order).
     """

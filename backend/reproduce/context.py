@@ -51,6 +51,7 @@ class Context:
         chosen: the model was named on the command line, and stands for those that tasks name too.
         training_steps: of weights that are lacking; 0 trains none. ``trained``: those that were found or
             trained (:func:`backend.reproduce.training.provide`).
+        warmups: draws of warm-up and requests that a sweep is repeated behind.
         out: folder where rows go.
         notes: what has to be said beside the figures; runners add to it.
     """
@@ -76,6 +77,7 @@ class Context:
     weights: dict[str, str] = field(default_factory=dict)  # hash and dtype of what workers loaded, by name
     training_steps: int = 0
     trained: tuple[Linked, ...] = ()
+    warmups: int = 1
 
     @property
     def loader(self) -> Callable[[str], LoadedModel]:

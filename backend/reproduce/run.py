@@ -44,7 +44,7 @@ from backend.reproduce.training import STEPS, provide
 
 EMBEDDED = ("embedded", "embedded-small")
 COUNTS = {
-    "problems": (1, 10_000), "warmup": (0, 1000), "seed": (0, 2**31 - 1), "training_steps": (0, 100_000),
+    "problems": (1, 10_000), "warmup": (0, 1000), "warmups": (1, 1000), "seed": (0, 2**31 - 1), "training_steps": (0, 100_000),
 }  # fmt: skip
 
 
@@ -71,6 +71,7 @@ class Asked:
         ray: run a sweep's shards in workers on Ray: the address of a cluster, or empty for this machine.
         workers: how many, with ``ray``.
         command: as it was typed, for the report.
+        warmups: independent draws of warm-up and requests that a sweep is repeated behind (1).
     """
 
     out: Path
@@ -88,6 +89,7 @@ class Asked:
     ray: str | None = None
     workers: int | None = None
     training_steps: int | None = None
+    warmups: int | None = None
 
 
 def reproduce(
@@ -110,6 +112,7 @@ def reproduce(
         asked.links, asked.device, asked.device_map, asked.quantise, asked.ray, asked.workers,
         asked.model is not None, asked.seed, cancel,
         training_steps=STEPS if asked.training_steps is None else asked.training_steps,
+        warmups=asked.warmups or 1,
     )  # fmt: skip
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     loaded = None if context.ray is not None else (context.model.info, context.model.device)
@@ -135,6 +138,7 @@ def reproduce(
         "versions": versions(),
         "requests": context.problems,
         "warmup": context.warmup,
+        "warmups": context.warmups,
         "seed": asked.seed,
         "trained": [asdict(one) | {"model": Path(one.model).stem} for one in context.trained],
     }
@@ -208,6 +212,12 @@ def check(asked: Asked, plan: Plan, name: str) -> None:
                 f"--{what} is {str(folder)!r}, which is no folder. Name one that is there.",
                 field=f"reproduce.{what}",
             )
+    if (asked.warmups or 1) > 1 and not isinstance(plan, SweepPlan):
+        raise OptionError(
+            f"--warmups is {asked.warmups}, but {name} is no sweep, so no requests stand behind a warm-up. "
+            "Leave --warmups out.",
+            field="reproduce.warmups",
+        )
     if asked.ray is not None and not isinstance(plan, SweepPlan | SeriesPlan):
         raise OptionError(
             f"--ray spreads the rows of a sweep over workers, but {name} is no sweep: one process does it. "

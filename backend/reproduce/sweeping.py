@@ -124,6 +124,7 @@ def _asked(
         "name": context.one.name, "tasks": tasks, "methods": list(methods), "models": [model],
         "modes": [plan.mode], "request_orders": list(plan.request_orders), "seeds": [context.seed],
         "problems": problems, "warmup": context.warm(plan.warmup) if plan.warmup else 0,
+        "warmups": context.warmups,
     }  # fmt: skip
     if plan.max_new_tokens:
         body["max_new_tokens"] = plan.max_new_tokens
@@ -189,7 +190,7 @@ def _task(given: Mapping[str, Any], plan: SweepPlan, context: Context) -> dict[s
             context.notes.append(f"{task['label']} was left out: {error}")
             return None
     if steps := task.pop("steps", None):
-        count = context.count(plan.problems) + context.warm(plan.warmup)
+        count = (context.count(plan.problems) + context.warm(plan.warmup)) * context.warmups
         task |= {"data": str(_problems(context.out, steps, count, context.seed)), "format": "gsm8k"}
     elif "data" in task and context.data == "hub":
         if task["format"] not in ON_HUB:
@@ -205,6 +206,8 @@ def _task(given: Mapping[str, Any], plan: SweepPlan, context: Context) -> dict[s
             )
             return None
         task["data"] = str(file)
+    if "data" in task and context.warmups > 1:
+        task["draw"] = "random"  # else every warm-up would be the same requests
     return task
 
 

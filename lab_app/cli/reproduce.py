@@ -33,6 +33,10 @@ def add_reproduce(add: Any) -> None:
     )
     sub.add_argument("--warmup", type=int, metavar="N", help="requests before them that only fill the pools")
     sub.add_argument(
+        "--warmups", type=int, metavar="N",
+        help="repeat a sweep behind so many draws of warm-up and requests; intervals are then over the draws",
+    )  # fmt: skip
+    sub.add_argument(
         "--scale", choices=("embedded", "paper"), help="else paper if --model names another model"
     )
     sub.add_argument("--model", help="a hub id or a folder; for tables of times also llama-8b, smollm2-135m")
@@ -86,7 +90,7 @@ def reproduce(args: argparse.Namespace) -> int:
         out, args.requests, args.warmup, args.scale, args.model,
         "hub" if args.data == HUB else folders["data"], folders["links"],
         seed=args.seed, command=typed(args), ray=args.ray, workers=args.workers,
-        training_steps=args.training_steps, **loading(args),
+        training_steps=args.training_steps, warmups=args.warmups, **loading(args),
     )  # fmt: skip
     tell = Told()
     for event in run(one, asked):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from backend.base.statistics import Share
 from backend.records.judge import Judged
+from backend.records.judge_summary import changes_of
 from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 from viz.base.figure import FigureView, Panel, colour_bar, empty_view, figure, interval
 from viz.base.format import NONE, clip, listing, number, plot_text, plural
@@ -91,6 +92,7 @@ def table_panel(table: JudgeTable, judged: Judged | None = None) -> Panel:
         not_yet=NOT_YET,
         notes=judged.notes if judged else (),
         finding=finding(table),
+        changes=changes_of(judged) if judged else 0,
         orders=[
             (order, lines[0].problems, _moved(lines[0]), [_cells(x, looks) for x in lines])
             for order, lines in orders.items()

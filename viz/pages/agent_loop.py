@@ -196,7 +196,8 @@ def success(record: LoopRecord) -> FigureView:
     finding = f"{MODES[last].capitalize()}: {listing(said)}."
     how = (
         "An episode is right when it ends with finish[...] and the known answer. Pinned, only the last turn "
-        "is a method’s own. Bars are 95% intervals."
+        "is a method’s own. Bars are 95% intervals, each by itself; those of “behind the full read” (in the "
+        "data) hold together for all methods and modes (Bonferroni)."
     )
     return FigureView("loop_success", title, how, finding, drawing, columns, rows)
 

@@ -16,6 +16,7 @@ from backend.base.statistics import (
     bootstrap,
     bootstrap_interval,
     clustered,
+    deviations,
     mean_and_half,
     share,
     share_of,
@@ -52,6 +53,16 @@ def test_every_interval_of_means_is_as_wide_as_95_percent_are() -> None:
     error = float(stats.sem(values))
     for found in (bootstrap(values), clustered(values, range(600), seed=1)):
         assert (found.high - found.low) / (2 * error) == pytest.approx(1.96, rel=0.07)
+
+
+def test_intervals_that_are_read_together_are_wider() -> None:
+    """Of 20, each has to miss in one case of 400 only (Bonferroni)."""
+    assert (deviations(1), deviations(0)) == (1.96, 1.96)
+    wide = float(stats.norm.ppf(1 - 0.05 / 20 / 2))
+    assert deviations(20) == pytest.approx(wide)
+    values = np.random.default_rng(3).normal(size=600).tolist()
+    found = bootstrap(values, family=20)
+    assert (found.high - found.low) / (2 * float(stats.sem(values))) == pytest.approx(wide, rel=0.07)
 
 
 def test_a_draw_without_a_figure_is_left_out() -> None:

@@ -51,7 +51,7 @@ from backend.records.judge import (
     originals,
     read_orders,
 )
-from backend.records.judge_summary import counted, heat, paired, picks, table
+from backend.records.judge_summary import changes_of, counted, heat, paired, picks, table
 from backend.records.request import Decoding, MethodChoice
 from lab_app.cli.judge import judge_rows
 from viz.base.figure import FigureView, Panel
@@ -676,6 +676,14 @@ def test_the_table_counts_what_the_rows_say() -> None:
     assert (naive.near_ties, naive.twins, dense.failures) == (1, 1, 1)
     assert naive.accuracy_change.value == -0.25
     assert naive.accuracy_change.low <= -0.25 <= naive.accuracy_change.high
+    # two orders of one method: two changes of accuracy and one of consistency are read together
+    assert changes_of(judged_by_hand()) == 3
+    outcomes = [judged_by_hand().outcomes("identity", label) for label in ("naive", "dense")]
+    alone, three = (paired(*outcomes, lambda o: o.correct, family) for family in (1, 3))
+    assert naive.accuracy_change == three
+    assert three.high - three.low >= alone.high - alone.low
+    [again] = [paired(outcomes[1], outcomes[1], lambda o: o.correct, family).high for family in (3,)]
+    assert again == pytest.approx(1 - scipy_wilson(4, 4, 1 - 0.05 / 3)[0], abs=1e-4)
     assert [p.value for p in naive.picks] == [0, 0.75, 0.25]
     assert dense.jcr.value == 1
     assert math.isnan(dense.moved.value)

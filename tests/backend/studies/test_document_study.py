@@ -194,6 +194,10 @@ def test_the_gap_recovered_is_a_share_of_the_gap() -> None:
     assert one == pytest.approx((130 - 40) / (160 - 40))
     assert low < one < high
     assert high - low < 0.2
+    five = replace(study, arms=(*study.arms, *study.arms))  # the more arms, the wider each interval
+    wider = five.recovered("KVLink5", "PromptCache", "Dense")
+    assert wider is not None
+    assert wider[2] - wider[1] > high - low
     assert study.recovered("KVLink5", "Dense", "Dense") is None
     assert study.recovered("Dense", "PromptCache", "Dense") == pytest.approx((1, 1, 1))
     assert study.share("KVLink5") == pytest.approx((130, 200, *scipy_wilson(130, 200)), abs=1e-5)

@@ -446,9 +446,7 @@ def test_bench_in_another_precision(
     assert not {"half_ms", "dense_bf16_ms"} & set(report), "all of it is in half precision already"
 
 
-def test_a_bench_beyond_the_roofline_fails(
-    kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bench_beyond_the_roofline_fails(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report is printed all the same, and says itself that it must not be kept."""
     monkeypatch.setattr("backend.bench.match.copy_gb_s", lambda *_: 1e-6)
     code, out, err = kvlab("bench", "match", "--shape", folder, "--tokens", 32, "--anchors", 2,
