@@ -20,7 +20,7 @@ REQUIREMENTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-all chromium lint ruff types contracts circles format picture soak fuzz siege gpu renew clean FORCE
+.PHONY: help lab test test-all chromium lint ruff types contracts circles format picture soak fuzz siege gpu pools renew clean FORCE
 
 help:
 	@echo "make lab      install, then serve the lab at http://$(HOST):$(PORT)"
@@ -32,6 +32,7 @@ help:
 	@echo "make picture  renew docs/images/lab.png from the running page"
 	@echo "make soak     100 simulated visitors for 10 minutes; report in build/soak.json"
 	@echo "make gpu      the tests and benchmarks that need a CUDA device; reports in benchmarks/results/"
+	@echo "make pools    KVCOMM's Tables 5 and 6 behind 20 warm-ups, into FINDINGS.md; goes on where it stopped (an hour)"
 	@echo "make fuzz     5,000 malformed calls and files; report in build/fuzz.json"
 	@echo "make siege    attacks of strangers beside honest visitors, for a minute; report in build/siege.json"
 	@echo "make renew    whatever depends on the embedded model's weights; goes on where it stopped (hours)"
@@ -107,6 +108,12 @@ gpu: $(VENV)/.test-stamp
 	cp build/gpu/kvcomm-table-2.json benchmarks/results/table-2-llama-8b-cuda.json
 	cp build/gpu/kvcomm-table-3.json benchmarks/results/table-3-llama-8b-cuda.json
 	$(BIN)/python scripts/speed.py --write
+
+pools: $(VENV)/.test-stamp
+	@mkdir -p build
+	OMP_NUM_THREADS=1 $(BIN)/kvlab sweep presets/sweeps/tables-5-6.yaml --out build/tables-5-6.sqlite $(ARGS)
+	cp build/tables-5-6.summary.json benchmarks/results/tables-5-6-warmups.json
+	$(BIN)/python scripts/pools.py --write
 
 clean:
 	rm -rf $(VENV) build *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

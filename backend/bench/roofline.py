@@ -75,9 +75,9 @@ def beyond(shares: Mapping[str, float]) -> str:
     Empty where all are possible."""
     found = ", ".join(f"{side} {share:g}%" for side, share in shares.items() if share > 100)
     return found and (
-        f"These sides reach more than the hardware allows: {found} of the roofline; at most 100% is possible. "
-        "The least time or the rate that it was taken from is wrong, as when a neighbour slowed the copy but "
-        "not the side. Measure again on a quiet machine, and do not keep these times."
+        f"These sides reach more than the hardware allows: {found} of the roofline; at most 100% is "
+        "possible. The least time or the rate that it was taken from is wrong, as when a neighbour slowed "
+        "the copy but not the side. Measure again on a quiet machine, and do not keep these times."
     )
 
 

@@ -276,8 +276,8 @@ class LoopLine:
         right: episodes that ended right, of ``known`` ones whose answer is known; ``right_low``,
             ``right_high`` of their share (Wilson).
         behind: by what share of the episodes dense succeeded more often, and its interval from and to, of
-            paired episodes (Agresti and Min 2005: half an episode added to each of the four cells), which holds
-            together with those of all methods and modes (Bonferroni).
+            paired episodes (Agresti and Min 2005: half an episode added to each of the four cells); those of
+            all methods and modes hold together (Bonferroni).
         turns: mean turns of an episode.
         reused: share of all prompt tokens taken from a cache, with half the interval of its mean over
             episodes. For the prefix cache this is the hit rate in tokens.

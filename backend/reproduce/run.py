@@ -44,7 +44,8 @@ from backend.reproduce.training import STEPS, provide
 
 EMBEDDED = ("embedded", "embedded-small")
 COUNTS = {
-    "problems": (1, 10_000), "warmup": (0, 1000), "warmups": (1, 1000), "seed": (0, 2**31 - 1), "training_steps": (0, 100_000),
+    "problems": (1, 10_000), "warmup": (0, 1000), "warmups": (1, 1000), "seed": (0, 2**31 - 1),
+    "training_steps": (0, 100_000),
 }  # fmt: skip
 
 

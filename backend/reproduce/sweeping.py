@@ -50,6 +50,11 @@ def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
         LabError: it cannot be run; no data set's file was given.
         RunCancelled: see :func:`backend.sweeps.run.run_sweep`.
     """
+    if context.warmups > 1:
+        context.notes.append(
+            f"Everything stands behind {context.warmups} independent warm-ups; an interval is a bootstrap "
+            "over warm-ups, then over the requests behind each."
+        )
     tasks = [task for given in plan.tasks if (task := _task(given, plan, context)) is not None]
     if not tasks:
         raise _no_data(plan, context)

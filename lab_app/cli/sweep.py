@@ -103,6 +103,7 @@ def sweep(args: argparse.Namespace) -> int:
                 tell(event)
             else:
                 done = event
+        facts["weights"] = {name: store.weights(name) for name in asked.models}
     show_end()
     swept = Swept(asked.name, asked.title, summarise(done), len(done.rows), done.complete, compare(done))
     for row in tables(swept):

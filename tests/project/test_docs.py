@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from own_scripts import script
 
 from backend.model.load import SHIPPED, load_model
 from lab_app.cli.main import methods_markdown
 
 ROOT = Path(__file__).parents[2]
-
-
-def script(name: str) -> Any:
-    """A program of ``scripts/`` as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_methods_page_is_what_the_registry_says() -> None:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from own_scripts import script
+from scipy import stats
 
 from backend.reproduce.registry import reproductions
+from backend.sweeps.read import read_sweep
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -100,6 +103,58 @@ def test_no_saved_time_is_under_what_the_hardware_allows() -> None:
         seen += len(shares)
         assert all(0 < share <= 100 for share in shares), path.name
     assert seen > 50
+
+
+def test_a_count_out_of_so_many_has_its_exact_interval() -> None:
+    """38 of 40 sounds surer than it is: 83 to 99% (Clopper and Pearson)."""
+    for page in ("FINDINGS.md", "README.md"):
+        text = (ROOT / page).read_text(encoding="utf-8").replace("such as 38 of 40", "")
+        for found in re.finditer(r"(?<![\d.,])(\d+) of (\d+)\b(?!\.\d|%)(.{0,24})", text, re.DOTALL):
+            good, seen = int(found[1]), int(found[2])
+            if good > seen or seen < 5:
+                continue
+            ends = stats.binomtest(good, seen).proportion_ci(method="exact")
+            said = f"{100 * ends.low:.0f} to {100 * ends.high:.0f}%"
+            shown = " ".join(found[3].split()).lstrip(" ,(")
+            assert shown.startswith(said), f"{page}: behind {good} of {seen} has to stand ({said})"
+
+
+def test_the_section_on_many_warm_ups_is_what_was_saved() -> None:
+    """Every figure and verdict of it is made from the file that ``make pools`` writes."""
+    pools = script("pools")
+    assert pools.page(FINDINGS, pools.read()) == FINDINGS, "renew it: python scripts/pools.py --write"
+
+
+def saved_pools(p: float) -> dict[str, Any]:
+    """A summary such as the sweep of Tables 5 and 6 writes, all tests with one p."""
+    sweep = read_sweep(ROOT / "presets" / "sweeps" / "tables-5-6.yaml")
+    share = {"value": 0.9, "low": 0.8, "high": 0.95, "of": 400}
+    lines: list[dict[str, Any]] = [
+        {"method": m.label, "warmups": 20, "problems": 400}
+        | dict.fromkeys(("accuracy", "as_dense", "tokens"), share)
+        for m in sweep.methods
+    ]
+    tests = [
+        {"method": m.label, "other": b.value, "pairs": 400, "only_mine": 4, "only_other": 44, "right_holm": p}
+        for b in sweep.against
+        for m in sweep.methods
+    ]
+    return {"weights": {"embedded": "abc fp32"}, "lines": lines, "comparisons": tests}
+
+
+def test_the_section_on_many_warm_ups_says_what_the_tests_decide() -> None:
+    pools = script("pools")
+    lost, open_ = (pools.section(saved_pools(p)) for p in (0.001, 0.4))
+    assert "| as published, keys not moved | 90.0% (80 to 95) | 90.0% (80 to 95) |" in lost
+    lost, open_ = (" ".join(text.split()) for text in (lost, open_))
+    assert "behind each of 20 independent warm-ups 20 measured requests, 400 in all" in lost
+    assert "beyond chance: keys not moved -10.0 points" in lost
+    assert "not told from chance: keys not moved (-10.0)" in open_
+    assert "beyond chance:" not in open_
+    for label in (m.label for m in read_sweep(ROOT / "presets" / "sweeps" / "tables-5-6.yaml").methods):
+        assert label in pools.Tables(saved_pools(1.0)).lines
+    rows = [line for line in pools.section(saved_pools(1.0)).splitlines() if line.startswith("| ")]
+    assert len(rows) == 28 + 1, "every method has a row"
 
 
 def test_links_within_findings_lead_somewhere() -> None:

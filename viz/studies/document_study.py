@@ -89,8 +89,8 @@ def accuracy(study: DocumentStudy) -> FigureView:
     how = (
         "Two-hop questions over 5 to 10 documents, greedy answers, all arms asked alike. Bars are 95% "
         f"intervals (Wilson). Grey: the full read. {FLOOR} has its keys moved into place. Arms with weights "
-        "of their own stand beside the full read on the same weights. Intervals of the gap (in the data) hold "
-        "together for all arms (Bonferroni); those of shares each by itself."
+        "of their own stand beside the full read on the same weights. Intervals of the gap (in the "
+        "data) hold together for all arms (Bonferroni); those of shares each by itself."
     )
     return FigureView("documents_accuracy", title, how, finding, drawing, columns, tuple(rows))
 

@@ -27,7 +27,7 @@ from backend.reproduce.context import Context, Linked
 from backend.reproduce.page import listing, page
 from backend.reproduce.registry import find, reproductions
 from backend.reproduce.result import fits, markdown, read, report
-from backend.reproduce.run import Asked, Done, reproduce
+from backend.reproduce.run import Asked, Done, check, reproduce
 from backend.reproduce.spec import (
     SCALES,
     CostPlan,
@@ -335,6 +335,28 @@ def planned(name: str, **changes: Any) -> Reproduction:
     scaled = one.scales["embedded"]
     plan: Any = replace(scaled.plan, **changes)  # type: ignore[type-var]
     return replace(one, scales={**one.scales, "embedded": replace(scaled, plan=plan)})
+
+
+def test_a_sweep_is_repeated_behind_several_warm_ups(
+    tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes: dict[str, Any] = {"max_new_tokens": 2, "methods": ("dense", "kvcomm@length and entropy")}
+    one = planned("kvcomm-table-a3", tasks=({"pipeline": "math-2"},), **changes)
+    made = run(one, Asked(tmp_path, problems=1, warmup=1, warmups=3), tiny_model, monkeypatch)
+    [figures] = [x["ours"] for x in made["lines"] if any(x["ours"])]
+    assert [figure["of"] for figure in figures] == [3, 3, 3]
+    assert made["warmups"] == 3
+    assert "behind 3 independent warm-ups" in made["notes"][0]
+    timed = find("kvcomm-table-2").scales["embedded"].plan
+    with pytest.raises(OptionError, match="no sweep"):
+        check(Asked(tmp_path, warmups=2), timed, "kvcomm-table-2")
+    with pytest.raises(OptionError, match="warmups"):
+        check(Asked(tmp_path, warmups=0), one.scales["embedded"].plan, one.name)
+    given = Context(one, "paper", "embedded", tmp_path, problems=1, data=Path(tmp_path), warmups=2)
+    (tmp_path / "gsm8k.jsonl").write_text("")
+    task = sweeping._task({"pipeline": "x", "data": "gsm8k", "format": "gsm8k"}, SweepPlan((), (), 1), given)
+    assert task is not None
+    assert task["draw"] == "random", "the first ones would be the same behind every warm-up"
 
 
 def test_a_sweep_runs_and_goes_on(

@@ -138,9 +138,15 @@ def test_a_judge_that_takes_none_is_told_from_one_that_takes_another_candidate()
     assert "changed to none" in table_html(record)
 
 
-def test_a_row_without_a_step_is_tested_against_all_steps() -> None:
+def test_a_row_without_a_step_is_tested_against_all_steps_of_its_profile() -> None:
     sweep = read_sweep(Path(__file__).parents[3] / "presets" / "sweeps" / "tables-5-6.yaml")
-    assert sweep.against == (Baseline("method", "dense"), Baseline("method", "kvcomm"))
+    profiles = ("kvcomm", "kvcomm:profile=shipped")
+    assert sweep.against == tuple(Baseline("method", all_steps) for all_steps in profiles)
+    assert sweep.warmups >= 20, "one pool is one draw"
+    published = {m.label.removeprefix("kvcomm:") for m in sweep.methods if "profile" not in m.label}
+    shipped = {m.label.removeprefix("kvcomm:profile=shipped+") for m in sweep.methods if "shipped" in m.label}
+    left_out = {"dense", "naive", "kvcomm", "approximation=uniform"}
+    assert published - left_out == shipped - {"kvcomm:profile=shipped"}, "each row under both profiles"
 
 
 def test_two_lines_are_compared_once() -> None:
