@@ -43,6 +43,8 @@ lab: $(VENV)/.lab-stamp
 
 # A sample of what is alike, with fewer drawn examples; test-all runs everything.
 test: SAMPLE := --sample
+# Tests start processes of their own: without compiled files each would compile all that it imports again.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
 test test-all:
 	@$(MAKE) --no-print-directory -j $(JOBS) lint chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone and not browser" $(SAMPLE) $(ARGS); $(SOME)

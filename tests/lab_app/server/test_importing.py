@@ -14,23 +14,19 @@ from lab_app.server import fast_import as importing
 LIGHTLY = "from lab_app.server.fast_import import import_lightly\nimport_lightly()\n"
 
 
-def test_the_framework_renders_no_typing_stubs() -> None:
-    """A third of what importing the page took; its components are whole."""
+def test_the_framework_renders_no_typing_stubs_and_is_left_out_of_collections() -> None:
+    """A third of what importing the page took; its components are whole. And importing the package alone
+    changes nothing."""
     code = (
-        f"{LIGHTLY}import inspect, gradio.component_meta as meta, gradio as gr\n"
-        "assert meta.create_or_modify_pyi(1, 2, 3) is None\n"
-        "assert callable(gr.Button.click) and callable(gr.Textbox.submit)\n"
-        "assert inspect.getsource(gr.Button)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_what_is_imported_is_left_out_of_collections() -> None:
-    code = (
-        f"{LIGHTLY}import gc, gradio\n"
+        "import sys\nbefore = list(sys.meta_path)\nimport lab_app\nassert sys.meta_path == before\n"
+        f"{LIGHTLY}import gc, gradio as gr\n"
         "assert gc.isenabled()\n"
         "kept, walked = gc.get_freeze_count(), len(gc.get_objects())\n"
         "assert kept > 10 * walked, (kept, walked)\n"
+        "import inspect, gradio.component_meta as meta\n"
+        "assert meta.create_or_modify_pyi(1, 2, 3) is None\n"
+        "assert callable(gr.Button.click) and callable(gr.Textbox.submit)\n"
+        "assert inspect.getsource(gr.Button)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -66,8 +62,3 @@ def test_it_is_installed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     before = list(sys.meta_path)
     importing.import_lightly()
     assert sys.meta_path == before
-
-
-def test_importing_the_package_changes_nothing() -> None:
-    code = "import sys\nbefore = list(sys.meta_path)\nimport lab_app\nassert sys.meta_path == before\n"
-    subprocess.run([sys.executable, "-c", code], check=True)

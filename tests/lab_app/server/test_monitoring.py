@@ -7,9 +7,8 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +20,13 @@ from fake_session import FakeModel, FakeSession
 from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
+from uvicorn.config import LOGGING_CONFIG
 
 from backend.base.errors import LabError, OptionError, RunCancelled
 from backend.records.events import Progress
 from backend.records.sharing.store import SharedRuns
-from lab_app.server.monitoring import STOPPING, JsonLines, Operations, routes, stop
+from lab_app.server.monitoring import STOPPING, JsonLines, Operations, log_as_json, routes, stop
+from lab_app.server.serve import launch
 from lab_app.visits.visits import Visit, VisitStore
 
 CANARY = "the visitor's own words"
@@ -191,38 +192,33 @@ def test_a_log_line_is_json_and_holds_no_words_of_a_failure() -> None:
     assert CANARY not in line
 
 
-SERVED = """
-from fake_session import FakeModel, FakeSession
-from lab_app.server.serve import launch
-from lab_app.server.monitoring import log_as_json
-log_as_json()
-launch(FakeModel, "127.0.0.1", 0, engine=FakeSession, first_run=None)
-"""
+def test_a_served_lab_answers_for_its_health_and_ends_on_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, said = io.StringIO(), list[dict[str, Any]]()
+    for name in ("lab_app", "backend", "uvicorn", "gradio"):
+        logger = logging.getLogger(name)
+        for kept in ("handlers", "propagate", "level"):
+            monkeypatch.setattr(logger, kept, getattr(logger, kept))
+    for name in ("default", "access"):
+        monkeypatch.setitem(LOGGING_CONFIG["formatters"], name, LOGGING_CONFIG["formatters"][name])
+    log_as_json(stream)
 
+    def visit() -> None:
+        """Ask for its health once it serves, and ask it to stop whatever came of that."""
+        try:
+            while "serving at" not in stream.getvalue():
+                time.sleep(0.05)
+            address = json.loads(stream.getvalue().splitlines()[-1])["message"].split()[-1].rstrip("/")
+            for path in ("healthz", "metrics"):
+                with urllib.request.urlopen(f"{address}/{path}", timeout=60) as answer:
+                    said.append({"path": path, "body": answer.read().decode()})
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-def test_a_served_lab_answers_for_its_health_and_ends_on_sigterm() -> None:
-    root = Path(__file__).parents[3]
-    paths = [str(root), str(root / "tests" / "helpers")]
-    running = subprocess.Popen(
-        [sys.executable, "-c", SERVED], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
-    try:
-        assert running.stderr is not None
-        lines = iter(running.stderr)
-        said = [json.loads(next(line for line in lines if "serving at" in line))]
-        address = said[0]["message"].split()[-1].rstrip("/")
-        with urllib.request.urlopen(f"{address}/healthz", timeout=60) as answer:
-            assert json.load(answer)["status"] == "ok"
-        with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
-            assert b"kvlab_visits 0.0" in answer.read(), "the page was made with a visit that has ended"
-        running.send_signal(signal.SIGTERM)
-        said += [json.loads(line) for line in lines]
-        assert running.wait(60) == 0
-        assert [line["message"] for line in said][-2:] == ["stopping", "stopped, all work finished"]
-    finally:
-        running.kill()
-        running.wait()
-        for pipe in (running.stdout, running.stderr):
-            assert pipe is not None
-            pipe.close()
+    visitor = threading.Thread(target=visit, daemon=True)
+    visitor.start()
+    launch(FakeModel, "127.0.0.1", 0, engine=FakeSession, first_run=None)
+    visitor.join(60)
+    assert json.loads(said[0]["body"])["status"] == "ok"
+    assert "kvlab_visits 0.0" in said[1]["body"], "the page was made with a visit that has ended"
+    lines = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    assert lines[-2:] == ["stopping", "stopped, all work finished"]

@@ -29,7 +29,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationW
 def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = save(tmp_path_factory.mktemp("model"), *request.param)
     try:
-        blocks, found = serve(port=0, model_name=str(folder), device="cpu", block=False)
+        # Filling its pools first is tests/lab_app/server/test_prefill.py's.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("lab_app.server.serve.prefill_pools", lambda *_: None)
+            blocks, found = serve(port=0, model_name=str(folder), device="cpu", block=False)
         yield found.rstrip("/")
         blocks.close(verbose=False)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import runpy
 import socket
 import subprocess
 import sys
@@ -158,13 +159,19 @@ def GPU(task=None, *, duration=None):
 """
 
 
+def test_the_rendered_app_asks_for_no_gpu_where_there_is_no_such_package(
+    space: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lent: list[Any] = []
+    monkeypatch.setitem(sys.modules, "spaces", None)  # importing it now raises ImportError
+    monkeypatch.setattr(zero, "serve", lent.append)
+    runpy.run_path(str(space / "app.py"), run_name="__main__")
+    assert lent == [None]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("with_spaces", [True, False])
-def test_the_rendered_app_starts_and_runs(space: Path, tmp_path: Path, with_spaces: bool) -> None:
-    if with_spaces:
-        (tmp_path / "spaces.py").write_text(FAKE)
-    else:
-        (tmp_path / "spaces.py").write_text("raise ImportError('no spaces here')\n")
+def test_the_rendered_app_starts_and_runs(space: Path, tmp_path: Path) -> None:
+    (tmp_path / "spaces.py").write_text(FAKE)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -198,9 +205,8 @@ def test_the_rendered_app_starts_and_runs(space: Path, tmp_path: Path, with_spac
         found = json.loads(said.rpartition("event: complete\ndata: ")[2].splitlines()[0])[0]
         assert found["status"] == "done"
         assert [method["label"] for method in found["methods"]] == ["dense", "kvcomm"]
-        if with_spaces:
-            heard = (tmp_path / "spaces.heard").read_text().splitlines()
-            assert heard == ["decorated on_gpu for 120", "lent"]
+        heard = (tmp_path / "spaces.heard").read_text().splitlines()
+        assert heard == ["decorated on_gpu for 120", "lent"]
         running.terminate()
         assert running.wait(60) == 0
     finally:
