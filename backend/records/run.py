@@ -26,6 +26,7 @@ from backend.records.model_info import ModelInfo
 from backend.records.pools import PoolState, PoolView
 from backend.records.prompt import Prompt, Span
 from backend.records.request import RunRequest
+from backend.records.transfer import Transfer
 
 FORMAT = 1
 AgentState = Literal["dense", "reused", "partial", "fallback"]
@@ -159,6 +160,11 @@ class Fidelity:
     margin: float | None
     floor: float
     logit_difference: float  # largest absolute logit difference at the first token
+    # the likeliest tokens at the first divergence with both probabilities; empty without one and in earlier
+    # versions' records
+    likely: tuple[str, ...] = ()
+    dense_chances: tuple[float, ...] = ()
+    method_chances: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -186,6 +192,7 @@ class Outcome:
     value_error: NDArray[np.float32] | None = None
     mixes: tuple[Mix, ...] = ()
     links: tuple[LinkAction, ...] = ()
+    transfers: tuple[Transfer, ...] = ()  # of the texts that were copied; none in records of earlier versions
 
 
 @dataclass(frozen=True)

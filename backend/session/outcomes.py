@@ -31,10 +31,12 @@ from backend.records.run import (
     SpanAction,
     Timing,
 )
+from backend.records.transfer import Transfer
 from backend.session.pool_views import mixes
 from backend.session.probes.attention import attention_probes
 from backend.session.probes.cache_error import cache_error, offset_probe
 from backend.session.probes.fidelity import fidelity
+from backend.session.probes.transfer import transfers
 from backend.session.streams import MethodRun, PromptRun
 
 PARTS = (
@@ -81,13 +83,27 @@ def outcomes_of(
         answer = extract_answer(text, scoring)
         correct = right(answer, request.expected, scoring) if request.expected is not None else None
         nearness = key_error = value_error = None
+        copied: tuple[Transfer, ...] = ()
         if pinned and forced is not None and dense_logits is not None:
             nearness = fidelity(
-                dense.decoded, decoded, forced[index], dense_logits, floor, engine.model.tokens
+                dense.decoded,
+                decoded,
+                forced[index],
+                dense_logits,
+                floor,
+                engine.model.tokens,
+                engine.stop_ids(),
             )
             if request.probe_offsets and same_prompt:
                 key_error, value_error = cache_error(
                     row.prefill.cache, dense.prefill.cache, len(row.context.prompt.ids), engine.model.rotation
+                )
+                copied = transfers(
+                    row.context.prompt,
+                    row.plan,
+                    row.prefill.cache,
+                    dense.prefill.cache,
+                    engine.model.rotation,
                 )
         parts = row.clock.parts
         out.append(
@@ -118,6 +134,7 @@ def outcomes_of(
                 value_error=value_error,
                 mixes=mixes(row.plan) if request.probe_offsets else (),
                 links=tuple(LinkAction(k.at, k.tokens, k.reason) for k in row.plan.links),
+                transfers=copied,
             )
         )
     if pinned and request.probe_offsets:

@@ -27,6 +27,7 @@ from backend.records.run import (
     SpanAction,
     Timing,
 )
+from backend.records.transfer import Transfer
 
 ROLES = (
     (
@@ -301,7 +302,26 @@ def _outcome(rng, layers, pipeline, prompt, index, method, mode, expected) -> Ou
         fidelity,
         key,
         value,
+        transfers=tuple(
+            _transfer(rng, layers, span, 0.4 if method == "kvcomm" else 1.0)
+            for span in spans
+            if fidelity and span.action in (REUSED, CORRECTED)
+        ),
     )
+
+
+def _transfer(rng: np.random.Generator, layers: int, span: SpanAction, left: float) -> Transfer:
+    """Of 4 heads and 16 channels; ``left`` is the share of the error that the method leaves."""
+    keys, values = (rng.uniform(0.2, 0.9, (layers, 4)).astype(np.float32) for _ in range(2))
+    layer, head = divmod(int(keys.argmax()), 4)
+    tokens = min(span.end - span.start, 12)
+    first = span.start - span.moved_by
+    return Transfer(
+        span.start, span.end, first, span.moved_by, keys, values, left * keys, left * values, layer, head,
+        (span.moved_by / 10.0 ** np.linspace(0, 4, 8)).astype(np.float32),
+        rng.normal(size=(4, tokens, 16)).astype(np.float16),
+        rng.normal(size=(3, tokens, 16)).astype(np.float16),
+    )  # fmt: skip
 
 
 def _gate(span: Span, number: int) -> GateDecision:
@@ -337,7 +357,8 @@ def _fidelity(rng, method: str, texts: Sequence[str], changed: bool) -> Fidelity
     first = next((i for i, (a, b) in enumerate(zip(split(RIGHT), split(WRONG), strict=True)) if a != b), 0)
     if changed:
         kl[first] = 1.9
-        return Fidelity(float(kl[0]), kl, first, "8", "6", 4.2, 1e-5, 3.1)
+        likely = ("8", "6", "<b>"), (0.9, 0.05, 0.01), (0.1, 0.8, 0.02)
+        return Fidelity(float(kl[0]), kl, first, "8", "6", 4.2, 1e-5, 3.1, *likely)
     return Fidelity(float(kl[0]), kl, None, "", "", None, 1e-5, 0.12)
 
 

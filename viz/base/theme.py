@@ -255,5 +255,6 @@ def _reading_rules(lanes: int = 8) -> str:
 
 
 def script() -> str:
-    """The small script behind tooltips, selection and jumps (``view.js``)."""
-    return (Path(__file__).parent / "view.js").read_text(encoding="utf-8")
+    """The small scripts behind tooltips, selection and jumps, and behind pictures in steps."""
+    scripts = ("view.js", "steps.js")
+    return "".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in scripts)

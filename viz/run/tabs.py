@@ -18,6 +18,7 @@ from viz.base.format import others
 from viz.run.break_even import break_even_view
 from viz.run.cache_error import error_by_layer, error_map, kl_along_answer, offset_by_layer
 from viz.run.familiarity import surprisal_panel
+from viz.run.play import play_panel
 from viz.run.summary import memory_view, record_html
 from viz.run.timing import ttft_view
 
@@ -55,6 +56,10 @@ def gated_method(record: RunRecord, selection: Selection) -> str:
     return next(
         (m for m in labels if any(record.outcome(a, m).gate for a in record.agents)), selection.method
     )
+
+
+def _play(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
+    return (play_panel(record, chosen.agent, chosen.method, chosen.span),)
 
 
 def _offsets(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
@@ -111,6 +116,7 @@ def _record(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
 
 
 TABS: tuple[Tab, ...] = (
+    Tab("play", "Play it", "What happens to a text that is copied?", _play),
     Tab("errors", "Errors", "Where does the reused cache differ from the full read’s?", _errors),
     Tab("offsets", "Offsets", "What would a correction have to add?", _offsets),
     Tab("answer", "Answer", "Where along the answer do predictions drift?", _answer),

@@ -18,19 +18,25 @@ def cache_error(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Relative L2 error of a cache's keys and values against dense, each (layers, tokens).
 
-    Where both caches hold the same tokens at the same positions, the rotation drops out of the norm; a method
-    that gave them other positions has its keys turned to dense's first.
+    Where both caches hold the same tokens at the same positions, the rotation drops out of the norm.
     """
-    keys = cache.keys[:, 0, :, :tokens]
-    if cache.positions is not None:
-        moved = torch.arange(tokens, device=keys.device) - cache.positions_of(0, tokens).to(keys.device)
-        keys = rotation.rotate(keys, moved)
     out = []
+    keys = keys_in_place(cache, tokens, rotation)
     for own, other in ((keys, dense.keys), (cache.values[:, 0, :, :tokens], dense.values)):
         reference = other[:, 0, :, :tokens]
         error = token_norms(own - reference) / token_norms(reference).clamp_min(1e-12)
         out.append(error.cpu().numpy())
     return out[0], out[1]
+
+
+def keys_in_place(cache: KVCache, tokens: int, rotation: Rotation) -> torch.Tensor:
+    """A cache's keys, (layers, kv_heads, tokens, head_dim), turned to the prompt's own positions where the
+    method gave them others."""
+    keys = cache.keys[:, 0, :, :tokens]
+    if cache.positions is None:
+        return keys
+    moved = torch.arange(tokens, device=keys.device) - cache.positions_of(0, tokens).to(keys.device)
+    return rotation.rotate(keys, moved)
 
 
 def offset_probe(

@@ -1,0 +1,406 @@
+"""*Play it*: one text's keys and values on their way into another prompt, step by step, as SVG.
+
+Everything is drawn from a run's record: :class:`backend.records.transfer.Transfer`, the mix, the fidelity.
+Colours of keys and values are shared by all steps, so that what looks smaller is smaller.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+from PIL import Image
+
+from backend.records.prompt import Prompt
+from backend.records.run import Outcome, RunRecord
+from backend.records.transfer import Transfer
+from viz.base import format as words
+from viz.base.figure import Panel
+from viz.base.html import html, joined, render
+
+KEY, TITLE = "play", "How did one text’s keys and values get into this prompt?"
+LOW, MIDDLE, HIGH = (43, 108, 184), (246, 247, 248), (221, 116, 32)  # of a number below, at and above zero
+WORST = (165, 38, 59)  # of an error of 1 or more
+MOST_ANCHORS = 6
+
+
+@dataclass(frozen=True)
+class PlayStep:
+    """One picture with its words. ``name``: of its button."""
+
+    name: str
+    sentence: Markup
+    picture: Markup
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """What all steps look at."""
+
+    record: RunRecord
+    outcome: Outcome
+    transfer: Transfer
+    prompt: Prompt
+
+    @property
+    def text(self) -> str:
+        return words.clip("".join(self.prompt.texts[self.transfer.start : self.transfer.end]).strip(), 60)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        shown = self.transfer.keys.shape[1]
+        return tuple(
+            words.clip(words.token_name(t), 12)
+            for t in self.prompt.texts[self.transfer.start : self.transfer.start + shown]
+        )
+
+    @property
+    def peak(self) -> tuple[float, float]:
+        """The largest key and value, of the full read."""
+        both = (self.transfer.keys[2], self.transfer.values[1])
+        return float(np.abs(both[0]).max()) or 1.0, float(np.abs(both[1]).max()) or 1.0
+
+    @property
+    def head(self) -> str:
+        return f"layer {self.transfer.layer + 1}, head {self.transfer.head + 1}"
+
+
+def play_panel(record: RunRecord, agent: int, method: str, span: str | None = None) -> Panel:
+    """The steps of one text, or why there are none.
+
+    Args:
+        record: the run.
+        agent: whose prompt; another agent's where this one copied nothing.
+        method: the label; another's where this one copied nothing.
+        span: the text's segment; by default the one that lost most.
+    """
+    scene = _scene(record, agent, method, span)
+    if scene is None:
+        why = (
+            "Keys and values can be compared only where every method reads the same texts. Run with the full "
+            "read’s texts (pinned) to see it."
+            if record.request.mode == "free"
+            else "No text was copied in this run, or an earlier version recorded it: run it again."
+        )
+        return Panel(KEY, TITLE, html('<p class="kv-note">{}</p>', why))
+    content = render("run/play.html", about=_about(scene), steps=play_steps(scene))
+    return Panel(KEY, TITLE, content)
+
+
+def _scene(record: RunRecord, agent: int, method: str, span: str | None) -> _Scene | None:
+    outcomes = [o for o in record.outcomes if o.transfers]
+    if not outcomes:
+        return None
+    outcome = min(outcomes, key=lambda o: (o.agent != agent, o.method != method, -o.agent))
+    prompt = words.prompt_of(record, outcome)
+    asked = next((s for s in prompt.spans if s.name == span), None)
+    inside = [t for t in outcome.transfers if asked and asked.start <= t.start < asked.end]
+    transfer = (inside or sorted(outcome.transfers, key=lambda t: -float(t.missing_keys.mean())))[0]
+    return _Scene(record, outcome, transfer, prompt)
+
+
+def play_steps(scene: _Scene) -> tuple[PlayStep, ...]:
+    """The pictures in order; the last one only where the answer changed."""
+    near = scene.outcome.fidelity
+    steps = [_read(scene), _copied(scene), _turned(scene), _missing(scene), _corrected(scene), _left(scene)]
+    return (*steps, *([_next_token(scene)] if near and near.likely else []))
+
+
+def _about(scene: _Scene) -> Markup:
+    pipeline = scene.record.request.pipeline
+    place = words.span_at(scene.prompt, scene.transfer.start)
+    return html(
+        "<b>{}</b> in the prompt of {}, under {}: {}",
+        words.segment_words(pipeline, place.name) if place else "A text",
+        words.agent_name(pipeline, scene.outcome.agent),
+        words.styles(scene.record)[scene.outcome.method].name,
+        f"“{scene.text}”",
+    )
+
+
+# ---- the steps -----------------------------------------------------------------------------------
+
+
+def _read(scene: _Scene) -> PlayStep:
+    t = scene.transfer
+    source = next((s.source for s in scene.outcome.spans if s.start <= t.start < s.end), "")
+    said = html(
+        "The text was first read at position {} ({}). Every token left a key and a value in every layer. "
+        "Here are those of {}: a row is a token, a column a number; blue is negative, orange positive.",
+        t.first_position, source or "earlier", scene.head,
+    )  # fmt: skip
+    drawn = joined([_prompt_bar(scene, first=True), _both(scene, t.keys[0], t.values[0])])
+    return PlayStep("Read once", said, _svg(drawn))
+
+
+def _copied(scene: _Scene) -> PlayStep:
+    t = scene.transfer
+    said = html(
+        "Now it stands at position {} of another prompt, behind other words. The copy takes the keys and "
+        "values as they are; nothing is computed.",
+        t.start,
+    )
+    drawn = joined([_prompt_bar(scene, first=False), _both(scene, t.keys[0], t.values[0])])
+    return PlayStep("Copied", said, _svg(drawn))
+
+
+def _turned(scene: _Scene) -> PlayStep:
+    t = scene.transfer
+    shift = t.start - t.first_position
+    if not len(t.angles) or not shift:
+        said = html("The text stands where it stood before, so its keys need not be turned.")
+        if not len(t.angles):
+            said = html("The keys of this layer hold no position, so there is nothing to turn.")
+        return PlayStep("Keys moved", said, _svg(_both(scene, t.keys[1], t.values[0])))
+    said = html(
+        "A key holds its position as a rotation (RoPE). For {} positions {} each pair of numbers turns by "
+        "its own angle, from {}° down to {}°. Values hold no position.{}",
+        abs(shift), "more" if shift > 0 else "less", *_degrees(t.angles),
+        "" if t.moved_by else " This method leaves the keys as they were: step 6 shows what that costs.",
+    )  # fmt: skip
+    return PlayStep(
+        "Keys moved", said, _svg(joined([_dials(t.angles), _both(scene, t.keys[1], t.values[0])]))
+    )
+
+
+def _missing(scene: _Scene) -> PlayStep:
+    t = scene.transfer
+    said = html(
+        "The full read has other keys and values here, because it saw the words in front. What the copy "
+        "lacks (the offset) is {} of a key’s length and {} of a value’s in this head, over the whole text. "
+        "The small maps show every layer (row) and head (column).",
+        _share(t.missing_keys[t.layer, t.head]), _share(t.missing_values[t.layer, t.head]),
+    )  # fmt: skip
+    return PlayStep("What it lacks", said, _svg(_differences(scene, 1, 0, t.missing_keys, t.missing_values)))
+
+
+def _corrected(scene: _Scene) -> PlayStep:
+    t = scene.transfer
+    mix = next((m for m in scene.outcome.mixes if m.start <= t.start < m.end), None)
+    if mix is None:
+        redone = int(np.isin(scene.outcome.actions[:, t.start : t.end], (0, 3)).all(axis=0).sum())
+        said = (
+            html("This method computes {} of the text again.", words.plural(redone, "token"))
+            if redone
+            else html("This method adds nothing: the agent reads the copy as it is.")
+        )
+        return PlayStep("Correction", said, _svg(_both(scene, t.keys[3], t.values[2])))
+    keys, values = mix.keys_by_token.mean(axis=1), mix.values_by_token.mean(axis=1)
+    previews = {
+        number: text
+        for gate in scene.outcome.gate
+        for number, text in zip(gate.anchors, gate.previews, strict=False)
+    }
+    order = np.argsort(-keys)[:MOST_ANCHORS]
+    bars = [
+        (previews.get(mix.anchors[i], f"anchor {mix.anchors[i]}"), float(keys[i]), float(values[i]))
+        for i in order
+    ]
+    said = html(
+        "The lab read {} before, in the same place and in full, and kept what their copies lacked. Their "
+        "offsets are mixed, the more similar text counting more, and added. The heaviest has {} of the mix.",
+        words.plural(len(mix.anchors), "similar text"), _share(float(keys.max())),
+    )  # fmt: skip
+    return PlayStep("Correction", said, _svg(_bars(bars, ("keys", "values"))))
+
+
+def _left(scene: _Scene) -> PlayStep:
+    t = scene.transfer
+    said = html(
+        "This is what the full read has and the agent did not: keys are off by {} now (the bare copy: {}), "
+        "values by {} (the bare copy: {}). Over all heads: keys {}, values {}.",
+        _share(t.left_keys[t.layer, t.head]), _share(t.missing_keys[t.layer, t.head]),
+        _share(t.left_values[t.layer, t.head]), _share(t.missing_values[t.layer, t.head]),
+        _share(float(t.left_keys.mean())), _share(float(t.left_values.mean())),
+    )  # fmt: skip
+    return PlayStep("What remains", said, _svg(_differences(scene, 3, 2, t.left_keys, t.left_values)))
+
+
+def _next_token(scene: _Scene) -> PlayStep:
+    near = scene.outcome.fidelity
+    assert near is not None
+    assert near.first_divergence is not None
+    bars = [
+        (words.token_name(token), full, own)
+        for token, full, own in zip(near.likely, near.dense_chances, near.method_chances, strict=True)
+    ]
+    name = words.styles(scene.record)[scene.outcome.method].name
+    where = f"Both answers begin alike. At token {near.first_divergence + 1}"
+    said = html(
+        "{} the full read writes {}, {} writes {}. These are the probabilities of the likeliest tokens.",
+        where if near.first_divergence else "At the first token",
+        words.token_name(near.dense_token), name, words.token_name(near.method_token),
+    )  # fmt: skip
+    return PlayStep("The answer changes", said, _svg(_bars(bars, ("full read", words.clip(name, 30)))))
+
+
+# ---- what the pictures are made of -----------------------------------------------------------------
+
+
+def _svg(inside: Markup) -> Markup:
+    return html(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 250" width="860" height="250" '
+        'font-family="system-ui, sans-serif" font-size="13" aria-hidden="true">{}</svg>',
+        inside,
+    )
+
+
+def _text(x: float, y: float, said: str, anchor: str = "start", muted: bool = False) -> Markup:
+    ink = "var(--kv-muted, #606a76)" if muted else "var(--kv-ink, #1a1f26)"
+    return html(
+        '<text x="{}" y="{}" text-anchor="{}" style="fill:{}">{}</text>',
+        round(x, 1), round(y, 1), anchor, ink, said,
+    )  # fmt: skip
+
+
+def _box(x: float, y: float, width: float, height: float, fill: str, title: str = "") -> Markup:
+    return html(
+        '<rect x="{}" y="{}" width="{}" height="{}" rx="2" style="fill:{}"><title>{}</title></rect>',
+        *(round(v, 1) for v in (x, y, max(width, 0.5), height)), fill, title,
+    )  # fmt: skip
+
+
+def _image(x: float, y: float, width: float, height: float, pixels: NDArray[np.uint8]) -> Markup:
+    """(rows, columns, 3) bytes as sharp squares."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
+    content = base64.b64encode(buffer.getvalue()).decode()
+    return html(
+        '<image x="{}" y="{}" width="{}" height="{}" preserveAspectRatio="none" '
+        'style="image-rendering:pixelated" href="data:image/png;base64,{}"/>',
+        round(x, 1), round(y, 1), round(width, 1), round(height, 1), content,
+    )  # fmt: skip
+
+
+def _between(share: NDArray[np.float64], low: Sequence[int], high: Sequence[int]) -> NDArray[np.uint8]:
+    """Colours from one (0) to the other (1)."""
+    start, end = np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
+    return np.asarray(np.rint(start + share[..., None] * (end - start)), dtype=np.uint8)
+
+
+def _signed(values: NDArray[np.floating], peak: float) -> NDArray[np.uint8]:
+    share = np.clip(np.asarray(values, dtype=np.float64) / peak, -1, 1)
+    return np.where((share < 0)[..., None], _between(-share, MIDDLE, LOW), _between(share, MIDDLE, HIGH))
+
+
+def _both(
+    scene: _Scene,
+    keys: NDArray[np.floating],
+    values: NDArray[np.floating],
+    names: tuple[str, str] = ("keys", "values"),
+) -> Markup:
+    """A key and a value image side by side, with the tokens' names."""
+    row = 144 / max(1, len(scene.tokens))
+    labels = [_text(112, 84 + row * (i + 0.72), t, "end", muted=True) for i, t in enumerate(scene.tokens)]
+    key_peak, value_peak = scene.peak
+    total = scene.transfer.end - scene.transfer.start
+    more = f"the first {len(scene.tokens)} of {total} tokens" if total > len(scene.tokens) else ""
+    return joined(
+        [
+            *labels,
+            _text(120, 76, f"{names[0]}, {scene.head}"),
+            _image(120, 84, 256, 144, _signed(keys, key_peak)),
+            _text(396, 76, names[1]),
+            _image(396, 84, 256, 144, _signed(values, value_peak)),
+            _text(120, 244, more, muted=True),
+        ]
+    )
+
+
+def _differences(
+    scene: _Scene, key: int, value: int, keys: NDArray[np.float32], values: NDArray[np.float32]
+) -> Markup:
+    """What one stage lacks of the full read, and the maps of all layers and heads."""
+    t = scene.transfer
+    wide = (t.keys.astype(np.float32), t.values.astype(np.float32))
+    return joined(
+        [
+            _both(
+                scene, wide[0][2] - wide[0][key], wide[1][1] - wide[1][value],
+                ("full read less this: keys", "values"),
+            ),
+            _text(672, 52, "relative error, 0 to 100%", muted=True),
+            _map(672, 84, "keys", keys, (t.layer, t.head)),
+            _map(768, 84, "values", values, (t.layer, t.head)),
+        ]
+    )  # fmt: skip
+
+
+def _map(x: float, y: float, name: str, errors: NDArray[np.float32], chosen: tuple[int, int]) -> Markup:
+    """(layers, heads) errors; the first layer on top. Full colour: off by its own length or more."""
+    layers, heads = errors.shape
+    cell = min(144 / layers, 88 / heads)
+    share = np.clip(errors.astype(np.float64), 0, 1)
+    ring = html(
+        '<rect x="{}" y="{}" width="{}" height="{}" style="fill:none;stroke-width:1.5;stroke:#1a1f26"/>',
+        *(round(v, 1) for v in (x + chosen[1] * cell, y + chosen[0] * cell, cell, cell)),
+    )
+    colours = _between(share, MIDDLE, WORST)
+    return joined([_text(x, y - 8, name), _image(x, y, cell * heads, cell * layers, colours), ring])
+
+
+def _prompt_bar(scene: _Scene, first: bool) -> Markup:
+    """The prompt as a bar, with the text's place in it."""
+    t = scene.transfer
+    start = t.first_position if first else t.start
+    length = t.end - t.start
+    total = len(scene.prompt.texts)
+    scale = 532 / max(total, t.first_position + length)
+    end = start + length if first else total
+    name = "its first prompt" if first else "this prompt"
+    return joined(
+        [
+            _text(112, 34, name, "end", muted=True),
+            _box(120, 20, end * scale, 20, "var(--kv-line-strong, #b9c0c9)"),
+            _box(120 + start * scale, 20, length * scale, 20, "#2b6cb8", f"from {start} to {start + length}"),
+            _text(120 + start * scale, 56, str(start), "middle", muted=True),
+        ]
+    )
+
+
+def _dials(angles: NDArray[np.float32]) -> Markup:
+    """How far each pair of channels turns: a hand for before (up) and one for after."""
+    pieces, gap = [_text(112, 34, "turned by", "end", muted=True)], 532 / max(1, len(angles))
+    for index, angle in enumerate(angles):
+        x, y = 120 + gap * (index + 0.5), 30
+        tip = (x + 12 * math.sin(float(angle)), y - 12 * math.cos(float(angle)))
+        pieces.append(
+            html(
+                '<circle cx="{0}" cy="{1}" r="13" style="fill:none;stroke:var(--kv-line-strong, #b9c0c9)"/>'
+                '<path d="M{0} {1}V{2}" style="stroke:var(--kv-muted, #606a76)"/>'
+                '<path d="M{0} {1}L{3} {4}" style="stroke:#dd7420;stroke-width:2.5"/>',
+                round(x, 1), y, y - 12, round(tip[0], 1), round(tip[1], 1),
+            )
+        )  # fmt: skip
+    return joined(pieces)
+
+
+def _bars(rows: Sequence[tuple[str, float, float]], names: tuple[str, str]) -> Markup:
+    """Pairs of bars from 0 to 1, one pair a row."""
+    colours = ("#5b6773", "#dd7420")
+    pieces = [
+        joined([_box(330 + 110 * i, 6, 12, 12, colours[i]), _text(348 + 110 * i, 17, name)])
+        for i, name in enumerate(names)
+    ]
+    for index, (name, *shares) in enumerate(rows):
+        y = 30 + index * 36
+        pieces.append(_text(322, y + 19, words.clip(name, 42), "end"))
+        for line, share in enumerate(shares):
+            pieces.append(_box(330, y + 14 * line, 440 * share, 12, colours[line]))
+            pieces.append(_text(336 + 440 * share, y + 11 + 14 * line, words.number(share, 2), muted=True))
+    return joined(pieces)
+
+
+def _share(error: float) -> str:
+    return f"{100 * float(error):.0f}%"
+
+
+def _degrees(angles: NDArray[np.float32]) -> tuple[str, str]:
+    turned = np.abs(np.degrees(angles.astype(np.float64)))
+    return words.number(float(turned.max()), 3), words.number(float(turned.min()), 2)
