@@ -25,7 +25,9 @@ def add_training(add: Any) -> None:
     sub.add_argument("--size", choices=("main", "small"), default="main")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--step-tokens", type=int, help="tokens of documents in a step (4096; more on a GPU)")
-    sub.add_argument("--init", help="a model's folder, or 'embedded': begin with its weights and tokenizer")
+    sub.add_argument(
+        "--init", help="a model's folder, or 'embedded': begin with its weights, at a third of the rates"
+    )
     sub.add_argument("--tokens-before", type=int, default=0, help="tokens that the first weights have seen")
     sub.add_argument("--tokenizer", help="a model's folder, or 'embedded': take its tokenizer")
     sub.add_argument("--words", help="a list of words, one a line (the system's dictionary, if there is one)")
@@ -98,10 +100,12 @@ def train_embedded(args: argparse.Namespace) -> int:
     from backend.model.load import SHIPPED
     from backend.prompts.tasks.words import SYSTEM_WORDS, use_dictionary
     from backend.training.evaluate import progress
-    from backend.training.recipe import SIZES, Recipe
+    from backend.training.recipe import SIZES, Recipe, continued
     from backend.training.train import train
 
     recipe = Recipe(seed=args.seed, tokens=args.tokens, tokens_before=args.tokens_before, **SIZES[args.size])
+    if args.init:
+        recipe = continued(recipe)
     if args.step_tokens:
         recipe = replace(recipe, step_tokens=args.step_tokens)
     folders = {

@@ -270,8 +270,8 @@ def test_texts_without_answers():
     )
     assert "Copy and reposition changed the final text; KVCOMM kept it." in said(record)
     assert said(unscored(record)).startswith(
-        "The final text changed under Copy and reposition; KVCOMM answers as the full read. Nobody knows what is "
-        "right here."
+        "The final text changed under Copy and reposition; KVCOMM answers as the full read. Nobody knows "
+        "what is right here."
     )
     kept = same_as_dense(record)
     assert "the same texts as the full read" in said(kept)
