@@ -51,6 +51,7 @@ def main() -> int:
             methods,
             decoding=Decoding(max_new_tokens=longest),
             expected=example.answer,
+            probe_attention=True,
         )
 
     for index in range(len(examples)):

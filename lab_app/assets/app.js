@@ -81,6 +81,19 @@
     press(key && key !== "pipeline" ? `kv-${key}-run` : "kv-run");
   }
 
+  /* Switch attention on and run. A fold that was never open has nothing in it yet. */
+  function recordAttention() {
+    const box = document.querySelector("#kv-attention input");
+    if (!box) {
+      const fold = document.querySelector("#kv-part-decoding .label-wrap:not(.open)");
+      if (fold) fold.click();
+      setTimeout(recordAttention, 60);
+      return;
+    }
+    if (!box.checked) box.click();
+    pressRun();
+  }
+
   window.addEventListener("hashchange", showPage);
   document.addEventListener("click", (event) => {
     if (event.target instanceof Element && event.target.closest(".kv-to-pipeline")) location.hash = "#pipeline";
@@ -112,6 +125,7 @@
       document.body.classList.toggle("dark", next === "dark");
     } else if (kind === "bench") toggleBench();
     else if (kind === "run") pressRun();
+    else if (kind === "attention") recordAttention();
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) pressRun();

@@ -95,6 +95,8 @@ ATTENTION_HELP = (
     "Which of the texts an agent looks at when it writes its first token and when it names a candidate. "
     "Costs one more reading of the answer per method, outside of the times shown."
 )
+ATTENTION_OFF = "Attention was not recorded in this run"
+ATTENTION_RERUN = "Record attention and rerun"
 EDITED = "The setup was edited since this run, so the results below belong to the earlier input."
 AGAIN = "Run again"
 FIRST_RUN = "This is a saved run. Press Run to make your own, or open another record below."

@@ -30,22 +30,26 @@ def probes(record: RunRecord, agent: int, query: str) -> dict[str, AttentionProb
 
 
 def regions(record: RunRecord, probe: AttentionProbe) -> tuple[Region, ...]:
-    """The shared prefix, each slot, other template text, soft tokens, the answer."""
+    """Template text before the slots, the question and other texts beside them, each slot, the rest of the
+    template, soft tokens, the answer."""
     spans = {s.name: s for s in record.prompts[probe.prompt].spans}
     sides = slots(spans.values())
     first = sides[0].start if sides else max((s.end for s in spans.values()), default=0)
-    names = [s.name for s in sides]
-    shared = [i for i, name in enumerate(probe.regions) if name in spans and spans[name].start < first]
-    out = [Region("shared prefix" if sides else "prompt", tuple(shared))]
-    for place, name in enumerate(names, 1):
-        shown = words.clip(words.segment_words(record.request.pipeline, name), 28)
-        out.append(Region(f"slot {place}: {shown}", (probe.regions.index(name),), True))
-    kept = {i for region in out for i in region.members}
-    rest = [i for i, name in enumerate(probe.regions) if i not in kept and name in spans]
-    out.append(Region("other template text", tuple(rest)))
+    place = {name: i for i, name in enumerate(probe.regions)}
+    template = [s for s in spans.values() if s.kind == "prefix" and s.name in place]
+    before = tuple(place[s.name] for s in template if s.start < first)
+    behind = tuple(place[s.name] for s in template if s.start >= first)
+    out = [Region("template before the slots" if sides else "template", before)]
+    for span in spans.values():
+        shown = words.clip(words.segment_words(record.request.pipeline, span.name), 28)
+        if span in sides:
+            out.append(Region(f"slot {sides.index(span) + 1}: {shown}", (place[span.name],), True))
+        elif span.kind == "placeholder" and span.name in place:
+            out.append(Region(shown, (place[span.name],)))
+    out.append(Region("other template text", behind))
     for name, shown in (("links", "soft tokens"), ("answer", "the answer so far")):
-        if name in probe.regions and (name != "answer" or probe.at):  # nothing was written before the first
-            out.append(Region(shown, (probe.regions.index(name),)))
+        if name in place and (name != "answer" or probe.at):  # nothing was written before the first
+            out.append(Region(shown, (place[name],)))
     return tuple(r for r in out if r.members)
 
 
@@ -61,4 +65,4 @@ def absent(record: RunRecord) -> str:
         return said[0]
     if record.request.probe_attention:
         return "This agent reads no text of others in slots, so its attention was not measured."
-    return "Attention was not measured in this run. Switch it on under “Mode and decoding” and run again."
+    return "Attention was not measured in this run. It is where “Record attention” is on."

@@ -1,4 +1,4 @@
-"""What a generated token was read off: attention to the shared prefix and to each slot, beside dense.
+"""What a generated token was read off: attention to the template, the question and each slot, beside dense.
 
 The judge study's Fig. 3 and 8. A query's attention sums to one over everything before it; what a method
 leaves unchanged in its cache it may still leave unread, so these figures say where a verdict came from, not

@@ -254,7 +254,9 @@ def _favourite(
     found = Counter({k: n for k, n in counted[label].items() if k})
     if not found:
         return f"{looks[label].name} took no slot."
-    slot, times = found.most_common(1)[0]
+    (slot, times), *others = found.most_common()
+    if others and others[0][1] == times:
+        return f"{looks[label].name} took no slot more often than any other."
     often = f"{plural(times, 'time')} in {plural(orders, 'order')}"
     return f"{looks[label].name} took slot {slot} most often: {often}."
 

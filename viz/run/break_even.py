@@ -115,6 +115,10 @@ def _said(name: str, reuse: Line | None, dense: Line | None, longest: int) -> st
     if reuse is None or dense is None:
         return f"{name}: too few agents reused prompts of different lengths to say."
     meets = crossing(reuse, dense)
+    if meets is None and reuse.at_nothing + reuse.each * longest < dense.at_nothing + dense.each * longest:
+        return f"{name} was faster at these lengths; longer prompts do not add to what it gains."
+    if meets is None and reuse.each == dense.each:
+        return f"{name} takes as much for each token as the full read does, so length does not decide."
     if meets is None:
         return (
             f"{name} takes more for each token than the full read does, so longer prompts do not make it pay."

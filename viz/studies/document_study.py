@@ -85,7 +85,10 @@ def accuracy(study: DocumentStudy) -> FigureView:
     if FLOOR in labels:
         floor_good, floor_seen, *_ = study.share(FLOOR)
         finding += f", {FLOOR} {percent(floor_good, floor_seen)}"
-    finding += "." if best is None else f"; {best[1]} closes {percent(best[0], 1)} of the gap between them."
+    if best is not None and best[0] > 0:
+        finding += f"; {best[1]} closes {percent(best[0], 1)} of the gap between them."
+    else:
+        finding += "." if best is None else "; no other closes any of the gap between them."
     how = (
         "Two-hop questions over 5 to 10 documents, greedy answers, all arms asked alike. Bars are 95% "
         f"intervals (Wilson). Grey: the full read. {FLOOR} has its keys moved into place. Arms with weights "

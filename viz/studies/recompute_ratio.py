@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ KINDS = {
     "chosen": ("V error of the chosen (relative)", "values of the chosen tokens"),
     "kl": ("KL (nats)", "next token"),
 }
+LOG = {"type": "log", "exponentformat": "power"}
 
 
 def views(record: BlendStudy) -> tuple[FigureView, ...]:
@@ -44,14 +46,17 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
     drawing = figure(330)
     if len(masks) > 1:
         two_panels(drawing, tuple(MASK_WORDS[m].capitalize() for m in masks))
+    log = kind == "kl"
+    least = partial(np.maximum, TINY) if log else np.asarray  # what is 0 has no place on a log axis
     rows: list[tuple[Any, ...]] = []
     for axis, mask in zip(("", "2"), masks, strict=False):
         for index, choice in enumerate(record.request.choices):
             mean, low, high = record.mean(kind, choice, mask)
+            drawn = least(mean)
             drawing.add_scatter(
                 x=list(ratios),
-                y=np.maximum(mean, TINY) if kind == "kl" else mean,
-                error_y=interval(mean - low, high - mean),
+                y=drawn,
+                error_y=interval(drawn - least(low), least(high) - drawn),
                 mode="lines+markers",
                 name=NAMES[choice],
                 line={"color": METHOD_COLOURS[1 + index], "width": 2},
@@ -69,10 +74,10 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
             ]
     unit, what = KINDS[kind]
     x = {"title": {"text": "share of tokens computed again"}, "range": [-0.03, 1.03]}
-    scale = {"type": "log", "exponentformat": "power"} if kind == "kl" else {"rangemode": "tozero"}
-    drawing.update_layout(xaxis=x, yaxis={"title": {"text": unit}} | scale)
+    scale = LOG if log else {"rangemode": "tozero"}
+    drawing.update_layout(xaxis=x, yaxis={"title": {"text": unit + ", log scale" * log}} | scale)
     if len(masks) > 1:
-        drawing.update_layout(xaxis2=x)
+        drawing.update_layout(xaxis2=x, yaxis2=LOG if log else {})
     title = {
         "values": "Does computing more tokens again bring values nearer to the full read?",
         "keys": "Does computing more tokens again bring keys nearer to the full read?",
@@ -86,7 +91,7 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
     how = (
         f"Means over {plural(len(record.prompt_tokens), 'prompt')} with 95% intervals, which say nothing of "
         "the pairing: the table says where a step to the next share falls with certainty." + base
-    )
+    ) + f" What is under {TINY:g} nats is drawn there." * log
     columns = ("choice", "mask", "share", unit, "95% from", "95% to", "falls from the share before")
     return FigureView(
         f"blend_{kind}", title, how, _finding(record, kind, what), drawing, columns, tuple(rows)
@@ -102,7 +107,7 @@ def by_work(record: BlendStudy) -> FigureView:
         work, mean = record.mean("work", choice, mask)[0], record.mean("kl", choice, mask)[0]
         drawing.add_scatter(
             x=work,
-            y=mean,
+            y=np.maximum(mean, TINY),
             mode="lines+markers",
             name=NAMES[choice],
             line={"color": METHOD_COLOURS[1 + index], "width": 2},
@@ -117,7 +122,7 @@ def by_work(record: BlendStudy) -> FigureView:
     drawing.add_vline(x=1, line={"width": 1, "dash": "dot", "color": "#8b95a1"})
     drawing.update_layout(
         xaxis={"title": {"text": "work / full read's (tokens × layers)"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": "KL (nats)"}, "rangemode": "tozero"},
+        yaxis={"title": {"text": "KL (nats), log scale"}} | LOG,
     )
     first = record.request.choices[0]
     at = record.mean("work", first, mask)[0]

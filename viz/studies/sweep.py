@@ -116,8 +116,12 @@ def as_dense(swept: Swept) -> FigureView:
     if others:
         low = min(others, key=lambda x: x.as_dense.value)
         finding = (
-            f"Furthest from the full read: {_named(swept, low)}, "
-            f"{percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'answer')} as the full read’s."
+            "Every answer is the full read’s."
+            if low.as_dense.value == 1
+            else (
+                f"Furthest from the full read: {_named(swept, low)}, "
+                f"{percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'answer')} as the full read’s."
+            )
         )
         if low.to_none.of:
             finding += (
@@ -153,9 +157,8 @@ def sooner(swept: Swept) -> FigureView:
     finding = "Only the full read has run."
     if others:
         best = max(others, key=lambda x: x.ttft_ratio.value)
-        finding = (
-            f"Soonest: {_named(swept, best)}, {number(best.ttft_ratio.value)} times as fast as the full read"
-        )
+        finding = "Soonest" if best.ttft_ratio.value > 1 else "None is faster than the full read. Nearest"
+        finding += f": {_named(swept, best)}, {number(best.ttft_ratio.value)} times as fast as the full read"
         low, high = best.ttft_ratio.low, best.ttft_ratio.high
         finding += f" (95%: {number(low)} to {number(high)})." if math.isfinite(low) else "."
     how = (

@@ -48,6 +48,7 @@ from viz.base.format import plural
 from viz.run.tally import Count, count, tally_html
 
 LOG = logging.getLogger("lab_app")
+CHEAP_PARAMETERS = 10_000_000  # up to here attention is recorded unasked: it costs an eighth (docs/speed.md)
 MAP_SECONDS = 90.0  # a first UMAP takes up to a minute on a slow machine
 
 
@@ -68,6 +69,7 @@ class Handlers:
         visit = self.lab.open(browser)
         update: Update = {"topbar": pipeline_html.topbar(self.lab.model.info, self.lab.limits.sentences)}
         update |= self.choose(visit, preset) | self._offer()
+        update["attention"] = self.lab.model.info.parameters <= CHEAP_PARAMETERS
         record = self._first_record
         if record is None:
             return visit.id, update | results(None) | {"status": ""}

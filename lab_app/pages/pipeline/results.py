@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
 from backend.records.run import RunRecord
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import state
@@ -11,12 +15,17 @@ from lab_app.ui.run_results import choices, factline, marked
 from lab_app.ui.types import Update
 from lab_app.visits.umap_worker import LAYOUTS
 from lab_app.visits.visits import Visit
-from viz.base.figure import Panel
+from viz.base.figure import FigureView, Panel
 from viz.run.comparison import comparison_html
 from viz.run.diagnosis import repair, where
 from viz.run.tabs import TABS
 from viz.run.token_strip import strip_html
 from viz.run.verdict import verdict
+
+#: Switches it on in the setup and presses Run (see ``assets/app.js``).
+RECORD_ATTENTION = Markup(
+    '<p class="kv-help">{}</p><button type="button" class="kv-button" data-kv="attention">{}</button>'
+).format(text.ATTENTION_HELP, text.ATTENTION_RERUN)
 
 
 def drawing(visit: Visit, picked: Update, strip: bool = True) -> Update:
@@ -25,7 +34,10 @@ def drawing(visit: Visit, picked: Update, strip: bool = True) -> Update:
     if record is None:
         return {}
     tab = next((t for t in TABS if t.key == state(visit).tab), TABS[0])
-    views = LAYOUTS.completed(tab.views(record, selection), record, selection)
+    if tab.key == "attention" and not record.request.probe_attention:
+        views: Sequence[FigureView | Panel] = (Panel("attention_off", text.ATTENTION_OFF, RECORD_ATTENTION),)
+    else:
+        views = LAYOUTS.completed(tab.views(record, selection), record, selection)
     # a view that waits for more asks for it by itself (see app.js and Handlers.complete_map)
     waits = tab.key == "anchors" and LAYOUTS.pending(record, selection)
     update: Update = {f"view_{tab.key}": payload(views) | {"waits": waits}}

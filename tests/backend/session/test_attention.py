@@ -292,10 +292,14 @@ def test_masses_of_a_method_sum_to_one_in_the_figure(shown: RunRecord) -> None:
             ]
             assert sum(mine) == pytest.approx(1, abs=1e-5)
     names = [r["region"] for r in rows if r["method"] == "dense"]
-    assert names[0] == "shared prefix"
-    assert names[1].startswith("slot 1: ")
-    assert names[2].startswith("slot 2: ")
-    assert names[3:] == ["other template text", "the answer so far"]
+    assert names[:2] == ["template before the slots", "question"]
+    assert names[2].startswith("slot 1: ")
+    assert names[3].startswith("slot 2: ")
+    assert names[4:] == ["other template text", "the answer so far"]
+    probe = next(p for p in shown.attention if (p.agent, p.method, p.query) == (3, "naive", "selecting"))
+    asked = probe.mass[:, :, probe.regions.index("user_question")].mean()
+    row = next(r for r in rows if (r["method"], r["region"]) == ("naive", "question"))
+    assert float(row["attention (share, mean over layers and heads)"]) == pytest.approx(asked, abs=2e-6)
 
 
 def test_the_figures_numbers_are_the_records(shown: RunRecord) -> None:

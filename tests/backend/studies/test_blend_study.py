@@ -134,3 +134,18 @@ def test_figures_come_from_the_record_alone(study: BlendStudy) -> None:
     assert rows["random", "exact", 0.0][6] == ""
     alone = views(replace(study, request=replace(study.request, masks=("exact",))))
     assert len(alone[0].figure.data) == len(CHOICES)
+
+
+def test_kl_is_drawn_on_a_log_axis_and_no_whisker_reaches_zero(study: BlendStudy) -> None:
+    by_share, by_work = (next(v for v in views(study) if v.key == key) for key in ("blend_kl", "blend_work"))
+    layout = by_share.figure.layout
+    assert {layout.yaxis.type, layout.yaxis2.type, by_work.figure.layout.yaxis.type} == {"log"}
+    for line in by_share.figure.data:
+        ends = np.asarray(line.y) - np.asarray(line.error_y.arrayminus)
+        assert (ends > 0).all()
+        assert (np.asarray(line.error_y.array) >= 0).all()
+    assert all((np.asarray(line.y) > 0).all() for line in by_work.figure.data)
+    # what is exactly the full read has a KL of 0, which is drawn, and said, at the axis' end
+    none = views(replace(study, kl=np.zeros_like(study.kl)))[2]
+    assert {float(y) for line in none.figure.data for y in line.y} == {1e-6}
+    assert "under 1e-06 nats" in none.how_to_read

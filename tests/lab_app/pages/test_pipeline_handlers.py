@@ -644,3 +644,22 @@ def test_every_scenario_fits_the_bench(handlers: Handlers, visit: Visit) -> None
         form = as_sent(update, visit)
         assert handlers.refresh(visit, form)["errors"] == {}
         assert forms.read_request(form, state(visit).example).expected == state(visit).example.answer  # type: ignore[union-attr]
+
+
+def test_attention_is_recorded_unasked_where_it_is_cheap() -> None:
+    for parameters, expected in ((4_400_000, True), (8_000_000_000, False)):
+        model = FakeModel()
+        model.info = dataclasses.replace(model.info, parameters=parameters)
+        _, update = Handlers(VisitStore(lambda model=model: model, FakeSession)).arrive("math-3")
+        assert update["attention"] is expected
+
+
+def test_a_run_without_attention_offers_it_with_one_button(handlers: Handlers, visit: Visit) -> None:
+    record = make_record(layers=3)
+    for asked, key in ((False, "attention_off"), (True, "attention_slots_first")):
+        visit.keep(
+            dataclasses.replace(record, request=dataclasses.replace(record.request, probe_attention=asked))
+        )
+        view = handlers.look(visit, None, None, None, "attention")["view_attention"]["views"][0]
+        assert view["key"] == key
+        assert ('data-kv="attention"' in view.get("html", "")) is not asked
