@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from backend.reproduce.registry import reproductions
+from backend.reproduce.registry import find, printed, reproductions
 from backend.reproduce.result import picture, read, table
-from backend.reproduce.spec import PAPERS, SCALES, Reproduction, Scale
+from backend.reproduce.spec import PAPERS, SCALES, Printed, Reproduction, Scale
 
 INTRODUCTION = """# Reproductions
 
@@ -16,8 +18,26 @@ Made by `kvlab reproduce --markdown` from the registry and the saved reports; do
 before comparing them, and saves both as JSON and Markdown with hardware, weights, versions and command.
 Alone, `kvlab reproduce` lists the names.
 
-* At *embedded* scale, the default, each takes minutes on two cores; `--requests N` shortens it. The model is
-  small and its tasks are its own: it can show whether a trend holds, not whether a level does.
+**What kind of evidence this is.** A run at embedded scale is a model of a few million parameters on the
+tasks that it was trained on: one machine, some 40 requests, greedy.
+
+* It *is* evidence that the method as coded here does what it says on a model that reads: which step, gate
+  or pool changes answers, in which direction, and whether a mechanism (a key at a wrong place, a copy that
+  never saw its neighbours) is enough to produce what a paper reports.
+* It is *no* evidence of a level: 95% here and 80% there are other tasks on another model. A trend that
+  fails here may hold on a large model, and one that shows here may be the small model's own.
+* It is *no* repetition of a paper's data set. Where the embedded model has no task of the kind (MMLU's four
+  choices, HumanEval's programs that are run) the lines are openly empty, and a task of another kind that
+  stands beside one says so.
+* Unless `--warmups N` was given, all requests stand behind one warm-up. One pool is one draw: another draw
+  may order two near rows the other way, and the intervals, which count requests as independent, are then
+  too narrow. With `--warmups 20` they are over 20 draws.
+* An interval is 95% by itself. A table with 40 of them has two that miss, so a difference between two rows
+  is a hint until a test over all of them says more (`kvlab sweep` gives Holm's p).
+
+How it is run:
+
+* At *embedded* scale, the default, each takes minutes on two cores; `--requests N` shortens it.
 * At *paper* scale (`--model` with a hub id or a folder, or `--scale paper`) the papers' prompts and lengths
   are used on a GPU. Data sets are files in `--data FOLDER`, called after their format, such as `gsm8k` or
   `hotpotqa`, with the ending `.jsonl`, `.json`, `.csv` or `.parquet` ([sweeps.md](sweeps.md) has the formats
@@ -89,6 +109,15 @@ def page(results: Path, images: Path) -> str:
                 links = " (`--links`)" if one.needs_links else ""
                 lines.append(f"| `{one.name}`{links} | {one.place} | {minutes} | {one.sentence} |")
         lines.append("")
+        if figures := printed(paper):
+            lines += [
+                "Printed figures that no table stands for:",
+                "",
+                "| figure | shows | here |",
+                "|---|---|---|",
+            ]
+            lines += [f"| {one.place} | {one.shows} | {_where(one)} |" for one in figures]
+            lines.append("")
     saved = [results / f"{one.name}.json" for one in reproductions()]
     lines += [
         "## Measured",
@@ -104,8 +133,33 @@ def page(results: Path, images: Path) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _where(one: Printed) -> str:
+    """Where the lab has a printed figure, and why no figure of ours stands beside it."""
+    said = [one.here] if one.here else []
+    said += [f"not measured here: {one.absent}"] if one.absent else []
+    return "; ".join(said)
+
+
+def _open(found: Mapping[str, Any]) -> list[str]:
+    """Which lines of a report have no figure of ours, and why."""
+    reasons: dict[str, list[str]] = {}
+    for line in found["lines"]:
+        if not any(line["ours"]):
+            reasons.setdefault(line["absent"], []).append(line["label"])
+    said = [
+        f"*{labels[0]}*{f' to *{labels[-1]}* ({len(labels)} lines)' if len(labels) > 1 else ''}: {why}."
+        for why, labels in reasons.items()
+    ]
+    return [f"Without a figure of ours: {' '.join(said)}", ""] if said else []
+
+
 def _measured(path: Path, images: Path) -> list[str]:
     found = read(path)
+    now = find(found["name"])
+    known = {line.label for line in now.lines}
+    kept = [line for line in found["lines"] if line["label"] in known]
+    if len(kept) < len(found["lines"]):  # a line that was another task's goes with what was said of it
+        found |= {"lines": kept, "caveat": now.caveat}
     drawing = f"{found['name']}.svg"
     model = found["model"]
     return [
@@ -116,6 +170,7 @@ def _measured(path: Path, images: Path) -> list[str]:
         *(picture(found, f"images/{drawing}") if (images / drawing).exists() else ()),
         *table(found, ours_only=True),
         "",
+        *_open(found),
         f"{found['caveat']} {' '.join(found['notes'])}".strip(),
         "",
         f"`{found['command']}`, {found['created'][:10]}, weights `{model['weights_hash']}`, "

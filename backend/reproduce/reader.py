@@ -2,7 +2,8 @@
 torch.
 
 A file is called after its paper (:data:`backend.reproduce.spec.PAPERS`) and holds ``tables``, each with the
-fields of :class:`backend.reproduce.spec.Reproduction`; ``shared`` is only there for YAML's anchors. Three
+fields of :class:`backend.reproduce.spec.Reproduction`, and ``figures``, those of
+:class:`backend.reproduce.spec.Printed`; ``shared`` is only there for YAML's anchors. Three
 things are shorter in the files than in the classes:
 
 * a text may be a list of texts, which are joined by spaces; a list within a list stands for its items
@@ -23,7 +24,7 @@ from typing import Any, NoReturn
 from backend.base.errors import OptionError
 from backend.base.text import show
 from backend.prompts.presets import MAX_PRESET_BYTES, parse_yaml, read_text
-from backend.reproduce.spec import PAPERS, SCALES, Line, Plan, Reproduction, Scale
+from backend.reproduce.spec import PAPERS, SCALES, Line, Plan, Printed, Reproduction, Scale
 
 FOLDER = Path(__file__).parents[2] / "presets" / "reproductions"
 BOTH = "both"
@@ -47,13 +48,29 @@ def read_tables(file: Path) -> tuple[Reproduction, ...]:
     """
     body = parse_yaml(read_text(file, MAX_PRESET_BYTES), file.name, trusted=True)
     reader = _Reader(file.name)
-    table = reader.keys(body, "", ("shared", "tables"), ("tables",))
+    table = reader.keys(body, "", ("shared", "tables", "figures"), ("tables",))
     if file.stem not in PAPERS:
         reader.refuse("", file.stem, f"a file called after one of {', '.join(PAPERS)}")
     return tuple(
         reader.table(row, f"tables.{number}", file.stem)
         for number, row in enumerate(reader.spliced(table["tables"], "tables"), 1)
     )
+
+
+def read_printed(file: Path) -> tuple[Printed, ...]:
+    """The figures of a paper that no table stands for, in the file's order.
+
+    Raises:
+        LabError: as :func:`read_tables`; a figure says neither where the lab has it nor why it has not.
+    """
+    body = parse_yaml(read_text(file, MAX_PRESET_BYTES), file.name, trusted=True)
+    reader = _Reader(file.name)
+    rows = reader.keys(body, "", ("shared", "tables", "figures"), ("tables",)).get("figures", [])
+    found: tuple[Printed, ...] = reader.several((Printed, ...), rows, "figures")
+    for number, one in enumerate(found, 1):
+        if not one.here and not one.absent:
+            reader.refuse(f"figures.{number}", one.place, "a figure with here, absent or both")
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 
 from backend.base.errors import OptionError
-from backend.reproduce.reader import FOLDER, read_tables
-from backend.reproduce.spec import PAPERS, Reproduction
+from backend.reproduce.reader import FOLDER, read_printed, read_tables
+from backend.reproduce.spec import PAPERS, Printed, Reproduction
 
 
 @functools.cache
@@ -17,6 +17,16 @@ def reproductions() -> tuple[Reproduction, ...]:
         LabError: a file of ``presets/reproductions`` is damaged.
     """
     return tuple(one for paper in PAPERS for one in read_tables(FOLDER / f"{paper}.yaml"))
+
+
+@functools.cache
+def printed(paper: str) -> tuple[Printed, ...]:
+    """The figures of a paper that no table stands for.
+
+    Raises:
+        LabError: its file is damaged.
+    """
+    return read_printed(FOLDER / f"{paper}.yaml")
 
 
 def find(name: str) -> Reproduction:

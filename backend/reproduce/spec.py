@@ -253,6 +253,22 @@ class Drawn:
 
 
 @dataclass(frozen=True)
+class Printed:
+    """A printed figure that no table stands for.
+
+    Attributes:
+        shows: what, in words.
+        here: where in the lab the same is drawn or measured; empty: nowhere.
+        absent: why no figure of ours is saved; empty where one is.
+    """
+
+    place: str
+    shows: str
+    here: str = ""
+    absent: str = ""
+
+
+@dataclass(frozen=True)
 class Scaled:
     """What is run at one scale.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,13 @@ import pytest
 import yaml
 
 from backend.base.errors import LabError, OptionError
-from backend.reproduce.reader import FOLDER, read_tables
+from backend.reproduce.page import INTRODUCTION, page
+from backend.reproduce.reader import FOLDER, read_printed, read_tables
+from backend.reproduce.registry import find, printed, reproductions
 from backend.reproduce.spec import PAPERS, Column, GroupPlan, SweepPlan
+from lab_app.cli.main import parser
 
+ROOT = FOLDER.parents[1]
 TABLE: dict[str, Any] = {
     "name": "omitted-table-9",
     "place": "Table 9",
@@ -133,3 +138,63 @@ def test_every_paper_has_its_file_and_importing_reads_none() -> None:
         "assert not {'torch', 'transformers', 'scipy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+#: Captions in the papers' texts.
+CAPTIONS = {
+    "kvcomm": [*"1234", *(f"A.{number}" for number in range(1, 13))],
+    "judges": [str(number) for number in range(1, 17)],
+}
+
+
+@pytest.mark.parametrize("paper", CAPTIONS)
+def test_every_printed_figure_stands_somewhere(paper: str) -> None:
+    """In a table of its own, or among those that say where the lab has it, or why it has not."""
+    listed: set[str] = set()
+    for one in printed(paper):
+        ends = re.findall(r"(A\.|)(\d+)", one.place)
+        numbers = range(int(ends[0][1]), int(ends[-1][1]) + 1)
+        listed |= {f"{ends[0][0]}{number}" for number in numbers}
+    assert listed == set(CAPTIONS[paper])
+
+
+def test_a_printed_figure_names_what_is_there() -> None:
+    commands = re.findall(r"^    ([\w-]+)", parser().format_help(), re.MULTILINE)
+    names = {one.name for one in reproductions()}
+    for paper in CAPTIONS:
+        for one in printed(paper):
+            for said in re.findall(r"`([^`]*)`", f"{one.here} {one.absent}"):
+                if said.startswith("kvlab "):
+                    assert said.split()[1] in commands, said
+                elif said.startswith(("kvcomm-", "judges-")):
+                    assert said in names, said
+                elif said.startswith("python "):
+                    assert (ROOT / said.split()[1]).is_file(), said
+            assert one.absent or one.here.startswith("`"), f"{one.place}: what is measured has a name"
+
+
+def test_a_figure_says_where_it_is_or_why_not(tmp_path: Path) -> None:
+    body = {"tables": [TABLE], "figures": [{"place": "Figure 1", "shows": "a curve"}]}
+    (tmp_path / "omitted.yaml").write_text(yaml.safe_dump(body))
+    with pytest.raises(OptionError, match=r"figures\.1 is 'Figure 1'; allowed is a figure with here"):
+        read_printed(tmp_path / "omitted.yaml")
+
+
+def test_other_tasks_do_not_stand_beside_mmlu_and_humaneval() -> None:
+    """A line of these data sets has a figure of ours on the data set itself, or openly none."""
+    one = find("kvcomm-table-1")
+    asked = [line for line in one.lines if line.label.startswith(("MMLU", "HumanEval"))]
+    assert len(asked) == 24
+    assert not [line.label for line in asked if "embedded" in line.at]
+    assert "four choices" in one.scales["embedded"].absent
+
+
+def test_the_page_says_what_kind_of_evidence_it_is(tmp_path: Path) -> None:
+    said = " ".join(INTRODUCTION.split())
+    for part in ("What kind of evidence", "no* evidence of a level", "One pool is one draw", "--warmups 20"):
+        assert part in said
+    made = page(ROOT / "benchmarks" / "results" / "reproductions", tmp_path)
+    assert made.index("What kind of evidence") < made.index("kvcomm-table-1")
+    assert "| Figures A.4 to A.11 |" in made
+    assert "*MMLU, 2 agents, original* to *HumanEval (Qwen-Coder), 5 agents, KVCOMM* (21 lines): no" in made
+    assert "outputs of small functions" not in made

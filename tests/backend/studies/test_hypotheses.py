@@ -178,10 +178,14 @@ def test_good_numbers_support_and_bad_ones_refute() -> None:
     assert words(replace(record, pinned=far))[1] == "refuted"
     skipped = tuple(replace(s, setting=replace(s.setting, form=SKIPPED)) for s in far) + record.pinned
     assert words(replace(record, pinned=skipped))[1] == "supported", "the exhibit decides nothing"
+    bare = tuple(replace(s, setting=replace(s.setting, halo=0)) for s in far) + record.pinned
+    assert words(replace(record, pinned=bare))[1] == "supported", "grafts without a halo are not asked"
     mixed = tuple(replace(s, boundary=(0.0 if s.episode % 2 else 0.2,)) for s in record.pinned)
     assert words(replace(record, pinned=mixed))[1] == "undecided"
     few = tuple(replace(c, last=0.5) if c.episode < 20 else c for c in record.candidates)
     assert words(replace(record, candidates=few))[2] == "refuted"
+    most = tuple(replace(c, last=0.5) if c.episode < 10 else c for c in record.candidates)
+    assert words(replace(record, candidates=most))[2] == "undecided", "75% (60 to 86) holds the limit"
     behind = tuple(replace(c, context=0.4) for c in record.candidates)
     assert words(replace(record, candidates=(*few, *behind)))[2] == "refuted", "another context is no match"
     assert words(replace(record, moved=(Moved(1, 1.0),)))[3] == "refuted"
