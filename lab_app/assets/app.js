@@ -126,11 +126,19 @@
     } else if (kind === "bench") toggleBench();
     else if (kind === "run") pressRun();
     else if (kind === "attention") recordAttention();
+    else if (kind === "play") { press("kv-tab-play-button"); playWhenShown(80); }
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) pressRun();
     if (event.key === "Escape") document.querySelectorAll(".kv-model[open]").forEach((d) => d.removeAttribute("open"));
   });
+
+  function playWhenShown(tries) {
+    const group = document.querySelector("#kv-tab-play .kv-steps");
+    if (!group) return tries && setTimeout(() => playWhenShown(tries - 1), 50);
+    group.scrollIntoView({ block: "center" });
+    group.querySelector('[data-steps="play"]').click();
+  }
 
   /* ---- figures ---------------------------------------------------------------------------- */
 

@@ -12,6 +12,7 @@ PURPOSE = (
     "what repairs it."
 )
 PURPOSE_TOUR = "Take the tour"
+PURPOSE_PLAY = "Play it"
 TITLE = "KV Reuse Lab: can agents share memory instead of reading again?"
 TAGLINE = "Can agents share memory instead of reading the same text again?"
 

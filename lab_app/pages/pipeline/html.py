@@ -72,9 +72,10 @@ def topbar(info: ModelInfo | None, limits: Sequence[str] = ()) -> str:
 
 
 def purpose() -> str:
-    """What this page is for, and the link to the tour that shows it."""
+    """What this page is for, a button that plays it, and the link to the tour that teaches it."""
     tour = f'<a href="#tour" data-kv="page" data-page="tour">{text.PURPOSE_TOUR}</a>'
-    return f'<p class="kv-purpose">{text.PURPOSE} {tour}</p>'
+    play = f'<button type="button" class="kv-small-button" data-kv="play">{text.PURPOSE_PLAY}</button>'
+    return f'<p class="kv-purpose">{text.PURPOSE} {play} {tour}</p>'
 
 
 def model_chip(info: ModelInfo, limits: Sequence[str] = ()) -> str:
