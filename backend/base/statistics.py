@@ -68,6 +68,7 @@ def bootstrap_interval(
     draws: int = RESAMPLES,
     seed: int = 0,
     family: int = 1,
+    clusters: Sequence[int] | None = None,
 ) -> tuple[float, float]:
     """95% percentile bootstrap interval of a statistic; NaN where no draw has one.
 
@@ -75,9 +76,21 @@ def bootstrap_interval(
         statistic: of the places drawn, (draws, count) to (draws,); NaN for a draw that has none.
         count: of what is drawn, with replacement; as many are drawn each time.
         family: how many intervals are read together (Bonferroni); more draws then reach further out.
+        clusters: (count,) what each belongs to, where those of one are not independent: clusters are drawn,
+            then what is in them, as in :func:`clustered`. Of a single one nothing else is known, so all are
+            drawn as if there were none.
     """
     draws *= min(max(1, family), MOST_TIMES)
-    found = statistic(np.random.default_rng(seed).integers(0, count, (draws, count)))
+    rng = np.random.default_rng(seed)
+    if clusters is None or len(set(clusters)) < 2:
+        drawn = rng.integers(0, count, (draws, count))
+    else:
+        _, own, sizes = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
+        first = np.cumsum(sizes) - sizes
+        chosen = rng.integers(0, len(sizes), (draws, len(sizes)))[:, own]
+        place = first[chosen] + (rng.random((draws, count)) * sizes[chosen]).astype(np.int64)
+        drawn = np.argsort(own, kind="stable")[place]
+    found = statistic(drawn)
     found = found[~np.isnan(found)]
     if not len(found):
         return math.nan, math.nan

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from backend.base.ranges import check_ranges
 from backend.base.serialization import Saved
-from backend.base.statistics import deviations, mean_and_half, wilson
+from backend.base.statistics import bootstrap_interval, deviations, mean_and_half, wilson
 from backend.prompts.agent import Agent
 from backend.prompts.pipeline import MAX_AGENTS, Pipeline
 from backend.prompts.presets import Example, load_preset
@@ -274,7 +274,7 @@ class LoopLine:
 
     Attributes:
         right: episodes that ended right, of ``known`` ones whose answer is known; ``right_low``,
-            ``right_high`` of their share (Wilson).
+            ``right_high`` of their share (Wilson's, or the bootstrap over stores where that is wider).
         behind: by what share of the episodes dense succeeded more often, and its interval from and to, of
             paired episodes (Agresti and Min 2005: half an episode added to each of the four cells); those of
             all methods and modes hold together (Bonferroni).
@@ -338,6 +338,8 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
     )
     family = len(record.request.modes) * (len(record.labels) - 1)  # read together (Bonferroni)
     low, high = wilson(right := sum(ends.values()), len(ends))
+    stores = [e // record.request.memory for e in ends]
+    low, high = _over_stores([float(x) for x in ends.values()], stores, low, high)
     kl, kl_first = (column[rows & ~np.isnan(column)] for column in (record.kl_mean, record.kl_first))
     tokens = record.prompt_tokens[rows].sum()
     return LoopLine(
@@ -348,7 +350,9 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
         len(ends),
         low,
         high,
-        _behind([(dense_ends[e], ends[e]) for e in ends if e in dense_ends], family),
+        _behind(
+            {e: (dense_ends[e], ends[e]) for e in ends if e in dense_ends}, record.request.memory, family
+        ),
         float(rows.sum() / max(1, len(episodes))),
         float(record.reused_tokens[rows].sum() / max(1, tokens)),
         float(mean_and_half(shares)[1]),
@@ -362,16 +366,35 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
     )
 
 
-def _behind(pairs: Sequence[tuple[int, int]], family: int) -> tuple[float, float, float]:
-    """How much more often the first of each pair succeeded, with 95% limits, one of ``family`` such."""
-    if not pairs:
+def _behind(ends: Mapping[int, tuple[int, int]], memory: int, family: int) -> tuple[float, float, float]:
+    """How much more often the first of each pair succeeded, with 95% limits, one of ``family`` such.
+
+    Args:
+        ends: by episode.
+    """
+    if not ends:
         return (float("nan"),) * 3
+    pairs = ends.values()
     gained = sum(a > b for a, b in pairs) + 0.5
     lost = sum(a < b for a, b in pairs) + 0.5
     total = len(pairs) + 2
     middle = (gained - lost) / total
     half = deviations(family) * (gained + lost - (gained - lost) ** 2 / total) ** 0.5 / total
-    return ((gained - lost) / len(pairs), max(-1.0, middle - half), min(1.0, middle + half))
+    changes, stores = [float(a - b) for a, b in pairs], [e // memory for e in ends]
+    low, high = max(-1.0, middle - half), min(1.0, middle + half)
+    return (gained - lost) / len(pairs), *_over_stores(changes, stores, low, high, family)
+
+
+def _over_stores(
+    values: Sequence[float], stores: Sequence[int], low: float, high: float, family: int = 1
+) -> tuple[float, float]:
+    """The interval of a mean over episodes, at least as wide as the bootstrap over stores, then episodes:
+    those of one store share what it held. Of a single store, and as all are alike, as it is given."""
+    if len(set(stores)) < 2:
+        return low, high
+    x = np.asarray(values)
+    found = bootstrap_interval(lambda drawn: x[drawn].mean(axis=1), len(x), family=family, clusters=stores)
+    return min(low, found[0]), max(high, found[1])
 
 
 def _each(record: LoopRecord, rows: NDArray[np.bool_]) -> Iterable[tuple[int, int, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,11 +60,12 @@ def _h1(record: HypothesesRecord) -> Verdict:
         )
     times = np.array([(dense[e][0], ours[e][0]) for e in both])
     # per turn, as a method's own turns may be more or fewer
+    stores = _stores(record, both)
     less, low, high = _interval(
-        times, lambda pairs: 1 - pairs[..., 1].sum(axis=-1) / pairs[..., 0].sum(axis=-1)
+        times, lambda pairs: 1 - pairs[..., 1].sum(axis=-1) / pairs[..., 0].sum(axis=-1), stores
     )
     lost = np.array([float(dense[e][1]) - float(ours[e][1]) for e in both])
-    loss, loss_low, loss_high = _interval(lost, lambda x: x.mean(axis=-1))
+    loss, loss_low, loss_high = _interval(lost, lambda x: x.mean(axis=-1), stores)
     numbers = (less, low, high, loss, loss_low, loss_high, float(len(both)))
     said = (
         f"{less:.1%} less time a turn (95%: {low:.1%} to {high:.1%}), {loss:+.1%} success lost "
@@ -99,12 +100,14 @@ def _h2(record: HypothesesRecord) -> Verdict:
     ends: dict[tuple[int, int], list[float]] = {}
     for step in steps:  # settings that read one prompt are no independent observations
         ends.setdefault((step.episode, step.turn), []).extend(step.boundary)
-    prompts = [np.array(found) for found in ends.values() if found]
+    ends = {place: found for place, found in ends.items() if found}
+    prompts = [np.array(found) for found in ends.values()]
     columns = ("mean KL", "from", "to", "share of grafts under 0.1", "prompts")
     if len(prompts) < FEWEST:
         return _undecided("H2", claim, columns, len(prompts), "prompts with a graft that is not exact")
     means = np.array([x.mean() for x in prompts])
-    mean, low, high = _interval(means, lambda x: x.mean(axis=-1))
+    stores = _stores(record, [episode for episode, _ in ends])
+    mean, low, high = _interval(means, lambda x: x.mean(axis=-1), stores)
     under = float((np.concatenate(prompts) < NEAR).mean())
     numbers = (mean, low, high, under, float(len(prompts)))
     said = f"Mean KL {mean:.3g} nats (95%: {low:.3g} to {high:.3g}); {under:.0%} of the grafts are below 0.1"
@@ -126,6 +129,9 @@ def _h3(record: HypothesesRecord) -> Verdict:
         return Verdict("H3", claim, "undecided", reason, columns, (math.nan,) * 3 + (float(len(found)),))
     good = sum(c.reusable for c in found)
     low, high = wilson(good, len(found))
+    hits, stores = np.array([float(c.reusable) for c in found]), _stores(record, [c.episode for c in found])
+    _, low_of_stores, high_of_stores = _interval(hits, lambda x: x.mean(axis=-1), stores)
+    low, high = min(low, low_of_stores), max(high, high_of_stores)
     numbers = (good / len(found), low, high, float(len(found)))
     said = f"{good} of {len(found)} are reusable, {numbers[0]:.0%} (95%: {low:.0%} to {high:.0%})"
     word: Word = "supported" if low > PRECISION else "refuted" if high < PRECISION else "undecided"
@@ -164,15 +170,21 @@ def _undecided(name: str, claim: str, columns: tuple[str, ...], count: int, what
     )
 
 
+def _stores(record: HypothesesRecord, episodes: Sequence[int]) -> list[int]:
+    """In which store each episode was: those of one are not independent, for they share what it held."""
+    return [episode // record.request.memory for episode in episodes]
+
+
 def _interval(
-    values: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], Any]
+    values: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], Any], stores: Sequence[int]
 ) -> tuple[float, float, float]:
-    """A statistic with its 95% bootstrap interval.
+    """A statistic with its 95% bootstrap interval, over stores, then over what was seen in each.
 
     Args:
         statistic: of (..., values) or, of pairs, (..., values, 2), along the values.
     """
-    return float(statistic(values)), *bootstrap_interval(lambda drawn: statistic(values[drawn]), len(values))
+    found = bootstrap_interval(lambda drawn: statistic(values[drawn]), len(values), clusters=stores)
+    return float(statistic(values)), *found
 
 
 def context_tau(record: HypothesesRecord) -> float:

@@ -65,6 +65,26 @@ def test_intervals_that_are_read_together_are_wider() -> None:
     assert (found.high - found.low) / (2 * float(stats.sem(values))) == pytest.approx(wide, rel=0.07)
 
 
+def test_draws_of_clusters_hold_whole_clusters() -> None:
+    """Values that are alike within each of a few clusters say no more than the clusters do."""
+    of = [5, 5, 5, 9, 9, 2, 2, 2, 2, 2]
+    x = np.array([1.0 if c == 5 else 0.0 for c in of])
+
+    def shares(drawn: np.ndarray) -> np.ndarray:
+        assert {round(float(m), 6) for m in x[drawn[:50]].mean(axis=1)} <= {
+            round(k / 10, 6) for k in (0, 2, 3, 5, 7, 8, 10)
+        }, "each place gets what is in one drawn cluster"
+        return np.asarray(x[drawn].mean(axis=1))
+
+    assert bootstrap_interval(shares, 10, clusters=of) == (0.0, 1.0)
+    values = np.random.default_rng(5).normal(size=400)
+    mean = lambda drawn: values[drawn].mean(axis=1)  # noqa: E731
+    alone = bootstrap_interval(mean, 400)
+    assert bootstrap_interval(mean, 400, clusters=[1] * 400) == alone, "one store says nothing of others"
+    low, high = bootstrap_interval(mean, 400, clusters=[i // 10 for i in range(400)])
+    assert 0.8 < (high - low) / (alone[1] - alone[0]) < 2
+
+
 def test_a_draw_without_a_figure_is_left_out() -> None:
     def odd(drawn: np.ndarray) -> np.ndarray:
         return np.where(drawn[:, 0] == 0, np.nan, 5.0)

@@ -298,14 +298,14 @@ def test_a_report_puts_both_figures_side_by_side_and_says_why_one_is_missing(tmp
     assert mine["paper"][:2] == [65.1, 80]
     assert mine["ours"][0] == {"value": 0.5, "low": 0.4, "high": 0.6, "of": 40}
     assert mine["ours"][1]["value"] == 0.78, "CacheBlend's reuse is of tokens, as in the paper"
-    assert lines["MMLU, 2 agents, original"]["absent"].startswith("no scenario")
+    assert lines["MMLU, 2 agents, original"]["absent"].startswith("the embedded model has no task of this kind")
     unmeasured = lines["GSM8K, 4 agents, original"]
     assert unmeasured["ours"] == [None] * 3, "NaN is no figure"
     assert unmeasured["absent"] == "not measured in this run"
     (tmp_path / "r.json").write_text(json.dumps(made, allow_nan=False), encoding="utf-8")
     text = markdown(read(tmp_path / "r.json"))
     assert "| GSM8K, 4 agents, CacheBlend | 65.1% | 50.0% (40.0 to 60.0) | 80% | 78.0% |" in text
-    assert "no scenario of the embedded model" in text
+    assert "the embedded model has no task of this kind" in text
     assert one.caveat.strip() in text
     assert "A note." in text
 

@@ -182,7 +182,7 @@ def test_good_numbers_support_and_bad_ones_refute() -> None:
     assert words(replace(record, pinned=bare))[1] == "supported", "grafts without a halo are not asked"
     mixed = tuple(replace(s, boundary=(0.0 if s.episode % 2 else 0.2,)) for s in record.pinned)
     assert words(replace(record, pinned=mixed))[1] == "undecided"
-    few = tuple(replace(c, last=0.5) if c.episode < 20 else c for c in record.candidates)
+    few = tuple(replace(c, last=0.5) if c.episode % 2 else c for c in record.candidates)
     assert words(replace(record, candidates=few))[2] == "refuted"
     most = tuple(replace(c, last=0.5) if c.episode < 10 else c for c in record.candidates)
     assert words(replace(record, candidates=most))[2] == "undecided", "75% (60 to 86) holds the limit"
@@ -193,6 +193,17 @@ def test_good_numbers_support_and_bad_ones_refute() -> None:
     assert words(replace(record, pinned=unseen))[3] == "refuted", "the probe let a bad prompt pass"
     caught = tuple(replace(s, last=5.0, boundary=(3.0,)) if s.episode == 3 else s for s in record.pinned)
     assert words(replace(record, pinned=caught))[3] == "supported"
+
+
+def test_episodes_of_one_store_are_one_draw() -> None:
+    """All that one store held was good and all that the other held was not: two draws decide nothing."""
+    apart = tuple(replace(s, boundary=(0.0 if s.episode < 25 else 0.4,)) for s in made().pinned)
+    stores = replace(made(), pinned=apart, request=replace(made().request, memory=25))
+    assert words(stores)[1] == "undecided"
+    bad = tuple(replace(c, last=0.5) if c.episode >= 36 else c for c in made().candidates)
+    one, ten = (replace(made().request, memory=memory) for memory in (100, 4))
+    assert words(replace(made(), candidates=bad, request=one))[2] == "supported", "36 of 40 (77 to 96%)"
+    assert words(replace(made(), candidates=bad, request=ten))[2] == "undecided", "nine stores of ten"
 
 
 def test_too_little_decides_nothing() -> None:
