@@ -24,10 +24,10 @@ STEPS = {
     "rotate=false": "keys not moved",
     "prefix_offset=false": "template text not corrected",
     "placeholder_offset=false": "shared texts not corrected",
-    "placeholder_offset=false+prefix_offset=false": "nothing corrected, keys moved",
+    "placeholder_offset=false+prefix_offset=false": "nothing but keys moved",
 }
-GATES = {f"gamma={gamma}": f"gamma {gamma}, V 20" for gamma in (0.1, 0.5, 0.7, 0.9)}
-POOLS = {f"capacity={size}": f"gamma 0.3, V {size}" for size in (5, 10, 15)}
+GATES = {f"gamma={gamma}": f"gamma {gamma}" for gamma in (0.1, 0.5, 0.7, 0.9)}
+POOLS = {f"capacity={size}": f"V {size}" for size in (5, 10, 15)}
 OTHERS = {
     "kvcomm:profile=corrected": "profile corrected",
     "kvcomm:approximation=uniform": "uniform mean (control)",

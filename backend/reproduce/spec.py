@@ -94,6 +94,8 @@ class SweepPlan:
             word problems of so many calculations.
         problems, warmup: measured requests of each cell, and those before them.
         linked: methods also run on each set of weights that the scale needs.
+        against: the method that the others are tested against, where the table's claim is about it; notes
+            of the run say with which p.
     """
 
     tasks: tuple[Mapping[str, Any], ...]
@@ -104,6 +106,7 @@ class SweepPlan:
     mode: str = "free"
     max_new_tokens: int | None = None
     linked: tuple[str, ...] = ()
+    against: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ from backend.base.statistics import Share
 from backend.model.load import pick_device
 from backend.prompts.tasks import Style, make_document
 from backend.records.events import Progress
-from backend.records.sweep import Cell, Count, SweepLine
+from backend.records.sweep import Cell, Comparison, Count, SweepLine
 from backend.reproduce.context import Context, DataSource, Linked, Step
 from backend.reproduce.spec import Found, SweepPlan, Value
 from backend.studies.documents import adapted_arms
+from backend.sweeps.compare import compare
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
 from backend.sweeps.grid import shards_of
 from backend.sweeps.ray_cluster import Cluster
@@ -131,6 +132,8 @@ def _asked(
         "problems": problems, "warmup": context.warm(plan.warmup) if plan.warmup else 0,
         "warmups": context.warmups,
     }  # fmt: skip
+    if plan.against:
+        body["against"] = {"method": plan.against}
     if plan.max_new_tokens:
         body["max_new_tokens"] = plan.max_new_tokens
     return parse_sweep(yaml.safe_dump(body, sort_keys=False, allow_unicode=True), context.one.name)
@@ -147,10 +150,25 @@ def _run(
                 yield Progress(str(event), event.done, event.total)
             else:
                 done = event
+    tested = compare(done).tests
+    if asked.against and asked.against[0].value != asked.methods[0].label and tested:
+        context.notes.append(_told(tested))
     lines = summarise(done)
     for line in lines:
         dense = next(x for x in lines if x.cell == line.cell)
         yield _found(line, dense, linked)
+
+
+def _told(tests: Sequence[Comparison]) -> str:
+    """Right answers against one method's, in a sentence."""
+    over = f"Wilcoxon over {tests[0].warmups} warm-ups" if tests[0].warmups > 1 else "McNemar"
+    rows = (
+        f"{x.method} loses {x.only_other} and wins {x.only_mine} of {x.pairs} (p {x.right_holm:.2g})"
+        for x in tests
+        if x.right_holm is not None
+    )
+    holm = f"Holm's p over {len(tests)} tests"
+    return f"Right answers against {tests[0].other} ({over}, {holm}): {'; '.join(rows)}."
 
 
 def _found(line: SweepLine, dense: SweepLine, linked: Linked | None) -> Found:

@@ -298,7 +298,9 @@ def test_a_report_puts_both_figures_side_by_side_and_says_why_one_is_missing(tmp
     assert mine["paper"][:2] == [65.1, 80]
     assert mine["ours"][0] == {"value": 0.5, "low": 0.4, "high": 0.6, "of": 40}
     assert mine["ours"][1]["value"] == 0.78, "CacheBlend's reuse is of tokens, as in the paper"
-    assert lines["MMLU, 2 agents, original"]["absent"].startswith("the embedded model has no task of this kind")
+    assert lines["MMLU, 2 agents, original"]["absent"].startswith(
+        "the embedded model has no task of this kind"
+    )
     unmeasured = lines["GSM8K, 4 agents, original"]
     assert unmeasured["ours"] == [None] * 3, "NaN is no figure"
     assert unmeasured["absent"] == "not measured in this run"
@@ -337,6 +339,19 @@ def planned(name: str, **changes: Any) -> Reproduction:
     return replace(one, scales={**one.scales, "embedded": replace(scaled, plan=plan)})
 
 
+@pytest.mark.parametrize("name", ["kvcomm-table-5", "kvcomm-table-6", "kvcomm-table-a3", "kvcomm-table-a4"])
+def test_what_a_table_claims_of_kvcomm_is_tested_against_kvcomm(name: str, tmp_path: Path) -> None:
+    for scaled in find(name).scales.values():
+        assert isinstance(scaled.plan, SweepPlan)
+        task = {"pipeline": "math-2"}
+        asked = sweeping._asked(
+            scaled.plan, Context(find(name), "embedded", "embedded", tmp_path), [task], "embedded", 2,
+            scaled.plan.methods,
+        )  # fmt: skip
+        [baseline] = asked.against
+        assert baseline.value == scaled.plan.against != "dense"
+
+
 def test_a_sweep_is_repeated_behind_several_warm_ups(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +362,10 @@ def test_a_sweep_is_repeated_behind_several_warm_ups(
     assert [figure["of"] for figure in figures] == [3, 3, 3]
     assert made["warmups"] == 3
     assert "behind 3 independent warm-ups" in made["notes"][0]
+    assert made["notes"][1].startswith(
+        "Right answers against length and entropy (Wilcoxon over 3 warm-ups, Holm"
+    )
+    assert "dense loses" in made["notes"][1], "the claim is about KVCOMM's criterion, not about dense"
     timed = find("kvcomm-table-2").scales["embedded"].plan
     with pytest.raises(OptionError, match="no sweep"):
         check(Asked(tmp_path, warmups=2), timed, "kvcomm-table-2")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from intervals import scipy_wilson
 
 import viz.pages.agent_loop as figures
 from backend.base.errors import OptionError
@@ -278,6 +279,20 @@ def test_the_summary_counts_what_the_rows_say(record: LoopRecord) -> None:
     assert all(sum(line.provenance) == pytest.approx(1) for line in (dense, prefix, naive))
     assert dense.provenance[PROVENANCE.index("computed")] == 1
     assert naive.right_high < 1 == dense.right_high
+
+
+def test_episodes_of_one_store_are_one_draw(record: LoopRecord) -> None:
+    """Two episodes of which one is right: in two stores nothing is known of a third."""
+    first_right = np.where(record.episode == 0, RIGHT, WRONG)
+    ends = np.where(record.ends == GOES_ON, GOES_ON, np.where(record.method == 0, RIGHT, first_right))
+    together, apart = (
+        summary(replace(record, ends=ends, request=replace(record.request, memory=memory)))[2]
+        for memory in (2, 1)
+    )
+    assert (together.right_low, together.right_high) == pytest.approx(scipy_wilson(1, 2), abs=1e-5)
+    assert (apart.right_low, apart.right_high) == (0, 1)
+    assert apart.behind[0] == together.behind[0] == 0.5
+    assert apart.behind[2] == 1
 
 
 def test_figures_say_what_they_show(record: LoopRecord) -> None:

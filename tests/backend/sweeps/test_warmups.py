@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_sweep import row
+from intervals import scipy_wilson
 
 from backend.base.errors import OptionError
 from backend.base.statistics import bootstrap, clustered
@@ -83,6 +84,8 @@ def test_lines_are_over_all_warm_ups_and_the_tests_count_them() -> None:
     assert (dense.problems, dense.warmups, dense.counted) == (72, 12, "72 behind 12")
     assert dense.label == "math-2", "the seed of the first is no name"
     assert naive.accuracy.high - naive.accuracy.low > 0.3, "twelve draws say little, however many problems"
+    assert (dense.accuracy.value, dense.accuracy.high) == (1, 1)
+    assert dense.accuracy.low == pytest.approx(scipy_wilson(72, 72)[0], abs=1e-5), "all right is no certainty"
     [test] = compare(done).tests
     assert (test.pairs, test.warmups) == (72, 12)
     lost = test.only_other // 6
