@@ -18,7 +18,7 @@ from tiny import TOLERANCE, error
 from backend.base.clock import Clock
 from backend.base.errors import LabError, RunCancelled
 from backend.cache.kv_cache import KVCache
-from backend.engine.decoding import DecodeBatch, Decoded
+from backend.engine.decoding import DecodeBatch, Decoded, sample
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.engine.turns import ModelScheduler
@@ -372,3 +372,12 @@ def test_what_sessions_share_goes_with_the_model() -> None:
     assert [one() for one in gone] == [None, None]
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_the_token_that_reaches_top_p_is_among_them() -> None:
+    """Of 0.5, 0.3 and 0.2 a top p of 0.6 leaves two, one of 0.45 the first alone, and any leaves one."""
+    logits = torch.tensor([0.5, 0.3, 0.2]).log()[None]
+    for top_p, left in ((0.6, {0, 1}), (0.45, {0}), (0.01, {0}), (0.9, {0, 1, 2})):
+        decoding, noise = Decoding(8, 1.0, top_p), torch.Generator().manual_seed(0)
+        drawn = {int(sample(logits, decoding, noise)) for _ in range(200)}
+        assert drawn == left, top_p

@@ -298,3 +298,10 @@ def test_shares_add_up_and_follow_the_lengths(lengths: list[int], most: int) -> 
     for share, length in zip(found, lengths, strict=True):
         assert 0 <= share <= length
         assert abs(share - max(0, min(most, total)) * length / total) < 1
+
+
+def test_what_is_left_over_goes_to_the_largest_remainder() -> None:
+    """3 of 5 and 3 tokens: 1.875 and 1.125; of equal remainders the earlier chunk has it."""
+    assert shares([range(5), range(3)], 3) == [2, 1]
+    assert shares([range(3), range(5)], 3) == [1, 2]
+    assert shares([range(3), range(3)], 3) == [2, 1]

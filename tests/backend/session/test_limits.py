@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Generator, Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -200,6 +200,27 @@ def test_a_device_with_too_little_left_refuses_before_the_model_works(tiny_model
     with pytest.raises(BudgetError, match="MiB are left"):
         tiny.run(session, tiny.request())
     assert session.engine.forwarded_tokens == before
+
+
+@dataclass(eq=False)
+class Held:
+    """A session as the account sees it."""
+
+    held: int
+    runs: int = 0
+    used: float = 0.0
+
+    def forget(self) -> None:
+        self.held = 0
+
+
+def test_what_a_session_holds_already_asks_nothing_more_of_the_device() -> None:
+    memory, mine = MemoryBudget(free=lambda: 30), Held(60)
+    memory.make_room(mine, 80, 10)  # 20 more to hold, 10 in passing
+    with pytest.raises(BudgetError):
+        memory.make_room(mine, 80, 11)
+    with pytest.raises(BudgetError):
+        memory.make_room(Held(0), 80, 10)
 
 
 def test_a_session_that_is_gone_counts_no_longer(tiny_model: LoadedModel) -> None:

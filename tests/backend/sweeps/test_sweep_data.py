@@ -340,6 +340,11 @@ def test_different_answers_differ(a: str, b: str) -> None:
     assert not same_math(a, b)
 
 
+def test_only_an_equation_with_one_sign_is_cut() -> None:
+    assert plain_math("x = 5") == "5"
+    assert plain_math("x = y = 5") == "x=y=5"
+
+
 def test_the_last_closed_box_counts() -> None:
     assert boxed("\\boxed{1} then \\boxed{\\frac{a}{b}} and \\boxed{2") == "\\frac{a}{b}"
     assert boxed("\\boxed{}") is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from fake_record import make_record
 
@@ -21,6 +23,20 @@ def test_a_count_is_the_record_in_numbers() -> None:
         assert row.tokens == sum(o.actions.shape[1] for o in mine)
         assert row.cached_tokens == sum(int(np.all(o.actions != COMPUTED, axis=0).sum()) for o in mine)
         assert row.ttft_ms == sum(o.timing.ttft_ms for o in mine)
+
+
+def test_answers_that_are_both_unread_are_no_agreement() -> None:
+    """Where nothing can be read off, the texts decide."""
+    record = make_record()
+    final, label = record.request.pipeline.final, record.labels[1]
+    unread = tuple(
+        replace(o, answer=None, text=o.method if o.agent == final else o.text) for o in record.outcomes
+    )
+    [mine] = [row for row in count(replace(record, outcomes=unread)) if row.label == label]
+    assert not mine.as_dense
+    alike = tuple(replace(o, text="the same") for o in unread)
+    [mine] = [row for row in count(replace(record, outcomes=alike)) if row.label == label]
+    assert mine.as_dense
 
 
 def test_the_table_counts_requests_and_escapes_labels() -> None:
