@@ -1,4 +1,4 @@
-"""The hypotheses of segment reuse: the experiment on the tiny model, verdicts on made-up numbers, figures."""
+"""The hypotheses of segment reuse: the experiment on the tiny model, verdicts on made-up numbers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ from backend.records.hypothesis_verdicts import precision_recall, verdicts
 from backend.records.request import MethodChoice
 from backend.studies.episodes import entropy, levenshtein, repeated, right
 from backend.studies.hypotheses import hypotheses, moved_keys
-from viz.base.figure import FigureView
-from viz.studies.hypotheses import views
 
 METHODS = (
     MethodChoice("dense"),
@@ -272,29 +270,3 @@ def test_entropy_and_repeated_text_by_hand() -> None:
     assert right("Thought 3: done. Action 3: finish[12]", "12")
     assert not right("Thought 3: done. Action 3: finish[13]", "12")
     assert not right("the answer is 12", "12"), "the loop ends with finish"
-
-
-# -- figures
-
-
-def test_every_figure_tells_something_and_has_its_numbers() -> None:
-    panel, *figures = views(made())
-    assert panel.html.count("supported") >= 4
-    for view in figures:
-        assert isinstance(view, FigureView)
-        assert not view.empty
-        assert view.title.endswith("?")
-        assert view.finding.endswith(".")
-        assert view.how_to_read.endswith(".")
-        assert len(view.rows[0]) == len(view.columns)
-        assert view.csv().count("\n") == len(view.rows) + 1
-        for axis in (view.figure.layout.xaxis, view.figure.layout.yaxis):
-            assert axis.title.text is not None
-
-
-def test_figures_of_nothing_say_why() -> None:
-    empty = made(live=(), pinned=(), candidates=(), reruns=())
-    for view in views(empty)[1:]:
-        assert isinstance(view, FigureView)
-        assert view.empty
-        assert view.finding.endswith(".")
