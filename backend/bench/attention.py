@@ -28,12 +28,7 @@ PRESET = "math-4"
 MAX_NEW_TOKENS = 24
 WARM_UP_REQUESTS = 2
 ALLOWED_PERCENT = 10.0
-SIDES = {
-    "off": (False, False),
-    "offsets": (True, False),
-    "attention": (False, True),
-    "both": (True, True),
-}
+SIDES = {"off": (False, False), "offsets": (True, False), "attention": (False, True), "both": (True, True)}
 
 
 def bench_attention(

@@ -72,13 +72,7 @@ class AgentTimes:
 
 @torch.inference_mode()
 def group_times(
-    model: LoadedModel,
-    agents: int,
-    prefix: int,
-    question: int,
-    answer: int,
-    anchors: int,
-    repeats: int,
+    model: LoadedModel, agents: int, prefix: int, question: int, answer: int, anchors: int, repeats: int
 ) -> Iterator[Progress | AgentTimes]:
     """Measure each agent in turn; yields progress and its times.
 

@@ -44,10 +44,7 @@ def keys_of(lab: JudgeLab, request: JudgeRequest) -> list[str]:
 
 
 def run_judging(
-    lab: JudgeLab,
-    request: JudgeRequest,
-    path: Path | None = None,
-    cancel: threading.Event | None = None,
+    lab: JudgeLab, request: JudgeRequest, path: Path | None = None, cancel: threading.Event | None = None
 ) -> Iterator[Progress | JudgedProblem | Judged]:
     """Judge a request's problems in turn; yields each row when it is finished (those found in the file
     first), and last the whole.

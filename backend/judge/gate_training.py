@@ -23,15 +23,7 @@ from sklearn.metrics import roc_auc_score
 from backend.base.errors import OptionError
 from backend.base.statistics import bootstrap_interval
 from backend.records.model_info import ModelInfo
-from backend.records.risk import (
-    Booleans,
-    CandidateSet,
-    GateTest,
-    Numbers,
-    RiskRecord,
-    RiskRequest,
-    trade,
-)
+from backend.records.risk import Booleans, CandidateSet, GateTest, Numbers, RiskRecord, RiskRequest, trade
 from backend.records.risk_gate import EVERY, OWN_FEATURES, TEXT_FEATURES, RiskGate, text_features
 
 TOLERANCE, FIT_STEPS = 1e-7, 1000  # the slope at which a fit ends, of so many steps at most

@@ -60,12 +60,7 @@ WORDINGS: dict[str, Wording] = {
         "You are a mathematical analyst. Read the hints of the other agents and give your own solution.",
         "\nAgent {i}, role is Math Solver, output is:\n",
         {kind: wording.stock for kind, wording in ROLES.items()},
-        {
-            "joint": "",
-            "pairwise": "",
-            "selection": NUMBER_ALONE,
-            "rewriting": "",
-        },
+        {"joint": "", "pairwise": "", "selection": NUMBER_ALONE, "rewriting": ""},
     ),
     "general": Wording(
         "You are a careful expert. Solve the task step by step. End with: The answer is <answer>",

@@ -150,8 +150,7 @@ def load_preset(name_or_path: str | Path) -> Preset:
     if name_or_path not in preset_names():
         listed = ", ".join(preset_names()) or "none"
         raise PromptError(
-            f"There is no preset {show(name_or_path)}. Presets: {listed}. Choose one of them.",
-            field="preset",
+            f"There is no preset {show(name_or_path)}. Presets: {listed}. Choose one of them.", field="preset"
         )
     path = PRESET_FOLDER / f"{name_or_path}.yaml"
     return _shipped(path, path.stat().st_mtime_ns)

@@ -12,11 +12,7 @@ from backend.records.model_info import ModelInfo
 
 PROXIMITY_FORMAT = 1
 BINS = ("near", "mid", "far")
-LIMITS: dict[str, tuple[int, int]] = {
-    "vocabulary": (10, 20_000),
-    "pairs": (9, 3000),
-    "seed": (0, 2**31 - 1),
-}
+LIMITS: dict[str, tuple[int, int]] = {"vocabulary": (10, 20_000), "pairs": (9, 3000), "seed": (0, 2**31 - 1)}
 
 
 @dataclass(frozen=True)

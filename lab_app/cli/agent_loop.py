@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lab_app.cli.common import named_file, parse_methods, print_table
+from lab_app.cli.common import named_file, parse_methods, print_table, show_progress, write_json
 
 if TYPE_CHECKING:
     from backend.records.agent_loop import LoopLine
@@ -77,9 +75,8 @@ def loop(args: argparse.Namespace) -> int:
     for event in run_loop(session, request, rows_path):
         if isinstance(event, LoopRecord):
             record = event
-        elif sys.stderr.isatty():
-            said = f"{event.text} ({event.done} of {event.total})"
-            print(f"\r{said:<70}", end="", file=sys.stderr, flush=True)
+        else:
+            show_progress(f"{event.text} ({event.done} of {event.total})")
     lines = summary(record)
     report = {
         "request": encode(request, {}),
@@ -87,7 +84,7 @@ def loop(args: argparse.Namespace) -> int:
         "versions": versions(),
         "summary": [encode(line, {}) for line in lines],
     }
-    out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(out, report)
     out.with_suffix(".kvloop").write_bytes(record.to_bytes())
     print_loop(lines)
     print(f"rows in {rows_path}, the record in {out.with_suffix('.kvloop')}, summary in {out}")
@@ -138,8 +135,8 @@ def hypotheses(args: argparse.Namespace) -> int:
     for event in measure(load_model(args.model, device=args.device), request, rows_path):
         if isinstance(event, HypothesesRecord):
             record = event
-        elif sys.stderr.isatty():
-            print(f"\r{event.text:<70}", end="", file=sys.stderr, flush=True)
+        else:
+            show_progress(event.text)
     found = verdicts(record)
     report = {
         "request": encode(request, {}),
@@ -148,7 +145,7 @@ def hypotheses(args: argparse.Namespace) -> int:
         "verdicts": [encode(verdict, {}) for verdict in found],
         "precision_recall": precision_recall(record),
     }
-    out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(out, report)
     out.with_suffix(".kvhypotheses").write_bytes(record.to_bytes())
     for verdict in found:
         print(f"{verdict.name} {verdict.word}: {verdict.claim}\n   {verdict.reason}")

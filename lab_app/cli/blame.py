@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
 from backend.base.errors import OptionError
-from lab_app.cli.common import add_loading, loading, named_file, parse_methods
+from lab_app.cli.common import (
+    add_loading,
+    loading,
+    named_file,
+    named_preset,
+    parse_methods,
+    show_progress,
+    write_json,
+)  # fmt: skip
 
 
 def add_blame(add: Any) -> None:
@@ -36,7 +41,7 @@ def blame(args: argparse.Namespace) -> int:
     from backend.base.machine import versions
     from backend.base.serialization import encode
     from backend.model.load import load_model
-    from backend.prompts.presets import load_preset, preset_names, preset_requests
+    from backend.prompts.presets import preset_requests
     from backend.records.blame import BlameRecord, BlameRequest
     from backend.records.request import Decoding, RunRequest
     from backend.session.session import LabSession
@@ -55,8 +60,7 @@ def blame(args: argparse.Namespace) -> int:
             )
     if not 0 < args.share <= 1:
         raise OptionError(f"--share is {args.share:g}; above 0 and up to 1 is allowed.", field="share")
-    named = args.preset in preset_names() or "." not in args.preset
-    preset = load_preset(args.preset if named else Path(args.preset))
+    preset = named_preset(args.preset)
     examples = preset_requests(preset, args.requests + args.warmup, args.seed)
     decoding = Decoding(preset.pipeline.longest_answer, seed=args.seed)
     run = RunRequest(
@@ -79,7 +83,7 @@ def blame(args: argparse.Namespace) -> int:
             "share": args.share, "model": encode(model.info, {}), "versions": versions(), "summary": lines,
             "problems": [_row(record) for record in found],
         }  # fmt: skip
-        out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(out, report)
         return lines
 
     for event in blame_many(session, asked, examples[: args.warmup], examples[args.warmup :], args.problems):
@@ -88,9 +92,9 @@ def blame(args: argparse.Namespace) -> int:
             if record:
                 found.append(record)
                 write()  # so that a run that is stopped leaves what it found
-            said = f"{sent} requests sent, {len(found)} of {args.problems} changed answers looked into"
-            if sys.stderr.isatty():
-                print(f"\r{said:<70}", end="", file=sys.stderr, flush=True)
+            show_progress(
+                f"{sent} requests sent, {len(found)} of {args.problems} changed answers looked into"
+            )
     lines = write()
     print(f"{sent} requests sent; {len(found)} changed answers looked into, summary in {out}")
     for line in lines:

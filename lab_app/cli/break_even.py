@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from backend.base.errors import OptionError
 from backend.records.break_even import LONGEST, Answer, Case, Machine, answer, plain
 from backend.records.hardware import OF_SHEET, SHAPES, Figures, given_machine, measured_figures, saved_figures
-from lab_app.cli.common import path_of
+from lab_app.cli.common import named_file, path_of, show_progress, write_json
 
 MODEL, SHAPE, LENGTHS, REPEATS = "embedded", "llama-8b", (200, 400, 800), 5
 #: Options of one source of figures alone; under another they would be dropped without a word.
@@ -61,15 +59,13 @@ def break_even(args: argparse.Namespace) -> int:
     )  # a number too large for shares is refused first
     mixed = args.anchors if args.mixed is None else args.mixed
     case = Case(args.prompt, shared, round(shared * args.outside), args.readers, args.anchors, mixed)
-    out = path_of(args.json) if args.json else None
-    if out is not None and (not out.name or out.is_dir()):
-        raise OptionError(f"--json is {args.json!r}, which names no file. Name one.", field="json")
+    out = named_file("json", args.json, "break-even.json") if args.json else None
     figures, measured = _figures(args)
     for line in [*said(figures, case, answer(figures.machine, case)), *_beside(measured)]:
         print(line)
     if out is not None:
         report = {"bench": "break-even", **plain(figures.machine, case), **measured}
-        out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(out, report)
         print(f"Saved as {out}; --machine {out} uses its figures again")
     return 0
 
@@ -130,8 +126,7 @@ def _measured(args: argparse.Namespace) -> tuple[Machine, dict[str, Any]]:
     for event in measure(model, args.lengths or LENGTHS, max(2, args.anchors), repeats):
         if isinstance(event, Measured):
             return event.machine, {"measured": list(event.cases), **event.conditions}
-        if sys.stderr.isatty():
-            print(f"\r{event.text:<70}", end="", file=sys.stderr, flush=True)
+        show_progress(event.text)
     raise AssertionError("a measurement ends with its figures")
 
 

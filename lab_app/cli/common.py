@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from backend.base.errors import OptionError
 
 if TYPE_CHECKING:
+    from backend.prompts.presets import Preset
     from backend.records.request import MethodChoice
     from backend.records.risk_gate import RiskGate
 
@@ -29,6 +32,32 @@ def read_gate(path: str | None) -> RiskGate | None:
     return RiskGate.load(path_of(path)) if path else None
 
 
+def parse_weights(given: Sequence[str]) -> list[tuple[str, str]]:
+    """``NAME=MODEL`` to pairs.
+
+    Raises:
+        OptionError: it cannot be read so, or names a name twice.
+    """
+    pairs: list[tuple[str, str]] = []
+    for text in given:
+        name, equals, where = (part.strip() for part in text.partition("="))
+        if not equals or not name or not where or name in dict(pairs):
+            raise OptionError(
+                f"--weights is {text!r}; write NAME=MODEL with a new name, as in tuned=~/models/tuned, and "
+                "let an agent run on it: as its model in a preset, or on the page.",
+                field="weights",
+            )
+        pairs.append((name, where))
+    return pairs
+
+
+def named_preset(given: str) -> Preset:
+    """A preset by its name, or from the YAML file that is named."""
+    from backend.prompts.presets import load_preset, preset_names
+
+    return load_preset(given if given in preset_names() or "." not in given else Path(given))
+
+
 def path_of(given: str) -> Path:
     """A path as typed. A home folder that nobody has stays as it is, so that it is missed like any other."""
     return Path(os.path.expanduser(given))
@@ -42,18 +71,38 @@ def print_table(rows: Sequence[Sequence[str]], left: int) -> None:
         print("  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(cells)))
 
 
+def show_progress(text: str) -> None:
+    """How far it is, in one line of a terminal that the next one overwrites; nothing in a log."""
+    if sys.stderr.isatty():
+        print(f"\r{text[:100]:<100}", end="", file=sys.stderr, flush=True)
+
+
+def write_json(path: Path, report: Any) -> None:
+    """A report as JSON; what is no number (NaN, infinity), which JSON does not know, is null."""
+    plain = json.loads(json.dumps(report), parse_constant=lambda _: None)
+    path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def named_file(flag: str, given: str, example: str) -> Path:
     """The file that a flag names.
 
     Raises:
         OptionError: it names none, or a folder.
     """
-    path = Path(given)
+    path = path_of(given)
     if not path.name or path.is_dir():
         raise OptionError(
             f"--{flag} is {given!r}, which names no file. Name one, such as {example}.", field=flag
         )
     return path
+
+
+def add_weights(sub: argparse.ArgumentParser, purpose: str) -> None:
+    """``--weights``, which :func:`parse_weights` reads."""
+    sub.add_argument(
+        "--weights", action="append", default=[], metavar="NAME=MODEL",
+        help=f"other weights of the same architecture, {purpose}; may be repeated",
+    )  # fmt: skip
 
 
 def add_loading(sub: argparse.ArgumentParser) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab_app.cli.common import named_file, parse_methods, print_table, read_gate
+from lab_app.cli.common import (
+    named_file,
+    parse_methods,
+    print_table,
+    read_gate,
+    show_progress,
+    write_json,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from backend.base.statistics import Share
@@ -113,8 +119,8 @@ def judge(args: argparse.Namespace) -> int:
         elif isinstance(event, JudgedProblem):
             rows.append(event)
             print_judged(table(Judged(request, model.info, tuple(rows))), len(rows), request.count)
-        elif sys.stderr.isatty():
-            print(f"\r{event.text:<70}", end="", file=sys.stderr, flush=True)
+        else:
+            show_progress(event.text)
     lines = table(judged)
     report = {
         "request": encode(replace(request, problems=()), {}),
@@ -125,8 +131,7 @@ def judge(args: argparse.Namespace) -> int:
         "table": encode(lines, {})["lines"],
         "heat": {name: heat(counted(judged, name)).tolist() for name in judged.orders},
     }
-    plain = json.loads(json.dumps(report), parse_constant=lambda _: None)  # JSON knows no NaN
-    out.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(out, report)
     out.with_suffix(".kvjudge").write_bytes(judged.to_bytes())
     print_table(judge_rows(lines), left=2)
     print(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from backend.base.errors import OptionError
-from lab_app.cli.common import add_loading, add_workers, check_workers, loading, path_of
+from lab_app.cli.common import add_loading, add_workers, check_workers, loading, path_of, write_json
 from lab_app.cli.sweep import Told, show_end
 
 HUB = "hub"
@@ -101,7 +100,7 @@ def reproduce(args: argparse.Namespace) -> int:
     show_end()
     text = markdown(found)
     saved = out / f"{one.name}.json"
-    saved.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(saved, found)
     saved.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
     written = [saved, saved.with_suffix(".md"), *draw(found, out)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -14,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.base.errors import OptionError
-from lab_app.cli.common import add_loading, add_workers, check_workers, loading
+from lab_app.cli.common import (
+    add_loading,
+    add_workers,
+    check_workers,
+    loading,
+    show_progress,
+    write_json,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from backend.base.statistics import Share
@@ -141,7 +147,7 @@ class Told:
 
     def __call__(self, count: Count | str) -> None:
         if sys.stderr.isatty():
-            print(f"\r{str(count)[:100]:<100}", end="", file=sys.stderr, flush=True)
+            show_progress(str(count))
         elif time.monotonic() - self.last >= LOG_SECONDS:
             self.last = time.monotonic()
             print(count, file=sys.stderr, flush=True)
@@ -267,5 +273,4 @@ def write_summary(asked: Sweep, swept: Swept, facts: dict[str, Any], path: Path)
     report["lines"] = encode(swept.lines, {})
     report["comparisons"] = encode(swept.compared.tests, {})
     report["left_out"] = list(swept.compared.left_out)
-    plain = json.loads(json.dumps(report), parse_constant=lambda _: None)
-    path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(path, report)

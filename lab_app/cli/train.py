@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backend.base.errors import OptionError
-from lab_app.cli.common import named_file, path_of, print_table
+from lab_app.cli.common import named_file, path_of, print_table, show_progress, write_json
 
 if TYPE_CHECKING:
     from backend.records.documents import DocumentStudy
@@ -159,7 +158,6 @@ def documents(args: argparse.Namespace) -> int:
     from backend.base.row_file import RowFile
     from backend.model.load import load_model
     from backend.records.documents import DocumentSpeed
-    from backend.records.events import Progress
     from backend.studies.document_speed import document_speed
     from backend.studies.documents import ask, gathered
 
@@ -168,13 +166,8 @@ def documents(args: argparse.Namespace) -> int:
     models += [load_model(f"{args.model}+{name}", device=args.device) for name in args.links]
     speed = None
     rows_path = out.with_suffix(".rows.jsonl")
-
-    def said(event: Progress) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{event.text:<70}", end="", file=sys.stderr, flush=True)
-
     for event in ask(models, args.questions, args.seed, rows_path):
-        said(event)
+        show_progress(event.text)
     if args.lengths:
         timed = models[0]
         if args.shape:
@@ -185,7 +178,7 @@ def documents(args: argparse.Namespace) -> int:
             if isinstance(step, DocumentSpeed):
                 speed = step
             else:
-                said(step)
+                show_progress(step.text)
     study = gathered(models, args.questions, args.seed, RowFile(rows_path).rows(), speed)
     out.write_bytes(study.to_bytes())
     print_documents(study)
@@ -196,9 +189,7 @@ def documents(args: argparse.Namespace) -> int:
         trained = {name: dict(model.links.facts) for name, model in zip(args.links, models[1:], strict=True)
                    if model.links is not None}  # fmt: skip
         report = {"bench": "documents", **on, "trained": trained, **plain_documents(study)}
-        named_file("json", args.json, "study.json").write_text(
-            json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        write_json(named_file("json", args.json, "study.json"), report)
     print(f"rows in {rows_path}, the study in {out}")
     return 0
 
@@ -328,8 +319,7 @@ def calibrate_familiarity(args: argparse.Namespace) -> int:
     asked, seen = list(held_out_requests(args.count, args.seed)), []
     for one in answered(model, asked):
         seen.append(one)
-        if sys.stderr.isatty():
-            print(f"\r{len(seen)} of {len(asked)} requests answered", end="", file=sys.stderr, flush=True)
+        show_progress(f"{len(seen)} of {len(asked)} requests answered")
     calibration, worth = calibrate(model, seen)
     assert out is not None
     calibration.save(out)
@@ -340,7 +330,7 @@ def calibrate_familiarity(args: argparse.Namespace) -> int:
         "versions": versions(),
     }
     if told is not None:
-        told.write_text(json.dumps(head | worth, indent=1) + "\n", encoding="utf-8")
+        write_json(told, head | worth)
     for name, what in (("prompt", "from the prompt alone"), ("run", "with the full read's answers")):
         found = worth[name]["edits"]
         low, high = found["ci"]

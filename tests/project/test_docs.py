@@ -10,7 +10,7 @@ import pytest
 from own_scripts import script
 
 from backend.model.load import SHIPPED, load_model
-from lab_app.cli.main import methods_markdown
+from lab_app.cli.methods import methods_markdown
 
 ROOT = Path(__file__).parents[2]
 

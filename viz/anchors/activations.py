@@ -61,8 +61,8 @@ def activations_by_length(record: RunRecord, method: str) -> FigureView:
             hovertemplate="anchor %{customdata}<br>%{x} tokens, %{y} activations<extra></extra>",
         )
     drawing.update_layout(
-        xaxis={"title": {"text": "length of the anchor (tokens)"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": "activations (uses in a mix)"}, "rangemode": "tozero"},
+        xaxis={"title": "length of the anchor (tokens)", "rangemode": "tozero"},
+        yaxis={"title": "activations (uses in a mix)", "rangemode": "tozero"},
     )
     lengths, uses = (np.array([r[i] for r in rows], dtype=np.float64) for i in (2, 3))
     rho = rank_correlation(lengths, uses)
@@ -106,9 +106,9 @@ def activation_histograms(record: RunRecord, method: str) -> FigureView:
         )
         out += [(quantity, int(a), int(b), int(n)) for (a, b), n in zip(pairwise(edges), counts, strict=True)]
     drawing.update_layout(
-        xaxis={"title": {"text": "activations"}},
-        xaxis2={"title": {"text": "length (tokens)"}},
-        yaxis={"title": {"text": "anchors"}, "rangemode": "tozero"},
+        xaxis={"title": "activations"},
+        xaxis2={"title": "length (tokens)"},
+        yaxis={"title": "anchors", "rangemode": "tozero"},
     )
     never = sum(r[3] == 0 for r in rows)
     finding = (

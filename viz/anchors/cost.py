@@ -38,8 +38,8 @@ def memory(record: AnchorCost) -> FigureView:
             hovertemplate=f"{tokens:,} tokens, %{{x}} anchors<br>%{{y:.3g}} MiB<extra></extra>",
         )
     drawing.update_layout(
-        xaxis={"title": {"text": "anchors of one placeholder"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": "MiB"}, "rangemode": "tozero"},
+        xaxis={"title": "anchors of one placeholder", "rangemode": "tozero"},
+        yaxis={"title": "MiB", "rangemode": "tozero"},
     )
     most = int(record.pool_bytes[-1, -1])
     per_token = most / (counts[-1] * lengths[-1])
@@ -76,8 +76,8 @@ def times(record: AnchorCost) -> FigureView:
             hovertemplate=f"{label}<br>%{{x}} anchors: %{{y:.3g}} ms<extra></extra>",
         )
     drawing.update_layout(
-        xaxis={"title": {"text": f"anchors of {lengths[-1]:,} tokens"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": "milliseconds (log scale)"}, "type": "log"},
+        xaxis={"title": f"anchors of {lengths[-1]:,} tokens", "rangemode": "tozero"},
+        yaxis={"title": "milliseconds (log scale)", "type": "log"},
         legend={"y": 1.02},
     )
     small, whole, mixed = (float(_of(record, name)[-1, -1]) for name in ("match_ms", "match_kv_ms", "mix_ms"))
@@ -129,8 +129,8 @@ def moving(record: AnchorCost) -> FigureView:
             for count, b, ms in zip(counts, moved, spent, strict=True)
         ]
     drawing.update_layout(
-        xaxis={"title": {"text": "offsets moved (MiB)"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": "milliseconds"}, "rangemode": "tozero"},
+        xaxis={"title": "offsets moved (MiB)", "rangemode": "tozero"},
+        yaxis={"title": "milliseconds", "rangemode": "tozero"},
     )
     last = rows[-1]
     finding = f"Bringing {size(last[2])} back takes {milliseconds(float(record.move_ms[-1, -1]))}."

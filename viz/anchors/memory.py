@@ -64,7 +64,7 @@ def memory_by_pool(record: RunRecord, method: str) -> FigureView:
             hovertemplate="%{y}<br>budget: %{x:.3g} MiB<extra></extra>",
         )  # fmt: skip
     drawing.update_layout(
-        xaxis={"title": {"text": "MiB"}, "rangemode": "tozero"},
+        xaxis={"title": "MiB", "rangemode": "tozero"},
         yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
     )
     held, anchors = int((base + kept).sum()), sum(len(p.anchors) for p, _ in found)
@@ -133,8 +133,8 @@ def memory_by_length(record: RunRecord, method: str) -> FigureView:
         hoverinfo="skip",
     )
     drawing.update_layout(
-        xaxis={"title": {"text": "length of the anchor (tokens)"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": "MiB"}, "rangemode": "tozero"},
+        xaxis={"title": "length of the anchor (tokens)", "rangemode": "tozero"},
+        yaxis={"title": "MiB", "rangemode": "tozero"},
     )
     total, tokens = sum(r[4] for r in rows), sum(r[2] for r in rows)
     finding = (

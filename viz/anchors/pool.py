@@ -77,7 +77,7 @@ def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
         )
     drawing.update_layout(
         barmode="overlay",
-        xaxis={"title": {"text": "entropy of the anchors’ weights (nats)"}, "range": [0, widest * 1.15]},
+        xaxis={"title": "entropy of the anchors’ weights (nats)", "range": [0, widest * 1.15]},
         yaxis={
             "autorange": "reversed",
             "categoryorder": "array",
@@ -168,10 +168,7 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
             hovertemplate="%{customdata[0]}<br>weight %{x:.3f}, distance %{customdata[1]}<extra></extra>",
         )
     drawing.update_layout(
-        xaxis={
-            "title": {"text": "weight at the gate (shares of each placeholder add up to 1)"},
-            "rangemode": "tozero",
-        },
+        xaxis={"title": "weight at the gate (shares of each placeholder add up to 1)", "rangemode": "tozero"},
         yaxis={
             "autorange": "reversed",
             "tickmode": "array",

@@ -47,11 +47,7 @@ def umap_layout(points: NDArray[np.float32], seed: int = 0) -> Layout:
 
 
 def anchor_map(
-    record: RunRecord,
-    agent: int,
-    method: str,
-    span: str | None = None,
-    umap: Layout | str | None = None,
+    record: RunRecord, agent: int, method: str, span: str | None = None, umap: Layout | str | None = None
 ) -> FigureView:
     """Where the current text lies among the anchors.
 
@@ -80,9 +76,7 @@ def anchor_map(
         _draw(drawing, index, layout, texts, words.slots(record.request.pipeline).get(pool.placeholder, 0))
     squares = (view.points.astype(np.float64) ** 2).sum(axis=0)
     kept = float(squares[:2].sum() / squares.sum()) if squares.sum() else 1.0
-    drawing.update_layout(
-        xaxis={"title": {"text": "first principal axis"}}, yaxis={"title": {"text": "second principal axis"}}
-    )
+    drawing.update_layout(xaxis={"title": "first principal axis"}, yaxis={"title": "second principal axis"})
     name = words.segment_words(record.request.pipeline, pool.placeholder)
     finding = f"{name[:1].upper()}{name[1:]}: {plural(len(pool.anchors), 'anchor')}; "
     finding += _nearest(view, texts) + f" The PCA plane shows {percent(100 * kept, 100)} of the spread."

@@ -45,9 +45,7 @@ def weights_by_token(record: RunRecord, agent: int, method: str, span: str | Non
             for row, anchor in enumerate(mix.anchors)
             for column in range(len(places))
         ]  # fmt: skip
-    drawing.update_layout(
-        xaxis={"title": {"text": "token of the prompt"}}, xaxis2={"title": {"text": "token of the prompt"}}
-    )
+    drawing.update_layout(xaxis={"title": "token of the prompt"}, xaxis2={"title": "token of the prompt"})
     heaviest = mix.keys_by_token.argmax(axis=0)
     tops = [mix.anchors[i] for i in np.unique(heaviest)]
     finding = (
@@ -85,7 +83,7 @@ def weights_by_layer(record: RunRecord, agent: int, method: str, span: str | Non
             drawing, index, _rows(weights, kept), np.arange(layers, dtype=np.int32), labels, texts, sides,
             "layer %{x}",
         )  # fmt: skip
-    ticks = {"title": {"text": "layer"}, "dtick": 1 if layers <= 16 else None}
+    ticks = {"title": "layer", "dtick": 1 if layers <= 16 else None}
     drawing.update_layout(xaxis=ticks, xaxis2=ticks)
     spread = max(float(np.ptp(weights, axis=1).max()) for _, weights in sides)
     finding = (
@@ -150,14 +148,8 @@ def _frame(mix: Mix, panels: int) -> tuple[go.Figure, list[str], NDArray[np.int6
     drawing = figure(150 + 20 * len(labels), margin={"t": 34, "r": 8})
     if panels > 1:
         two_panels(drawing)
-    axis = {
-        "type": "category",
-        "autorange": "reversed",
-        "showgrid": False,
-        "ticks": "",
-        "title": {"text": "anchor"},
-    }
-    drawing.update_layout(yaxis=axis, yaxis2=axis | {"title": {"text": ""}} if panels > 1 else {})
+    axis = {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": "", "title": "anchor"}
+    drawing.update_layout(yaxis=axis, yaxis2=axis | {"title": ""} if panels > 1 else {})
     return drawing, labels, kept
 
 

@@ -66,11 +66,7 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
     panels: list[tuple[str, NDArray[np.float64]]] = [(name, mine)]
     if theirs is not None:
         usual = looks[words.dense_label(record)].name
-        panels = [
-            (usual, theirs),
-            (name, mine),
-            (f"{name} − the full read", mine - theirs),
-        ]
+        panels = [(usual, theirs), (name, mine), (f"{name} − the full read", mine - theirs)]
     layers, heads = mine.shape
     drawing = figure(150 + min(420, 20 * layers), margin={"t": 48, "b": 96})
     drawing.set_subplots(
@@ -155,13 +151,7 @@ def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureV
     method = method if method in found else next(reversed(found), method)
     name = looks[method].name if method in looks else method
     title = f"Which words is {QUERIES[query]} read off under {name}?"
-    columns = (
-        "layer",
-        "first token",
-        "text",
-        "tokens in column",
-        "largest attention (share)",
-    )
+    columns = ("layer", "first token", "text", "tokens in column", "largest attention (share)")
     if not found:
         return empty_view(key, title, absent(record), columns)
     prompt, values = record.prompts[found[method].prompt], found[method].tokens
@@ -287,16 +277,11 @@ def _tokens_panel(
 
 
 def _bar(colours: str, low: float, high: float, title: str) -> dict[str, Any]:
-    return {
-        "colorscale": colours,
-        "cmin": low,
-        "cmax": high,
-        "colorbar": colour_bar(title),
-    }
+    return {"colorscale": colours, "cmin": low, "cmax": high, "colorbar": colour_bar(title)}
 
 
 def _token_axes(drawing: go.Figure, layers: int, tokens: int) -> None:
     drawing.update_layout(
-        xaxis={"title": {"text": "token of the prompt"}, "showgrid": False, "range": [-0.5, tokens - 0.5]},
-        yaxis={"title": {"text": "layer"}, "showgrid": False, "dtick": 1 if layers <= 12 else None},
+        xaxis={"title": "token of the prompt", "showgrid": False, "range": [-0.5, tokens - 0.5]},
+        yaxis={"title": "layer", "showgrid": False, "dtick": 1 if layers <= 12 else None},
     )

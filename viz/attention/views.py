@@ -85,8 +85,7 @@ def mass_by_slot(record: RunRecord, agent: int, query: str) -> FigureView:
             for part, share in zip(parts, shares, strict=True)
         ]
     drawing.update_layout(
-        xaxis={"showgrid": False},
-        yaxis={"title": {"text": "attention (share)"}, "rangemode": "tozero"},
+        xaxis={"showgrid": False}, yaxis={"title": "attention (share)", "rangemode": "tozero"}
     )
     how = (
         "One bar per method; the bars of a method sum to 1. It is the query that generates the token which "
@@ -125,14 +124,7 @@ def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
     """The same by layer, a panel per region."""
     key = f"attention_layers_{query}"
     title = f"At which layers does {QUERIES[query]} look elsewhere than under the full read?"
-    columns = (
-        "method",
-        "region",
-        "layer",
-        "attention (share)",
-        "lowest head",
-        "highest head",
-    )
+    columns = ("method", "region", "layer", "attention (share)", "lowest head", "highest head")
     found, looks = probes(record, agent, query), words.styles(record)
     if not found:
         return empty_view(key, title, absent(record), columns)
@@ -163,12 +155,7 @@ def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
                 row=place // across + 1, col=place % across + 1,
             )  # fmt: skip
             rows += [
-                (
-                    label,
-                    part.name,
-                    i,
-                    *(round(float(v), 6) for v in (mean[i], low[i], high[i])),
-                )
+                (label, part.name, i, *(round(float(v), 6) for v in (mean[i], low[i], high[i])))
                 for i in range(len(mean))
             ]
             if part.name in usual and probe is not dense:

@@ -40,11 +40,11 @@ def two_panels(drawing: go.Figure, titles: tuple[str, ...] = PANELS) -> None:
 
 
 def layer_axes(drawing: go.Figure, layers: int, unit: str) -> None:
-    ticks: dict[str, Any] = {"title": {"text": "layer"}, "range": [-0.3, layers - 0.7]}
+    ticks: dict[str, Any] = {"title": "layer", "range": [-0.3, layers - 0.7]}
     if layers <= 16:
         ticks["dtick"] = 1
     drawing.update_layout(xaxis=ticks, xaxis2=ticks)
-    drawing.update_layout(yaxis={"title": {"text": unit}, "rangemode": "tozero"})
+    drawing.update_layout(yaxis={"title": unit, "rangemode": "tozero"})
 
 
 def span_words(record: RunRecord, name: str) -> str:

@@ -145,11 +145,7 @@ class MethodStyle:
 
 
 #: Switched alignment steps in words, for the labels of ablations.
-STEP_NAMES = {
-    "rotate": "moving",
-    "placeholder_offset": "text offsets",
-    "prefix_offset": "template offsets",
-}
+STEP_NAMES = {"rotate": "moving", "placeholder_offset": "text offsets", "prefix_offset": "template offsets"}
 
 
 def shown_name(label: str, kind: str) -> str:

@@ -172,7 +172,7 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
                 hovertemplate="%{y}: %{x:.1f}%<extra></extra>",
             )
     names = [f"{plot_text(o)}<br>{plot_text(look.name)}" for o in orders for look in looks.values()]
-    scale = {"title": {"text": "share of problems (%)"}, "range": [-3, 103]}
+    scale = {"title": "share of problems (%)", "range": [-3, 103]}
     drawing.update_layout(
         xaxis=scale,
         xaxis2=scale,
@@ -214,8 +214,8 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
         hovertemplate="%{y} methods right, %{x} selected as the full read: %{z} problems<extra></extra>",
     )
     drawing.update_layout(
-        xaxis={"title": {"text": "reuse methods that selected as full read (JCR count)"}, "dtick": 1},
-        yaxis={"title": {"text": "reuse methods with a right answer (ACC count)"}, "dtick": 1},
+        xaxis={"title": "reuse methods that selected as full read (JCR count)", "dtick": 1},
+        yaxis={"title": "reuse methods with a right answer (ACC count)", "dtick": 1},
     )
     easy = [c for c in counts if c.right == c.methods]
     parted = [c for c in easy if c.flipped]
@@ -284,8 +284,8 @@ def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> 
         ]
     drawing.add_hline(y=100 / slots, line={"dash": "dot", "color": OUTLINE_COLOUR, "width": 1})
     drawing.update_layout(
-        yaxis={"title": {"text": "selected (% of readable)"}, "rangemode": "tozero"},
-        xaxis={"title": {"text": "place in the judge’s prompt"}},
+        yaxis={"title": "selected (% of readable)", "rangemode": "tozero"},
+        xaxis={"title": "place in the judge’s prompt"},
     )
     base = lines[0]
     top = max(range(len(base.picks)), key=lambda k: base.picks[k].value)
@@ -357,9 +357,7 @@ def question_map(
             ],
             hovertemplate="%{customdata}<extra></extra>",
         )  # fmt: skip
-    drawing.update_layout(
-        xaxis={"title": {"text": "first principal axis"}}, yaxis={"title": {"text": "second principal axis"}}
-    )
+    drawing.update_layout(xaxis={"title": "first principal axis"}, yaxis={"title": "second principal axis"})
     how = (
         "Each mark is a question, the mean of its token embeddings; a cross when some method’s answer is "
         "wrong. Colour: the share of selections, over reuse methods and orders, that equal the full read’s. "

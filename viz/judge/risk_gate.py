@@ -6,13 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from backend.records.risk import (
-    GateTest,
-    RiskRecord,
-    calibration,
-    roc,
-    trade,
-)
+from backend.records.risk import GateTest, RiskRecord, calibration, roc, trade
 from backend.records.risk_gate import EVERY, OWN_FEATURES, TEXT_FEATURES
 from viz.base.figure import FigureView, empty_view, figure, interval
 from viz.base.format import listing, number, percent, plot_text, plural
@@ -94,8 +88,8 @@ def roc_view(record: RiskRecord) -> FigureView:
         ]
     share = {"range": [-0.02, 1.02], "tickformat": ".0%"}
     drawing.update_layout(
-        xaxis=share | {"title": {"text": "unsafe sets that would be kept"}},
-        yaxis=share | {"title": {"text": "safe sets that would be kept"}},
+        xaxis=share | {"title": "unsafe sets that would be kept"},
+        yaxis=share | {"title": "safe sets that would be kept"},
     )
     said = [f"{looks[t.target]['name']} {t.auc:.2f} ({t.auc_low:.2f} to {t.auc_high:.2f})" for t in tests]
     finding = f"AUC with its 95% interval: {listing(said)}.{_untested(record)}"
@@ -137,8 +131,8 @@ def calibration_view(record: RiskRecord) -> FigureView:
             for i in range(len(found.sets))
         ]  # fmt: skip
     drawing.update_layout(
-        xaxis={"title": {"text": "mean score of a group (probability of safe)"}, "range": [-0.02, 1.02]},
-        yaxis={"title": {"text": "share that was safe"}, "range": [-0.02, 1.02], "tickformat": ".0%"},
+        xaxis={"title": "mean score of a group (probability of safe)", "range": [-0.02, 1.02]},
+        yaxis={"title": "share that was safe", "range": [-0.02, 1.02], "tickformat": ".0%"},
     )
     finding = f"The furthest group is {number(100 * furthest, 2)} points off its score.{_untested(record)}"
     how = (
@@ -205,8 +199,8 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
             (test.target, method, *(round(float(v[i]), 6) for v in arrays)) for i in range(len(bought.kept))
         ]
     drawing.update_layout(
-        xaxis={"title": {"text": "prompt tokens copied"}, "tickformat": ".0%", "rangemode": "tozero"},
-        yaxis={"title": {"text": "JCR (selection as full read’s)"}, "tickformat": ".0%"},
+        xaxis={"title": "prompt tokens copied", "tickformat": ".0%", "rangemode": "tozero"},
+        yaxis={"title": "JCR (selection as full read’s)", "tickformat": ".0%"},
     )
     finding = f"At threshold {at:.2f}, {listing(said)}."
     how = (
@@ -249,7 +243,7 @@ def weights_view(record: RiskRecord) -> FigureView:
         )  # fmt: skip
     drawing.add_vline(x=0, line={"width": 1, "dash": "dot", "color": BARE})
     drawing.update_layout(
-        xaxis={"title": {"text": "weight (change of the log odds of safe per standard deviation)"}},
+        xaxis={"title": "weight (change of the log odds of safe per standard deviation)"},
         yaxis={"categoryorder": "array", "categoryarray": [plot_text(words.get(n, n)) for n in order]},
     )
     top = max((r for r in rows if r[0] == tests[0].target), key=lambda r: abs(r[3]))

@@ -85,7 +85,7 @@ def _by_turn(
             (mode, label, int(t), len(g), *(round(float(v), 6) for v in (m, a, b)))
             for t, g, m, a, b in zip(turns, groups, y, low, high, strict=True)
         ]
-    drawing.update_layout(xaxis={"title": {"text": "turn of the episode"}, "dtick": 1})
+    drawing.update_layout(xaxis={"title": "turn of the episode", "dtick": 1})
     return rows
 
 
@@ -105,7 +105,7 @@ def reused_by_turn(record: LoopRecord) -> FigureView:
         line={"color": "#8b95a1", "width": 1.5, "dash": "dot"},
         hovertemplate="turn %{x}: %{y:.0f} tokens in the prompt<extra></extra>",
     )  # fmt: skip
-    drawing.update_layout(yaxis={"title": {"text": "tokens taken from a cache"}, "rangemode": "tozero"})
+    drawing.update_layout(yaxis={"title": "tokens taken from a cache", "rangemode": "tozero"})
     rows += [(mode, "the whole prompt", int(t), int((record.turn[dense] == t).sum()), round(n, 3), "", "")
              for t, n in zip(turns, length, strict=True)]  # fmt: skip
     said = [f"{looks(record)[x.method].name} {percent(x.reused, 1)}" for x in _lines(record, mode)[1:]]
@@ -129,7 +129,7 @@ def latency_by_turn(record: LoopRecord) -> FigureView:
     rows = _by_turn(drawing, record, mode, record.ttft_ms, lambda g: float(np.median(g)))
     if not rows:
         return empty_view("loop_latency", title, "No turn was run.", columns)
-    drawing.update_layout(yaxis={"title": {"text": "time to first token (ms)"}, "rangemode": "tozero"})
+    drawing.update_layout(yaxis={"title": "time to first token (ms)", "rangemode": "tozero"})
     dense = _lines(record, mode)[0]
     said = [
         f"{looks(record)[x.method].name} {milliseconds(x.ttft_ms)} ({number(x.ratio, 2)}× as fast)"
@@ -183,7 +183,7 @@ def success(record: LoopRecord) -> FigureView:
             hovertemplate="%{y}: %{x:.1%}<extra></extra>",
         )  # fmt: skip
     drawing.update_layout(
-        xaxis={"title": {"text": "episodes that ended right"}, "range": [-0.02, 1.02], "tickformat": ".0%"},
+        xaxis={"title": "episodes that ended right", "range": [-0.02, 1.02], "tickformat": ".0%"},
         yaxis={"autorange": "reversed"}, margin={"l": 190},
     )  # fmt: skip
     rows = tuple(
@@ -216,9 +216,7 @@ def kl_by_turn(record: LoopRecord) -> FigureView:
     if not rows:
         return empty_view("loop_kl", title, "No turn of a method beside the full read was run.", columns)
     drawing.add_hline(y=NEAR, line={"width": 1.2, "dash": "dash", "color": "#8b95a1"})
-    drawing.update_layout(
-        yaxis={"title": {"text": "KL (nats, log scale)"}, "type": "log", "exponentformat": "power"}
-    )
+    drawing.update_layout(yaxis={"title": "KL (nats, log scale)", "type": "log", "exponentformat": "power"})
     said = [
         f"{looks(record)[x.method].name} {percent(x.near, 1)}"
         for x in _lines(record, "pinned")[1:]
@@ -250,7 +248,7 @@ def provenance(record: LoopRecord) -> FigureView:
             hovertemplate=f"%{{y}}: %{{x:.1%}} {word}<extra></extra>",
         )  # fmt: skip
     drawing.update_layout(
-        xaxis={"title": {"text": "share of prompt tokens"}, "range": [0, 1], "tickformat": ".0%"},
+        xaxis={"title": "share of prompt tokens", "range": [0, 1], "tickformat": ".0%"},
         yaxis={"autorange": "reversed"},
     )
     rows = tuple(

@@ -34,8 +34,8 @@ def break_even_view(record: RunRecord) -> FigureView:
     looks, dense, pipeline = words.styles(record), words.dense_label(record), record.request.pipeline
     drawing = figure(
         340,
-        xaxis={"title": {"text": "prompt (tokens)"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": "time to first token (ms)"}, "rangemode": "tozero"},
+        xaxis={"title": "prompt (tokens)", "rangemode": "tozero"},
+        yaxis={"title": "time to first token (ms)", "rangemode": "tozero"},
     )
     rows: list[tuple[Any, ...]] = []
     lines: dict[str, Line] = {}

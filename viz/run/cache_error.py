@@ -96,14 +96,7 @@ def offset_by_layer(record: RunRecord, agent: int, span_name: str | None = None)
                 hovertemplate=f"{plot_text(name)}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
             )
         rows += [
-            (
-                name,
-                size,
-                i,
-                round(float(key[i]), 6),
-                round(float(value[i]), 6),
-                round(float(before[i]), 6),
-            )
+            (name, size, i, round(float(key[i]), 6), round(float(value[i]), 6), round(float(before[i]), 6))
             for i in range(layers)
         ]
     before = unaligned / max(1, count)

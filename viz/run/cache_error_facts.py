@@ -124,8 +124,8 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
         hovertemplate="token %{x}, layer %{y}<br>error %{z:.3f}<extra></extra>",
     )
     drawing.update_layout(
-        xaxis={"title": {"text": "token of the prompt"}, "showgrid": False, "range": [-0.5, tokens - 0.5]},
-        yaxis={"title": {"text": "layer"}, "showgrid": False, "dtick": 1 if layers <= 12 else None},
+        xaxis={"title": "token of the prompt", "showgrid": False, "range": [-0.5, tokens - 0.5]},
+        yaxis={"title": "layer", "showgrid": False, "dtick": 1 if layers <= 12 else None},
     )
     mark_spans(drawing, record, prompt, tokens)
     token, layer = int(np.nanargmax(error.max(axis=0))), int(np.nanargmax(error.max(axis=1)))

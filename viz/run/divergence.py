@@ -95,10 +95,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
             font={"size": 12},
         )
     count = max(r[1] for r in rows)
-    axis: dict[str, Any] = {
-        "title": {"text": "token of the full read’s answer"},
-        "range": [0.5, count + 0.5],
-    }
+    axis: dict[str, Any] = {"title": "token of the full read’s answer", "range": [0.5, count + 0.5]}
     if count <= 48:
         shown = [words.token_name(t) for t in texts[:count]]
         flat = count * max(map(len, shown)) <= 100
@@ -112,7 +109,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     drawing.update_layout(
         xaxis=axis,
         yaxis={
-            "title": {"text": "KL (nats), log scale"},
+            "title": "KL (nats), log scale",
             "type": "log",
             "exponentformat": "power",
             "range": [float(np.log10(least / 2)), float(np.log10(top))],

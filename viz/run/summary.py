@@ -54,7 +54,7 @@ def memory_view(record: RunRecord) -> FigureView:
             hovertemplate="%{y}<br>%{text}<extra></extra>",
         )
     drawing.update_layout(
-        xaxis={"title": {"text": "MiB"}, "rangemode": "tozero"},
+        xaxis={"title": "MiB", "rangemode": "tozero"},
         yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
     )
     held = sum(r[3] for r in rows if r[0] == "anchor pool")

@@ -77,7 +77,7 @@ def ttft_view(record: RunRecord) -> FigureView:
         ],
     )
     drawing.update_layout(
-        xaxis={"title": {"text": "time to first token (ms)"}, "rangemode": "tozero"},
+        xaxis={"title": "time to first token (ms)", "rangemode": "tozero"},
         yaxis={
             "autorange": "reversed",
             "showgrid": False,

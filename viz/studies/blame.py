@@ -70,7 +70,7 @@ def part_map(record: BlameRecord) -> FigureView:
                 )  # fmt: skip
     ticks = [plot_text(clip(name, 26)) for name in names]
     drawing.update_layout(
-        xaxis={"title": {"text": "layer"}, "dtick": max(1, len(layers) // 16)},
+        xaxis={"title": "layer", "dtick": max(1, len(layers) // 16)},
         yaxis={"tickvals": list(range(len(names))), "ticktext": ticks, "autorange": "reversed"},
     )
     how = (

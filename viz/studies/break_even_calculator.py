@@ -119,8 +119,8 @@ def by_length(figures: Figures, case: Case) -> FigureView:
         rows.append((tokens, round(a, 4), round(b, 4), round(a / b, 4) if b else None))
     drawing = figure(
         360,
-        xaxis={"title": {"text": "prompt (tokens)"}, "range": [0, end]},
-        yaxis={"title": {"text": "time to first token (ms)"}, "rangemode": "tozero"},
+        xaxis={"title": "prompt (tokens)", "range": [0, end]},
+        yaxis={"title": "time to first token (ms)", "rangemode": "tozero"},
     )
     timed = [t for t in figures.timed if t.tokens <= end]
     if timed:
@@ -220,7 +220,7 @@ def by_part(figures: Figures, case: Case) -> FigureView:
         cliponaxis=False, textposition="middle right", text=[f" {milliseconds(ms)}" for ms in ends.values()],
     )  # fmt: skip
     drawing.update_layout(
-        xaxis={"title": {"text": "time to first token (ms)"}, "rangemode": "tozero"},
+        xaxis={"title": "time to first token (ms)", "rangemode": "tozero"},
         yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
         legend={"traceorder": "normal"},
     )

@@ -43,8 +43,7 @@ def _bars(study: DocumentStudy, labels: list[str], colours: list[str]) -> Any:
         hovertemplate="%{y}: %{x:.1%}<extra></extra>",
     )
     drawing.update_layout(
-        xaxis={"title": {"text": "questions answered right"}, "range": [0, 1.02], "tickformat": ".0%"},
-        showlegend=False,
+        xaxis={"title": "questions answered right", "range": [0, 1.02], "tickformat": ".0%"}, showlegend=False
     )
     return drawing
 
@@ -141,8 +140,8 @@ def _lines(
             hovertemplate=f"{plot_text(label)}<br>%{{customdata}}: %{{y:.1%}}<extra></extra>",
         )
     drawing.update_layout(
-        xaxis={"title": {"text": axis}, "dtick": 1},
-        yaxis={"title": {"text": "questions answered right"}, "range": [0, 1.02], "tickformat": ".0%"},
+        xaxis={"title": axis, "dtick": 1},
+        yaxis={"title": "questions answered right", "range": [0, 1.02], "tickformat": ".0%"},
     )
     return drawing, rows
 
@@ -284,8 +283,8 @@ def speed(study: DocumentStudy) -> FigureView:
         ]  # fmt: skip
     part = float(found.load_ms[-1, -1] / max(1e-9, found.ttft_ms[-1, -1]))
     drawing.update_layout(
-        xaxis={"title": {"text": f"tokens of each of {found.documents} documents"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": "time to first token (ms)"}, "rangemode": "tozero"},
+        xaxis={"title": f"tokens of each of {found.documents} documents", "rangemode": "tozero"},
+        yaxis={"title": "time to first token (ms)", "rangemode": "tozero"},
     )
     dense, last = float(found.ttft_ms[0, -1]), float(found.ttft_ms[-1, -1])
     finding = (

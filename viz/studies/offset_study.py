@@ -161,12 +161,7 @@ def _behind(focus: Focus) -> str:
 
 
 def _scale(peak: float) -> dict[str, Any]:
-    return {
-        "colorscale": MAGNITUDE,
-        "cmin": 0,
-        "cmax": peak or 1,
-        "colorbar": colour_bar("offset<br>(L2)"),
-    }
+    return {"colorscale": MAGNITUDE, "cmin": 0, "cmax": peak or 1, "colorbar": colour_bar("offset<br>(L2)")}
 
 
 def token_map(record: OffsetStudy, focus: Focus) -> FigureView:
@@ -196,9 +191,9 @@ def token_map(record: OffsetStudy, focus: Focus) -> FigureView:
     step = 1 if layers <= 12 else None
     drawing.update_layout(
         coloraxis=_scale(max(float(data.max()) for data in maps)),
-        xaxis={"title": {"text": "token of the text"}, "showgrid": False, "anchor": "y2"},
-        yaxis={"title": {"text": "layer (keys)"}, "domain": [0.54, 1], "dtick": step, "showgrid": False},
-        yaxis2={"title": {"text": "layer (values)"}, "domain": [0, 0.46], "dtick": step, "showgrid": False},
+        xaxis={"title": "token of the text", "showgrid": False, "anchor": "y2"},
+        yaxis={"title": "layer (keys)", "domain": [0.54, 1], "dtick": step, "showgrid": False},
+        yaxis2={"title": "layer (values)", "domain": [0, 0.46], "dtick": step, "showgrid": False},
     )
     if tokens <= MOST_NAMED:
         drawing.update_layout(
@@ -254,12 +249,12 @@ def head_map(record: OffsetStudy, focus: Focus) -> FigureView:
             for layer in range(layers)
             for head in range(heads)
         ]
-    ticks = {"title": {"text": "layer"}, "dtick": 1 if layers <= 16 else None, "showgrid": False}
+    ticks = {"title": "layer", "dtick": 1 if layers <= 16 else None, "showgrid": False}
     drawing.update_layout(
         coloraxis=_scale(max(float(data.max()) for data in maps)),
         xaxis=ticks,
         xaxis2=ticks,
-        yaxis={"title": {"text": "KV head"}, "dtick": 1 if heads <= 16 else None, "showgrid": False},
+        yaxis={"title": "KV head", "dtick": 1 if heads <= 16 else None, "showgrid": False},
         yaxis2={"showgrid": False},
     )
     share = [float(np.square(data).max() / max(np.square(data).sum(), 1e-12)) for data in maps]

@@ -134,12 +134,8 @@ def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
         ]
     drawing.add_hline(y=0, line={"width": 1, "dash": "dot", "color": "#8b95a1"})
     drawing.update_layout(
-        xaxis={
-            "title": {"text": "layer"},
-            "range": [-0.3, layers - 0.7],
-            "dtick": 1 if layers <= 16 else None,
-        },
-        yaxis={"title": {"text": "Spearman’s rho"}, "range": [-1.05, 1.05]},
+        xaxis={"title": "layer", "range": [-0.3, layers - 0.7], "dtick": 1 if layers <= 16 else None},
+        yaxis={"title": "Spearman’s rho", "range": [-1.05, 1.05]},
     )
     gaps = "" if not offsets else " Layer 0’s offsets are zero: there is nothing to correlate."
     finding = f"Correlation with embedding distance, {'; '.join(readings)}.{gaps}"
@@ -187,8 +183,8 @@ def points(record: ProximityRecord, *, offsets: bool) -> FigureView:
             (kind, names[i], round(float(record.embedding[i]), 6), round(float(last[i]), 6))
             for i in range(len(last))
         ]
-    x = {"title": {"text": "distance of embeddings (L2)"}}
-    drawing.update_layout(xaxis=x, xaxis2=x, yaxis={"title": {"text": f"distance of {what} (L2)"}})
+    x = {"title": "distance of embeddings (L2)"}
+    drawing.update_layout(xaxis=x, xaxis2=x, yaxis={"title": f"distance of {what} (L2)"})
     columns = ("kind", "pair", "distance of embeddings (L2)", f"distance of {what} (L2)")
     finding = f"Spearman’s rho of these points: {' and '.join(readings)}."
     how = "Each point is a pair of tokens at the last layer. A cloud without a slope is a rho near 0."
@@ -213,8 +209,8 @@ def bound(record: ProximityRecord) -> FigureView:
             hovertemplate=f"{label}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
         )
     drawing.update_layout(
-        xaxis={"title": {"text": "layer"}, "dtick": 1 if layers <= 16 else None},
-        yaxis={"title": {"text": "distance of keys (L2, log scale)"}, "type": "log"},
+        xaxis={"title": "layer", "dtick": 1 if layers <= 16 else None},
+        yaxis={"title": "distance of keys (L2, log scale)", "type": "log"},
     )
     ratio = limit / np.maximum(measured, 1e-12)
     rows = tuple(

@@ -168,7 +168,7 @@ def trade_off(record: Replay) -> FigureView:
             yaxis=f"y{axis}",
             hovertemplate="%{y}: %{x:.0f} %<extra></extra>",
         )
-    scale = {"title": {"text": "share (%)"}, "range": [-3, 103]}
+    scale = {"title": "share (%)", "range": [-3, 103]}
     drawing.update_layout(xaxis=scale, xaxis2=scale, yaxis={"autorange": "reversed", "ticks": ""})
     most = max(others, key=lambda tally: (tally.reused_tokens, tally.same))
     finding = (
@@ -243,7 +243,7 @@ def fates(record: Replay) -> FigureView:
             marker={"symbol": "square", "size": 10, "color": colour}, hoverinfo="skip",
         )  # fmt: skip
     drawing.update_layout(
-        xaxis={"title": {"text": "request, in the order in which they were sent"}, "showgrid": False,
+        xaxis={"title": "request, in the order in which they were sent", "showgrid": False,
                "dtick": 1 if len(numbers) <= 30 else None, "range": [numbers[0] - 0.5, numbers[-1] + 0.5]},
         yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
         legend={"y": 1.06, "bgcolor": "rgba(0,0,0,0)", "bordercolor": OUTLINE_COLOUR},

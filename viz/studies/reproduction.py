@@ -90,12 +90,8 @@ def view(report: Mapping[str, Any]) -> FigureView:
         )
     percent = any(curve.percent for curve in drawn)
     drawing.update_layout(
-        xaxis={"title": {"text": plot_text(axes["x"])}},
-        yaxis={
-            "title": {"text": plot_text(axes["y"])},
-            "range": [0, 1.02] if percent else None,
-            "rangemode": "tozero",
-        }
+        xaxis={"title": plot_text(axes["x"])},
+        yaxis={"title": plot_text(axes["y"]), "range": [0, 1.02] if percent else None, "rangemode": "tozero"}
         | ({"tickformat": ".0%"} if percent else {}),
     )
     rows = tuple((curve.name, *point) for curve in drawn for point in curve.points)

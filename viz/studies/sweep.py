@@ -228,7 +228,7 @@ def _dots(
             "tickmode": "array", "tickvals": [y for y, _ in places], "ticktext": [said for _, said in places],
             "range": [at - 0.3, -0.7], "showgrid": False, "ticks": "", "showline": False,
         },
-        xaxis={"title": {"text": axis}}
+        xaxis={"title": axis}
         | ({"range": [-0.02, 1.02], "tickformat": ".0%"} if share else {"rangemode": "tozero"}),
     )  # fmt: skip
     if len(cells) > MOST_CELLS:

@@ -20,7 +20,7 @@ from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
-from lab_app.cli.main import print_boundaries
+from lab_app.cli.run import print_boundaries
 
 LOSSLESS = tuple(kind for kind in KINDS if kind not in ("t5", "wordpiece"))
 ANY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\u2581"), max_size=12)

@@ -19,7 +19,7 @@ from backend.prompts.presets import Example
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
 from backend.session.weights_notes import foreign
-from lab_app.cli.main import parse_weights
+from lab_app.cli.common import parse_weights
 
 METHODS = ("dense", "prefix", "naive", "oracle", "kvcomm")
 
