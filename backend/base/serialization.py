@@ -10,7 +10,7 @@ import types
 import typing
 import zipfile
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from backend.base.bounded_json import JSON_BYTES, excess
 from backend.base.errors import RecordError
 
+T = TypeVar("T")
 Floats = NDArray[np.float32]  # the arrays of most records
 
 UNPACKED_BYTES = 256 * 2**20  # a file that unpacks to more is not opened
@@ -134,6 +135,16 @@ def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return value
+
+
+def as_json(value: Any) -> Any:
+    """What holds no arrays, as JSON values."""
+    return encode(value, {})
+
+
+def from_json(kind: type[T], value: Any) -> T:
+    """The inverse of :func:`as_json`; see :func:`decode`."""
+    return typing.cast(T, decode(kind, value, {}))
 
 
 def decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:

@@ -121,7 +121,11 @@ def bench_assemble(
     if len(sizes) > 1:
         short = max(8, tokens // 4)
         pools = [(size, Pool(kind, short, size)) for size in sizes]
-        slopes.append(across([(n, one.pass_over(short, FEW)) for n, one in pools], "anchors in the pool"))
+        slopes.append(
+            across(
+                [(n, pool_of_size.pass_over(short, FEW)) for n, pool_of_size in pools], "anchors in the pool"
+            )
+        )
     return {
         "bench": "assemble",
         "shape": shape,

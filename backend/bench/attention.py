@@ -91,8 +91,8 @@ def bench_attention(
         "methods": [choice.label for choice in methods],
         "prompt_tokens": [len(prompt.token_ids) for prompt in records["off"].prompts],
         **{f"{name}_ms": value for name, value in ms.items()},
-        "ratio": {name: found["ratio"] for name, found in ratios.items()},
-        "processor_ratio": {name: found.get("processor_ratio") for name, found in ratios.items()},
+        "ratio": {name: ratio["ratio"] for name, ratio in ratios.items()},
+        "processor_ratio": {name: ratio.get("processor_ratio") for name, ratio in ratios.items()},
         "allowed_percent": ALLOWED_PERCENT,
         "offsets_percent": round(100 * (ratios["offsets"]["ratio"] - 1), 1),
         # Off means that nothing was recorded, not that it was thrown away.

@@ -58,30 +58,30 @@ def measure(
             "Give more.",
             field="break_even.lengths",
         )
-    found: list[AgentTimes] = []
+    timed_agents: list[AgentTimes] = []
     for number, tokens in enumerate(sorted(set(lengths))):
         yield Progress(f"A prompt of {tokens:,} tokens", number, len(lengths))
         prefix, question = int(tokens * PREFIX), int(tokens * QUESTION)
         answered = tokens - prefix - question
         for event in group_times(model, AGENT, prefix, question, answered, anchors, repeats):
             if isinstance(event, AgentTimes) and event.agent == AGENT:
-                found.append(event)
-    machine = of_times(found, anchors, model)
+                timed_agents.append(event)
+    machine = of_times(timed_agents, anchors, model)
     yield Progress("Base and offsets of a new text", len(lengths), len(lengths))
     machine = replace(machine, encode_ms=_encode_ms(model, max(lengths), repeats))
     cases = []
-    for one in found:
-        case = case_of(one, anchors)
-        said = answer(machine, case)
+    for agent_times in timed_agents:
+        case = case_of(agent_times, anchors)
+        formula = answer(machine, case)
         cases.append(
             {
                 "case": asdict(case),
-                "dense_ms": one.dense_ms,
-                "reuse_ms": one.reuse_ms,
-                "ratio": one.dense_ms / one.reuse_ms,
-                "formula_dense_ms": said.dense_ms,
-                "formula_reuse_ms": said.reuse_ms,
-                "formula_ratio": said.ratio,
+                "dense_ms": agent_times.dense_ms,
+                "reuse_ms": agent_times.reuse_ms,
+                "ratio": agent_times.dense_ms / agent_times.reuse_ms,
+                "formula_dense_ms": formula.dense_ms,
+                "formula_reuse_ms": formula.reuse_ms,
+                "formula_ratio": formula.ratio,
             }
         )
     found_on = conditions(model.device, model.dtype) | {"device": model.device.type}
@@ -127,15 +127,15 @@ def fit_dense(tokens: Sequence[int], times: Sequence[float]) -> tuple[float, flo
     length = np.asarray(tokens, dtype=float)
     powers = np.stack([np.ones_like(length), length, length**2], axis=1)
     scale = powers.max(axis=0)
-    found, _ = nnls(powers / scale, np.asarray(times, dtype=float))
-    a, b, c = (found / scale).tolist()
+    factors, _ = nnls(powers / scale, np.asarray(times, dtype=float))
+    a, b, c = (factors / scale).tolist()
     return a, b, c
 
 
-def case_of(one: AgentTimes, anchors: int) -> Case:
+def case_of(agent_times: AgentTimes, anchors: int) -> Case:
     """The case that was timed: nothing but the opening is left uncorrected, and no base is new."""
-    opening = int(one.tokens * PREFIX) // 2
-    return Case(one.tokens, one.tokens - opening, 0, 1, anchors, anchors)
+    opening = int(agent_times.tokens * PREFIX) // 2
+    return Case(agent_times.tokens, agent_times.tokens - opening, 0, 1, anchors, anchors)
 
 
 def of_times(times: Sequence[AgentTimes], anchors: int, model: LoadedModel) -> Machine:

@@ -197,12 +197,12 @@ class Times(dict[str, list[float]]):
 
     def ratios(self, slow: str, fast: str, name: str = "ratio") -> dict[str, float]:
         """How many times as long the slow side takes, by the medians."""
-        found: dict[str, dict[str, list[float]]] = {name: self}
+        by_name: dict[str, dict[str, list[float]]] = {name: self}
         if any(any(values) for values in self.processor.values()):
-            found[f"processor_{name}"] = self.processor
+            by_name[f"processor_{name}"] = self.processor
         return {
             key: round(statistics.median(times[slow]) / statistics.median(times[fast]), 2)
-            for key, times in found.items()
+            for key, times in by_name.items()
         }
 
 

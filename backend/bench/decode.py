@@ -46,15 +46,15 @@ class Endless(Engine):
 
 def rows_of(model: LoadedModel, tokens: int, rows: int) -> list[Prefill]:
     """Prefilled rows of up to ``tokens`` tokens, the longest first."""
-    found = []
+    prefilled = []
     for row in range(rows):
         length = tokens - row * (tokens // 8) // max(1, rows)
         logits = torch.randn(model.info.vocabulary, device=model.device)
         actions = np.zeros((model.info.layers, length), dtype=np.uint8)
-        found.append(
+        prefilled.append(
             Prefill(drawn_cache(model, length), logits, actions, 0, True, Plan((), "dense", "drawn"))
         )
-    return found
+    return prefilled
 
 
 @torch.inference_mode()

@@ -110,8 +110,8 @@ class Reading:
         """What each side needs at least, in milliseconds: ``dense`` (and ``dense_bf16`` where its rate is
         known) for its operations, each method's reuse for the bytes that :meth:`least_bytes` counts."""
         computed = prefill_operations(self.model, len(self.context.prompt.ids))
-        found = {name: least_ms(self.least_bytes(name), rates.copy_gb_s) for name in self.methods}
-        return found | {name: least_ms(computed, rate) for name, rate in rates.product_gflop_s.items()}
+        least = {name: least_ms(self.least_bytes(name), rates.copy_gb_s) for name in self.methods}
+        return least | {name: least_ms(computed, rate) for name, rate in rates.product_gflop_s.items()}
 
     def least_bytes(self, name: str) -> float:
         """What a method's path has to move: the weights once for the first token, each corrected token's
@@ -145,10 +145,10 @@ class Reading:
 
     def parts(self, name: str, repeats: int) -> dict[str, float]:
         """Medians of the path's parts, in milliseconds, from passes of their own."""
-        found: dict[str, list[float]] = {}
+        times: dict[str, list[float]] = {}
         for _ in range(repeats):
             clock = self.engine.clock()
             self.reuse(name, clock)
             for part, value in clock.parts.items():
-                found.setdefault(part, []).append(value)
-        return medians(found)
+                times.setdefault(part, []).append(value)
+        return medians(times)

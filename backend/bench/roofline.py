@@ -73,9 +73,9 @@ def percent(least: float, taken: float) -> float:
 def beyond(shares: Mapping[str, float]) -> str:
     """What is wrong with shares of the roofline (percent, by side): none can take less than the least time.
     Empty where all are possible."""
-    found = ", ".join(f"{side} {share:g}%" for side, share in shares.items() if share > 100)
-    return found and (
-        f"These sides reach more than the hardware allows: {found} of the roofline; at most 100% is "
+    listed = ", ".join(f"{side} {share:g}%" for side, share in shares.items() if share > 100)
+    return listed and (
+        f"These sides reach more than the hardware allows: {listed} of the roofline; at most 100% is "
         "possible. The least time or the rate that it was taken from is wrong, as when a neighbour slowed "
         "the copy but not the side. Measure again on a quiet machine, and do not keep these times."
     )

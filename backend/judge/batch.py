@@ -19,7 +19,7 @@ from typing import Any
 from backend.base.cancel import stop_if
 from backend.base.errors import OptionError, PromptError, RecordError
 from backend.base.row_file import RowFile
-from backend.base.serialization import encode
+from backend.base.serialization import as_json, from_json
 from backend.base.text import check_text, show
 from backend.judge.judge_lab import JudgeLab, check, question_points
 from backend.judge.prompts import final_of, same_final
@@ -30,17 +30,17 @@ from backend.records.judge import LIMITS, Candidate, Judged, JudgedProblem, Judg
 def keys_of(lab: JudgeLab, request: JudgeRequest) -> list[str]:
     """Identity of every row, problem by problem. The number of problems is no part of it, so a longer batch
     goes on from a shorter one."""
-    facts = encode(replace(request, problems=(), count=0), {})
+    facts = as_json(replace(request, problems=(), count=0))
     weights = [lab.model.info.weights_hash, lab.agents.info.weights_hash]
     running = hashlib.sha256(json.dumps([facts, weights], sort_keys=True).encode())
-    found = []
+    keys = []
     for number in range(1 - request.warmup, request.count + 1):
         if request.problems:
             problem = replace(request.problems[number - 1 + request.warmup], number=number)
-            running.update(json.dumps(encode(problem, {}), sort_keys=True).encode())
+            running.update(json.dumps(as_json(problem), sort_keys=True).encode())
         running.update(f"problem {number};".encode())
-        found.append(running.hexdigest()[:16])
-    return found[request.warmup :]
+        keys.append(running.hexdigest()[:16])
+    return keys[request.warmup :]
 
 
 def run_judging(
@@ -80,7 +80,7 @@ def run_judging(
             yield Progress(f"Judging problem {index + 1} of {len(keys)}", index, len(keys))
             row = lab.judged(lab.draw(request, index + 1), request, keys[index], cancel)
             if path is not None:
-                RowFile(path).append(encode(row, {}))
+                RowFile(path).append(as_json(row))
             rows.append(row)
             yield row
     yield gathered(lab, request, rows)
@@ -112,16 +112,16 @@ def _rows(path: Path | None, keys: Sequence[str]) -> dict[str, JudgedProblem]:
     """The file's rows that belong to these keys."""
     if path is None:
         return {}
-    wanted, found = set(keys), {}
+    wanted, judged = set(keys), {}
     for key, row in RowFile(path).resume().items():
         if key in wanted:
             try:
-                found[key] = JudgedProblem.from_row(row)
+                judged[key] = from_json(JudgedProblem, row)
             except (TypeError, KeyError, ValueError, AttributeError):
                 raise RecordError(
                     f"A row of {path.name} is not one of this version's judged problems. Choose another file."
                 ) from None
-    return found
+    return judged
 
 
 def typed_problem(
@@ -158,7 +158,7 @@ def read_problems(path: Path, request: JudgeRequest) -> tuple[JudgeProblem, ...]
     Raises:
         PromptError: with the number of the first line that cannot be used.
     """
-    found: list[JudgeProblem] = []
+    problems: list[JudgeProblem] = []
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError:
@@ -169,21 +169,21 @@ def read_problems(path: Path, request: JudgeRequest) -> tuple[JudgeProblem, ...]
         where = f"{path.name}, line {number}"
         try:
             row = json.loads(line)
-            found.append(_problem(row, len(found) + 1, request, where))
+            problems.append(_problem(row, len(problems) + 1, request, where))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise PromptError(
                 f'{where}: this is no problem. A line looks like {{"question": "...", "candidates": ["...", '
                 '"..."], "answer": "..."}. Correct it.',
                 field="data",
             ) from None
-    if not found:
+    if not problems:
         raise PromptError(f"{path.name} holds no problem. Write one JSON object on each line.", field="data")
-    return tuple(found)
+    return tuple(problems)
 
 
 def _problem(row: Mapping[str, Any], number: int, request: JudgeRequest, where: str) -> JudgeProblem:
     if "problem" in row and "outcomes" in row:
-        return replace(JudgedProblem.from_row({**row, "outcomes": []}).problem, number=number)
+        return replace(from_json(JudgedProblem, {**row, "outcomes": []}).problem, number=number)
     given = row.get("answer")
     answer = None if given is None or isinstance(given, bool) else str(given)
     if answer is not None and "####" in answer:

@@ -44,16 +44,16 @@ def judging_seconds(
             prompt = model.count_tokens(agents, agent, {QUESTION: problem.question}) + answer * before
             writing += prompt * per_token + answer * per_step
     slots = 2 if request.protocol == "pairwise" else many
-    asked = len(list(combinations(range(many), 2))) if request.protocol == "pairwise" else 1
+    prompts = len(list(combinations(range(many), 2))) if request.protocol == "pairwise" else 1
     judge = judge_pipeline(
         request.protocol, request.criterion, slots, request.wording, request.max_new_tokens
     )
     values = {f"candidate_{slot}": text for slot, text in enumerate(texts[:slots], 1)}
     prompt = model.count_tokens(judge, judge.final, {QUESTION: problem.question, **values})
     prompt += 0 if texts else answer * slots
-    reading = asked * len(request.orders) * prompt * per_token * READING
+    reading = prompts * len(request.orders) * prompt * per_token * READING
     methods = len(with_reference(request.methods))
     rows = methods * len(request.orders)
-    steps = asked * min(request.max_new_tokens, VERDICT) * math.ceil(rows / JudgeLab.most_at_once)
+    steps = prompts * min(request.max_new_tokens, VERDICT) * math.ceil(rows / JudgeLab.most_at_once)
     answering = steps * per_step * (BATCH if rows > 1 else 1.0)
     return count * (writing + methods * reading + answering) + taken_in * (writing + reading)

@@ -39,19 +39,19 @@ def risk_study(sets: Sequence[CandidateSet], request: RiskRequest, model: ModelI
     if not sets:
         raise OptionError("There is no judged candidate set to learn from. Judge some first.", field="risk")
     methods = tuple(sets[0].same)
-    for one in sets:
-        if tuple(one.same) != methods or not methods:
+    for each in sets:
+        if tuple(each.same) != methods or not methods:
             raise OptionError(
-                f"The set of problem {one.problem!r} was judged under {', '.join(one.same) or 'no method'}, "
-                f"the first one under {', '.join(methods) or 'none'}. Judge all under the same methods.",
+                f"The set of problem {each.problem!r} was judged under {', '.join(each.same) or 'no method'}"
+                f", the first one under {', '.join(methods) or 'none'}. Judge all under the same methods.",
                 field="risk",
             )
-    same = np.array([[one.same[m] for m in methods] for one in sets], dtype=bool)
-    known = [text_features(one.texts, request.scoring) for one in sets]
-    problems = tuple(one.problem for one in sets)
+    same = np.array([[each.same[m] for m in methods] for each in sets], dtype=bool)
+    known = [text_features(each.texts, request.scoring) for each in sets]
+    problems = tuple(each.problem for each in sets)
     safe: Booleans = np.logical_and.reduce(same, axis=1)
     fold = folds(problems, safe, request)
-    copied = np.array([[one.copied[m] for m in methods] for one in sets])
+    copied = np.array([[each.copied[m] for m in methods] for each in sets])
     texts = np.array([[row[name] for name in TEXT_FEATURES] for row in known])
     every = _Table(
         tuple(TEXT_FEATURES), texts, safe, np.logical_or.reduce(copied > 0, axis=1), fold, problems
@@ -59,10 +59,12 @@ def risk_study(sets: Sequence[CandidateSet], request: RiskRequest, model: ModelI
     tests = [_test(EVERY, every, request, model)]
     names = (*TEXT_FEATURES, *OWN_FEATURES)
     for index, method in enumerate(methods):
-        own = [[one.own.get(method, {}).get(n, math.nan) for n in OWN_FEATURES] for one in sets]
+        own = [[each.own.get(method, {}).get(n, math.nan) for n in OWN_FEATURES] for each in sets]
         columns = np.hstack([texts, np.array(own, dtype=np.float64)])
-        mine = replace(every, names=names, columns=columns, safe=same[:, index], asked=copied[:, index] > 0)
-        tests.append(_test(method, mine, request, model))
+        own_table = replace(
+            every, names=names, columns=columns, safe=same[:, index], asked=copied[:, index] > 0
+        )
+        tests.append(_test(method, own_table, request, model))
     wall_ms = (time.perf_counter() - began) * 1e3
     return RiskRecord(request, model, problems, methods, same, copied, tuple(tests), wall_ms)
 
@@ -131,8 +133,8 @@ def _test(target: str, table: _Table, request: RiskRequest, model: ModelInfo) ->
         line.bias,
         min(float(enough.min()), 1.0),
     )
-    found = auc(score[asked], safe[asked])
-    return GateTest(target, table.names, safe, asked, score, fold, found, low, high, gate)
+    area = auc(score[asked], safe[asked])
+    return GateTest(target, table.names, safe, asked, score, fold, area, low, high, gate)
 
 
 class Line:
@@ -161,9 +163,9 @@ def fit(columns: Numbers, safe: Booleans, penalty: float) -> Line:
     spread = np.sqrt((np.where(known, columns - mean, 0.0) ** 2).sum(axis=0) / count)
     scale = np.where(spread > 1e-9, spread, 1.0)
     standard = np.nan_to_num((columns - mean) / scale, nan=0.0)
-    found = LogisticRegression(C=1 / max(penalty, 1e-3), tol=TOLERANCE, max_iter=FIT_STEPS)
-    found.fit(standard, safe)
-    return Line(mean, scale, found.coef_[0], float(found.intercept_[0]))
+    model = LogisticRegression(C=1 / max(penalty, 1e-3), tol=TOLERANCE, max_iter=FIT_STEPS)
+    model.fit(standard, safe)
+    return Line(mean, scale, model.coef_[0], float(model.intercept_[0]))
 
 
 def auc(score: Numbers, safe: Booleans) -> float:

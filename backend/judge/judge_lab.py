@@ -196,7 +196,7 @@ class JudgeLab:
                 values[name] = candidate.text
                 ids = candidate.ids if base is not None else tokens.encode(candidate.text)
                 given[name] = GivenText(ids, base, candidate.source)
-            asked = RunRequest(
+            run = RunRequest(
                 pipeline,
                 values,
                 with_reference(request.methods),
@@ -205,7 +205,7 @@ class JudgeLab:
                 gate=request.gate,
                 slots_only=request.slots_only,
             )
-            out.append((places, asked, given))
+            out.append((places, run, given))
         return out
 
     def judge(
@@ -236,14 +236,14 @@ class JudgeLab:
         nothing: Bases = (None,) * len(layout)
         info, new = self.model.info, request.max_new_tokens
         tokens = new + max(
-            self.model.count_tokens(asked.pipeline, asked.pipeline.final, asked.values)
-            for _, asked, _ in self.prompts(problem, nothing, layout, request)
+            self.model.count_tokens(run.pipeline, run.pipeline.final, run.values)
+            for _, run, _ in self.prompts(problem, nothing, layout, request)
         )
         each = 2 * methods * (tokens * info.kv_bytes_per_token + new * info.vocabulary * LOGIT_BYTES)
         room, free = self.budget_bytes * len(request.orders) // 4, free_bytes(self.model.device)
         room = room if free is None else min(room, free // 2)
         size = max(1, min(room // each, self.most_at_once // methods))
-        return [request.orders[at : at + size] for at in range(0, len(request.orders), size)]
+        return [request.orders[start : start + size] for start in range(0, len(request.orders), size)]
 
     def _hear(
         self,
@@ -259,19 +259,19 @@ class JudgeLab:
         session = self.session(order)
         read: dict[str, list[Reading]] = {}
         notes: dict[str, None] = {}
-        for places, asked, given in self.prompts(problem, bases, layout, request):
-            record = yield from session.asking(asked, given, cancel)
+        for places, run, given in self.prompts(problem, bases, layout, request):
+            record = yield from session.asking(run, given, cancel)
             notes |= dict.fromkeys(
                 note for note in record.notes if note != session.concurrent_note
             )  # no such time is kept
             for row, outcome in zip(session.rows, record.outcomes, strict=True):
                 assert row.decoded is not None
-                found = reading_of(record, outcome, row.decoded.margins, places, request)
-                read.setdefault(outcome.method, []).append(found)
+                reading = reading_of(record, outcome, row.decoded.margins, places, request)
+                read.setdefault(outcome.method, []).append(reading)
         [first, *_] = read.values()
         made = tuple(
-            outcome_of(problem, order.label, layout, label, mine, first, request)
-            for label, mine in read.items()
+            outcome_of(problem, order.label, layout, label, readings, first, request)
+            for label, readings in read.items()
         )
         if many and session.concurrent_note not in record.notes:  # the others are done
             record = replace(record, notes=(*record.notes, session.concurrent_note))
@@ -280,8 +280,8 @@ class JudgeLab:
     def learn(self, problem: JudgeProblem, bases: Bases, order: Order, request: JudgeRequest) -> None:
         """Let an order's pools see a problem, without judging it."""
         layout = order.layout(problem.number, len(problem.candidates))
-        for _, asked, given in self.prompts(problem, bases, layout, request):
-            self.session(order).learn(asked, given)
+        for _, run, given in self.prompts(problem, bases, layout, request):
+            self.session(order).learn(run, given)
 
     def judged(
         self,

@@ -42,14 +42,14 @@ class GivenRequestState(RequestState):
         for name, text in values.items():
             given = self.given.get(name)
             if given is None or given.base is None:
-                found = super().start({name: text})
+                samples = super().start({name: text})
             else:
                 self.ids[name] = given.ids
-                found = [self._add_sample(name, given.ids, text, given.base)]
-                found[0].lead_in_base = given.base  # an answer has one base, whatever stands before it
-            for sample in found:
+                samples = [self._add_sample(name, given.ids, text, given.base)]
+                samples[0].lead_in_base = given.base  # an answer has one base, whatever stands before it
+            for sample in samples:
                 sample.source = given.source if given else ""
-            arrived += found
+            arrived += samples
         return arrived
 
 
@@ -107,7 +107,7 @@ def side_by_side(works: Sequence[Generator[Event, None, T]]) -> list[T]:
     Raises:
         LabError: one of them failed; the others are given up.
     """
-    found: dict[int, T] = {}
+    results: dict[int, T] = {}
     try:
         reading = list(enumerate(works))
         while reading:
@@ -117,10 +117,10 @@ def side_by_side(works: Sequence[Generator[Event, None, T]]) -> list[T]:
                 try:
                     event = next(work)
                 except StopIteration as end:
-                    found[number] = end.value
+                    results[number] = end.value
                 else:
                     (reading if event is PROMPTS_READ else turns).append((number, work))
     finally:
         for work in works:
             work.close()
-    return [found[number] for number in range(len(works))]
+    return [results[number] for number in range(len(works))]

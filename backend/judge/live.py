@@ -98,16 +98,16 @@ def _watched(
     if given.regime == "typed":  # checks the texts, and marks those that give the known answer
         given = typed_problem(given.question, [c.text for c in given.candidates], given.expected)
     problem, bases = lab.execute(given, request)
-    said: list[Heard] = []
+    verdicts: list[Heard] = []
     outcomes: list[JudgeOutcome] = []
     notes = dict.fromkeys([lab.note] if lab.note else [])
     for orders in lab.groups(problem, request):
-        first, last = 1 + len(said), len(said) + len(orders)
+        first, last = 1 + len(verdicts), len(verdicts) + len(orders)
         which = f"order {first}" if first == last else f"orders {first} to {last}"
         words = f"The judge reads the candidates in {which} of {len(request.orders)}"
-        yield Progress(words, request.warmup + len(said), total)
+        yield Progress(words, request.warmup + len(verdicts), total)
         for heard in lab.judge(problem, bases, orders, request, cancel):
-            said.append(heard)
+            verdicts.append(heard)
             outcomes += heard.outcomes
             notes |= heard.labelled
             wall = (time.perf_counter() - began) * 1e3

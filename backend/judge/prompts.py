@@ -150,19 +150,19 @@ def read_verdict(
     stated = [(m.start(), tuple(sorted(set(map(int, re.findall("[0-9]+", m[1])))))) for m in
               _SELECTION.finditer(text)]  # fmt: skip
     if protocol != "rewriting":
-        different = {found for _, found in stated}
+        different = {selection for _, selection in stated}
         if not stated:
             failures.append("no selection")
         elif len(different) > 1:
             failures.append("several selections")
         else:
-            [found] = different
-            if any(slot > count for slot in found) or (0 in found and len(found) > 1):
-                failures.append(f"no candidate {found[-1] if found[-1] > count else 0} to select")
-            elif len(found) > 1 and criterion not in SETS:
+            [selection] = different
+            if any(slot > count for slot in selection) or (0 in selection and len(selection) > 1):
+                failures.append(f"no candidate {selection[-1] if selection[-1] > count else 0} to select")
+            elif len(selection) > 1 and criterion not in SETS:
                 failures.append("a set where one is asked for")
             else:
-                slots = found
+                slots = selection
     if WORDINGS[wording].final == "text":
         answer = extract_answer(text, "text")
     else:
@@ -185,7 +185,7 @@ def same_final(answer: str | None, expected: str | None) -> bool:
     if answer is None or expected is None:
         return False
     numbers = [_NUMBER.findall(text) for text in (answer, expected)]
-    if all(len(found) == 1 for found in numbers) and _NUMBER.fullmatch(expected.strip()):
+    if all(len(digits) == 1 for digits in numbers) and _NUMBER.fullmatch(expected.strip()):
         return extract_number(answer) == extract_number(expected)
     return " ".join(answer.split()).casefold() == " ".join(expected.split()).casefold()
 

@@ -59,9 +59,9 @@ def reading_of(
     return Reading(layout, outcome, verdict, margin, blocks, whole, outcome.actions.shape[1], reused, first)
 
 
-def near_tie(mine: Reading, dense: Reading) -> bool:
+def near_tie(reading: Reading, dense: Reading) -> bool:
     """Could rounding alone have parted them, at the first different token or at dense's selecting one?"""
-    near = mine.outcome.fidelity
+    near = reading.outcome.fidelity
     if near is None or near.first_divergence is None:
         return False
     gaps = [gap for gap in (near.margin, dense.margin) if gap is not None]
@@ -84,36 +84,36 @@ def outcome_of(
     order: str,
     layout: tuple[int, ...],
     label: str,
-    mine: Sequence[Reading],
+    readings: Sequence[Reading],
     dense: Sequence[Reading],
     request: JudgeRequest,
 ) -> JudgeOutcome:
     """One method's outcome from its prompts' readings, beside dense's of the same prompts."""
     pairwise, rewriting = request.protocol == "pairwise", request.protocol == "rewriting"
-    selected, answer = _decision(problem, mine, pairwise, request.wording)
-    wanted, said = _decision(problem, dense, pairwise, request.wording)
+    selected, answer = _decision(problem, readings, pairwise, request.wording)
+    wanted, dense_answer = _decision(problem, dense, pairwise, request.wording)
     slots = None
     if selected is not None:
         slots = tuple(sorted(layout.index(number) + 1 if number else 0 for number in selected))
     best, final = truth(problem, layout, "right" if rewriting else request.criterion)
     if rewriting:
-        consistent = None if said is None else same_final(answer, said)
+        consistent = None if dense_answer is None else same_final(answer, dense_answer)
     else:
         consistent = None if wanted is None else selected == wanted
-    near = [r.outcome.fidelity for r in mine if r.outcome.fidelity is not None]
+    near = [r.outcome.fidelity for r in readings if r.outcome.fidelity is not None]
     parted = [f.margin for f in near if f.margin is not None]
     parts: dict[str, float] = {}
-    for reading in mine:
+    for reading in readings:
         for part, spent in reading.outcome.timing.parts_ms.items():
             parts[part] = parts.get(part, 0.0) + spent
     changed = [
         (r, d)
-        for r, d in zip(mine, dense, strict=True)
+        for r, d in zip(readings, dense, strict=True)
         if r.selected != d.selected or (rewriting and r.verdict.answer != d.verdict.answer)
     ]
-    states = [r.outcome.state for r in mine]
+    states = [r.outcome.state for r in readings]
     texts = {0: ""} | {n: candidate.text for n, candidate in enumerate(problem.candidates, 1)}
-    named = [sorted(texts[n] for n in found or ()) for found in (selected, wanted)]
+    named = [sorted(texts[n] for n in numbers or ()) for numbers in (selected, wanted)]
     return JudgeOutcome(
         problem=problem.number,
         order=order,
@@ -123,7 +123,7 @@ def outcome_of(
         slots=slots,
         selected=selected,
         answer=answer,
-        failure="; ".join(dict.fromkeys(r.verdict.failure for r in mine if r.verdict.failure)),
+        failure="; ".join(dict.fromkeys(r.verdict.failure for r in readings if r.verdict.failure)),
         correct=None
         if final is None or request.protocol == "selection"
         else right_final(answer, final, request.wording),
@@ -131,14 +131,14 @@ def outcome_of(
         if best is None or rewriting
         else slots is not None and selection_right(slots, best, request.criterion),
         consistent=consistent,
-        same_answer=answer == said,
-        same_text=all(r.outcome.text == d.outcome.text for r, d in zip(mine, dense, strict=True)),
-        blocks=sum(r.blocks for r in mine),
-        reused_blocks=sum(r.reused_blocks for r in mine),
-        prompt_tokens=sum(r.prompt_tokens for r in mine),
-        reused_tokens=sum(r.reused_tokens for r in mine),
-        forwarded_tokens=sum(r.outcome.timing.forwarded_tokens for r in mine),
-        margin=_least(r.margin for r in mine),
+        same_answer=answer == dense_answer,
+        same_text=all(r.outcome.text == d.outcome.text for r, d in zip(readings, dense, strict=True)),
+        blocks=sum(r.blocks for r in readings),
+        reused_blocks=sum(r.reused_blocks for r in readings),
+        prompt_tokens=sum(r.prompt_tokens for r in readings),
+        reused_tokens=sum(r.reused_tokens for r in readings),
+        forwarded_tokens=sum(r.outcome.timing.forwarded_tokens for r in readings),
+        margin=_least(r.margin for r in readings),
         dense_margin=_least(r.margin for r in dense),
         parted_margin=_least(parted),
         floor=max((f.floor for f in near), default=0.0),
@@ -146,16 +146,16 @@ def outcome_of(
         twin=selected != wanted and bool(named[0]) and named[0] == named[1],
         kl_first=_mean([f.kl_first for f in near]),
         kl_mean=_mean([float(f.kl_tokens.mean()) if f.kl_tokens.size else 0.0 for f in near]),
-        ttft_ms=sum(r.outcome.timing.ttft_ms for r in mine),
+        ttft_ms=sum(r.outcome.timing.ttft_ms for r in readings),
         parts_ms=parts,
-        text="\n---\n".join(r.outcome.text for r in mine),
+        text="\n---\n".join(r.outcome.text for r in readings),
         entropies=tuple(
             g.entropy
-            for r in mine
+            for r in readings
             for g in r.outcome.gate
             if g.entropy is not None and g.placeholder.startswith("candidate_")
         ),
-        first_margin=_least(r.first_margin for r in mine),
+        first_margin=_least(r.first_margin for r in readings),
     )
 
 

@@ -29,7 +29,7 @@ def fitting(model: LoadedModel) -> dict[str, str]:
 def _fitting(module: Any) -> dict[str, str]:
     from safetensors import safe_open
 
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     own: str | None = None
     for path in sorted(SHIPPED.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
@@ -39,8 +39,8 @@ def _fitting(module: Any) -> dict[str, str]:
             continue  # by its width, without reading all of a large model
         own = own or base_hash(module)
         if metadata["base"] == own:
-            found[path.stem] = str(json.loads(metadata["facts"])["facts"].get("label") or path.stem)
-    return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
+            labels[path.stem] = str(json.loads(metadata["facts"])["facts"].get("label") or path.stem)
+    return dict(sorted(labels.items(), key=lambda item: item[1], reverse=True))
 
 
 def adapted(model: LoadedModel, name: str) -> LoadedModel:

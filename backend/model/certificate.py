@@ -55,19 +55,19 @@ def certify(
     def run(start: int, pieces: tuple[int, ...], ids: Tensor = ids) -> tuple[Tensor, Tensor, Tensor]:
         rows, length = ids.shape
         cache = KVCache((layers, rows, kv_heads, length, head_dim), dtype, device)
-        at, logits = 0, []
+        done, logits = 0, []
         for size in pieces:
-            positions = torch.arange(start + at, start + at + size, device=device).expand(rows, -1)
-            mask = torch.ones(rows, at + size, dtype=torch.long, device=device)
+            positions = torch.arange(start + done, start + done + size, device=device).expand(rows, -1)
+            mask = torch.ones(rows, done + size, dtype=torch.long, device=device)
             out = module(
-                input_ids=ids[:, at : at + size],
+                input_ids=ids[:, done : done + size],
                 position_ids=positions,
                 attention_mask=mask,
                 past_key_values=cache.cache,
                 use_cache=True,
             )
             logits.append(out.logits[0].float())
-            at += size
+            done += size
         return cache.keys[:, 0], cache.values[:, 0], torch.cat(logits)
 
     keys, values, logits = run(0, (tokens,))
@@ -78,7 +78,7 @@ def certify(
     tolerance = TOLERANCE[dtype]
     same_keys, same_values, _ = run(0, (tokens,), ids[:, :1].expand(-1, tokens))
     back = -torch.arange(tokens, device=device)
-    found, certificates = [], []
+    chosen, certificates = [], []
     deaf = 0.0  # how much places matter at layer 0 beyond what the positions explain
     limits = [max(tolerance, ROUNDINGS * _relative(x, y)) for x, y in zip(other_keys, keys, strict=True)]
     limits[0] = FIRST[dtype]
@@ -96,7 +96,7 @@ def certify(
         kind: Any = "not relocatable"
         if good:
             kind = "no position" if dims == 0 else "rotation" if dims == head_dim else "partial rotation"
-        found.append(rules[best])
+        chosen.append(rules[best])
         certificates.append(LayerCertificate(kind, dims if good else 0, max(errors[best], deaf), value_error))
     if all(c.kind == "no position" for c in certificates):
         turned, _, turned_logits = run(0, (tokens,), ids[:, [*reversed(range(tokens - 1)), tokens - 1]])
@@ -107,7 +107,7 @@ def certify(
         if apart > ORDER_MATTERS * max(limits):
             certificates = [replace(c, kind="distance bias") for c in certificates]
     bad = [i for i, c in enumerate(certificates) if c.kind == "not relocatable"]
-    rotation, places = Rotation(tuple(found)), torch.arange(FLOOR_TOKENS, device=device)
+    rotation, places = Rotation(tuple(chosen)), torch.arange(FLOOR_TOKENS, device=device)
     floor, logit_floor = numerical_floor(
         lambda pieces, rows: run(0, pieces, more_ids.expand(rows, -1)),
         FLOOR_TOKENS,
@@ -144,13 +144,13 @@ def _reason(layers: Sequence[LayerCertificate], bad: Sequence[int], shift: int) 
     if len(free) == len(kinds):
         return "Keys hold no position at any layer, so copied keys need no turning."
     worst = max(c.key_error for c in layers)
-    said = (
+    reason = (
         f"Keys move by rotation: a shift by {shift} positions is undone to a relative error of {worst:.1g}."
     )
     if free:
         several = "s" if len(free) > 1 else ""
-        said += f" Those of layer{several} {', '.join(free)} hold no position and stay as they are."
-    return said
+        reason += f" Those of layer{several} {', '.join(free)} hold no position and stay as they are."
+    return reason
 
 
 def _candidate_rules(module: Any, head_dim: int) -> list[LayerRotation]:
@@ -176,6 +176,6 @@ def _spread(rows: Tensor) -> float:
     return _relative(rows, rows[:, :1].expand_as(rows))
 
 
-def _relative(found: Tensor, wanted: Tensor) -> float:
+def _relative(actual: Tensor, wanted: Tensor) -> float:
     """Relative L2 difference."""
-    return float((found.float() - wanted.float()).norm() / wanted.float().norm().clamp_min(1e-12))
+    return float((actual.float() - wanted.float()).norm() / wanted.float().norm().clamp_min(1e-12))

@@ -30,8 +30,8 @@ def wrapping(tokenizer: Any) -> tuple[str, str] | None:
         )
     except Exception as error:  # a template is a program, and may fail in any way
         raise _refused(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}") from None
-    before, found, after = text.partition(SENTINEL)
-    if not found or SENTINEL in after:
+    before, sentinel, after = text.partition(SENTINEL)
+    if not sentinel or SENTINEL in after:
         raise _refused(f"the message appears {text.count(SENTINEL)} times in {show(text)}")
     return before, after
 

@@ -40,7 +40,7 @@ def placing(
     Raises:
         ModelError: the choices are unknown, exclude each other, or need what is not there.
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if device_map is not None:
         if isinstance(device_map, str) and device_map not in DEVICE_MAPS:
             raise ModelError(
@@ -54,7 +54,7 @@ def placing(
                 field="model.device_map",
             )
         _need("accelerate", "A device map")
-        found["device_map"] = device_map if isinstance(device_map, str) else dict(device_map)
+        options["device_map"] = device_map if isinstance(device_map, str) else dict(device_map)
     if quantise is not None:
         if quantise not in QUANTISE:
             raise ModelError(
@@ -70,15 +70,15 @@ def placing(
             )
         from transformers import BitsAndBytesConfig
 
-        found["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{quantise}": True})
-        found.setdefault("device_map", {"": where})
-    if found and links:
+        options["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{quantise}": True})
+        options.setdefault("device_map", {"": where})
+    if options and links:
         raise ModelError(
             f"The deltas of {links!r} are added to whole weights on one device. Leave out the device map and "
             "quantisation, or the links.",
             field="model.device_map" if device_map is not None else "model.quantise",
         )
-    return found
+    return options
 
 
 def _need(package: str, what: str) -> None:
@@ -95,8 +95,8 @@ def home_of(module: Any) -> torch.device:
     where = getattr(hook, "execution_device", None)
     if where is not None:
         return torch.device(where)
-    found: torch.device = next(module.parameters()).device
-    return found
+    device: torch.device = next(module.parameters()).device
+    return device
 
 
 def dtype_of(module: Any) -> torch.dtype:
@@ -122,9 +122,9 @@ def whole_state(module: Any) -> Mapping[str, Tensor]:
     if any(tensor.is_meta for tensor in state.values()):
         from accelerate.utils.modeling import get_state_dict_offloaded_model
 
-        found = get_state_dict_offloaded_model(module)
+        loaded = get_state_dict_offloaded_model(module)
         # In the module's own order, and with the weights that have two names under both.
-        state = {key: found.get(key, tensor) for key, tensor in state.items()}
+        state = {key: loaded.get(key, tensor) for key, tensor in state.items()}
     return state
 
 

@@ -37,11 +37,11 @@ def numerical_floor(
     """
     keys, values, logits = read((tokens,), 1)
     ways = [(tuple(len(part) for part in torch.arange(tokens).chunk(count)), 1) for count in PIECES]
-    found = [read(*way) for way in (*ways, ((BEGINNING, tokens - BEGINNING), 1), ((tokens,), ROWS))]
+    readings = [read(*way) for way in (*ways, ((BEGINNING, tokens - BEGINNING), 1), ((tokens,), ROWS))]
     pairs = [(turned(keys), keys)]
-    pairs += [pair for other in found for pair in ((other[0], keys), (other[1], values))]
+    pairs += [pair for other in readings for pair in ((other[0], keys), (other[1], values))]
     shares = [token_norms(a - b) / token_norms(b).clamp_min(1e-12) for a, b in pairs]
     return (
         max(float(share.max()) for share in shares),
-        max(float((other[2] - logits).abs().max()) for other in found),
+        max(float((other[2] - logits).abs().max()) for other in readings),
     )

@@ -159,5 +159,5 @@ def call_layer(
         use_cache=True,
         position_embeddings=decoder.rotary_emb(hidden, positions[None]),
     )
-    found: Tensor = out[0] if isinstance(out, tuple) else out
-    return found
+    first_output: Tensor = out[0] if isinstance(out, tuple) else out
+    return first_output

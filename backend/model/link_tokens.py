@@ -220,11 +220,11 @@ def apply_links(module: Any, path: Path, name: str) -> Links:
         ModelError: the file belongs to other weights.
     """
     links, deltas, base = load_links(path)
-    found = base_hash(module)
-    if found != base:
+    weights = base_hash(module)
+    if weights != base:
         raise ModelError(
-            f"The link tokens {path.name} belong to the weights {base}, but {name} has the weights {found}. "
-            f"Train them anew: kvlab train-links --model {name} --out {path.name}",
+            f"The link tokens {path.name} belong to the weights {base}, but {name} has the weights {weights}."
+            f" Train them anew: kvlab train-links --model {name} --out {path.name}",
             field="model.name",
         )
     parts = projections(module)

@@ -59,8 +59,8 @@ class LoadedModel:
     def embed(self, ids: tuple[int, ...]) -> Tensor:
         """Input embeddings (the papers' h at layer 1), (tokens, hidden), as descriptors are kept."""
         table: Tensor = self.module.get_input_embeddings().weight.detach()
-        found = table[torch.tensor(ids, dtype=torch.long).to(table.device, non_blocking=True)]
-        return found.to(kept_in(table.dtype, table.device))
+        rows = table[torch.tensor(ids, dtype=torch.long).to(table.device, non_blocking=True)]
+        return rows.to(kept_in(table.dtype, table.device))
 
     def count_tokens(self, pipeline: Pipeline, agent: int, values: Mapping[str, str]) -> int:
         """Tokens of an agent's prompt; placeholders without a value count as empty."""
@@ -249,21 +249,21 @@ def _cache_shape(module: Any, name: str) -> tuple[int, int, int]:
     """
     ids = torch.ones(1, 2, dtype=torch.long, device=home_of(module))
     wanted = int(module.config.get_text_config().num_hidden_layers)
-    cache, found = None, "it has none"
+    cache, why = None, "it has none"
     try:
         cache = getattr(module(input_ids=ids, use_cache=True), "past_key_values", None)
     except Exception as error:  # whatever an architecture needs that a plain forward does not give
-        found = f"it cannot read two tokens: {' '.join(str(error).split())[:120]}"
+        why = f"it cannot read two tokens: {' '.join(str(error).split())[:120]}"
     layers = list(getattr(cache, "layers", ()))
     kept = [getattr(layer, part, None) for layer in layers for part in ("keys", "values")]
     shapes = {tuple(x.shape) if isinstance(x, Tensor) else None for x in kept}
     if cache is not None:
         listed = ", ".join(sorted("none" if x is None else f"{x[1]} x {x[3]}" for x in shapes)) or "none"
-        found = f"heads x size: {listed}, in {len(layers)} layers"
+        why = f"heads x size: {listed}, in {len(layers)} layers"
     if len(shapes) != 1 or None in shapes or len(layers) != wanted:
         raise ModelError(
             f"The model {name!r} ({type(module).__name__}) does not keep keys and values of one shape in "
-            f"each of its {wanted} layers ({found}). The lab needs a decoder with plain attention in every "
+            f"each of its {wanted} layers ({why}). The lab needs a decoder with plain attention in every "
             "layer, such as Llama, Qwen or Gemma 3. Give another model.",
             field="model.name",
         )
@@ -280,8 +280,8 @@ def _context_tokens(config: Any) -> int:
     limit = next((int(known) for known in (getattr(config, name, None) for name in names) if known), 2048)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
-        found: Any = rope.get("original_max_position_embeddings") or limit
-        limit = min(limit, int(found))
+        original: Any = rope.get("original_max_position_embeddings") or limit
+        limit = min(limit, int(original))
     if getattr(config, "attn_temperature_tuning", None) and (floor := getattr(config, "floor_scale", None)):
         limit = min(limit, int(floor) - 1)
     return limit

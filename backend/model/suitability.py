@@ -64,12 +64,12 @@ def _looks_ahead(module: Any) -> bool:
     if getattr(module.config, "is_decoder", None) is not False:
         return False
     ids = torch.tensor([[1, 2, 1], [1, 2, 3]], device=home_of(module))
-    one, other = module(input_ids=ids).logits[:, 0].float()
-    return float((one - other).norm()) > AHEAD * float(one.norm())
+    first, other = module(input_ids=ids).logits[:, 0].float()
+    return float((first - other).norm()) > AHEAD * float(first.norm())
 
 
 def stop_ids(module: Any, tokenizer: Any) -> set[int]:
     """Tokens that end an answer: the model's own and the tokenizer's, which may end a turn of the chat."""
-    found = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
-    several = found if isinstance(found, list) else [found]
+    ids = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
+    several = ids if isinstance(ids, list) else [ids]
     return {int(i) for i in (*several, tokenizer.eos_token_id) if i is not None}

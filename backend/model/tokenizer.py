@@ -30,7 +30,9 @@ LONGEST_CALCULATION = 24  # tokens of an expression and its equals sign
 
 def _ending_in(tokenizer: Any, ends: tuple[str, ...]) -> frozenset[int]:
     """The tokens whose text is one of these, with or without a space before it."""
-    return frozenset(at for at in range(len(tokenizer)) if str(tokenizer.decode([at])).strip() in ends)
+    return frozenset(
+        number for number in range(len(tokenizer)) if str(tokenizer.decode([number])).strip() in ends
+    )
 
 
 class Wrapping(NamedTuple):
@@ -60,8 +62,8 @@ class Tokens:
         self.bos: tuple[int, ...] = (bos,) if bos is not None else ()
         spaced = self._ids(tokenizer, "a") != self._ids(self._inside, "a")
         self._bare = Wrapping(self.bos, spaced=spaced)
-        found = wrapping(tokenizer)
-        self._chat = self._bare if found is None else self._wrapped(*found)
+        wrapped = wrapping(tokenizer)
+        self._chat = self._bare if wrapped is None else self._wrapped(*wrapped)
         self.opening, self.closing = self._chat.opening, self._chat.closing
 
     def _wrapped(self, before: str, after: str) -> Wrapping:
@@ -89,9 +91,9 @@ class Tokens:
         """Where control tokens stand in a text of the template's: first character, and one past the last."""
         if not getattr(self.tokenizer, "is_fast", False):
             return [(0, len(text))]  # tokenised as a whole
-        found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         special = {i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
-        pairs = zip(found["input_ids"], found["offset_mapping"], strict=True)
+        pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
         return [place for token, place in pairs if token in special]
 
     def _control(self, text: str) -> tuple[int, ...]:
@@ -101,14 +103,14 @@ class Tokens:
         if not text:
             return ()
         # Not verbose: whether a text fits is checked elsewhere, and said in better words.
-        found = tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
-        return tuple(found["input_ids"])
+        encoded = tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
+        return tuple(encoded["input_ids"])
 
     def _text(self, ids: Sequence[int], *, control: bool = True) -> str:
-        found = self._inside.decode(
+        decoded = self._inside.decode(
             list(ids), skip_special_tokens=not control, clean_up_tokenization_spaces=False
         )
-        return str(found)
+        return str(decoded)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a person's or a model's text; control tokens in it stay text."""

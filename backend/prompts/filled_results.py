@@ -30,22 +30,22 @@ def result_after(text: str) -> str | None:
 
     A division that leaves a remainder gives a decimal of at most four places; by zero, nothing is filled in.
     """
-    if found := _SUM.search(text):
-        left, op, right = int(found[1]), found[2], int(found[3])
+    if match := _SUM.search(text):
+        left, op, right = int(match[1]), match[2], int(match[3])
         if right == 0 and op in "//%":
             return None
         value = CALCULATIONS[op](left, right)
         return f" {value:.4f}".rstrip("0").rstrip(".") if op == "/" else f" {value}"
-    if found := _ORDER.search(text):
-        return f" {COMPARISONS[found[2]](int(found[1]), int(found[3]))}"
+    if match := _ORDER.search(text):
+        return f" {COMPARISONS[match[2]](int(match[1]), int(match[3]))}"
     return None
 
 
 def split_filled(text: str) -> list[tuple[str, bool]]:
     """A written text cut where results are filled in: ``(piece, whether it is filled in)``."""
-    out, at = [], 0
-    for found in _FILLED.finditer(text):
-        if result_after(text[max(0, found.start() - 40) : found.start()]) == found[0]:
-            out += [(text[at : found.start()], False), (found[0], True)]
-            at = found.end()
-    return [*out, (text[at:], False)] if at < len(text) else out
+    out, start = [], 0
+    for match in _FILLED.finditer(text):
+        if result_after(text[max(0, match.start() - 40) : match.start()]) == match[0]:
+            out += [(text[start : match.start()], False), (match[0], True)]
+            start = match.end()
+    return [*out, (text[start:], False)] if start < len(text) else out

@@ -248,13 +248,13 @@ class Pipeline:
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
         """Who reads whom in this run: sorted pairs (producer, reader), of answers and of tool results."""
-        found = {
+        edges = {
             (hole.agent, agent.id)
             for agent in self.agents
             for hole in self.template(agent.id).placeholders
             if self.written(hole) and hole.agent is not None
         }
-        return tuple(sorted(found))
+        return tuple(sorted(edges))
 
     @cached_property
     def order(self) -> tuple[int, ...]:

@@ -220,13 +220,13 @@ def _preset_from(body: object, file: str) -> Preset:
         )
     examples = []
     for number, row in enumerate(table.get("examples", ()), 1):
-        found = _table(row, f"{file}, example {number}", f"examples.{number}", _EXAMPLE_KEYS, ("values",))
+        fields = _table(row, f"{file}, example {number}", f"examples.{number}", _EXAMPLE_KEYS, ("values",))
         try:
-            pipeline.check_values(found["values"])
+            pipeline.check_values(fields["values"])
         except PromptError as error:
             where = f"examples.{number}.{error.field}"
             raise PromptError(f"Example {number}: {error}", field=where) from None
-        examples.append(Example(**found))
+        examples.append(Example(**fields))
     if source == "examples" and not examples:
         raise PromptError("request_source is 'examples', but there are none. Add one.", field="examples")
     return Preset(pipeline, table["needs_context"], source, tuple(examples), table["model"], task)
@@ -314,15 +314,15 @@ def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
         return [preset.examples[i % len(preset.examples)] for i in range(count)]
     assert preset.task is not None
     rng = random.Random(f"requests:{seed}")
-    found: dict[tuple[str, ...], Example] = {}
+    examples: dict[tuple[str, ...], Example] = {}
     for _ in range(TRIES * count):
         example = _draw(preset.task, rng, preset.pipeline)
-        found.setdefault(tuple(example.values.values()), example)
-        if len(found) == count:
-            return list(found.values())
+        examples.setdefault(tuple(example.values.values()), example)
+        if len(examples) == count:
+            return list(examples.values())
     raise PromptError(
-        f"{count:,} requests are wanted, but this preset's task has only {len(found):,} different ones. Ask "
-        "for fewer.",
+        f"{count:,} requests are wanted, but this preset's task has only {len(examples):,} different ones. "
+        "Ask for fewer.",
         field="count",
     )
 
@@ -336,15 +336,15 @@ def read_requests(path: Path) -> list[Example]:
     Raises:
         PromptError: with the number of the first line that cannot be used.
     """
-    found: list[Example] = []
+    examples: list[Example] = []
     for number, line in enumerate(read_text(path, MAX_REQUEST_FILE_BYTES).split("\n"), 1):
         if line.strip():
-            found.append(_request(line, f"{path.name}, line {number}"))
-    if not found:
+            examples.append(_request(line, f"{path.name}, line {number}"))
+    if not examples:
         raise PromptError(
             f"{path.name} holds no request. Write one JSON object on each line.", field="requests"
         )
-    return found
+    return examples
 
 
 def _request(line: str, where: str) -> Example:

@@ -62,10 +62,10 @@ def _without(template: str, gone: Collection[int]) -> str:
     heads = [place for place, line in enumerate(lines) if _HEAD.match(line)]
     left_out: set[int] = set()
     for start, end in zip(heads, [*heads[1:], len(lines)], strict=False):
-        found = _HEAD.match(lines[start])
-        assert found is not None
-        number = found[1]
+        head = _HEAD.match(lines[start])
+        assert head is not None
+        number = head[1]
         if int(number) in gone:
-            told = [place for place in range(start, end) if number in _TEXT.findall(lines[place])]
-            left_out.update(range(start, max(told, default=start - 1) + 1))
+            mentions = [place for place in range(start, end) if number in _TEXT.findall(lines[place])]
+            left_out.update(range(start, max(mentions, default=start - 1) + 1))
     return "\n".join(line for place, line in enumerate(lines) if place not in left_out)

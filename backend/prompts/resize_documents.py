@@ -50,18 +50,22 @@ def with_documents(pipeline: Pipeline, count: int) -> Pipeline:
 def _listing(template: str, count: int, name: str) -> str:
     """A template with as many documents, where it has any."""
     lines = template.split("\n")
-    places = [(int(n), at) for at, line in enumerate(lines) for n in _PLACE.findall(line)]
+    places = [(int(n), line_number) for line_number, line in enumerate(lines) for n in _PLACE.findall(line)]
     if not places:
         return template
     had = len(places)
-    if had < 2 or [n for n, _ in places] != list(range(1, had + 1)) or len({at for _, at in places}) < had:
+    if (
+        had < 2
+        or [n for n, _ in places] != list(range(1, had + 1))
+        or len({line_number for _, line_number in places}) < had
+    ):
         raise PromptError(
             f"The number of documents of {show(name)} cannot be changed: a prompt of it does not have "
             "{document_1}, {document_2} and so on in lines of their own, one behind another. Remove "
             "documents, or change the prompt.",
             field="documents",
         )
-    ends = [at + 1 for _, at in places]
+    ends = [line_number + 1 for _, line_number in places]
     kept = lines[: ends[min(count, had) - 1]]
     for number in range(had + 1, count + 1):
         for line in lines[ends[-2] : ends[-1]]:

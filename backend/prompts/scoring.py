@@ -30,10 +30,10 @@ _CHOICE = re.compile(
 )
 
 
-def _plain(found: re.Match[str]) -> str:
-    whole, _, fraction = found["digits"].replace(",", "").partition(".")
+def _plain(match: re.Match[str]) -> str:
+    whole, _, fraction = match["digits"].replace(",", "").partition(".")
     number = (whole or "0") + (f".{fraction}" if fraction.strip("0") else "")
-    return f"-{number}" if found["sign"] or found["minus"] else number
+    return f"-{number}" if match["sign"] or match["minus"] else number
 
 
 def extract_number(text: str) -> str | None:
@@ -78,10 +78,10 @@ def extract_answer(text: str, scoring: Scoring) -> str | None:
     matches = list((_FINAL if scoring == "text" else _SELECTION).finditer(text))
     if not matches:
         return None
-    found = matches[-1]
+    match = matches[-1]
     if scoring == "selection":
-        return " and ".join(sorted(set(re.findall("[0-9]+", found[1])), key=int))
-    return " ".join(found[1].split()) or None
+        return " and ".join(sorted(set(re.findall("[0-9]+", match[1])), key=int))
+    return " ".join(match[1].split()) or None
 
 
 def selection_token(texts: Sequence[str]) -> int | None:

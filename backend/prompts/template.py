@@ -64,35 +64,35 @@ class Placeholder:
         """What fills it; every value of an earlier turn is ``history``."""
         if self.name == QUESTION:
             return "question"
-        if (found := FAMILY.fullmatch(self.name)) is None:
+        if (match := FAMILY.fullmatch(self.name)) is None:
             return "declared"
-        if found[3]:
+        if match[3]:
             return "history"
-        return "agent" if found[1] == "agent" else "tool"
+        return "agent" if match[1] == "agent" else "tool"
 
     @property
     def agent(self) -> int | None:
         """The agent whose output or tool result it is, if it is one; of a named turn, its id in that turn."""
-        found = FAMILY.fullmatch(self.name)
-        return agent_in_turn(int(found[2]), int(found[4] or 1)) if found else None
+        match = FAMILY.fullmatch(self.name)
+        return agent_in_turn(int(match[2]), int(match[4] or 1)) if match else None
 
     @property
     def family(self) -> str:
         """``agent`` or ``condition`` for an output or a tool's result, else empty."""
-        found = FAMILY.fullmatch(self.name)
-        return found[1] if found else ""
+        match = FAMILY.fullmatch(self.name)
+        return match[1] if match else ""
 
     @property
     def fixed(self) -> bool:
         """Does it name a turn by its number? (Only unrolled templates do.)"""
-        found = FAMILY.fullmatch(self.name)
-        return bool(found and found[4])
+        match = FAMILY.fullmatch(self.name)
+        return bool(match and match[4])
 
     @property
     def turn(self) -> int:
         """0 for this turn, -t for t turns ago."""
-        found = FAMILY.fullmatch(self.name)
-        return int(found[3] or 0) if found else 0
+        match = FAMILY.fullmatch(self.name)
+        return int(match[3] or 0) if match else 0
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ def parse_template(text: str, declared: Collection[str], field: str, owner: str)
     parts: list[str | Placeholder] = []
     seen: set[str] = set()
     start = 0
-    for found in _BRACES.finditer(text):
-        name = found[1]
+    for match in _BRACES.finditer(text):
+        name = match[1]
         if name != QUESTION and name not in declared and not FAMILY.fullmatch(name):
             continue
         if name in seen:
@@ -143,10 +143,10 @@ def parse_template(text: str, declared: Collection[str], field: str, owner: str)
                 field=field,
             )
         seen.add(name)
-        if found.start() > start:
-            parts.append(text[start : found.start()])
+        if match.start() > start:
+            parts.append(text[start : match.start()])
         parts.append(Placeholder(name))
-        start = found.end()
+        start = match.end()
     if start < len(text):
         parts.append(text[start:])
     return PromptTemplate(text, tuple(parts))

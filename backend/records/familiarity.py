@@ -13,12 +13,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.serialization import Floats, decode, encode
+from backend.base.serialization import Floats, as_json, from_json
 from backend.base.statistics import logistic
 
 Level = Literal["familiar", "unsure", "unusual"]
@@ -160,14 +160,14 @@ class Calibration:
 
     def save(self, path: Path) -> Path:
         """Write it as JSON."""
-        path.write_text(json.dumps(encode(self, {}), indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(as_json(self), indent=1) + "\n", encoding="utf-8")
         return path
 
     @staticmethod
     def load(path: Path) -> Calibration | None:
         """Read a saved one; None where the file is missing or holds none."""
         try:
-            return cast(Calibration, decode(Calibration, json.loads(path.read_text("utf-8")), {}))
+            return from_json(Calibration, json.loads(path.read_text("utf-8")))
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
-from backend.base.serialization import Saved, decode
+from backend.base.serialization import Saved, from_json
 from backend.records.model_info import ModelInfo
 from backend.records.request import MethodChoice
 
@@ -231,7 +231,7 @@ def gathered(
     every = list(rows)
 
     def all_of(name: str, kind: type) -> tuple[Any, ...]:
-        return tuple(decode(kind, item, {}) for row in every for item in row[name])
+        return tuple(from_json(kind, item) for row in every for item in row[name])
 
     return HypothesesRecord(
         request, model, tolerance, all_of("live", LiveStep), all_of("pinned", PinnedStep),

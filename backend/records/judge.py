@@ -7,21 +7,19 @@ from 1; 0 is "none of them". An order is a tuple whose k-th entry names the cand
 
 from __future__ import annotations
 
-import json
 import math
 import random
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
-from backend.base.serialization import Saved, decode, encode
+from backend.base.serialization import Saved
 from backend.records.model_info import ModelInfo
 from backend.records.request import Decoding, MethodChoice
 from backend.records.risk_gate import RiskGate
@@ -308,15 +306,6 @@ class JudgedProblem:
     outcomes: tuple[JudgeOutcome, ...]
     wall_ms: float = 0.0
     notes: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(encode(self, {}), ensure_ascii=False)
-
-    @staticmethod
-    def from_row(row: Mapping[str, Any]) -> JudgedProblem:
-        """The inverse of :meth:`to_json`, from the parsed line."""
-        return typing.cast(JudgedProblem, decode(JudgedProblem, dict(row), {}))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import typing
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from itertools import combinations
 from pathlib import Path
 
 from backend.base.errors import RecordError
-from backend.base.serialization import decode, encode
+from backend.base.serialization import as_json, from_json
 from backend.base.statistics import logistic
 from backend.prompts.scoring import Scoring, extract_answer
 
@@ -118,7 +117,7 @@ class RiskGate:
 
     def save(self, path: Path) -> Path:
         """Write the gate as JSON."""
-        path.write_text(json.dumps(encode(self, {}), indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(as_json(self), indent=1) + "\n", encoding="utf-8")
         return path
 
     @staticmethod
@@ -129,7 +128,7 @@ class RiskGate:
             RecordError: the file is missing or holds no gate.
         """
         try:
-            gate = typing.cast(RiskGate, decode(RiskGate, json.loads(path.read_text("utf-8")), {}))
+            gate = from_json(RiskGate, json.loads(path.read_text("utf-8")))
             widths = {len(gate.features), len(gate.mean), len(gate.scale), len(gate.weight)}
             if len(widths) != 1 or not math.isfinite(gate.safe({})) or not all(gate.scale):
                 raise ValueError("its lists do not fit together")

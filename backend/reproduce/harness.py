@@ -107,7 +107,7 @@ def _asked(
                 batch_size=ROWS.get(model.device.type, 1),
                 max_length=min(LONGEST, model.info.context_tokens),
             )
-            found = library.simple_evaluate(
+            results = library.simple_evaluate(
                 asking,
                 tasks=[task.name],
                 num_fewshot=task.shots,
@@ -134,8 +134,8 @@ def _asked(
             "network and the task, or give --data FOLDER with one of that name.",
             field="reproduce.data",
         ) from error
-    marks, asked = found["results"][task.name], _questions(found["n-samples"])
-    return {title: _value(marks, metric, asked) for title, metric in task.metrics.items()}
+    marks, count = results["results"][task.name], _questions(results["n-samples"])
+    return {title: _value(marks, metric, count) for title, metric in task.metrics.items()}
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def _questions(counted: Mapping[str, Mapping[str, int]]) -> int:
     return sum(count["effective"] for count in counted.values())
 
 
-def _value(marks: Mapping[str, Any], metric: str, asked: int) -> Value:
+def _value(marks: Mapping[str, Any], metric: str, count: int) -> Value:
     """A share with 95% of the harness's own error on either side, where it gives one."""
     if metric not in marks:
         raise OptionError(
@@ -163,5 +163,5 @@ def _value(marks: Mapping[str, Any], metric: str, asked: int) -> Value:
         )
     share, error = float(marks[metric]), marks.get(metric.replace(",", "_stderr,"))
     if not isinstance(error, int | float):
-        return Value(share, math.nan, math.nan, asked)
-    return Value(share, max(0.0, share - 1.96 * error), min(1.0, share + 1.96 * error), asked)
+        return Value(share, math.nan, math.nan, count)
+    return Value(share, max(0.0, share - 1.96 * error), min(1.0, share + 1.96 * error), count)

@@ -69,11 +69,11 @@ _RUN = {
 
 def listing(scale: Scale = "embedded") -> str:
     """For a terminal: name, place, minutes at a scale, and what it asks."""
-    wide = max(len(one.name) for one in reproductions())
+    wide = max(len(entry.name) for entry in reproductions())
     lines = []
     for paper, title in PAPERS.items():
-        mine = [one for one in reproductions() if one.paper == paper]
-        lines += [f"{title}", *(f"  {one.name:<{wide}}  {_line(one, scale)}" for one in mine), ""]
+        entries = [entry for entry in reproductions() if entry.paper == paper]
+        lines += [f"{title}", *(f"  {entry.name:<{wide}}  {_line(entry, scale)}" for entry in entries), ""]
     where, how = _RUN[scale]
     lines.append(
         f"Minutes are of {scale} scale on {where}. kvlab reproduce {how}; --requests N makes it shorter."
@@ -81,8 +81,8 @@ def listing(scale: Scale = "embedded") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(one: Reproduction, scale: Scale) -> str:
-    return f"{one.place.partition(' (')[0]}, about {one.scales[scale].minutes} min: {one.sentence}"
+def _line(entry: Reproduction, scale: Scale) -> str:
+    return f"{entry.place.partition(' (')[0]}, about {entry.scales[scale].minutes} min: {entry.sentence}"
 
 
 def page(results: Path, images: Path) -> str:
@@ -103,11 +103,11 @@ def page(results: Path, images: Path) -> str:
             "| name | what | minutes, embedded / paper scale | asks |",
             "|---|---|---|---|",
         ]
-        for one in reproductions():
-            if one.paper == paper:
-                minutes = " / ".join(str(one.scales[scale].minutes) for scale in SCALES)
-                links = " (`--links`)" if one.needs_links else ""
-                lines.append(f"| `{one.name}`{links} | {one.place} | {minutes} | {one.sentence} |")
+        for entry in reproductions():
+            if entry.paper == paper:
+                minutes = " / ".join(str(entry.scales[scale].minutes) for scale in SCALES)
+                links = " (`--links`)" if entry.needs_links else ""
+                lines.append(f"| `{entry.name}`{links} | {entry.place} | {minutes} | {entry.sentence} |")
         lines.append("")
         if figures := printed(paper):
             lines += [
@@ -116,9 +116,9 @@ def page(results: Path, images: Path) -> str:
                 "| figure | shows | here |",
                 "|---|---|---|",
             ]
-            lines += [f"| {one.place} | {one.shows} | {_where(one)} |" for one in figures]
+            lines += [f"| {figure.place} | {figure.shows} | {_where(figure)} |" for figure in figures]
             lines.append("")
-    saved = [results / f"{one.name}.json" for one in reproductions()]
+    saved = [results / f"{entry.name}.json" for entry in reproductions()]
     lines += [
         "## Measured",
         "",
@@ -154,26 +154,26 @@ def _open(found: Mapping[str, Any]) -> list[str]:
 
 
 def _measured(path: Path, images: Path) -> list[str]:
-    found = read(path)
-    now = find(found["name"])
+    saved = read(path)
+    now = find(saved["name"])
     known = {line.label for line in now.lines}
-    kept = [line for line in found["lines"] if line["label"] in known]
-    if len(kept) < len(found["lines"]):  # a line that was another task's goes with what was said of it
-        found |= {"lines": kept, "caveat": now.caveat}
-    drawing = f"{found['name']}.svg"
-    model = found["model"]
+    kept = [line for line in saved["lines"] if line["label"] in known]
+    if len(kept) < len(saved["lines"]):  # a line that was another task's goes with what was said of it
+        saved |= {"lines": kept, "caveat": now.caveat}
+    drawing = f"{saved['name']}.svg"
+    model = saved["model"]
     return [
-        f"### {found['name']}: {found['place']}",
+        f"### {saved['name']}: {saved['place']}",
         "",
-        f"{found['asks']} Paper: {found['setting_paper']}. Ours: {found['setting_ours']}.",
+        f"{saved['asks']} Paper: {saved['setting_paper']}. Ours: {saved['setting_ours']}.",
         "",
-        *(picture(found, f"images/{drawing}") if (images / drawing).exists() else ()),
-        *table(found, ours_only=True),
+        *(picture(saved, f"images/{drawing}") if (images / drawing).exists() else ()),
+        *table(saved, ours_only=True),
         "",
-        *_open(found),
-        f"{found['caveat']} {' '.join(found['notes'])}".strip(),
+        *_open(saved),
+        f"{saved['caveat']} {' '.join(saved['notes'])}".strip(),
         "",
-        f"`{found['command']}`, {found['created'][:10]}, weights `{model['weights_hash']}`, "
-        f"{found['hardware']}, {found['busy']}.",
+        f"`{saved['command']}`, {saved['created'][:10]}, weights `{model['weights_hash']}`, "
+        f"{saved['hardware']}, {saved['busy']}.",
         "",
     ]

@@ -80,8 +80,8 @@ class _Reader:
     file: str
 
     def refuse(self, field: str, value: object, allowed: str) -> NoReturn:
-        at = f"{self.file}: {field}" if field else self.file
-        raise OptionError(f"{at} is {show(value)}; allowed is {allowed}. Correct it.", field=field or None)
+        place = f"{self.file}: {field}" if field else self.file
+        raise OptionError(f"{place} is {show(value)}; allowed is {allowed}. Correct it.", field=field or None)
 
     def keys(
         self, value: object, field: str, known: Sequence[str], needed: Sequence[str]
@@ -102,17 +102,17 @@ class _Reader:
         """A list; a list within it stands for its items."""
         if not isinstance(value, list):
             self.refuse(field, value, "a list")
-        return [one for item in value for one in (item if isinstance(item, list) else [item])]
+        return [element for item in value for element in (item if isinstance(item, list) else [item])]
 
     def table(self, value: object, field: str, paper: str) -> Reproduction:
         """One table, and what its parts say of one another."""
         if isinstance(value, dict):
             value = {**value, "paper": paper}
-        one: Reproduction = self.read(Reproduction, value, field)
-        titles = [column.title for column in one.columns]
+        entry: Reproduction = self.read(Reproduction, value, field)
+        titles = [column.title for column in entry.columns]
         listed = f"one of the columns {', '.join(titles)}"
         lines = []
-        for number, line in enumerate(one.lines, 1):
+        for number, line in enumerate(entry.lines, 1):
             more = len(titles) - len(line.paper)
             if more < 0:
                 self.refuse(
@@ -122,12 +122,12 @@ class _Reader:
                 if title not in titles:
                     self.refuse(f"{field}.lines.{number}.metrics", title, listed)
             lines.append(dataclasses.replace(line, paper=(*line.paper, *(None,) * more)))
-        for title in one.drawn.columns if one.drawn else ():
+        for title in entry.drawn.columns if entry.drawn else ():
             if title not in titles:
                 self.refuse(f"{field}.drawn.columns", title, listed)
-        if set(one.scales) != set(SCALES):
-            self.refuse(f"{field}.scales", list(one.scales), f"both of {', '.join(SCALES)}")
-        return dataclasses.replace(one, lines=tuple(lines))
+        if set(entry.scales) != set(SCALES):
+            self.refuse(f"{field}.scales", list(entry.scales), f"both of {', '.join(SCALES)}")
+        return dataclasses.replace(entry, lines=tuple(lines))
 
     def read(self, kind: Any, value: object, field: str) -> Any:
         """A value of the kind that a field's annotation says."""

@@ -16,7 +16,7 @@ def reproductions() -> tuple[Reproduction, ...]:
     Raises:
         LabError: a file of ``presets/reproductions`` is damaged.
     """
-    return tuple(one for paper in PAPERS for one in read_tables(FOLDER / f"{paper}.yaml"))
+    return tuple(entry for paper in PAPERS for entry in read_tables(FOLDER / f"{paper}.yaml"))
 
 
 @functools.cache
@@ -35,10 +35,10 @@ def find(name: str) -> Reproduction:
     Raises:
         OptionError: there is none of that name.
     """
-    for one in reproductions():
-        if one.name == name:
-            return one
-    listed = ", ".join(one.name for one in reproductions())
+    for entry in reproductions():
+        if entry.name == name:
+            return entry
+    listed = ", ".join(entry.name for entry in reproductions())
     raise OptionError(
         f"There is no reproduction {name[:60]!r}; there are {listed}. Choose one; kvlab reproduce alone "
         "says what each asks.",

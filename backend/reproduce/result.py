@@ -17,70 +17,75 @@ NOT_MEASURED = "not measured in this run"
 
 
 def report(
-    one: Reproduction, scale: Scale, found: Sequence[Found], notes: Sequence[str], facts: Mapping[str, Any]
+    entry: Reproduction,
+    scale: Scale,
+    measurements: Sequence[Found],
+    notes: Sequence[str],
+    facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What is saved: every line with the paper's figures and ours, or why there is none.
 
     Args:
-        found: what was measured; of several that fit a line the first counts.
+        measurements: what was measured; of several that fit a line the first counts.
         notes: what has to be said of this run.
         facts: hardware, weights, versions, command, seconds, energy.
     """
-    scaled = one.scales[scale]
+    scaled = entry.scales[scale]
     return {
         "format": FORMAT,
-        "name": one.name,
-        "paper": PAPERS[one.paper],
-        "place": one.place,
-        "asks": one.sentence,
+        "name": entry.name,
+        "paper": PAPERS[entry.paper],
+        "place": entry.place,
+        "asks": entry.sentence,
         "scale": scale,
-        "setting_paper": one.setting,
+        "setting_paper": entry.setting,
         "setting_ours": scaled.here,
-        "caveat": one.caveat.strip(),
+        "caveat": entry.caveat.strip(),
         "notes": list(dict.fromkeys(notes)),
-        "columns": [{"title": c.title, "form": c.form, "measured": c.measured(scale)} for c in one.columns],
-        "lines": [_line(one, scale, line, found) for line in one.lines],
-        "picture": _picture(one, scale),
+        "columns": [{"title": c.title, "form": c.form, "measured": c.measured(scale)} for c in entry.columns],
+        "lines": [_line(entry, scale, line, measurements) for line in entry.lines],
+        "picture": _picture(entry, scale),
         "measured": [
-            {"where": dict(f.where), "values": {k: _plain(v) for k, v in f.values.items()}} for f in found
+            {"where": dict(f.where), "values": {k: _plain(v) for k, v in f.values.items()}}
+            for f in measurements
         ],
         **facts,
     }
 
 
-def _line(one: Reproduction, scale: Scale, line: Line, found: Sequence[Found]) -> dict[str, Any]:
+def _line(entry: Reproduction, scale: Scale, line: Line, measurements: Sequence[Found]) -> dict[str, Any]:
     where = line.at.get(scale)
     ours: list[Any] = []
-    for column in one.columns:
+    for column in entry.columns:
         metric = line.metrics.get(column.title, column.metric)
         value = None
         if where is not None and metric and column.measured(scale):
             place = {**where, **(column.at or {}).get(scale, {})}
-            fitting = next((f for f in found if fits(f, place)), None)
+            fitting = next((f for f in measurements if fits(f, place)), None)
             value = fitting.values.get(metric) if fitting else None
         ours.append(None if value is None or math.isnan(value.value) else _plain(value))
     why = ""
     if where is None:
-        why = one.scales[scale].absent or NOT_MEASURED
+        why = entry.scales[scale].absent or NOT_MEASURED
     elif not any(ours):
         why = NOT_MEASURED
     return {"label": line.label, "paper": list(line.paper), "ours": ours, "absent": why}
 
 
-def _picture(one: Reproduction, scale: Scale) -> dict[str, Any] | None:
+def _picture(entry: Reproduction, scale: Scale) -> dict[str, Any] | None:
     """What a drawing needs beside the lines: axes, columns, each line's number (None: it is left out). None
     where no line has a number."""
-    if one.drawn is None:
+    if entry.drawn is None:
         return None
-    places = [line.at.get(scale, {}).get(one.drawn.over, "") for line in one.lines]
+    places = [line.at.get(scale, {}).get(entry.drawn.over, "") for line in entry.lines]
     numbers = [int(place) if place.isdigit() else None for place in places]
-    return asdict(one.drawn) | {"places": numbers} if any(numbers) else None
+    return asdict(entry.drawn) | {"places": numbers} if any(numbers) else None
 
 
-def fits(found: Found, where: Mapping[str, str]) -> bool:
+def fits(measurement: Found, where: Mapping[str, str]) -> bool:
     """Is this the figure a line asks for?"""
     for name, wanted in where.items():
-        there = found.where.get(name, "")
+        there = measurement.where.get(name, "")
         if wanted.lower() not in there.lower() if name == "model" else wanted != there:
             return False
     return True
@@ -99,15 +104,15 @@ def read(path: Path) -> dict[str, Any]:
         RecordError: the file is none, or of another format.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        saved = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict) or found.get("format") != FORMAT or "lines" not in found:
+        saved = None
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT or "lines" not in saved:
         raise RecordError(
             f"{path.name} is no report of a reproduction of format {FORMAT}. Run kvlab reproduce again.",
             field="reproduce",
         )
-    return found
+    return saved
 
 
 # -- Markdown

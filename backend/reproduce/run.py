@@ -16,7 +16,7 @@ import torch
 from backend.base.errors import OptionError
 from backend.base.machine import processor, versions
 from backend.base.ranges import check_whole
-from backend.base.serialization import encode
+from backend.base.serialization import as_json
 from backend.records.events import Progress
 from backend.records.model_info import ModelInfo
 from backend.reproduce import harness, studies, sweeping, timings
@@ -94,7 +94,7 @@ class Asked:
 
 
 def reproduce(
-    one: Reproduction, asked: Asked, *, cancel: threading.Event | None = None
+    entry: Reproduction, settings: Asked, *, cancel: threading.Event | None = None
 ) -> Iterator[Progress | Done]:
     """Run one; yields progress and, last, its report.
 
@@ -104,31 +104,31 @@ def reproduce(
         LabError: it cannot be run.
         RunCancelled: ``cancel`` was set.
     """
-    scale = scale_of(asked)
-    scaled = one.scales[scale]
-    check(asked, scaled.plan, one.name)
-    asked.out.mkdir(parents=True, exist_ok=True)
+    scale = scale_of(settings)
+    scaled = entry.scales[scale]
+    check(settings, scaled.plan, entry.name)
+    settings.out.mkdir(parents=True, exist_ok=True)
     context = Context(
-        one, scale, asked.model or scaled.model, asked.out, asked.problems, asked.warmup, asked.data,
-        asked.links, asked.device, asked.device_map, asked.quantise, asked.ray, asked.workers,
-        asked.model is not None, asked.seed, cancel,
-        training_steps=STEPS if asked.training_steps is None else asked.training_steps,
-        warmups=asked.warmups or 1,
+        entry, scale, settings.model or scaled.model, settings.out, settings.problems, settings.warmup,
+        settings.data, settings.links, settings.device, settings.device_map, settings.quantise,
+        settings.ray, settings.workers, settings.model is not None, settings.seed, cancel,
+        training_steps=STEPS if settings.training_steps is None else settings.training_steps,
+        warmups=settings.warmups or 1,
     )  # fmt: skip
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     loaded = None if context.ray is not None else (context.model.info, context.model.device)
     meter = Meter(loaded[1] if loaded else None)
     began, before = time.monotonic(), meter.joules()
     yield from provide(scaled.weights, context)
-    found: list[Found] = []
+    measurements: list[Found] = []
     for event in steps(scaled.plan, context):
         if isinstance(event, Found):
-            found.append(event)
+            measurements.append(event)
         else:
             yield event
     after = meter.joules()
     facts: dict[str, Any] = {
-        "command": asked.command,
+        "command": settings.command,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - began, 1),
         "hardware": hardware(loaded[1]) if loaded else f"workers on Ray, asked from {processor()}",
@@ -140,10 +140,10 @@ def reproduce(
         "requests": context.problems,
         "warmup": context.warmup,
         "warmups": context.warmups,
-        "seed": asked.seed,
-        "trained": [asdict(one) | {"model": Path(one.model).stem} for one in context.trained],
+        "seed": settings.seed,
+        "trained": [asdict(entry) | {"model": Path(entry.model).stem} for entry in context.trained],
     }
-    yield Done(report(one, scale, found, context.notes, facts))
+    yield Done(report(entry, scale, measurements, context.notes, facts))
 
 
 def steps(plan: Plan, context: Context) -> Iterator[Step]:
@@ -175,14 +175,14 @@ def steps(plan: Plan, context: Context) -> Iterator[Step]:
             yield from timings.latency(plan, context)
 
 
-def scale_of(asked: Asked) -> Scale:
+def scale_of(settings: Asked) -> Scale:
     """The scale that is meant.
 
     Raises:
         OptionError: there is no such scale.
     """
-    other = asked.model is not None and asked.model not in EMBEDDED
-    scale: Scale = asked.scale or ("paper" if other else "embedded")
+    other = settings.model is not None and settings.model not in EMBEDDED
+    scale: Scale = settings.scale or ("paper" if other else "embedded")
     if scale not in SCALES:
         raise OptionError(
             f"The scale is {scale!r}; there are {', '.join(SCALES)}. Choose one.", field="reproduce.scale"
@@ -190,7 +190,7 @@ def scale_of(asked: Asked) -> Scale:
     return scale
 
 
-def check(asked: Asked, plan: Plan, name: str) -> None:
+def check(settings: Asked, plan: Plan, name: str) -> None:
     """
     Args:
         plan, name: of what is asked for.
@@ -201,41 +201,41 @@ def check(asked: Asked, plan: Plan, name: str) -> None:
     """
     for part in plan.plans if isinstance(plan, SeriesPlan) else (plan,):
         if isinstance(part, HarnessPlan):
-            harness.check(part, asked.data, name)
+            harness.check(part, settings.data, name)
     for count, (low, high) in COUNTS.items():
-        value, said = getattr(asked, count), "requests" if count == "problems" else count.replace("_", "-")
+        value, flag = getattr(settings, count), "requests" if count == "problems" else count.replace("_", "-")
         if value is not None:
-            check_whole(value, low, high, f"reproduce.{said}")
+            check_whole(value, low, high, f"reproduce.{flag}")
     for what in ("data", "links"):
-        folder = getattr(asked, what)
+        folder = getattr(settings, what)
         if isinstance(folder, Path) and not folder.is_dir():
             raise OptionError(
                 f"--{what} is {str(folder)!r}, which is no folder. Name one that is there.",
                 field=f"reproduce.{what}",
             )
-    if (asked.warmups or 1) > 1 and not isinstance(plan, SweepPlan):
+    if (settings.warmups or 1) > 1 and not isinstance(plan, SweepPlan):
         raise OptionError(
-            f"--warmups is {asked.warmups}, but {name} is no sweep, so no requests stand behind a warm-up. "
-            "Leave --warmups out.",
+            f"--warmups is {settings.warmups}, but {name} is no sweep, so no requests stand behind a warm-up."
+            " Leave --warmups out.",
             field="reproduce.warmups",
         )
-    if asked.ray is not None and not isinstance(plan, SweepPlan | SeriesPlan):
+    if settings.ray is not None and not isinstance(plan, SweepPlan | SeriesPlan):
         raise OptionError(
             f"--ray spreads the rows of a sweep over workers, but {name} is no sweep: one process does it. "
             "Leave --ray out.",
             field="reproduce.ray",
         )
-    if asked.ray is not None and asked.device_map is not None:
+    if settings.ray is not None and settings.device_map is not None:
         raise OptionError(
-            f"--device-map is {asked.device_map!r}, which spreads one model over all GPUs, and --ray gives "
-            "each worker a GPU and a model of its own. Give one of the two.",
+            f"--device-map is {settings.device_map!r}, which spreads one model over all GPUs, and --ray "
+            "gives each worker a GPU and a model of its own. Give one of the two.",
             field="reproduce.device_map",
         )
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
     """What of a model stands in the report."""
-    return {k: v for k, v in encode(info, {}).items() if k != "certificate"}
+    return {k: v for k, v in as_json(info).items() if k != "certificate"}
 
 
 def model_of_workers(context: Context) -> dict[str, Any]:

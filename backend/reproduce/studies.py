@@ -114,9 +114,9 @@ def hypotheses(plan: HypothesesPlan, context: Context) -> Iterator[Step]:
         else:
             yield event
     assert record is not None
-    asked = {line.at[context.scale]["hypothesis"] for line in context.one.lines}
+    names = {line.at[context.scale]["hypothesis"] for line in context.one.lines}
     for verdict in verdicts(record):
-        if verdict.name in asked:
+        if verdict.name in names:
             context.notes.append(f"{verdict.name} is {verdict.word}: {verdict.reason}")
         values: dict[str, Value] = {}
         for place, (column, value) in enumerate(zip(verdict.columns, verdict.values, strict=True)):

@@ -103,7 +103,7 @@ def _placed(
 ) -> list[tuple[tuple[str, int], dict[str, Any]]]:
     """Tasks with the model that runs them and how many problems, those of one model together, the run's own
     first. A model that was chosen runs all; a task that would then be there twice is there once."""
-    found: dict[tuple[str, str], tuple[tuple[str, int], dict[str, Any]]] = {}
+    placed_tasks: dict[tuple[str, str], tuple[tuple[str, int], dict[str, Any]]] = {}
     others: dict[str, list[str]] = {}
     for task in tasks:
         own = task.pop("model", context.model_name)
@@ -111,11 +111,11 @@ def _placed(
             others.setdefault(own, []).append(task["label"])
         model = context.model_name if context.chosen else own
         problems = context.count(task.pop("problems", plan.problems))
-        found.setdefault((task["label"], model), ((model, problems), task))
+        placed_tasks.setdefault((task["label"], model), ((model, problems), task))
     for own, labels in others.items():
-        said = f"are meant for {own} and ran on {context.model_name}, as --model says"
-        context.notes.append(f"{'; '.join(labels)}: these {said if context.chosen else f'ran on {own}'}.")
-    return sorted(found.values(), key=lambda placed: (placed[0][0] != context.model_name, placed[0]))
+        remark = f"are meant for {own} and ran on {context.model_name}, as --model says"
+        context.notes.append(f"{'; '.join(labels)}: these {remark if context.chosen else f'ran on {own}'}.")
+    return sorted(placed_tasks.values(), key=lambda placed: (placed[0][0] != context.model_name, placed[0]))
 
 
 def _asked(
@@ -140,12 +140,12 @@ def _asked(
 
 
 def _run(
-    asked: Sweep, context: Context, runner: ModelRunner | Cluster, linked: Linked | None = None
+    part: Sweep, context: Context, runner: ModelRunner | Cluster, linked: Linked | None = None
 ) -> Iterator[Step]:
     facts = {"versions": versions(), "device": context.device}
     spread = runner.spread if isinstance(runner, Cluster) else None
     with SweepStore(context.out / f"{context.one.name}.sqlite") as store:
-        for event in run_sweep(asked, store, runner, cancel=context.cancel, facts=facts, spread=spread):
+        for event in run_sweep(part, store, runner, cancel=context.cancel, facts=facts, spread=spread):
             if isinstance(event, Count):
                 yield Progress(str(event), event.done, event.total)
             else:
@@ -244,8 +244,8 @@ def _not_on_hub(format: str) -> str:
 def _no_data(plan: SweepPlan, context: Context) -> NoDataError:
     tasks = [task for task in plan.tasks if "data" in task]
     if context.data == "hub":
-        said = " ".join(_not_on_hub(format) for format in dict.fromkeys(t["format"] for t in tasks))
-        return NoDataError(f"--data is hub, but {said}", field="reproduce.data")
+        advice = " ".join(_not_on_hub(format) for format in dict.fromkeys(t["format"] for t in tasks))
+        return NoDataError(f"--data is hub, but {advice}", field="reproduce.data")
     wanted = ", ".join(dict.fromkeys(f"{task['data']}.jsonl" for task in tasks))
     return NoDataError(
         f"{context.one.name} at paper scale reads {wanted}, of which none was found. Give their folder with "
@@ -266,14 +266,14 @@ def _problems(out: Path, steps: int, count: int, seed: int) -> Path:
     """A file of held-out word problems with so many calculations each: the same beginning whatever the
     count."""
     rng = random.Random(f"reproduce:{seed}:{steps}")
-    found: dict[str, str] = {}
+    answers: dict[str, str] = {}
     for _ in range(TRIES * count):
         made = make_document(rng, "solver", held_out=True, style=Style("stock"), size=steps)
         question = next(p.text for p in made.pieces if p.name == "user_question")
-        found.setdefault(question, made.answer)
-        if len(found) == count:
+        answers.setdefault(question, made.answer)
+        if len(answers) == count:
             break
     path = out / f"word-problems-{steps}-steps-seed-{seed}.jsonl"
-    rows = (json.dumps({"question": q, "answer": f"#### {a}"}) for q, a in found.items())
+    rows = (json.dumps({"question": q, "answer": f"#### {a}"}) for q, a in answers.items())
     path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     return path.resolve()

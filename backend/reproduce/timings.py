@@ -42,11 +42,12 @@ def group(plan: GroupPlan, context: Context) -> Iterator[Step]:
             else:
                 yield event
         where = {"prefix": str(prefix), "question": str(question), "answer": str(answer)}
-        for one in times:
-            if wrong := beyond(one.roofline_percent):
-                context.notes.append(f"Agent {one.agent} of {agents}: {wrong}")
+        for agent_times in times:
+            if wrong := beyond(agent_times.roofline_percent):
+                context.notes.append(f"Agent {agent_times.agent} of {agents}: {wrong}")
             yield Found(
-                {**where, "agent": str(one.agent), "tokens": str(one.tokens)}, _of_agent(one, repeats)
+                {**where, "agent": str(agent_times.agent), "tokens": str(agent_times.tokens)},
+                _of_agent(agent_times, repeats),
             )
         means = {
             name: Value(statistics.fmean(_of_agent(t, repeats)[name].value for t in times), of=len(times))
@@ -55,16 +56,20 @@ def group(plan: GroupPlan, context: Context) -> Iterator[Step]:
         yield Found({**where, "agent": "mean"}, means)
 
 
-def _of_agent(one: AgentTimes, repeats: int) -> dict[str, Value]:
-    times = {name: ms for name, ms in asdict(one).items() if name.endswith("_ms") and ms is not None}
-    dense = "dense_bf16" if one.dense_bf16_ms and one.dense_bf16_ms < one.dense_ms else "dense"
+def _of_agent(agent_times: AgentTimes, repeats: int) -> dict[str, Value]:
+    times = {name: ms for name, ms in asdict(agent_times).items() if name.endswith("_ms") and ms is not None}
+    dense = (
+        "dense_bf16"
+        if agent_times.dense_bf16_ms and agent_times.dense_bf16_ms < agent_times.dense_ms
+        else "dense"
+    )
     strongest = times[f"{dense}_ms"]
     ratios = {
-        "ratio": one.dense_ms / one.reuse_ms,
-        "two_heaviest_ratio": one.dense_ms / one.two_heaviest_ms,
-        "strongest_ratio": strongest / one.reuse_ms,
-        "strongest_roofline": one.roofline_percent[dense] / 100,
-        "reuse_roofline": one.roofline_percent["reuse"] / 100,
+        "ratio": agent_times.dense_ms / agent_times.reuse_ms,
+        "two_heaviest_ratio": agent_times.dense_ms / agent_times.two_heaviest_ms,
+        "strongest_ratio": strongest / agent_times.reuse_ms,
+        "strongest_roofline": agent_times.roofline_percent[dense] / 100,
+        "reuse_roofline": agent_times.roofline_percent["reuse"] / 100,
     }
     return {name: Value(value, of=repeats) for name, value in (times | ratios).items()}
 
@@ -88,14 +93,14 @@ def cost(plan: CostPlan, context: Context) -> Iterator[Step]:
             suffix = f" {agents}" if len(plan.agents) > 1 else ""
             for row, count in enumerate(plan.anchors):
                 for column, length in enumerate(plan.lengths):
-                    mine = values.setdefault((count, length), {})
+                    cell = values.setdefault((count, length), {})
                     for name in ("match_ms", "match_kv_ms", "mix_ms", "move_ms"):
-                        mine[name + suffix] = Value(float(getattr(event, name)[row, column]))
+                        cell[name + suffix] = Value(float(getattr(event, name)[row, column]))
                     held = int(event.pool_bytes[row, column])
-                    mine[f"pool_mb{suffix}"] = Value(held / 1e6)
-                    mine[f"group_mb{suffix}"] = Value(held / (agents + 1) * group_units(agents) / 1e6)
-    for (count, length), mine in values.items():
-        yield Found({"anchors": str(count), "tokens": str(length)}, mine)
+                    cell[f"pool_mb{suffix}"] = Value(held / 1e6)
+                    cell[f"group_mb{suffix}"] = Value(held / (agents + 1) * group_units(agents) / 1e6)
+    for (count, length), cell in values.items():
+        yield Found({"anchors": str(count), "tokens": str(length)}, cell)
 
 
 def group_units(agents: int) -> int:
@@ -150,9 +155,9 @@ def latency(plan: LatencyPlan, context: Context) -> Iterator[Step]:
                 yield Progress(f"{name}: {choice.label}, request {place + 1}", place, len(examples))
                 if place == warm:
                     before = meter.joules()
-                one = server.serve(example)
+                answered = server.serve(example)
                 if place >= warm:
-                    served.append(one)
+                    served.append(answered)
             after = meter.joules()
             dense = dense or served
             values = _of_served(served, dense)

@@ -40,21 +40,21 @@ def provide(wanted: Sequence[Weights], context: Context) -> Iterator[Progress]:
         return
     steps = context.training_steps if context.scale == "embedded" and context.model_name in EMBEDDED else 0
     base = base_hash(context.model.module)
-    found = look(context.links, wanted, "--links", base, context) if context.links else {}
+    available = look(context.links, wanted, "--links", base, context) if context.links else {}
     if context.model_name == "embedded":
         shipped = look(SHIPPED, wanted, "shipped", base, context)
         if len(shipped) == len(wanted) or not steps:  # else some would have ten times the others' training
-            found = shipped | found
-    lacking = [one for one in wanted if one not in found]
+            available = shipped | available
+    lacking = [weights for weights in wanted if weights not in available]
     if steps and lacking:
         folder = context.out / "links" / base
         recipes = [
-            LinkRecipe(**asdict(one), seed=context.seed, steps=steps, batch=BATCH, teacher=TEACHER)
-            for one in lacking
+            LinkRecipe(**asdict(weights), seed=context.seed, steps=steps, batch=BATCH, teacher=TEACHER)
+            for weights in lacking
         ]
         yield from train([(folder / file_name(recipe), recipe) for recipe in recipes], context)
-        found |= look(folder, lacking, "--out", base, context, steps)
-    context.trained = tuple(found[one] for one in wanted if one in found)
+        available |= look(folder, lacking, "--out", base, context, steps)
+    context.trained = tuple(available[weights] for weights in wanted if weights in available)
     context.notes += said(context, len(wanted))
 
 
@@ -68,7 +68,7 @@ def look(
         base: :func:`backend.model.link_tokens.base_hash` of the model.
         steps: those of another number of steps or another seed do not count; 0 takes any.
     """
-    found: Found = {}
+    available: Found = {}
     for file in sorted(folder.glob("*.safetensors")):
         try:
             links, _, belongs = load_links(file)
@@ -81,21 +81,21 @@ def look(
         facts = links.facts
         if steps and (facts.get("step"), facts.get("seed")) != (steps, context.seed):
             continue
-        for one in wanted:
-            if one not in found and fits(facts, one):
-                found[one] = Linked(
-                    f"{context.model_name}+{file}", LinkRecipe(**asdict(one)).label, one.mixture,
+        for weights in wanted:
+            if weights not in available and fits(facts, weights):
+                available[weights] = Linked(
+                    f"{context.model_name}+{file}", LinkRecipe(**asdict(weights)).label, weights.mixture,
                     links.compression, f"{links.rate:.0%}", int(facts.get("step", 0)), source,
                 )  # fmt: skip
-    return found
+    return available
 
 
-def fits(facts: Mapping[str, Any], one: Weights) -> bool:
+def fits(facts: Mapping[str, Any], weights: Weights) -> bool:
     """Are these the facts of such weights? With deltas of any rank: link tokens alone are another thing."""
     facts = {"shuffle": True, **facts}  # files of before there was a choice
-    whole = one.compression == "none"
-    asked = {name: value for name, value in asdict(one).items() if not (whole and name == "compressed")}
-    return bool(facts.get("rank")) and all(facts.get(name) == value for name, value in asked.items())
+    whole = weights.compression == "none"
+    needed = {name: value for name, value in asdict(weights).items() if not (whole and name == "compressed")}
+    return bool(facts.get("rank")) and all(facts.get(name) == value for name, value in needed.items())
 
 
 def file_name(recipe: LinkRecipe) -> str:
@@ -106,25 +106,25 @@ def file_name(recipe: LinkRecipe) -> str:
     return "-".join([*parts, str(recipe.steps), f"seed{recipe.seed}"]) + ".safetensors"
 
 
-def train(asked: Sequence[tuple[Path, LinkRecipe]], context: Context) -> Iterator[Progress]:
+def train(trainings: Sequence[tuple[Path, LinkRecipe]], context: Context) -> Iterator[Progress]:
     """Train what is not finished, a few steps at a time; an interrupted training goes on where it was.
 
     Raises:
         RunCancelled: between two parts.
     """
-    total, done = sum(recipe.steps for _, recipe in asked), 0
+    total, done = sum(recipe.steps for _, recipe in trainings), 0
     model, began, fresh = None, time.monotonic(), 0
-    for number, (file, recipe) in enumerate(asked, 1):
-        at = reached(file)
-        while at < recipe.steps:
+    for number, (file, recipe) in enumerate(trainings, 1):
+        step = reached(file)
+        while step < recipe.steps:
             context.stop_if_cancelled()
             model = model or load_model(context.model_name, device=context.device, dtype="fp32")
             measured_speed = (time.monotonic() - began) / fresh if fresh else 0.0
-            left = f", {clock_time(measured_speed * (total - done - at))} left" if fresh else ""
-            text = f"Training {file.stem} ({number} of {len(asked)}): {done + at:,} of {total:,} steps{left}"
-            yield Progress(text, done + at, total)
+            left = f", {clock_time(measured_speed * (total - done - step))} left" if fresh else ""
+            part = f"{file.stem} ({number} of {len(trainings)})"
+            yield Progress(f"Training {part}: {done + step:,} of {total:,} steps{left}", done + step, total)
             train_links(model, file, recipe, stop_after_steps=AT_ONCE, checkpoint_every=AT_ONCE)
-            fresh, at = fresh + AT_ONCE, reached(file)
+            fresh, step = fresh + AT_ONCE, reached(file)
         file.with_suffix(".checkpoint.pt").unlink(missing_ok=True)
         done += recipe.steps
 
@@ -141,10 +141,12 @@ def said(context: Context, wanted: int) -> list[str]:
     """What a reader has to know of the weights."""
     notes = []
     lots: dict[tuple[str, int], list[str]] = {}
-    for one in context.trained:
-        what = one.label if one.compression == "none" else f"{one.label} ({one.compression} {one.rate})"
-        what += "" if one.mixture == "lab" else f" ({one.mixture})"
-        lots.setdefault((one.source, one.steps), []).append(what)
+    for linked in context.trained:
+        what = linked.label
+        if linked.compression != "none":
+            what += f" ({linked.compression} {linked.rate})"
+        what += "" if linked.mixture == "lab" else f" ({linked.mixture})"
+        lots.setdefault((linked.source, linked.steps), []).append(what)
     from_where = {
         "shipped": "shipped with the model, trained for {steps:,} steps",
         "--links": "from --links, trained for {steps:,} steps",

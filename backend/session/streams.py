@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
 from backend.base.clock import Clock
-from backend.base.serialization import encode
+from backend.base.serialization import as_json
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.decoding import Decoded
 from backend.engine.prefill import Prefill
@@ -146,12 +146,12 @@ class PromptRun:
 
 def pipeline_hash(pipeline: Pipeline) -> str:
     """Identity of what a pipeline's prompts look like; pools do not outlive an edit."""
-    return hashlib.sha256(json.dumps(encode(pipeline, {}), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(as_json(pipeline), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def stream_key(request: RunRequest, choice: MethodChoice) -> str:
     """Which stream a choice belongs to: pinned, all share one; free, each has its own."""
-    key = [pipeline_hash(request.pipeline), request.mode, encode(request.decoding, {})]
+    key = [pipeline_hash(request.pipeline), request.mode, as_json(request.decoding)]
     if request.mode == "free":
         key += [choice.name, sorted(choice.options.items())]
     return json.dumps(key)

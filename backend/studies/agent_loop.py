@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.row_file import RowFile
-from backend.base.serialization import encode
+from backend.base.serialization import as_json
 from backend.prompts.presets import Example
 from backend.records.agent_loop import LoopRecord, LoopRequest, cut, gathered, loop_questions, over, turns_of
 from backend.records.events import Event, Progress, RunDone
@@ -74,7 +74,7 @@ def plans(session: LabSession, request: LoopRequest) -> list[Plan]:
     for mode in request.modes:
         for index, example in enumerate(examples):
             facts = replace(request, episodes=index + 1, modes=(mode,))
-            text = json.dumps([encode(facts, {}), session.weights_hash], sort_keys=True)
+            text = json.dumps([as_json(facts), session.weights_hash], sort_keys=True)
             out.append(Plan(index, example, mode, hashlib.sha256(text.encode()).hexdigest()[:16]))
     return out
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.row_file import RowFile
-from backend.base.serialization import encode
+from backend.base.serialization import as_json
 from backend.base.statistics import wilson
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
@@ -37,7 +37,7 @@ class Batch:
 
     def key(self, mode: Mode, index: int, weights_hash: str) -> str:
         """Identity of a row."""
-        facts = encode(replace(self.request, mode=mode, values={}, expected=None), {})
+        facts = as_json(replace(self.request, mode=mode, values={}, expected=None))
         seen = [dict(e.values) for e in self.examples[: index + 1]]
         text = json.dumps([facts, seen, self.warmup, self.shadow, weights_hash], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

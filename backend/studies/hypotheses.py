@@ -23,7 +23,7 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.base.row_file import RowFile
-from backend.base.serialization import encode
+from backend.base.serialization import as_json
 from backend.cache.kv_cache import KVCache
 from backend.cache.norms import kl
 from backend.cache.rope import rotate_layer
@@ -95,7 +95,7 @@ def hypotheses(
         for number in numbers:
             yield Progress(f"Episode {number + 1} of {len(questions)}", len(done), len(questions))
             row = {"key": keys[number], "episode": number}
-            row |= encode(bench.episode(number, questions[number], keys[number] in done), {})
+            row |= as_json(bench.episode(number, questions[number], keys[number] in done))
             if keys[number] not in done:
                 done[keys[number]] = row
                 file.append(row)
@@ -104,7 +104,7 @@ def hypotheses(
 
 
 def _key(request: HypothesesRequest, model: LoadedModel, number: int) -> str:
-    facts = [encode(replace(request, episodes=number + 1), {}), model.info.weights_hash]
+    facts = [as_json(replace(request, episodes=number + 1)), model.info.weights_hash]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

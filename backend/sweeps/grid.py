@@ -22,7 +22,7 @@ from itertools import product
 from typing import Any
 
 from backend.base.errors import OptionError
-from backend.base.serialization import encode
+from backend.base.serialization import as_json
 from backend.base.text import show
 from backend.methods.registry import make_options
 from backend.prompts.pipeline import Pipeline
@@ -109,16 +109,16 @@ class Shard:
 
     def _facts(self) -> Any:
         facts: list[Any] = [
-            self.cell.mode, self.cell.request_order, self.cell.seed, encode(self.decoding, {}), self.warmup,
+            self.cell.mode, self.cell.request_order, self.cell.seed, as_json(self.decoding), self.warmup,
             self.budget_mb, self.measure_cache,
         ]  # fmt: skip
         if self.judge:
             bare = replace(
                 self.judge, problems=(), count=1, warmup=0, orders=(), methods=(), judge="", seed=0
             )
-            return [*facts, encode(bare, {})]
+            return [*facts, as_json(bare)]
         assert self.pipeline is not None
-        return [*facts, encode(self.pipeline.unrolled, {})]
+        return [*facts, as_json(self.pipeline.unrolled)]
 
 
 def shards_of(sweep: Sweep) -> list[Shard]:
@@ -205,7 +205,7 @@ def _judge(request: JudgeRequest, seed: int, tokens: int | None, temperature: fl
 def _content(item: Request | JudgeProblem) -> Any:
     """What of a request decides a row: its texts and how it is scored."""
     if isinstance(item, JudgeProblem):
-        return encode(item, {})
+        return as_json(item)
     recorded = {str(agent): text for agent, text in item.recorded.items()}
     return [dict(item.values), item.golds, item.scorer, recorded]
 

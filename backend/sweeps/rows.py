@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from backend.base.serialization import decode
+from backend.base.serialization import from_json
 from backend.records.judge import JudgeOutcome
 
 
@@ -82,7 +82,7 @@ class Row:
         """Of a judge: everything about its outcome, which says how its selection differs from dense's."""
         if not self.judge_order or self.body == "{}":
             return None
-        return typing.cast(JudgeOutcome, decode(JudgeOutcome, json.loads(self.body), {}))
+        return from_json(JudgeOutcome, json.loads(self.body))
 
     @staticmethod
     def from_values(values: Sequence[Any]) -> Row:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from backend.base.cancel import stop_if
 from backend.base.errors import BudgetError
-from backend.base.serialization import decode, encode
+from backend.base.serialization import as_json, from_json
 from backend.judge.judge_lab import JudgeLab
 from backend.model.load import LoadedModel
 from backend.records.events import Progress, RunDone
@@ -155,7 +155,7 @@ class ModelRunner:
             place = index - shard.warmup
             known = memo(unit_of(units[place], weights)) if place >= 0 else None
             if known is not None:
-                problem = decode(JudgeProblem, known, {})
+                problem = from_json(JudgeProblem, known)
             full, bases = lab.execute(problem, request)
             for order in request.orders:
                 lab.learn(full, bases, order, request)
@@ -166,7 +166,7 @@ class ModelRunner:
             unit = unit_of(units[place], weights)
             known = memo(unit)
             if known is not None:
-                problem = decode(JudgeProblem, known, {})
+                problem = from_json(JudgeProblem, known)
             judged = lab.judged(problem, request, cancel=cancel)
             planned_by_method = {
                 (planned.cell.judge_order, planned.method): planned for planned in units[place]
@@ -177,7 +177,7 @@ class ModelRunner:
                 )
                 for o in judged.outcomes
             )
-            yield Finished(unit, rows, encode(judged.problem, {}))
+            yield Finished(unit, rows, as_json(judged.problem))
 
 
 def pipeline_rows(
@@ -268,7 +268,7 @@ def judge_row(
         floor=outcome.floor,
         near_tie=outcome.near_tie,
         wall_ms=wall_ms,
-        body=json.dumps(encode(outcome, {}), ensure_ascii=False),
+        body=json.dumps(as_json(outcome), ensure_ascii=False),
     )
 
 

@@ -23,12 +23,12 @@ class Packer:
         self.cache: dict[str, list[int]] = {}
 
     def encode(self, text: str) -> list[int]:
-        found = self.cache.get(text)
-        if found is None:
-            found = self.tokenizer.encode(text, add_special_tokens=False)
+        ids = self.cache.get(text)
+        if ids is None:
+            ids = self.tokenizer.encode(text, add_special_tokens=False)
             if len(text) < 120 and len(self.cache) < 50_000:
-                self.cache[text] = found
-        return found
+                self.cache[text] = ids
+        return ids
 
     def encode_document(self, document: Document, rng: random.Random) -> tuple[list[int], list[float]]:
         """A document's tokens and the weight of the loss on each: 0 for what is given or filled in."""
@@ -80,13 +80,13 @@ def padded(drawn: list[tuple[list[int], list[float]]], batch_tokens: int, pad: i
     """Neighbours of documents sorted by length, padded behind their ends (nobody sees what is behind)."""
     import torch
 
-    out, at = [], 0
-    while at < len(drawn):
+    out, start = [], 0
+    while start < len(drawn):
         count = 1
-        while at + count < len(drawn) and (count + 1) * len(drawn[at + count][0]) <= batch_tokens:
+        while start + count < len(drawn) and (count + 1) * len(drawn[start + count][0]) <= batch_tokens:
             count += 1
-        some = drawn[at : at + count]
-        at += count
+        some = drawn[start : start + count]
+        start += count
         length = max(len(ids) for ids, _ in some)
         rows = torch.full((len(some), length), pad, dtype=torch.long)
         weights = torch.zeros((len(some), length))

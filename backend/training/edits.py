@@ -100,14 +100,14 @@ def edits(
         rng = random.Random(f"edits:{seed}:{kind}")
         if kind in PIPELINES:
             requests = [edited_request(rng, kind) for _ in range(count)]
-            good, asked = sum(_right(model, requests)), PIPELINES[kind]
+            good, expected = sum(_right(model, requests)), PIPELINES[kind]
         else:
             documents = [make_document(rng, kind, held_out=True, style=Style("unseen")) for _ in range(count)]
             mark = "selection" if kind == "judge" else "answer"
             texts = answers(model, documents)
             good = sum(marks(x, text)[mark] for x, text in zip(documents, texts, strict=True))
-            asked = FAMILIES[kind]
-        report[kind] = share(good, count) | {"asked": asked / 100}
+            expected = FAMILIES[kind]
+        report[kind] = share(good, count) | {"asked": expected / 100}
     return report
 
 

@@ -46,9 +46,9 @@ def held_out_documents(
 def answers(model: LoadedModel, documents: list[Document], batch: int = 16) -> list[str]:
     """Greedy texts for documents, each prompt built of separately tokenised pieces."""
     engine, tokens, out = Engine(model), model.tokens, []
-    for at in range(0, len(documents), batch):
+    for start in range(0, len(documents), batch):
         prefills = []
-        for document in documents[at : at + batch]:
+        for document in documents[start : start + batch]:
             ids = list(tokens.opening)
             for piece in document.pieces[:-1]:
                 ids += tokens.encode(piece.text)
@@ -66,14 +66,14 @@ def marks(document: Document, text: str) -> dict[str, bool]:
     judge's candidates, as a set; all that a judge at a glance says. *exact*: the whole text.
     """
     exact = text == document.target
-    found = {"exact": exact}
+    marked = {"exact": exact}
     if document.task == "tools":
-        found["answer"] = exact
+        marked["answer"] = exact
     elif document.task != "glance":
-        found["answer"] = right(extract_answer(text, "text"), document.answer, "text")
+        marked["answer"] = right(extract_answer(text, "text"), document.answer, "text")
     if document.best is not None:
-        found["selection"] = right(extract_answer(text, "selection"), document.selection, "selection")
-    return found
+        marked["selection"] = right(extract_answer(text, "selection"), document.selection, "selection")
+    return marked
 
 
 def share(good: int, seen: int) -> dict[str, Any]:

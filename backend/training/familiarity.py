@@ -106,18 +106,18 @@ def held_out_requests(count: int, seed: int) -> Iterator[Asked]:
                 yield Asked(kind, as_request(document, DENSE), document)
 
 
-def answered(model: LoadedModel, asked: Sequence[Asked]) -> Iterator[Seen]:
+def answered(model: LoadedModel, cases: Sequence[Asked]) -> Iterator[Seen]:
     """Read requests densely and answer them, ``BATCH`` at a time, agent by agent."""
     engine = Engine(model)
-    for at in range(0, len(asked), BATCH):
-        part = asked[at : at + BATCH]
+    for start in range(0, len(cases), BATCH):
+        part = cases[start : start + BATCH]
         texts: list[dict[str, tuple[int, ...]]] = [
-            {name: model.tokens.encode(text) for name, text in one.request.values.items()} for one in part
+            {name: model.tokens.encode(text) for name, text in case.request.values.items()} for case in part
         ]
         readings: list[list[Reading]] = [[] for _ in part]
         final = [""] * len(part)
-        for step in range(max(len(one.request.pipeline.order) for one in part)):
-            going = [i for i, one in enumerate(part) if step < len(one.request.pipeline.order)]
+        for step in range(max(len(case.request.pipeline.order) for case in part)):
+            going = [i for i, case in enumerate(part) if step < len(case.request.pipeline.order)]
             prompts = [_prompt(model, part[i].request, step, texts[i]) for i in going]
             longest = max(part[i].request.pipeline.longest_answer for i in going)
             prefills = [engine.execute(prompt, _dense(prompt), Clock()) for prompt in prompts]
@@ -128,8 +128,8 @@ def answered(model: LoadedModel, asked: Sequence[Asked]) -> Iterator[Seen]:
                 readings[i].append(reading(prompt.spans, pipeline.inputs, tokens, own))
                 texts[i][pipeline.output(prompt.agent)] = answer.ids
                 final[i] = model.tokens.decode(answer.ids)
-        for one, found, text in zip(part, readings, final, strict=True):
-            yield Seen(one.kind, not one.right(text), tuple(found))
+        for case, readings_of_case, text in zip(part, readings, final, strict=True):
+            yield Seen(case.kind, not case.right(text), tuple(readings_of_case))
 
 
 def _prompt(
@@ -153,22 +153,22 @@ def calibrate(model: LoadedModel, seen: Sequence[Seen]) -> tuple[Calibration, di
     Raises:
         OptionError: all requests were answered rightly, or all wrongly.
     """
-    wrong = np.array([one.wrong for one in seen])
-    edited = np.array([one.edited for one in seen])
+    wrong = np.array([case.wrong for case in seen])
+    edited = np.array([case.edited for case in seen])
     if min(wrong.sum(), (~wrong).sum()) < FOLDS:
         raise OptionError(
             f"{wrong.sum()} of {len(wrong)} held-out requests were answered wrongly; at least {FOLDS} wrong "
             "and right ones are needed. Raise --count.",
             field="count",
         )
-    familiar = [r for one in seen if not one.edited and not one.wrong for r in one.readings]
+    familiar = [r for case in seen if not case.edited and not case.wrong for r in case.readings]
     usual = usual_surprisal(familiar)
-    rows = [features(one.readings, usual) for one in seen]
+    rows = [features(case.readings, usual) for case in seen]
     report: dict[str, Any] = {"usual_nats": round(usual, 3)}
     report["kinds"] = {
-        kind: share(sum(one.wrong for one in mine), len(mine))
-        for kind in dict.fromkeys(one.kind for one in seen)
-        if (mine := [one for one in seen if one.kind == kind])
+        kind: share(sum(case.wrong for case in alike), len(alike))
+        for kind in dict.fromkeys(case.kind for case in seen)
+        if (alike := [case for case in seen if case.kind == kind])
     }
     names = (*PROMPT_FEATURES, *ANSWER_FEATURES)
     columns = np.array([[row.get(name, np.nan) for name in names] for row in rows])
@@ -176,7 +176,7 @@ def calibrate(model: LoadedModel, seen: Sequence[Seen]) -> tuple[Calibration, di
         name: _worth(np.nan_to_num(columns[:, i]), wrong, edited) for i, name in enumerate(names)
     }
     report["relative"] = _relative(seen, wrong, edited)
-    kinds = np.array([one.kind for one in seen])
+    kinds = np.array([case.kind for case in seen])
     prompt, report["prompt"] = _predictor(tuple(PROMPT_FEATURES), columns, wrong, edited, kinds)
     run, report["run"] = _predictor(names, columns, wrong, edited, kinds)
     return Calibration(model.info.weights_hash, usual, prompt, run), report
@@ -187,21 +187,21 @@ def _predictor(
 ) -> tuple[Predictor, dict[str, Any]]:
     """A fit on all requests, and its worth by cross-validation: over requests, and over kinds of request,
     each scored by a fit that never saw its kind."""
-    mine = columns[:, : len(names)]
+    known = columns[:, : len(names)]
     draws = np.random.default_rng(0).permutation(len(wrong))
     fold = np.empty(len(wrong), dtype=np.int64)
     for group in (draws[wrong[draws]], draws[~wrong[draws]]):  # each fold gets its share of both
         fold[group] = np.arange(len(group)) % FOLDS
-    score = _out_of_fold(mine, wrong, fold)
+    score = _out_of_fold(known, wrong, fold)
     curve = []
     for low, high in pairwise(EDGES):
         there = (score >= low) & ((score < high) | (high == EDGES[-1]))
         curve.append(Bin(low, high, int(there.sum()), int(wrong[there].sum())))
-    line: Line = fit(mine, wrong, PENALTY)
+    line: Line = fit(known, wrong, PENALTY)
     mean, scale, weight = (tuple(map(float, part)) for part in (line.mean, line.scale, line.weight))
     whole = Predictor(names, mean, scale, weight, line.bias, tuple(curve))
     worth = _worth(score, wrong, edited)
-    unseen = _out_of_fold(mine, wrong, np.unique(kinds, return_inverse=True)[1])
+    unseen = _out_of_fold(known, wrong, np.unique(kinds, return_inverse=True)[1])
     worth["kinds_left_out"] = _worth(unseen, wrong, edited)
     worth["within_kinds"] = _within(score, wrong, kinds)
     worth["curve"] = [[b.low, b.high, b.requests, b.wrong] for b in curve]
@@ -222,19 +222,20 @@ def _relative(seen: Sequence[Seen], wrong: Booleans, edited: Booleans) -> dict[s
     """The worth of what other weights are judged by: the share of tokens beyond what is usual in a few
     requests of the scenario as it ships, and the shares of wrong answers at its levels."""
     scenarios: dict[str, float] = {}
-    for kind in dict.fromkeys(one.kind for one in seen):
+    for kind in dict.fromkeys(case.kind for case in seen):
         if kind.endswith(UNEDITED):
-            few = [r for one in [s for s in seen if s.kind == kind][:COMPARED] for r in one.readings]
+            few = [r for case in [s for s in seen if s.kind == kind][:COMPARED] for r in case.readings]
             scenarios[kind] = usual_surprisal(few)
     score = np.array(
-        [surprising(one.readings, scenarios.get(f"{one.kind.split(',')[0]}, {UNEDITED}", scenarios[UNEDITED]))
-         for one in seen]
+        [surprising(
+            case.readings, scenarios.get(f"{case.kind.split(',')[0]}, {UNEDITED}", scenarios[UNEDITED])
+        ) for case in seen]
     )  # fmt: skip
     worth = _worth(score, wrong, edited)
-    at = (score <= FEW, (score > FEW) & (score <= SOME), score > SOME)
+    levels = (score <= FEW, (score > FEW) & (score <= SOME), score > SOME)
     worth["wrong_at"] = {
         name: share(int(wrong[there].sum()), int(there.sum()))
-        for name, there in zip(("familiar", "unsure", "unusual"), at, strict=True)
+        for name, there in zip(("familiar", "unsure", "unusual"), levels, strict=True)
         if there.any()
     }
     return worth
@@ -242,10 +243,10 @@ def _relative(seen: Sequence[Seen], wrong: Booleans, edited: Booleans) -> dict[s
 
 def _worth(score: Numbers, wrong: Booleans, edited: Booleans) -> dict[str, Any]:
     """AUC of a score against *dense is wrong*, over all requests and over the edited ones."""
-    found = {}
+    areas = {}
     for name, there in (("all", np.ones_like(edited)), ("edits", edited)):
-        found[name] = _auc(score[there], wrong[there])
-    return found
+        areas[name] = _auc(score[there], wrong[there])
+    return areas
 
 
 def _within(score: Numbers, wrong: Booleans, kinds: NDArray[np.str_]) -> dict[str, Any]:

@@ -65,9 +65,9 @@ def bfloat16_pays(device: str) -> bool:
 
     if device != "cpu":
         return True
-    found = torch.backends.cpu.get_cpu_capability()
+    capability = torch.backends.cpu.get_cpu_capability()
     flags = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
-    return "AVX512" in found and ("avx512_bf16" in flags or "amx_bf16" in flags)
+    return "AVX512" in capability and ("avx512_bf16" in flags or "amx_bf16" in flags)
 
 
 def build_model(recipe: Recipe, tokenizer: Any) -> Any:

@@ -76,10 +76,10 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
 
 def curriculum(tokens: int) -> tuple[dict[str, int], float]:
     """Shares of the tasks' documents and their level after so many tokens of training."""
-    at = max(i for i, row in enumerate(CURRICULUM) if row[0] <= tokens)
-    start, level, shares = CURRICULUM[at]
-    if at + 1 < len(CURRICULUM):
-        end, next_level, _ = CURRICULUM[at + 1]
+    stage = max(i for i, row in enumerate(CURRICULUM) if row[0] <= tokens)
+    start, level, shares = CURRICULUM[stage]
+    if stage + 1 < len(CURRICULUM):
+        end, next_level, _ = CURRICULUM[stage + 1]
         level += (next_level - level) * (tokens - start) / (end - start)
     return shares, level
 

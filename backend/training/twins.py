@@ -18,8 +18,8 @@ def pair_twins(model: Any, tokenizer: Any, seed: int) -> None:
     weight = model.model.embed_tokens.weight.data
     vocabulary = tokenizer.get_vocab()
     pairs = [
-        (at, vocabulary[text[1:]])
-        for text, at in vocabulary.items()
+        (number, vocabulary[text[1:]])
+        for text, number in vocabulary.items()
         if text[0] == "Ġ" and text[1:] in vocabulary
     ]
     if not pairs:

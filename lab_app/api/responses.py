@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from backend.base.serialization import encode
+from backend.base.serialization import as_json
 from backend.prompts.presets import Preset, load_preset, preset_names, preset_requests
 from backend.records.judge import Judged, JudgeOutcome
 from backend.records.judge_summary import table
@@ -105,8 +105,8 @@ def preset_body(preset: Preset) -> Body:
 
 def model_body(info: ModelInfo, limits: Limits, versions: Mapping[str, str]) -> Body:
     """The loaded model, the certificate of its cache, and the limits of this lab."""
-    facts = {key: value for key, value in encode(info, {}).items() if key != "source"}
-    answer: Body = plain({"model": facts, "limits": encode(limits, {}), "versions": dict(versions)})
+    facts = {key: value for key, value in as_json(info).items() if key != "source"}
+    answer: Body = plain({"model": facts, "limits": as_json(limits), "versions": dict(versions)})
     return answer
 
 
@@ -263,7 +263,7 @@ def judged_body(judged: Judged, token: str) -> Body:
             "verdict": said(sentence(row, judged.request)),
             "flipped": list(dict.fromkeys(o.method for o in row.outcomes if o.consistent is False)),
             "verdicts": [verdict_body(o) for o in row.outcomes],
-            "table": encode(table(judged), {})["lines"],
+            "table": as_json(table(judged))["lines"],
             "wall_ms": row.wall_ms,
             "notes": list(row.notes),
             "record": f"lab/measured/judged/{token}",

@@ -57,7 +57,7 @@ def add_loop(add: Any) -> None:
 
 def loop(args: argparse.Namespace) -> int:
     from backend.base.machine import versions
-    from backend.base.serialization import encode
+    from backend.base.serialization import as_json
     from backend.model.load import load_model
     from backend.records.agent_loop import LoopRecord, LoopRequest, summary
     from backend.session.session import LabSession
@@ -79,10 +79,10 @@ def loop(args: argparse.Namespace) -> int:
             show_progress(f"{event.text} ({event.done} of {event.total})")
     lines = summary(record)
     report = {
-        "request": encode(request, {}),
-        "model": encode(model.info, {}),
+        "request": as_json(request),
+        "model": as_json(model.info),
         "versions": versions(),
-        "summary": [encode(line, {}) for line in lines],
+        "summary": [as_json(line) for line in lines],
     }
     write_json(out, report)
     out.with_suffix(".kvloop").write_bytes(record.to_bytes())
@@ -119,7 +119,7 @@ def print_loop(lines: Sequence[LoopLine]) -> None:
 
 def hypotheses(args: argparse.Namespace) -> int:
     from backend.base.machine import versions
-    from backend.base.serialization import encode
+    from backend.base.serialization import as_json
     from backend.model.load import load_model
     from backend.records.hypotheses import HypothesesRecord, HypothesesRequest
     from backend.records.hypothesis_verdicts import precision_recall, verdicts
@@ -139,10 +139,10 @@ def hypotheses(args: argparse.Namespace) -> int:
             show_progress(event.text)
     found = verdicts(record)
     report = {
-        "request": encode(request, {}),
-        "model": encode(record.model, {}),
+        "request": as_json(request),
+        "model": as_json(record.model),
         "versions": versions(),
-        "verdicts": [encode(verdict, {}) for verdict in found],
+        "verdicts": [as_json(verdict) for verdict in found],
         "precision_recall": precision_recall(record),
     }
     write_json(out, report)

@@ -39,7 +39,7 @@ def add_blame(add: Any) -> None:
 
 def blame(args: argparse.Namespace) -> int:
     from backend.base.machine import versions
-    from backend.base.serialization import encode
+    from backend.base.serialization import as_json
     from backend.model.load import load_model
     from backend.prompts.presets import preset_requests
     from backend.records.blame import BlameRecord, BlameRequest
@@ -80,7 +80,7 @@ def blame(args: argparse.Namespace) -> int:
         report = {
             "preset": preset.pipeline.name, "method": args.method, "warmup": args.warmup, "sent": sent,
             "passes": args.passes, "most_parts": args.most_parts, "draws": args.draws, "seed": args.seed,
-            "share": args.share, "model": encode(model.info, {}), "versions": versions(), "summary": lines,
+            "share": args.share, "model": as_json(model.info), "versions": versions(), "summary": lines,
             "problems": [_row(record) for record in found],
         }  # fmt: skip
         write_json(out, report)
@@ -105,12 +105,12 @@ def blame(args: argparse.Namespace) -> int:
 
 def _row(record: Any) -> dict[str, Any]:
     """What is kept of one search."""
-    from backend.base.serialization import encode
+    from backend.base.serialization import as_json
 
     return {
         "values": dict(record.request.run.values),
         "dense": record.dense.text, "method": record.nothing.text,
-        "found": encode(record.found.parts, {}) if record.found else None,
+        "found": as_json(record.found.parts) if record.found else None,
         "share": record.share if record.found else None,
         "random_restored": sum(t.restored for t in record.random), "random": len(record.random),
         "whole_restores": record.everything.restored, "spent": record.spent, "passes": record.passes,

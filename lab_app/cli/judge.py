@@ -75,7 +75,7 @@ def add_judge(add: Any) -> None:
 
 def judge(args: argparse.Namespace) -> int:
     from backend.base.machine import versions
-    from backend.base.serialization import encode
+    from backend.base.serialization import as_json
     from backend.judge.batch import read_problems, run_judging
     from backend.judge.judge_lab import JudgeLab, check
     from backend.model.load import load_model
@@ -123,12 +123,12 @@ def judge(args: argparse.Namespace) -> int:
             show_progress(event.text)
     lines = table(judged)
     report = {
-        "request": encode(replace(request, problems=()), {}),
-        "judge": encode(model.info, {}),
-        "agents": encode(lab.agents.info, {}),
+        "request": as_json(replace(request, problems=())),
+        "judge": as_json(model.info),
+        "agents": as_json(lab.agents.info),
         "versions": versions(),
         "notes": list(judged.notes),
-        "table": encode(lines, {})["lines"],
+        "table": as_json(lines)["lines"],
         "heat": {name: heat(counted(judged, name)).tolist() for name in judged.orders},
     }
     write_json(out, report)

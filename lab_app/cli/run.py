@@ -62,7 +62,7 @@ def add_run(add: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from backend.base.machine import versions
     from backend.base.row_file import RowFile
-    from backend.base.serialization import encode
+    from backend.base.serialization import as_json
     from backend.model.load import load_model
     from backend.prompts.notices import notices
     from backend.prompts.presets import preset_requests, read_requests
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
         "requests": args.requests,
         "warmup": args.warmup,
         "seed": args.seed,
-        "model": encode(model.info, {}),
+        "model": as_json(model.info),
         "versions": versions(),
         "summary": summary,
         "shadow": flip_rates(rows),

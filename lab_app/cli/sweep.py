@@ -267,10 +267,10 @@ def shown_p(p: float | None) -> str:
 
 def write_summary(asked: Sweep, swept: Swept, facts: dict[str, Any], path: Path) -> None:
     """The summary as JSON, which knows neither NaN nor infinity."""
-    from backend.base.serialization import encode
+    from backend.base.serialization import as_json
 
     report = {"name": asked.name, "title": asked.title, **facts, "sweep": asked.source}
-    report["lines"] = encode(swept.lines, {})
-    report["comparisons"] = encode(swept.compared.tests, {})
+    report["lines"] = as_json(swept.lines)
+    report["comparisons"] = as_json(swept.compared.tests)
     report["left_out"] = list(swept.compared.left_out)
     write_json(path, report)

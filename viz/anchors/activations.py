@@ -49,15 +49,15 @@ def activations_by_length(record: RunRecord, method: str) -> FigureView:
     pipeline, colours = record.request.pipeline, words.slots(record.request.pipeline)
     drawing = figure(320)
     for name in dict.fromkeys(r[0] for r in rows):
-        mine = [r for r in rows if r[0] == name]
+        own_rows = [r for r in rows if r[0] == name]
         slot = colours.get(name, 0)
         drawing.add_scatter(
-            x=[r[2] for r in mine],
-            y=[r[3] for r in mine],
+            x=[r[2] for r in own_rows],
+            y=[r[3] for r in own_rows],
             mode="markers",
             name=plot_text(words.segment_words(pipeline, name)),
             marker={"size": 9, "color": SLOT_COLOURS[slot], "symbol": SYMBOLS[slot], "opacity": 0.8},
-            customdata=[r[1] for r in mine],
+            customdata=[r[1] for r in own_rows],
             hovertemplate="anchor %{customdata}<br>%{x} tokens, %{y} activations<extra></extra>",
         )
     drawing.update_layout(

@@ -42,21 +42,21 @@ def decision_words(gate: GateDecision) -> tuple[str, ...]:
     entropy, threshold = told_apart(gate.entropy, gate.threshold)
     within = gate.entropy <= gate.threshold
     alike = f", as if {math.exp(gate.entropy):.2f} of them weighed alike" if count > 1 else ""
-    said = [
+    sentences = [
         f"{held}, {count} of them at least as long.",
         f"The entropy of their weights is {entropy} nats{alike}.",
         f"That is {'within' if within else 'over'} the {threshold} nats that are allowed: "
         + ("the weight is on few enough of them." if within else "no anchor stands out enough."),
     ]
     if gate.rule == "length":
-        said.append("But this gate asks only for an anchor that is long enough; the entropy has no say.")
+        sentences.append("But this gate asks only for an anchor that is long enough; the entropy has no say.")
     if gate.rule == "closeness":
-        said.append(f"This gate asks for nearness as well. {gate.reason}")
+        sentences.append(f"This gate asks for nearness as well. {gate.reason}")
     elif within and not gate.shareable:
-        said.append("But gamma is 0, which shares nothing.")
+        sentences.append("But gamma is 0, which shares nothing.")
     if count == 1:
-        said.append("One anchor alone always has an entropy of 0, however far it is.")
-    return (*said, verdict)
+        sentences.append("One anchor alone always has an entropy of 0, however far it is.")
+    return (*sentences, verdict)
 
 
 def decision_panel(record: RunRecord, agent: int, method: str) -> Panel:

@@ -30,16 +30,16 @@ def memory_by_pool(record: RunRecord, method: str) -> FigureView:
         "placeholder", "anchors", "tokens", "base KV and descriptors (bytes)", "offsets as computed (bytes)",
         "offsets as kept (bytes)", "budget (bytes)", "anchors in main memory",
     )  # fmt: skip
-    found = pools_of(record, method)
-    if not found:
+    pools = pools_of(record, method)
+    if not pools:
         return empty_view("memory_by_pool", title, NO_VIEW, columns)
     pipeline = record.request.pipeline
-    names = [plot_text(words.segment_words(pipeline, p.placeholder)) for p, _ in found]
+    names = [plot_text(words.segment_words(pipeline, p.placeholder)) for p, _ in pools]
     base, raw, kept = (
-        np.array([int(getattr(v, part).sum()) for _, v in found])
+        np.array([int(getattr(v, part).sum()) for _, v in pools])
         for part in ("base_bytes", "offset_bytes", "stored_bytes")
     )
-    drawing = figure(100 + 34 * len(found), margin={"t": 34, "r": 90}, barmode="stack", bargap=0.35)
+    drawing = figure(100 + 34 * len(pools), margin={"t": 34, "r": 90}, barmode="stack", bargap=0.35)
     for label, amount, colour, pattern in (
         ("base KV and descriptors", base, METHOD_COLOURS[0], ""),
         ("offsets as kept", kept, ACTION_COLOURS[2], "/"),
@@ -56,7 +56,7 @@ def memory_by_pool(record: RunRecord, method: str) -> FigureView:
             marker={"symbol": "line-ns", "size": 22, "line": {"width": 2.5, "color": OUTLINE_COLOUR}},
             hovertemplate="%{y}<br>unpacked: %{x:.3g} MiB<extra></extra>",
         )  # fmt: skip
-    budgets = [p.budget_bytes for p, _ in found]
+    budgets = [p.budget_bytes for p, _ in pools]
     if any(budgets):
         drawing.add_scatter(
             y=names, x=[b / 2**20 for b in budgets], mode="markers", name="budget",
@@ -67,30 +67,30 @@ def memory_by_pool(record: RunRecord, method: str) -> FigureView:
         xaxis={"title": "MiB", "rangemode": "tozero"},
         yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
     )
-    held, anchors = int((base + kept).sum()), sum(len(p.anchors) for p, _ in found)
+    held, anchors = int((base + kept).sum()), sum(len(p.anchors) for p, _ in pools)
     finding = f"{plural(anchors, 'anchor')} take {size(held)}, {percent(int(kept.sum()), held)} of it offsets"
     if packed:
         finding += f"; packing keeps {percent(int(kept.sum()), int(raw.sum()))} of the offsets’ bytes"
     how = (
         "One bar per placeholder’s pool. An anchor keeps its own KV and, for every agent that read it, an "
-        "offset of its tokens and of the template text behind it. " + _placed(record, method, found)
+        "offset of its tokens and of the template text behind it. " + _placed(record, method, pools)
     )
     rows = tuple(
         (p.placeholder, len(p.anchors), sum(p.lengths), int(base[i]), int(raw[i]), int(kept[i]),
          p.budget_bytes or None, len(v.away))
-        for i, (p, v) in enumerate(found)
+        for i, (p, v) in enumerate(pools)
     )  # fmt: skip
     return FigureView("memory_by_pool", title, how, finding + ".", drawing, columns, rows)
 
 
-def _placed(record: RunRecord, method: str, found: list[tuple[PoolState, PoolView]]) -> str:
+def _placed(record: RunRecord, method: str, pools: list[tuple[PoolState, PoolView]]) -> str:
     """Where the offsets wait, when the method was asked to move some."""
-    asked = next((m.options.get("on_device", 0) for m in record.request.methods if m.label == method), 0)
-    if not asked:
+    on_device = next((m.options.get("on_device", 0) for m in record.request.methods if m.label == method), 0)
+    if not on_device:
         return ""
     if record.model.device.startswith("cpu"):
         return "The model runs on a CPU, so there is no other memory to move cold anchors to: all stay."
-    away = sum(len(v.away) for _, v in found)
+    away = sum(len(v.away) for _, v in pools)
     return f"{plural(away, 'anchor')} wait in main memory, as asked."
 
 
@@ -98,30 +98,30 @@ def memory_by_length(record: RunRecord, method: str) -> FigureView:
     """Bytes of each anchor against its length."""
     title = "How does an anchor’s memory grow with its length?"
     columns = ("placeholder", "anchor", "length (tokens)", "agents", "bytes", "bytes per token")
-    found = pools_of(record, method)
-    if not found:
+    pools = pools_of(record, method)
+    if not pools:
         return empty_view("memory_by_length", title, NO_VIEW, columns)
     pipeline, colours = record.request.pipeline, words.slots(record.request.pipeline)
     rows: list[tuple[Any, ...]] = []
     drawing = figure(300)
-    for pool, view in found:
+    for pool, view in pools:
         held = view.base_bytes + view.stored_bytes
-        mine = [
+        own_rows = [
             (pool.placeholder, number_, tokens, len(agents), int(b), round(int(b) / max(1, tokens), 1))
             for number_, tokens, agents, b in zip(pool.anchors, pool.lengths, view.agents, held, strict=True)
         ]
         slot = colours.get(pool.placeholder, 0)
         drawing.add_scatter(
-            x=[r[2] for r in mine],
-            y=[r[4] / 2**20 for r in mine],
+            x=[r[2] for r in own_rows],
+            y=[r[4] / 2**20 for r in own_rows],
             mode="markers",
             name=plot_text(words.segment_words(pipeline, pool.placeholder)),
             marker={"size": 9, "color": SLOT_COLOURS[slot], "symbol": SYMBOLS[slot], "opacity": 0.8},
-            customdata=[[r[1], r[3]] for r in mine],
+            customdata=[[r[1], r[3]] for r in own_rows],
             hovertemplate="anchor %{customdata[0]}, %{customdata[1]} agents<br>%{x} tokens, %{y:.3g} MiB"
             "<extra></extra>",
         )
-        rows += mine
+        rows += own_rows
     per_token = record.model.kv_bytes_per_token
     longest = max(r[2] for r in rows)
     drawing.add_scatter(
@@ -151,10 +151,10 @@ def codec_view(record: RunRecord, method: str) -> FigureView:
     columns = (
         "placeholder", "kind", "layer", "offset size (RMS)", "error as kept (RMS)", "share under 0.1",
     )  # fmt: skip
-    found = pools_of(record, method)
-    seen = [(p, v) for p, v in found if v.offset_bytes.any()]
+    pools = pools_of(record, method)
+    seen = [(p, v) for p, v in pools if v.offset_bytes.any()]
     if not seen:
-        return empty_view("codec", title, NO_VIEW if not found else "No offset was seen yet.", columns)
+        return empty_view("codec", title, NO_VIEW if not pools else "No offset was seen yet.", columns)
     layers = seen[0][1].small.shape[1]
     drawing = figure(320)
     two_panels(drawing)

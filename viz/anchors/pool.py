@@ -71,9 +71,15 @@ def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
     )
     widest = max((max(g.entropy or 0, g.threshold or 0) for g in gates), default=0) or 1
     for label, gate in zip(labels, gates, strict=True):
-        at = max(gate.entropy or 0, gate.threshold or 0)
+        right = max(gate.entropy or 0, gate.threshold or 0)
         drawing.add_annotation(
-            x=at, y=label, text=_decision(gate), xanchor="left", xshift=8, showarrow=False, font={"size": 12}
+            x=right,
+            y=label,
+            text=_decision(gate),
+            xanchor="left",
+            xshift=8,
+            showarrow=False,
+            font={"size": 12},
         )
     drawing.update_layout(
         barmode="overlay",

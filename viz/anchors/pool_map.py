@@ -25,9 +25,9 @@ def mapped_pool(
     record: RunRecord, agent: int, method: str, span: str | None = None
 ) -> tuple[PoolState, PoolView] | None:
     """The pool to map: the selected placeholder's, else the first that this agent's gate looked at."""
-    found = {p.placeholder: (p, v) for p, v in pools_of(record, method)}
-    wanted = [span, *(g.placeholder for g in record.outcome(agent, method).gate), *found]
-    return next((found[name] for name in wanted if name in found), None)
+    pools = {p.placeholder: (p, v) for p, v in pools_of(record, method)}
+    wanted = [span, *(g.placeholder for g in record.outcome(agent, method).gate), *pools]
+    return next((pools[name] for name in wanted if name in pools), None)
 
 
 def umap_layout(points: NDArray[np.float32], seed: int = 0) -> Layout:
@@ -58,10 +58,10 @@ def anchor_map(
         "placeholder", "text", "role", "PCA 1", "PCA 2", "UMAP 1", "UMAP 2", "weight in the gate (share)",
         "distance in the gate", "start of the text",
     )  # fmt: skip
-    found = mapped_pool(record, agent, method, span)
-    if found is None:
+    pool_and_view = mapped_pool(record, agent, method, span)
+    if pool_and_view is None:
         return empty_view("anchor_map", title, NO_VIEW, columns)
-    pool, view = found
+    pool, view = pool_and_view
     points = np.zeros((len(view.points), 2), dtype=np.float32)
     points[:, : min(2, view.points.shape[1])] = view.points[:, :2]
     gate = next((g for g in record.outcome(agent, method).gate if g.placeholder == pool.placeholder), None)
@@ -166,10 +166,10 @@ def _draw(drawing: go.Figure, index: int, layout: Layout, texts: list[dict[str, 
 
 def _nearest(view: PoolView, texts: list[dict[str, Any]]) -> str:
     """Which anchor is nearest to this text by the coordinates themselves."""
-    at = next((i for i, t in enumerate(texts) if t["here"]), None)
-    if at is None or len(texts) < 2:
+    own = next((i for i, t in enumerate(texts) if t["here"]), None)
+    if own is None or len(texts) < 2:
         return "this text is not on the map, or stands alone."
-    apart = np.linalg.norm(view.points.astype(np.float64) - view.points[at], axis=1)
-    apart[at] = np.inf
+    apart = np.linalg.norm(view.points.astype(np.float64) - view.points[own], axis=1)
+    apart[own] = np.inf
     best = int(apart.argmin())
     return f"nearest by its words is anchor {texts[best]['number']}, {number(float(apart[best]), 2)} away."

@@ -24,10 +24,10 @@ def weights_by_token(record: RunRecord, agent: int, method: str, span: str | Non
     """How each token of a segment mixes the anchors' offsets."""
     title = "Do all tokens trust the same anchor?"
     columns = ("segment", "kind", "anchor", "first token", "tokens in column", "weight (share)")
-    found = _chosen(record, agent, method, span)
-    if isinstance(found, str):
-        return empty_view("weights_by_token", title, found, columns)
-    outcome, mix, name = found
+    chosen = _chosen(record, agent, method, span)
+    if isinstance(chosen, str):
+        return empty_view("weights_by_token", title, chosen, columns)
+    outcome, mix, name = chosen
     prompt = words.prompt_of(record, outcome)
     sides = _sides(mix.keys_by_token, mix.values_by_token)
     drawing, labels, kept = _frame(mix, len(sides))
@@ -70,10 +70,10 @@ def weights_by_layer(record: RunRecord, agent: int, method: str, span: str | Non
     """The mean weight of each anchor at each layer."""
     title = "Does an anchor weigh more in some layers?"
     columns = ("segment", "kind", "anchor", "layer", "weight (share)")
-    found = _chosen(record, agent, method, span)
-    if isinstance(found, str):
-        return empty_view("weights_by_layer", title, found, columns)
-    _, mix, name = found
+    chosen = _chosen(record, agent, method, span)
+    if isinstance(chosen, str):
+        return empty_view("weights_by_layer", title, chosen, columns)
+    _, mix, name = chosen
     sides = _sides(mix.keys_by_layer, mix.values_by_layer)
     drawing, labels, kept = _frame(mix, len(sides))
     layers = mix.keys_by_layer.shape[1]

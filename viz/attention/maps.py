@@ -20,21 +20,21 @@ Floats = NDArray[np.float32]
 
 
 def _slot(
-    record: RunRecord, found: dict[str, AttentionProbe], method: str, span: str | None
+    record: RunRecord, probed: dict[str, AttentionProbe], method: str, span: str | None
 ) -> Region | None:
     """The slot that is selected on the page, else the one whose heads differ most from dense's."""
-    probe = found[method]
+    probe = probed[method]
     sides = [part for part in regions(record, probe) if part.slot]
     named = [part for part in sides if probe.regions[part.members[0]] == span]
     if named or not sides:
         return named[0] if named else None
-    dense = found.get(words.dense_label(record), probe)
+    dense = probed.get(words.dense_label(record), probe)
     usual = {part.name: mass_of(dense, part) for part in regions(record, dense)}
 
     def rank(part: Region) -> tuple[float, float]:
-        mine = mass_of(probe, part)
-        apart = np.abs(mine - usual[part.name]).mean() if part.name in usual else 0.0
-        return float(apart), float(mine.mean())
+        mass = mass_of(probe, part)
+        apart = np.abs(mass - usual[part.name]).mean() if part.name in usual else 0.0
+        return float(apart), float(mass.mean())
 
     return max(sides, key=rank)
 
@@ -42,8 +42,8 @@ def _slot(
 def head_map(record: RunRecord, agent: int, method: str, query: str, span: str | None = None) -> FigureView:
     """A slot's attention by layer and head: dense, the method, and the method minus dense."""
     key = f"attention_heads_{query}"
-    found, looks = probes(record, agent, query), words.styles(record)
-    method = method if method in found else next(reversed(found), method)
+    probed, looks = probes(record, agent, query), words.styles(record)
+    method = method if method in probed else next(reversed(probed), method)
     title = f"Which heads of {QUERIES[query]} read the slot?"
     columns = (
         "slot",
@@ -53,21 +53,21 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
         "method (share)",
         "method minus full read (share)",
     )
-    slot = _slot(record, found, method, span) if found else None
+    slot = _slot(record, probed, method, span) if probed else None
     if slot is None:
-        return empty_view(key, title, "There is no slot to look at." if found else absent(record), columns)
-    dense = found.get(words.dense_label(record))
+        return empty_view(key, title, "There is no slot to look at." if probed else absent(record), columns)
+    dense = probed.get(words.dense_label(record))
     name = looks[method].name
     title = f"Which heads of {QUERIES[query]} read {slot.name}?"
-    mine = mass_of(found[method], slot)
+    mass = mass_of(probed[method], slot)
     theirs = next(
         (mass_of(dense, part) for part in regions(record, dense) if part.name == slot.name), None
-    ) if dense is not None and dense is not found[method] else None  # fmt: skip
-    panels: list[tuple[str, NDArray[np.float64]]] = [(name, mine)]
+    ) if dense is not None and dense is not probed[method] else None  # fmt: skip
+    panels: list[tuple[str, NDArray[np.float64]]] = [(name, mass)]
     if theirs is not None:
         usual = looks[words.dense_label(record)].name
-        panels = [(usual, theirs), (name, mine), (f"{name} − the full read", mine - theirs)]
-    layers, heads = mine.shape
+        panels = [(usual, theirs), (name, mass), (f"{name} − the full read", mass - theirs)]
+    layers, heads = mass.shape
     drawing = figure(150 + min(420, 20 * layers), margin={"t": 48, "b": 96})
     drawing.set_subplots(
         1, len(panels), shared_yaxes=True, horizontal_spacing=0.03,
@@ -93,18 +93,18 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
     rows = tuple(
         (slot.name, i, j, *(
             "" if x is None else round(float(x[i, j]), 6)
-            for x in (mine if theirs is None and method == words.dense_label(record) else theirs,
-                      mine, None if theirs is None else mine - theirs)
+            for x in (mass if theirs is None and method == words.dense_label(record) else theirs,
+                      mass, None if theirs is None else mass - theirs)
         ))
         for i in range(layers) for j in range(heads)
     )  # fmt: skip
-    at = np.unravel_index(int(mine.argmax()), mine.shape)
-    finding = f"{name} reads it most with head {at[1]} of layer {at[0]}: {number(float(mine[at]), 2)}."
+    most = np.unravel_index(int(mass.argmax()), mass.shape)
+    finding = f"{name} reads it most with head {most[1]} of layer {most[0]}: {number(float(mass[most]), 2)}."
     if theirs is not None:
-        at = np.unravel_index(int(np.abs(mine - theirs).argmax()), mine.shape)
-        change = float(mine[at] - theirs[at])
+        most = np.unravel_index(int(np.abs(mass - theirs).argmax()), mass.shape)
+        change = float(mass[most] - theirs[most])
         finding += (
-            f" It differs from the full read most at head {at[1]} of layer {at[0]}, by "
+            f" It differs from the full read most at head {most[1]} of layer {most[0]}, by "
             f"{'+' if change > 0 else '−'}{number(abs(change), 2)}."
         )
     how = (
@@ -147,34 +147,34 @@ def _pooled_words(width: int, tokens: int) -> str:
 def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureView:
     """Every prompt token's attention at every layer (judge study, Fig. 8)."""
     key = f"attention_tokens_{query}"
-    found, looks = probes(record, agent, query), words.styles(record)
-    method = method if method in found else next(reversed(found), method)
+    probed, looks = probes(record, agent, query), words.styles(record)
+    method = method if method in probed else next(reversed(probed), method)
     name = looks[method].name if method in looks else method
     title = f"Which words is {QUERIES[query]} read off under {name}?"
     columns = ("layer", "first token", "text", "tokens in column", "largest attention (share)")
-    if not found:
+    if not probed:
         return empty_view(key, title, absent(record), columns)
-    prompt, values = record.prompts[found[method].prompt], found[method].tokens
+    prompt, values = record.prompts[probed[method].prompt], probed[method].tokens
     layers, tokens = values.shape
     pooled, starts, width = pool_columns(values)
-    peak = max(float(np.quantile(p.tokens, 0.995)) for p in found.values())
+    peak = max(float(np.quantile(p.tokens, 0.995)) for p in probed.values())
     drawing = figure(140 + min(420, 22 * layers), margin={"t": 34, "r": 8})
     _tokens_panel(drawing, pooled, starts, prompt.texts, coloraxis="coloraxis")
     drawing.update_layout(coloraxis=_bar(MAGNITUDE, 0, peak or 1, "attention<br>(share)"))
     _token_axes(drawing, layers, tokens)
     mark_spans(drawing, record, prompt, tokens)
-    at = int(values.mean(axis=0).argmax())
+    most = int(values.mean(axis=0).argmax())
     inner = values.mean(axis=0).copy()
     inner[0] = 0
     second = int(inner.argmax())
     finding = (
-        f"Mean over layers: most goes to token {at} ({words.token_name(prompt.texts[at])}), "
-        f"{number(float(values.mean(axis=0)[at]), 2)}"
+        f"Mean over layers: most goes to token {most} ({words.token_name(prompt.texts[most])}), "
+        f"{number(float(values.mean(axis=0)[most]), 2)}"
     )
     finding += (
         f"; behind the prompt’s first token, most to token {second} "
         f"({words.token_name(prompt.texts[second])}), {number(float(inner[second]), 2)}."
-        if at == 0 and tokens > 1
+        if most == 0 and tokens > 1
         else "."
     )
     how = (
@@ -195,13 +195,13 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
     key = f"attention_difference_{query}"
     title = f"Which words does {QUERIES[query]} read more or less than under the full read?"
     columns = ("method", "layer", "first token", "text", "tokens in column", "method minus full read (share)")
-    found, looks = probes(record, agent, query), words.styles(record)
-    if not found:
+    probed, looks = probes(record, agent, query), words.styles(record)
+    if not probed:
         return empty_view(key, title, absent(record), columns)
-    dense = found.get(words.dense_label(record))
+    dense = probed.get(words.dense_label(record))
     others = {
         label: probe.tokens - dense.tokens
-        for label, probe in found.items()
+        for label, probe in probed.items()
         if dense is not None and probe is not dense and probe.prompt == dense.prompt
     }
     if not others or dense is None:
@@ -227,8 +227,8 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
         pooled, starts, width = _largest(values)
         _tokens_panel(drawing, pooled, starts, prompt.texts, coloraxis="coloraxis", row=row, col=1)
         mean = values.mean(axis=0)
-        at = int(np.abs(mean).argmax())
-        worst = max(worst, (float(mean[at]), label, at), key=lambda x: abs(x[0]))
+        most = int(np.abs(mean).argmax())
+        worst = max(worst, (float(mean[most]), label, most), key=lambda x: abs(x[0]))
         rows += [
             (label, i, int(starts[j]), words.token_name(prompt.texts[starts[j]]),
              int(min(width, tokens - starts[j])), round(float(pooled[i, j]), 7))

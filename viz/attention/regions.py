@@ -25,8 +25,8 @@ class Region:
 
 def probes(record: RunRecord, agent: int, query: str) -> dict[str, AttentionProbe]:
     """The probes of an agent at one of its tokens by method label, dense first."""
-    found = {p.method: p for p in record.attention if (p.agent, p.query) == (agent, query)}
-    return {label: found[label] for label in record.labels if label in found}
+    by_method = {p.method: p for p in record.attention if (p.agent, p.query) == (agent, query)}
+    return {label: by_method[label] for label in record.labels if label in by_method}
 
 
 def regions(record: RunRecord, probe: AttentionProbe) -> tuple[Region, ...]:
@@ -60,9 +60,9 @@ def mass_of(probe: AttentionProbe, region: Region) -> NDArray[np.float64]:
 
 def absent(record: RunRecord) -> str:
     """Why there is no probe to draw."""
-    said = [note for note in record.notes if note.startswith("Attention was not measured")]
-    if said:
-        return said[0]
+    reasons = [note for note in record.notes if note.startswith("Attention was not measured")]
+    if reasons:
+        return reasons[0]
     if record.request.probe_attention:
         return "This agent reads no text of others in slots, so its attention was not measured."
     return "Attention was not measured in this run. It is where “Record attention” is on."

@@ -24,21 +24,21 @@ PATTERNS = ("", "/", "\\", "x", "-", "|", "+")
 
 def views(record: RunRecord, agent: int, method: str, span: str | None = None) -> tuple[FigureView, ...]:
     """All figures of an agent, for each token that was measured."""
-    asked = [query for query in QUERIES if probes(record, agent, query)]
-    out = [(mass_by_slot(record, agent, q), *_closer(record, agent, method, q, span)) for q in asked]
-    return tuple(view for found in out for view in found) or (mass_by_slot(record, agent, "first"),)
+    measured = [query for query in QUERIES if probes(record, agent, query)]
+    out = [(mass_by_slot(record, agent, q), *_closer(record, agent, method, q, span)) for q in measured]
+    return tuple(view for group in out for view in group) or (mass_by_slot(record, agent, "first"),)
 
 
 def slot_views(record: RunRecord, agent: int) -> tuple[FigureView, ...]:
     """Of these the coarse ones: how much each region gets."""
-    asked = [query for query in QUERIES if probes(record, agent, query)]
-    return tuple(mass_by_slot(record, agent, query) for query in asked or ["first"])
+    measured = [query for query in QUERIES if probes(record, agent, query)]
+    return tuple(mass_by_slot(record, agent, query) for query in measured or ["first"])
 
 
 def closer_views(record: RunRecord, agent: int, method: str) -> tuple[FigureView, ...]:
     """And the others: by layer, by head and by token."""
-    asked = [query for query in QUERIES if probes(record, agent, query)]
-    return tuple(view for query in asked for view in _closer(record, agent, method, query))
+    measured = [query for query in QUERIES if probes(record, agent, query)]
+    return tuple(view for query in measured for view in _closer(record, agent, method, query))
 
 
 def _closer(
@@ -52,25 +52,25 @@ def _closer(
     )
 
 
-def _token(found: dict[str, AttentionProbe], looks: dict[str, MethodStyle]) -> str:
+def _token(probed: dict[str, AttentionProbe], looks: dict[str, MethodStyle]) -> str:
     """Which token each method generated there, in words; empty where all the same."""
-    texts = {p.token for p in found.values()}
+    texts = {p.token for p in probed.values()}
     if len(texts) < 2:
         return ""
-    said = [f"{looks[m].name} “{words.token_name(p.token)}”" for m, p in found.items()]
-    return f" The token is {words.listing(said)}."
+    named = [f"{looks[m].name} “{words.token_name(p.token)}”" for m, p in probed.items()]
+    return f" The token is {words.listing(named)}."
 
 
 def mass_by_slot(record: RunRecord, agent: int, query: str) -> FigureView:
     """How much each region gets, mean over layers and heads (judge study, Fig. 3)."""
     key, title = f"attention_slots_{query}", f"What was {QUERIES[query]} read off?"
     columns = ("method", "token", "region", "attention (share, mean over layers and heads)")
-    found, looks = probes(record, agent, query), words.styles(record)
-    if not found:
+    probed, looks = probes(record, agent, query), words.styles(record)
+    if not probed:
         return empty_view(key, title, absent(record), columns)
     drawing = figure(330, barmode="group", bargap=0.25)
     rows: list[tuple[Any, ...]] = []
-    for place, (label, probe) in enumerate(found.items()):
+    for place, (label, probe) in enumerate(probed.items()):
         look, parts = looks[label], regions(record, probe)
         shares = [float(mass_of(probe, part).mean()) for part in parts]
         drawing.add_bar(
@@ -91,18 +91,20 @@ def mass_by_slot(record: RunRecord, agent: int, query: str) -> FigureView:
         "One bar per method; the bars of a method sum to 1. It is the query that generates the token which "
         "looks; the first tokens of a prompt get much attention whatever they say."
     )
-    finding = _largest_shift(record, found, looks) + _token(found, looks)
+    finding = _largest_shift(record, probed, looks) + _token(probed, looks)
     return FigureView(key, title, how, finding, drawing, columns, tuple(rows))
 
 
-def _largest_shift(record: RunRecord, found: dict[str, AttentionProbe], looks: dict[str, MethodStyle]) -> str:
-    dense = found.get(words.dense_label(record))
+def _largest_shift(
+    record: RunRecord, probed: dict[str, AttentionProbe], looks: dict[str, MethodStyle]
+) -> str:
+    dense = probed.get(words.dense_label(record))
     if dense is None:
         return "The full read was not measured, so there is nothing to compare with."
     own = {part.name: float(mass_of(dense, part).mean()) for part in regions(record, dense) if part.slot}
     shifts = [
         (float(mass_of(probe, part).mean()) - own[part.name], part.name, label)
-        for label, probe in found.items()
+        for label, probe in probed.items()
         if probe is not dense
         for part in regions(record, probe)
         if part.name in own
@@ -125,10 +127,10 @@ def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
     key = f"attention_layers_{query}"
     title = f"At which layers does {QUERIES[query]} look elsewhere than under the full read?"
     columns = ("method", "region", "layer", "attention (share)", "lowest head", "highest head")
-    found, looks = probes(record, agent, query), words.styles(record)
-    if not found:
+    probed, looks = probes(record, agent, query), words.styles(record)
+    if not probed:
         return empty_view(key, title, absent(record), columns)
-    names = list(dict.fromkeys(part.name for probe in found.values() for part in regions(record, probe)))
+    names = list(dict.fromkeys(part.name for probe in probed.values() for part in regions(record, probe)))
     across = min(3, len(names))
     down = -(-len(names) // across)
     drawing = figure(70 + 170 * down, margin={"t": 64})
@@ -138,9 +140,9 @@ def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
     )  # fmt: skip
     rows: list[tuple[Any, ...]] = []
     largest: tuple[float, str, int, str] = (0.0, "", 0, "")
-    dense = found.get(words.dense_label(record))
+    dense = probed.get(words.dense_label(record))
     usual = {} if dense is None else {p.name: mass_of(dense, p).mean(axis=1) for p in regions(record, dense)}
-    for label, probe in found.items():
+    for label, probe in probed.items():
         look = looks[label]
         for part in regions(record, probe):
             heads = mass_of(probe, part)

@@ -96,8 +96,10 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 def listing(items: Iterable[str], last: str = "and") -> str:
     """``a, b and c``."""
-    found = list(items)
-    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} {last} {found[-1]}" if found else ""
+    listed = list(items)
+    return (
+        listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} {last} {listed[-1]}" if listed else ""
+    )
 
 
 def clip(text: str, length: int = 60) -> str:

@@ -70,15 +70,15 @@ def finding(table: JudgeTable) -> str:
     if not reused:
         return "Only the full read was asked, and the full read agrees with itself."
     worst = min(reused, key=lambda x: x.jcr.value)
-    told = f"{worst.method} ({worst.order}) keeps {worst.jcr.value:.0%} of the full read’s selections"
+    sentence = f"{worst.method} ({worst.order}) keeps {worst.jcr.value:.0%} of the full read’s selections"
     if worst.jcr.value < 1:
-        told += (
+        sentence += (
             f"; it takes none in {worst.to_none.value:.0%} where the full read selects otherwise, another "
             f"candidate in {worst.to_another.value:.0%}"
         )
     if worst.accuracy_change.of:
-        told += f". Its final answers change by {change_words(worst.accuracy_change)} points"
-    return f"{told}, over {plural(worst.problems, 'problem')}."
+        sentence += f". Its final answers change by {change_words(worst.accuracy_change)} points"
+    return f"{sentence}, over {plural(worst.problems, 'problem')}."
 
 
 def table_panel(table: JudgeTable, judged: Judged | None = None) -> Panel:
@@ -156,12 +156,13 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
     for label, look in looks.items():
         lines = [line for line in table.lines if line.method == label]
         for axis, kind in (("", "accuracy"), ("2", "jcr")):
-            found: list[Share] = [getattr(line, kind) for line in lines]
+            line_shares: list[Share] = [getattr(line, kind) for line in lines]
             drawing.add_scatter(
-                x=[100 * s.value for s in found],
+                x=[100 * s.value for s in line_shares],
                 y=[f"{plot_text(line.order)}<br>{plot_text(look.name)}" for line in lines],
                 error_x=interval(
-                    [100 * (s.value - s.low) for s in found], [100 * (s.high - s.value) for s in found]
+                    [100 * (s.value - s.low) for s in line_shares],
+                    [100 * (s.high - s.value) for s in line_shares],
                 ),
                 mode="markers",
                 name=plot_text(look.name),
@@ -221,7 +222,7 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
     parted = [c for c in easy if c.flipped]
     changed = len(parted)
     gave_up = sum(set(c.flipped) == set(c.none_taken) for c in parted)
-    found = (
+    finding = (
         f"Of {plural(len(easy), 'judgement')} that every reuse method answers right, {changed} "
         f"{'has' if changed == 1 else 'have'} a changed selection under at least one; in {gave_up} of these "
         "every changed selection is none of the candidates."
@@ -248,7 +249,7 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
         )
         for c in counts
     )
-    return FigureView("judge_counts", title, how, found, drawing, columns, rows)
+    return FigureView("judge_counts", title, how, finding, drawing, columns, rows)
 
 
 def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> FigureView:
@@ -289,15 +290,15 @@ def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> 
     )
     base = lines[0]
     top = max(range(len(base.picks)), key=lambda k: base.picks[k].value)
-    found = f"{looks[base.method].name} selects {names[top]} in {share_words(base.picks[top])}"
+    finding = f"{looks[base.method].name} selects {names[top]} in {share_words(base.picks[top])}"
     far = max(lines, key=lambda x: abs(x.picks[top].value - base.picks[top].value))
     if far is not base:
-        found += f"; {looks[far.method].name} in {share_words(far.picks[top])}"
+        finding += f"; {looks[far.method].name} in {share_words(far.picks[top])}"
     how = (
         "Slots as the judge saw them, whoever stood there; the dotted line is an even share. The full read’s "
         "own bars are the baseline: a judge asked for the first right candidate rightly prefers early slots."
     )
-    return FigureView(key, title, how, f"{found}.", drawing, columns, tuple(rows))
+    return FigureView(key, title, how, f"{finding}.", drawing, columns, tuple(rows))
 
 
 def question_map(
@@ -313,12 +314,12 @@ def question_map(
     columns = (
         "problem", "question", "PCA 1", "PCA 2", "UMAP 1", "UMAP 2", "selected as full read", "of", "right",
     )  # fmt: skip
-    kept, asked, right = Counter[int](), Counter[int](), Counter[int]()
+    kept, total, right = Counter[int](), Counter[int](), Counter[int]()
     for c in counts:
         kept[c.problem] += c.kept
         right[c.problem] += c.right
-        asked[c.problem] += c.methods
-    places = [i for i, row in enumerate(judged.rows) if asked[row.problem.number]]
+        total[c.problem] += c.methods
+    places = [i for i, row in enumerate(judged.rows) if total[row.problem.number]]
     if judged.points is None or len(places) < 2:
         return empty_view("judge_questions", title, "A map needs two judged problems or more.", columns)
     points = np.zeros((len(judged.points), 2), dtype=np.float32)
@@ -330,7 +331,7 @@ def question_map(
         two_panels(drawing, ("PCA", "UMAP"))
         drawing.update_layout(yaxis2={"matches": None, "showticklabels": True})
     problems = [judged.rows[i].problem for i in places]
-    shares_kept = [kept[p.number] / asked[p.number] for p in problems]
+    shares_kept = [kept[p.number] / total[p.number] for p in problems]
     for index, layout in enumerate(layouts):
         axis = "" if index == 0 else "2"
         drawing.add_scatter(
@@ -341,7 +342,7 @@ def question_map(
             yaxis=f"y{axis}",
             marker={
                 "size": 10,
-                "symbol": ["circle" if right[p.number] == asked[p.number] else "x-open" for p in problems],
+                "symbol": ["circle" if right[p.number] == total[p.number] else "x-open" for p in problems],
                 "color": [100 * s for s in shares_kept],
                 "colorscale": MAGNITUDE,
                 "cmin": 0,
@@ -351,7 +352,7 @@ def question_map(
                 "colorbar": colour_bar("kept (%)"),
             },
             customdata=[
-                f"{p.number}: {plot_text(clip(p.question, 80))}<br>{kept[p.number]} of {asked[p.number]} "
+                f"{p.number}: {plot_text(clip(p.question, 80))}<br>{kept[p.number]} of {total[p.number]} "
                 "selections as the full read’s"
                 for p in problems
             ],
@@ -366,16 +367,16 @@ def question_map(
         how += umap
     elif len(layouts) > 1:
         how += "UMAP keeps neighbours together and says nothing about far distances."
-    told = _neighbours(judged.points[places], np.array(shares_kept))
+    finding = _neighbours(judged.points[places], np.array(shares_kept))
     rows = tuple(
         (
             p.number, p.question, *(round(float(x), 6) for x in points[i]),
             *((round(float(x), 6) for x in layouts[1][i]) if len(layouts) > 1 else (None, None)),
-            kept[p.number], asked[p.number], right[p.number],
+            kept[p.number], total[p.number], right[p.number],
         )
         for i, p in zip(places, problems, strict=True)
     )  # fmt: skip
-    return FigureView("judge_questions", title, how, told, drawing, columns, rows)
+    return FigureView("judge_questions", title, how, finding, drawing, columns, rows)
 
 
 def _neighbours(points: NDArray[np.float32], kept: NDArray[np.float64]) -> str:

@@ -91,8 +91,8 @@ def roc_view(record: RiskRecord) -> FigureView:
         xaxis=share | {"title": "unsafe sets that would be kept"},
         yaxis=share | {"title": "safe sets that would be kept"},
     )
-    said = [f"{looks[t.target]['name']} {t.auc:.2f} ({t.auc_low:.2f} to {t.auc_high:.2f})" for t in tests]
-    finding = f"AUC with its 95% interval: {listing(said)}.{_untested(record)}"
+    areas = [f"{looks[t.target]['name']} {t.auc:.2f} ({t.auc_low:.2f} to {t.auc_high:.2f})" for t in tests]
+    finding = f"AUC with its 95% interval: {listing(areas)}.{_untested(record)}"
     count = len(record.problems)
     how = (
         "0.5 is guessing, 1 is perfect; the further up and left a line, the better. "
@@ -117,18 +117,21 @@ def calibration_view(record: RiskRecord) -> FigureView:
     rows: list[tuple[Any, ...]] = []
     furthest = 0.0
     for test in tests:
-        found = calibration(test.score[test.asked], test.safe[test.asked])
-        furthest = max(furthest, float(np.abs(found.score - found.share).max()))
+        groups = calibration(test.score[test.asked], test.safe[test.asked])
+        furthest = max(furthest, float(np.abs(groups.score - groups.share).max()))
         drawing.add_scatter(
-            x=found.score, y=found.share, mode="lines+markers", customdata=found.sets,
-            error_y=interval(found.share - found.low, found.high - found.share),
+            x=groups.score, y=groups.share, mode="lines+markers", customdata=groups.sets,
+            error_y=interval(groups.share - groups.low, groups.high - groups.share),
             hovertemplate="score %{x:.2f}: %{y:.0%} of %{customdata} sets safe<extra></extra>",
             **looks[test.target],
         )  # fmt: skip
         rows += [
-            (test.target, *(round(float(v[i]), 6) for v in (found.score, found.share, found.low, found.high)),
-             int(found.sets[i]))
-            for i in range(len(found.sets))
+            (
+                test.target,
+                *(round(float(v[i]), 6) for v in (groups.score, groups.share, groups.low, groups.high)),
+                int(groups.sets[i]),
+            )
+            for i in range(len(groups.sets))
         ]  # fmt: skip
     drawing.update_layout(
         xaxis={"title": "mean score of a group (probability of safe)", "range": [-0.02, 1.02]},
@@ -158,10 +161,10 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
     test = next((t for t in record.tests if t.target == gate), record.tests[0])
     if test.gate is None:
         return empty_view("risk_trade", title, test.refused or _refusal(record), columns)
-    at = test.gate.threshold if threshold is None else threshold
+    marked = test.gate.threshold if threshold is None else threshold
     looks, drawing = _looks(record), figure(380)
     rows: list[tuple[Any, ...]] = []
-    said = []
+    sentences = []
     for index, method in enumerate(record.methods):
         if test.target not in (EVERY, method):
             continue
@@ -178,18 +181,18 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
             line={"color": look["line"]["color"], "width": 1, "dash": "dot"}, legendgroup=method,
             showlegend=False, hoverinfo="skip",
         )  # fmt: skip
-        here = int(np.flatnonzero(bought.threshold >= at)[-1])
+        here = int(np.flatnonzero(bought.threshold >= marked)[-1])
         drawing.add_scatter(
             x=[float(bought.copied[here])], y=[float(bought.consistency[here])], mode="markers",
             marker=look["marker"] | {"size": 11, "color": look["line"]["color"]}, legendgroup=method,
             showlegend=False,
-            hovertemplate=f"threshold {at:.2f}: %{{x:.0%}} copied, JCR %{{y:.1%}}<extra></extra>",
+            hovertemplate=f"threshold {marked:.2f}: %{{x:.0%}} copied, JCR %{{y:.1%}}<extra></extra>",
             error_y=interval(
                 [float(bought.consistency[here] - bought.low[here])],
                 [float(bought.high[here] - bought.consistency[here])],
             ),
         )  # fmt: skip
-        said.append(
+        sentences.append(
             f"{look['name']} copies {percent(float(bought.copied[here]), 1)} of the tokens at JCR "
             f"{percent(float(bought.consistency[here]), 1)} (without a gate "
             f"{percent(float(bought.copied[-1]), 1)} at {percent(float(bought.consistency[-1]), 1)})"
@@ -202,7 +205,7 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
         xaxis={"title": "prompt tokens copied", "tickformat": ".0%", "rangemode": "tozero"},
         yaxis={"title": "JCR (selection as full read’s)", "tickformat": ".0%"},
     )
-    finding = f"At threshold {at:.2f}, {listing(said)}."
+    finding = f"At threshold {marked:.2f}, {listing(sentences)}."
     how = (
         "A set that the gate refuses is read in full and then agrees with the full read. Left: keep nothing; "
         "right: keep all. Above the dotted line the gate does better than refusing at random. The threshold "
@@ -233,10 +236,10 @@ def weights_view(record: RiskRecord) -> FigureView:
     order = sorted(largest, key=lambda name: largest[name])
     drawing = figure(110 + 26 * len(order), margin={"l": 300})
     for test in tests:
-        mine = {r[1]: r[3] for r in rows if r[0] == test.target}
+        weights = {r[1]: r[3] for r in rows if r[0] == test.target}
         drawing.add_scatter(
-            x=[mine[n] for n in order if n in mine],
-            y=[plot_text(words.get(n, n)) for n in order if n in mine],
+            x=[weights[n] for n in order if n in weights],
+            y=[plot_text(words.get(n, n)) for n in order if n in weights],
             mode="markers", name=looks[test.target]["name"],
             marker=looks[test.target]["marker"] | {"size": 9, "color": looks[test.target]["line"]["color"]},
             hovertemplate="%{y}: %{x:.2f}<extra></extra>",

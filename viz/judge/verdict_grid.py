@@ -30,10 +30,10 @@ def looks_of(row: JudgedProblem, request: JudgeRequest) -> dict[str, MethodStyle
 
 def orders_of(row: JudgedProblem) -> dict[str, dict[str, JudgeOutcome]]:
     """Outcomes by order and method, in the order of judging."""
-    found: dict[str, dict[str, JudgeOutcome]] = {}
+    by_order: dict[str, dict[str, JudgeOutcome]] = {}
     for outcome in row.outcomes:
-        found.setdefault(outcome.order, {})[outcome.method] = outcome
-    return found
+        by_order.setdefault(outcome.order, {})[outcome.method] = outcome
+    return by_order
 
 
 def order_words(label: str) -> str:
@@ -81,12 +81,12 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
     kept = [label for label in others if label not in parted]
     other = [o for o in row.outcomes if o.consistent and not o.same_answer]
     if not parted and other:
-        told = other[0]
-        was = orders[told.order][dense]
+        example = other[0]
+        was = orders[example.order][dense]
         names = _names(looks, list(dict.fromkeys(o.method for o in other)))
         return _head(
-            f"The selection held, but {names} gave another final answer: {_answer(told)} where the full read "
-            f"says {_answer(was)} ({order_words(told.order)})."
+            f"The selection held, but {names} gave another final answer: {_answer(example)} where the full "
+            f"read says {_answer(was)} ({order_words(example.order)})."
         )
     if not parted:
         return _head(
@@ -95,27 +95,27 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
         )
     first = next(iter(parted.values()))[0]
     was = orders[first.order][dense]
-    said = (
+    head = (
         f"{_names(looks, list(parted))} changed the selection: {looks[first.method].name} took "
         f"{selection_words(first)} where the full read takes {selection_words(was)}"
     )
     if len(orders) > 1:
-        said += f" ({order_words(first.order)})"
-    rest = [_ways([o for found in parted.values() for o in found])]
+        head += f" ({order_words(first.order)})"
+    rest = [_ways([o for outcomes in parted.values() for o in outcomes])]
     rest += [f"Kept by {_names(looks, kept)}."] if kept else []
-    same = [o for found in parted.values() for o in found if o.same_answer]
+    same = [o for outcomes in parted.values() for o in outcomes if o.same_answer]
     if same and request.protocol != "selection":  # there, no answer is given
         changes = plural(sum(map(len, parted.values())), "change")
         rest.append(
             f"The final answer stayed the full read’s in {len(same)} of {changes}: the verdict can change "
             "while the answer does not."
         )
-    ties = sum(o.near_tie for found in parted.values() for o in found)
+    ties = sum(o.near_tie for outcomes in parted.values() for o in outcomes)
     if ties:
         rest.append(
             f"{plural(ties, 'of them is a near tie', 'of them are near ties')}: rounding alone could do it."
         )
-    return _head(said + ".", *rest)
+    return _head(head + ".", *rest)
 
 
 def _ways(parted: list[JudgeOutcome]) -> str:
@@ -124,8 +124,8 @@ def _ways(parted: list[JudgeOutcome]) -> str:
     words: dict[Change, str] = {
         "none": "took none of them", "another": "took another candidate", "unread": "cannot be read",
     }  # fmt: skip
-    said = [f"{ways[way]} {words[way]}" for way in words if ways[way]]
-    return f"Of {plural(len(parted), 'changed selection')}, {listing(said)}."
+    counted = [f"{ways[way]} {words[way]}" for way in words if ways[way]]
+    return f"Of {plural(len(parted), 'changed selection')}, {listing(counted)}."
 
 
 def _rewritten(
@@ -144,10 +144,10 @@ def _rewritten(
             "The judge selects none.",
         )
     names = _names(looks, list(dict.fromkeys(o.method for o, _ in changed)))
-    found, was = changed[0]
+    outcome, was = changed[0]
     return _head(
-        f"{names} changed the answer: {_answer(found)} where the full read writes {_answer(was)} "
-        f"({order_words(found.order)}). The judge selects none."
+        f"{names} changed the answer: {_answer(outcome)} where the full read writes {_answer(was)} "
+        f"({order_words(outcome.order)}). The judge selects none."
     )
 
 
@@ -182,21 +182,21 @@ def repaired(row: JudgedProblem, request: JudgeRequest) -> Markup:
     """What keeps dense's selection, and at what cost."""
     looks, dense = looks_of(row, request), _dense(row)
     oracles = [choice.label for choice in request.methods if choice.name in ORACLES]
-    found = []
+    candidates = []
     for label in looks:
         if label in oracles:
             continue
-        mine = [o for o in row.outcomes if o.method == label and o.consistent is not None]
-        reused = sum(o.reused_tokens for o in mine)
-        if label != dense and mine and reused:
-            kept = sum(bool(o.consistent) for o in mine)
-            read = sum(o.forwarded_tokens for o in mine) / max(1, sum(o.prompt_tokens for o in mine))
-            found.append((-kept / len(mine), read, label, kept, len(mine)))
-    if not found:
+        outcomes = [o for o in row.outcomes if o.method == label and o.consistent is not None]
+        reused = sum(o.reused_tokens for o in outcomes)
+        if label != dense and outcomes and reused:
+            kept = sum(bool(o.consistent) for o in outcomes)
+            read = sum(o.forwarded_tokens for o in outcomes) / max(1, sum(o.prompt_tokens for o in outcomes))
+            candidates.append((-kept / len(outcomes), read, label, kept, len(outcomes)))
+    if not candidates:
         return Markup(
             "Nothing was reused, so there is nothing to repair. KVCOMM’s pools may need more problems first."
         )
-    _, read, label, kept, of = min(found)
+    _, read, label, kept, of = min(candidates)
     name, orders, tokens = looks[label].name, plural(of, "order"), percent(read, 1)
     if not kept:
         return html("Nothing tried here keeps the full read’s selection in any of {}.", orders)
@@ -232,7 +232,7 @@ def picks_html(row: JudgedProblem, request: JudgeRequest) -> Markup:
     return render(
         "judge/picks.html",
         rows=[(look, counted[label]) for label, look in looks.items()],
-        most=max((n for found in counted.values() for n in found.values()), default=0),
+        most=max((n for picks in counted.values() for n in picks.values()), default=0),
         slots=len(row.problem.candidates),
         favourite=_favourite(counted, looks, orders),
         orders=orders,
@@ -240,21 +240,21 @@ def picks_html(row: JudgedProblem, request: JudgeRequest) -> Markup:
 
 
 def _picks(row: JudgedProblem, label: str) -> Counter[int | None]:
-    found: Counter[int | None] = Counter()
+    picks: Counter[int | None] = Counter()
     for outcome in row.outcomes:
         if outcome.method == label:
-            found.update([None] if outcome.slots is None else outcome.slots)
-    return found
+            picks.update([None] if outcome.slots is None else outcome.slots)
+    return picks
 
 
 def _favourite(
     counted: Mapping[str, Counter[int | None]], looks: Mapping[str, MethodStyle], orders: int
 ) -> str:
     label = next(iter(counted))
-    found = Counter({k: n for k, n in counted[label].items() if k})
-    if not found:
+    picks = Counter({k: n for k, n in counted[label].items() if k})
+    if not picks:
         return f"{looks[label].name} took no slot."
-    (slot, times), *others = found.most_common()
+    (slot, times), *others = picks.most_common()
     if others and others[0][1] == times:
         return f"{looks[label].name} took no slot more often than any other."
     often = f"{plural(times, 'time')} in {plural(orders, 'order')}"
@@ -263,16 +263,18 @@ def _favourite(
 
 def _counts(row: JudgedProblem, looks: Mapping[str, MethodStyle]) -> str:
     dense = _dense(row)
-    said = []
+    counted = []
     for label, look in looks.items():
-        mine = [o for o in row.outcomes if o.method == label and o.consistent is not None]
-        if label != dense and mine:
-            none = sum(o.change == "none" for o in mine)
+        outcomes = [o for o in row.outcomes if o.method == label and o.consistent is not None]
+        if label != dense and outcomes:
+            none = sum(o.change == "none" for o in outcomes)
             took = f" (none taken in {none})" if none else ""
-            said.append(f"{look.name} {sum(bool(o.consistent) for o in mine)} of {len(mine)}{took}")
-    if not said:
+            counted.append(
+                f"{look.name} {sum(bool(o.consistent) for o in outcomes)} of {len(outcomes)}{took}"
+            )
+    if not counted:
         return f"{plural(len(row.outcomes), 'verdict')}."
-    return f"Selections equal to the full read’s in the same order: {listing(said)}."
+    return f"Selections equal to the full read’s in the same order: {listing(counted)}."
 
 
 def _answer(outcome: JudgeOutcome) -> str:
@@ -285,8 +287,8 @@ def _dense(row: JudgedProblem) -> str:
 
 def _each(row: JudgedProblem, label: str) -> str:
     """What a method selects over the orders, each selection once."""
-    mine = [o for o in row.outcomes if o.method == label]
-    return listing(dict.fromkeys(map(selection_words, mine)))
+    outcomes = [o for o in row.outcomes if o.method == label]
+    return listing(dict.fromkeys(map(selection_words, outcomes)))
 
 
 def _names(looks: Mapping[str, MethodStyle], labels: list[str]) -> str:
@@ -299,6 +301,6 @@ def _orders(count: int) -> str:
     return "this order" if count == 1 else f"all {count} orders"
 
 
-def _head(said: str, *rest: str) -> Markup:
+def _head(sentence: str, *rest: str) -> Markup:
     tail = joined(html(' <span class="kv-verdict-rest">{}</span>', r) for r in rest)
-    return html('<strong class="kv-verdict-head">{}</strong>{}', said[:1].upper() + said[1:], tail)
+    return html('<strong class="kv-verdict-head">{}</strong>{}', sentence[:1].upper() + sentence[1:], tail)

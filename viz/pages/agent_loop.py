@@ -67,11 +67,11 @@ def _by_turn(
     """A line per method over turns with the middle half of the episodes; returns the table's rows."""
     rows: list[tuple[Any, ...]] = []
     for label, look in looks(record).items():
-        mine = record.rows(mode, label) & ~np.isnan(column)
-        turns = np.unique(record.turn[mine])
+        own_rows = record.rows(mode, label) & ~np.isnan(column)
+        turns = np.unique(record.turn[own_rows])
         if not len(turns):
             continue
-        groups = [np.maximum(column[mine & (record.turn == t)], least) for t in turns]
+        groups = [np.maximum(column[own_rows & (record.turn == t)], least) for t in turns]
         y = [middle(g) for g in groups]
         low, high = ([float(np.percentile(g, q)) for g in groups] for q in (25, 75))
         drawing.add_scatter(
@@ -108,10 +108,10 @@ def reused_by_turn(record: LoopRecord) -> FigureView:
     drawing.update_layout(yaxis={"title": "tokens taken from a cache", "rangemode": "tozero"})
     rows += [(mode, "the whole prompt", int(t), int((record.turn[dense] == t).sum()), round(n, 3), "", "")
              for t, n in zip(turns, length, strict=True)]  # fmt: skip
-    said = [f"{looks(record)[x.method].name} {percent(x.reused, 1)}" for x in _lines(record, mode)[1:]]
+    shares = [f"{looks(record)[x.method].name} {percent(x.reused, 1)}" for x in _lines(record, mode)[1:]]
     finding = (
-        f"Over {_episodes(record)}, of all prompt tokens: {listing(said)}."
-        if said
+        f"Over {_episodes(record)}, of all prompt tokens: {listing(shares)}."
+        if shares
         else "Only the full read was run."
     )
     how = (
@@ -131,13 +131,12 @@ def latency_by_turn(record: LoopRecord) -> FigureView:
         return empty_view("loop_latency", title, "No turn was run.", columns)
     drawing.update_layout(yaxis={"title": "time to first token (ms)", "rangemode": "tozero"})
     dense = _lines(record, mode)[0]
-    said = [
+    sentences = [
         f"{looks(record)[x.method].name} {milliseconds(x.ttft_ms)} ({number(x.ratio, 2)}× as fast)"
         for x in _lines(record, mode)[1:]
     ]
-    finding = (
-        f"Median step: the full read {milliseconds(dense.ttft_ms)}{'; ' + listing(said) if said else ''}."
-    )
+    others = f"; {listing(sentences)}" if sentences else ""
+    finding = f"Median step: the full read {milliseconds(dense.ttft_ms)}{others}."
     how = (
         "Medians over the episodes, bars the middle half; matching, correction and the last token’s forward "
         "included. How many times as fast: the median over turns of the full read’s time divided by the "
@@ -166,19 +165,19 @@ def success(record: LoopRecord) -> FigureView:
         return empty_view("loop_success", title, "No episode has a known answer.", columns)
     styles, drawing = looks(record), figure(90 + 26 * len(lines))
     for mode in dict.fromkeys(x.mode for x in lines):
-        mine = [x for x in lines if x.mode == mode]
-        share = np.array([x.right / x.known for x in mine])
+        lines_of_mode = [x for x in lines if x.mode == mode]
+        share = np.array([x.right / x.known for x in lines_of_mode])
         drawing.add_scatter(
             x=share,
-            y=[plot_text(f"{styles[x.method].name}, {MODES[mode]}") for x in mine],
+            y=[plot_text(f"{styles[x.method].name}, {MODES[mode]}") for x in lines_of_mode],
             mode="markers", name=MODES[mode], showlegend=False,
             marker={
-                "color": [styles[x.method].colour for x in mine], "size": 9,
+                "color": [styles[x.method].colour for x in lines_of_mode], "size": 9,
                 "symbol": "circle" if mode == "pinned" else "diamond",
             },
             error_x=interval(
-                share - np.array([x.right_low for x in mine]),
-                np.array([x.right_high for x in mine]) - share,
+                share - np.array([x.right_low for x in lines_of_mode]),
+                np.array([x.right_high for x in lines_of_mode]) - share,
             ),
             hovertemplate="%{y}: %{x:.1%}<extra></extra>",
         )  # fmt: skip
@@ -192,8 +191,8 @@ def success(record: LoopRecord) -> FigureView:
         for x in lines
     )  # fmt: skip
     last = lines[-1].mode
-    said = [f"{styles[x.method].name} {x.right} of {x.known}" for x in lines if x.mode == last]
-    finding = f"{MODES[last].capitalize()}: {listing(said)}."
+    counts = [f"{styles[x.method].name} {x.right} of {x.known}" for x in lines if x.mode == last]
+    finding = f"{MODES[last].capitalize()}: {listing(counts)}."
     how = (
         "An episode is right when it ends with finish[...] and the known answer. Pinned, only the last turn "
         "is a method’s own. Bars are 95% intervals, each by itself; those of “behind the full read” (in the "
@@ -217,12 +216,12 @@ def kl_by_turn(record: LoopRecord) -> FigureView:
         return empty_view("loop_kl", title, "No turn of a method beside the full read was run.", columns)
     drawing.add_hline(y=NEAR, line={"width": 1.2, "dash": "dash", "color": "#8b95a1"})
     drawing.update_layout(yaxis={"title": "KL (nats, log scale)", "type": "log", "exponentformat": "power"})
-    said = [
+    shares = [
         f"{looks(record)[x.method].name} {percent(x.near, 1)}"
         for x in _lines(record, "pinned")[1:]
         if x.near == x.near
     ]
-    finding = f"Turns under {NEAR} nats: {listing(said)}."
+    finding = f"Turns under {NEAR} nats: {listing(shares)}."
     how = (
         "Mean KL between the full read and the method along the full read’s text of the turn, on the same "
         f"prompt: medians over the episodes, bars the middle half. The dashed line is {NEAR} nats; what is "

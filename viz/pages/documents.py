@@ -88,8 +88,8 @@ def finding(record: RunRecord) -> str:
     """How many texts an earlier run had encoded already."""
     agent = final_agent(record)
     columns = [treated(record, agent, label) for label in words.others(record)]
-    told = [_known(every) for every in zip(*columns, strict=True)]
-    taken = [known for known in told if known is not None]
+    sentences = [_known(every) for every in zip(*columns, strict=True)]
+    taken = [known for known in sentences if known is not None]
     if not taken:
         return "No text’s own cache was used in this run."
     old, new = sum(taken), len(taken) - sum(taken)

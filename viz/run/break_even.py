@@ -41,7 +41,7 @@ def break_even_view(record: RunRecord) -> FigureView:
     lines: dict[str, Line] = {}
     longest = max(_tokens(o) for o in record.outcomes)
     for label in record.labels:
-        look, mine = looks[label], [record.outcome(agent, label) for agent in record.agents]
+        look, outcomes = looks[label], [record.outcome(agent, label) for agent in record.agents]
         rows += [
             (
                 look.name,
@@ -50,9 +50,9 @@ def break_even_view(record: RunRecord) -> FigureView:
                 round(o.timing.ttft_ms, 4),
                 o.state == "reused",
             )
-            for o in mine
+            for o in outcomes
         ]
-        counted = [o for o in mine if label == dense or o.state == "reused"]
+        counted = [o for o in outcomes if label == dense or o.state == "reused"]
         if not counted:
             continue
         drawing.add_scatter(
@@ -79,8 +79,8 @@ def break_even_view(record: RunRecord) -> FigureView:
             hoverinfo="skip",
             line={"color": look.colour, "dash": look.dash, "width": 1.5},
         )
-    said = [_said(looks[m].name, lines.get(m), lines.get(dense), longest) for m in words.others(record)]
-    finding = " ".join(said) or "Only the full read ran."
+    sentences = [_said(looks[m].name, lines.get(m), lines.get(dense), longest) for m in words.others(record)]
+    finding = " ".join(sentences) or "Only the full read ran."
     how = (
         "Each mark is an agent; the lines are straight ones through a method’s agents. Left of where a line "
         "meets the full read’s, reading afresh is faster. One run, few agents: look at the order of size, "

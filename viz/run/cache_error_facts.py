@@ -17,8 +17,8 @@ Which = Literal["key", "value"]
 
 
 def _compared(record: RunRecord, agent: int) -> list[Outcome]:
-    found = [record.outcome(agent, label) for label in words.others(record)]
-    return [o for o in found if o.key_error is not None and o.value_error is not None]
+    outcomes = [record.outcome(agent, label) for label in words.others(record)]
+    return [o for o in outcomes if o.key_error is not None and o.value_error is not None]
 
 
 def error_by_layer(record: RunRecord, agent: int) -> FigureView:
@@ -94,16 +94,16 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
     name = look.name if look else method
     title = f"Which tokens’ {kind} differ from the full read’s under {name}?"
     columns = ("layer", "first token", "tokens in column", f"largest {which} error (relative)")
-    found = next((o for o in _compared(record, agent) if o.method == method), None)
-    error = None if found is None else found.key_error if which == "key" else found.value_error
-    if found is None or error is None or not error.size:
+    outcome = next((o for o in _compared(record, agent) if o.method == method), None)
+    error = None if outcome is None else outcome.key_error if which == "key" else outcome.value_error
+    if outcome is None or error is None or not error.size:
         why = (
             "The full read is the reference: its error is 0."
             if method == words.dense_label(record)
             else _no_error(record)
         )
         return empty_view(f"error_map_{which}", title, why, columns)
-    prompt = words.prompt_of(record, found)
+    prompt = words.prompt_of(record, outcome)
     peak = max(
         float(np.nanmax(e))
         for o in _compared(record, agent)
@@ -132,7 +132,7 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
     mean = [(float(np.nanmean(error[:, s.start : s.end])), s) for s in prompt.spans if s.end > s.start]
     worst = max(mean, key=lambda m: m[0])
     finding = "No token differs from the full read’s" + (
-        f": {name} computed this prompt in full." if not words.reused_anything(found) else "."
+        f": {name} computed this prompt in full." if not words.reused_anything(outcome) else "."
     )
     if float(np.nanmax(error)) > 0:
         finding = (

@@ -24,8 +24,8 @@ def comparison_html(record: RunRecord, dimmed: bool = False) -> Markup:
     def cell(agent: int, label: str) -> Markup:
         return _cell(record, record.outcome(agent, label), record.outcome(agent, dense))
 
-    found = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed)
-    return notes_html(record) + found
+    table = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed)
+    return notes_html(record) + table
 
 
 def notes_html(record: RunRecord) -> Markup:

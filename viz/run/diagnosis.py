@@ -40,13 +40,13 @@ def standings(record: RunRecord) -> list[Standing]:
     """Every method but dense, in column order."""
     looks, out = words.styles(record), []
     for label in words.others(record):
-        found = [record.outcome(agent, label) for agent in record.agents]
-        kls = [o.fidelity.kl_first for o in found if o.fidelity is not None]
+        outcomes = [record.outcome(agent, label) for agent in record.agents]
+        kls = [o.fidelity.kl_first for o in outcomes if o.fidelity is not None]
         out.append(
             Standing(
-                label, looks[label].name, compare(record, label).kind, _mean_error(found),
-                float(np.mean(kls)) if kls else None, any((o.actions >= 2).any() for o in found),
-                any((o.actions == 3).any() for o in found),
+                label, looks[label].name, compare(record, label).kind, _mean_error(outcomes),
+                float(np.mean(kls)) if kls else None, any((o.actions >= 2).any() for o in outcomes),
+                any((o.actions == 3).any() for o in outcomes),
                 record.outcome(final_agent(record), label).answer,
             )
         )  # fmt: skip
@@ -67,8 +67,8 @@ def _mean_error(outcomes: list[Outcome]) -> float | None:
 
 def where(record: RunRecord) -> Markup:
     """Where does it come from?"""
-    found = [s for s in standings(record) if s.kind != "nothing"]
-    if not found:
+    reusing = [s for s in standings(record) if s.kind != "nothing"]
+    if not reusing:
         return Markup("Nothing was copied from a cache in this run, so there is nothing to trace.")
     if record.request.mode == "free":
         return html(
@@ -77,16 +77,18 @@ def where(record: RunRecord) -> Markup:
             term("pinned"),
         )
     rank = {"answer": 0, "choice": 1, "text": 2, "same": 3}
-    traced = min(found, key=lambda s: (rank.get(s.kind, 4), -(s.error or 0)))
+    traced = min(reusing, key=lambda s: (rank.get(s.kind, 4), -(s.error or 0)))
     worst = _worst_segment(record, traced.label)
     changed = [a for a in record.agents if _differs(record, a, traced.label)]
-    said = Markup()
+    sentence = Markup()
     if changed:
-        said = html("{} first departs from the full read at {}. ", traced.name, _agent(record, changed[0]))
+        sentence = html(
+            "{} first departs from the full read at {}. ", traced.name, _agent(record, changed[0])
+        )
     if worst is None:
-        return said or html("{} left no measurable error in the cache.", traced.name)
+        return sentence or html("{} left no measurable error in the cache.", traced.name)
     agent, name, error, layer = worst
-    return said + html(
+    return sentence + html(
         "Its copied cache is furthest from the full read’s in {}{} of {}’s prompt: "
         "mean relative error <b>{}</b>, worst at layer {}.",
         "" if name.startswith("prefix") else "the ",
@@ -103,7 +105,7 @@ def _differs(record: RunRecord, agent: int, label: str) -> bool:
 
 
 def _worst_segment(record: RunRecord, label: str) -> tuple[int, str, float, int] | None:
-    found = []
+    errors = []
     for agent in record.agents:
         outcome = record.outcome(agent, label)
         kinds = [e for e in (outcome.key_error, outcome.value_error) if e is not None and e.size]
@@ -113,8 +115,8 @@ def _worst_segment(record: RunRecord, label: str) -> tuple[int, str, float, int]
         for span in words.prompt_of(record, outcome).spans:
             if span.end > span.start:
                 layers = error[:, span.start : span.end].mean(axis=1)
-                found.append((agent, span.name, float(layers.mean()), int(layers.argmax())))
-    worst = max(found, key=lambda f: f[2], default=None)
+                errors.append((agent, span.name, float(layers.mean()), int(layers.argmax())))
+    worst = max(errors, key=lambda f: f[2], default=None)
     return worst if worst and worst[2] > 0 else None
 
 
@@ -124,19 +126,19 @@ def _agent(record: RunRecord, agent: int) -> str:
 
 def repair(record: RunRecord) -> Markup:
     """What would repair it?"""
-    found = standings(record)
-    reused = [s for s in found if s.kind != "nothing"]
+    every = standings(record)
+    reused = [s for s in every if s.kind != "nothing"]
     plain = [s for s in reused if not s.corrected]
     better = [s for s in reused if s.corrected]
-    refused = [s for s in found if s.kind == "nothing"]
+    refused = [s for s in every if s.kind == "nothing"]
     names = {choice.label: choice.name for choice in record.request.methods}
     if not reused:
         return Markup(
             "Nothing needs repair. To see what correction does, let a method reuse: "
             "fill its pools or raise gamma."
         )
-    if said := best_repair(reused):
-        return said
+    if sentence := best_repair(reused):
+        return sentence
     if any(names.get(s.label) == "kvcomm" for s in refused):
         return html(
             "{}’s {} refused to reuse and computed the prompts: safe, but nothing was gained. "
@@ -215,30 +217,32 @@ def _corrected(better: Standing, plain: Standing) -> Markup:
     though = f", though it is {distance}" if distance else ""
     if not was and not now:
         if way == "nearer":
-            said = f"{how} brings {name} nearer to the full read than {other}"
+            sentence = f"{how} brings {name} nearer to the full read than {other}"
         else:
-            said = f"Nothing needs repair: the answer held under both; {name} is {distance or 'not measured'}"
+            sentence = (
+                f"Nothing needs repair: the answer held under both; {name} is {distance or 'not measured'}"
+            )
     elif not now:
-        said = f"{how}: {name} kept the {was} that {other} lost" + (though if way != "nearer" else "")
+        sentence = f"{how}: {name} kept the {was} that {other} lost" + (though if way != "nearer" else "")
     elif not was:
-        said = f"Leaving the correction out: {name} changed the {now} and {other} did not"
+        sentence = f"Leaving the correction out: {name} changed the {now} and {other} did not"
     elif now == was:
-        said = f"Not this correction: under {name} the {now} changed too" + (
+        sentence = f"Not this correction: under {name} the {now} changed too" + (
             though if way == "nearer" else ""
         )
     elif now == "choice":
-        said = f"{how}, in part: {name} kept the answer that {other} lost, but not the choice"
+        sentence = f"{how}, in part: {name} kept the answer that {other} lost, but not the choice"
     else:
-        said = f"Not this correction: {name} changed the answer, {other} the choice alone"
-    return html("{} ({}).", said, joined(shown, "; ")) if shown else html("{}.", said)
+        sentence = f"Not this correction: {name} changed the answer, {other} the choice alone"
+    return html("{} ({}).", sentence, joined(shown, "; ")) if shown else html("{}.", sentence)
 
 
-def _steps(found: list[Standing]) -> Markup:
+def _steps(every: list[Standing]) -> Markup:
     """With a method and itself minus single steps in one run: which step matters most."""
-    whole = next((s for s in found if any(o.label.startswith(f"{s.label} without ") for o in found)), None)
+    whole = next((s for s in every if any(o.label.startswith(f"{s.label} without ") for o in every)), None)
     if whole is None:
         return Markup()
-    without = [s for s in found if s.label.startswith(f"{whole.label} without ")]
+    without = [s for s in every if s.label.startswith(f"{whole.label} without ")]
     of = "kl" if all(s.kl is not None for s in (whole, *without)) else "error"
     all_steps: float | None = getattr(whole, of)
     known = [(distance, s) for s in without if (distance := getattr(s, of)) is not None]

@@ -19,13 +19,13 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     title = "Where along the answer do predictions drift from the full read’s?"
     columns = ("method", "token", "full read token", "KL (nats)")
     looks, dense = words.styles(record), words.dense_label(record)
-    found = [
+    measured = [
         (o, o.fidelity)
         for o in (record.outcome(agent, m) for m in words.others(record))
         if o.fidelity is not None
     ]
-    found = [(o, f) for o, f in found if f is not None and f.kl_tokens.size]
-    if not found:
+    measured = [(o, f) for o, f in measured if f is not None and f.kl_tokens.size]
+    if not measured:
         why = (
             "KL is defined only when every method reads the full read’s texts. Run pinned to see it."
             if record.request.mode == "free"
@@ -33,13 +33,13 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
         )
         return empty_view("kl_along_answer", title, why, columns)
     texts = record.outcome(agent, dense).texts
-    floor = max(f.floor for _, f in found if f is not None)
+    floor = max(f.floor for _, f in measured if f is not None)
     least = max(1e-9, min(1e-6, floor / 10 if floor > 0 else 1e-6))
     drawing = figure(320, margin={"t": 40})
     rows: list[tuple[Any, ...]] = []
-    peak: tuple[float, int, str] = (0.0, 0, found[0][0].method)
+    peak: tuple[float, int, str] = (0.0, 0, measured[0][0].method)
     ringed: list[int] = []
-    for outcome, fidelity in found:
+    for outcome, fidelity in measured:
         assert fidelity is not None
         look = looks[outcome.method]
         values = np.maximum(np.nan_to_num(fidelity.kl_tokens.astype(np.float64)), 0)
@@ -79,8 +79,8 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
                 cliponaxis=False,
                 hovertemplate=f"first token where {plot_text(look.name)} differs<extra></extra>",
             )
-        at = int(values.argmax())
-        peak = max(peak, (float(values[at]), at, outcome.method))
+        token = int(values.argmax())
+        peak = max(peak, (float(values[token]), token, outcome.method))
         rows += [(outcome.method, i + 1, named[i], float(f"{values[i]:.6g}")) for i in range(len(values))]
     if floor > 0:
         drawing.add_hline(y=2 * floor, line={"color": "#8b95a1", "width": 1.2, "dash": "dot"})
@@ -118,7 +118,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     where = words.token_name(texts[peak[1]]) if peak[1] < len(texts) else "the end"
     drifted = [
         f"{looks[o.method].name} at token {f.first_divergence + 1}"
-        for o, f in found
+        for o, f in measured
         if f and f.first_divergence is not None
     ]
     finding = (

@@ -24,9 +24,10 @@ def facts(record: RunRecord) -> tuple[str, ...]:
         finals = {m: record.outcome(final_agent(record), m) for m in record.labels}
         right = listing(looks[m].name for m, o in finals.items() if o.correct)
         wrong = listing(looks[m].name for m, o in finals.items() if o.correct is False)
-        said = "; ".join(f"{w}: {n}" for w, n in (("right", right), ("wrong", wrong)) if n)
+        sentence = "; ".join(f"{w}: {n}" for w, n in (("right", right), ("wrong", wrong)) if n)
         points.append(
-            f"Expected answer {words.clip(record.request.expected, 32)}" + (f"; {said}." if said else ".")
+            f"Expected answer {words.clip(record.request.expected, 32)}"
+            + (f"; {sentence}." if sentence else ".")
         )
     shares: list[tuple[str, int]] = []
     for label in words.others(record):
@@ -41,11 +42,11 @@ def facts(record: RunRecord) -> tuple[str, ...]:
     reference = words.total_ttft(record, dense)
     times = [(m, words.total_ttft(record, m)) for m in words.others(record)]
     if times:
-        said = listing(
+        sentence = listing(
             f"{looks[m].name} {words.milliseconds(t)} ({words.ratio(t, reference)} the full read)"
             for m, t in times
         )
-        points.append(f"Time to first token over all agents, measured once: {said}.")
+        points.append(f"Time to first token over all agents, measured once: {sentence}.")
     worst = worst_error(record)
     if worst:
         error, kind, layer, agent, label = worst
@@ -54,8 +55,8 @@ def facts(record: RunRecord) -> tuple[str, ...]:
             f"{words.agent_name(record.request.pipeline, agent)} under "
             f"{looks[label].name}, {number(error, 2)} (mean over tokens)."
         )
-    if said := boundary_tax(record):
-        points.append(said)
+    if sentence := boundary_tax(record):
+        points.append(sentence)
     return tuple(points)
 
 
@@ -74,11 +75,11 @@ def boundary_tax(record: RunRecord) -> str:
 
 def worst_error(record: RunRecord) -> tuple[float, str, int, int, str] | None:
     """The largest mean relative error: (error, keys or values, layer, agent, method label)."""
-    found: list[tuple[float, str, int, int, str]] = []
+    errors: list[tuple[float, str, int, int, str]] = []
     for o in record.outcomes:
         for kind, error in (("keys", o.key_error), ("values", o.value_error)):
             if error is not None and error.size and o.method != words.dense_label(record):
                 layers = np.nanmean(error, axis=1)
-                found.append((float(layers.max()), kind, int(layers.argmax()), o.agent, o.method))
-    found = [f for f in found if f[0] > 0]
-    return max(found) if found else None
+                errors.append((float(layers.max()), kind, int(layers.argmax()), o.agent, o.method))
+    errors = [f for f in errors if f[0] > 0]
+    return max(errors) if errors else None

@@ -24,38 +24,40 @@ LEVELS = {
 def outlook_words(outlook: Outlook) -> Markup:
     """One or two sentences, as HTML: how usual the request is, and how such requests were answered."""
     named = listing(f"“{words.clip(word, 24)}”" for word in outlook.words)
-    said = LEVELS[outlook.level].format(words=f": {named}" if named else "")
+    sentence = LEVELS[outlook.level].format(words=f": {named}" if named else "")
     if outlook.wrong is None:
         return html(
             "{} {} of the prompts’ tokens surprise it more than {:g}% of the scenario’s own do. Its weights "
             "are not calibrated, so this does not tell whether its answer is right.",
-            said,
+            sentence,
             words.percent(round(1000 * outlook.surprising), 1000),
             USUAL,
         )
     if outlook.level == "unusual":
-        said += " Its answer is probably wrong, with or without reuse."
+        sentence += " Its answer is probably wrong, with or without reuse."
     like = outlook.like
     if like is None or not like.requests:
-        return said
-    return html("{} It answered {} of {} held-out requests like this wrong.", said, like.wrong, like.requests)
+        return sentence
+    return html(
+        "{} It answered {} of {} held-out requests like this wrong.", sentence, like.wrong, like.requests
+    )
 
 
 def surprisal_panel(record: RunRecord, agent: int, span: str | None = None) -> Panel:
     """A prompt’s tokens, or those of one segment, by how surprising they are; below them dense’s answer."""
     title = "How familiar is this to the model?"
     known = record.familiarity
-    found = next((a for a in known.agents if a.agent == agent), None) if known else None
-    if known is None or found is None:
+    surprisal = next((a for a in known.agents if a.agent == agent), None) if known else None
+    if known is None or surprisal is None:
         note = "This run did not measure how surprising its prompts are. Run it again to see it."
         return Panel("surprisal", title, html('<p class="kv-note">{}</p>', note))
-    prompt, dense = record.prompts[found.prompt], record.outcome(agent, words.dense_label(record))
+    prompt, dense = record.prompts[surprisal.prompt], record.outcome(agent, words.dense_label(record))
     place = next((s for s in prompt.spans if s.name == span), None)
     start, end = (place.start, place.end) if place else (0, len(prompt.texts))
     shown = min(end, start + MOST_TOKENS)
     cut = html('<p class="kv-note">The first {} tokens are shown.</p>', MOST_TOKENS) if shown < end else ""
-    body = _tokens(prompt.texts[start:shown], found.tokens[start:shown], known.usual, start)
-    answer = _tokens(dense.texts, found.answer, known.usual, 0)
+    body = _tokens(prompt.texts[start:shown], surprisal.tokens[start:shown], known.usual, start)
+    answer = _tokens(dense.texts, surprisal.answer, known.usual, 0)
     return Panel(
         "surprisal",
         title,
@@ -69,10 +71,10 @@ def surprisal_panel(record: RunRecord, agent: int, span: str | None = None) -> P
             outlook_words(known.outlook),
             number(known.usual, 2),
             100 - USUAL,
-            _by_segment(record, prompt, found),
+            _by_segment(record, prompt, surprisal),
             body,
             cut,
-            _mean(found.answer),
+            _mean(surprisal.answer),
             answer or "(no text)",
         ),
     )
@@ -81,10 +83,16 @@ def surprisal_panel(record: RunRecord, agent: int, span: str | None = None) -> P
 def _tokens(texts: tuple[str, ...], nats: np.ndarray, usual: float, first: int) -> Markup:
     out = []
     for place, (text, value) in enumerate(zip(texts, nats.tolist(), strict=True), first):
-        told = "not predicted" if np.isnan(value) else f"{number(value, 2)} nats"
+        words_of_value = "not predicted" if np.isnan(value) else f"{number(value, 2)} nats"
         depth = 0 if np.isnan(value) else round(100 * min(1.0, max(0.0, value) / usual))
         out.append(
-            html('<span style="--kv-depth:{}%" title="token {}: {}">{}</span>', depth, place, told, text)
+            html(
+                '<span style="--kv-depth:{}%" title="token {}: {}">{}</span>',
+                depth,
+                place,
+                words_of_value,
+                text,
+            )
         )
     return joined(out)
 
@@ -94,10 +102,10 @@ def _mean(nats: np.ndarray) -> str:
     return number(float(known.mean()), 2) if len(known) else words.NONE
 
 
-def _by_segment(record: RunRecord, prompt: Prompt, found: AgentSurprisal) -> Markup:
+def _by_segment(record: RunRecord, prompt: Prompt, surprisal: AgentSurprisal) -> Markup:
     parts = []
     for span in prompt.spans:
         if span.end > span.start:
             name = words.segment_words(record.request.pipeline, span.name)
-            parts.append(f"{name} {_mean(found.tokens[span.start : span.end])}")
+            parts.append(f"{name} {_mean(surprisal.tokens[span.start : span.end])}")
     return listed(parts)

@@ -40,17 +40,17 @@ def memory_view(record: RunRecord) -> FigureView:
         ("KV of one prompt", METHOD_COLOURS[0], ""),
         ("anchor pool", METHOD_COLOURS[2], "/"),
     ):
-        found = [r for r in rows if r[0] == kind]
+        rows_of_kind = [r for r in rows if r[0] == kind]
         drawing.add_bar(
-            y=[plot_text(r[1]) for r in found],
-            x=[r[3] / 2**20 for r in found],
+            y=[plot_text(r[1]) for r in rows_of_kind],
+            x=[r[3] / 2**20 for r in rows_of_kind],
             orientation="h",
             name=kind,
             marker={"color": colour, "pattern": hatch(pattern)},
-            text=[size(r[3]) for r in found],
+            text=[size(r[3]) for r in rows_of_kind],
             textposition="outside",
             cliponaxis=False,
-            showlegend=bool(found),
+            showlegend=bool(rows_of_kind),
             hovertemplate="%{y}<br>%{text}<extra></extra>",
         )
     drawing.update_layout(

@@ -36,20 +36,20 @@ def count(record: RunRecord) -> tuple[Count, ...]:
     dense = record.outcome(final, record.labels[0])
     out = []
     for label in record.labels:
-        mine = [o for o in record.outcomes if o.method == label]
+        outcomes = [o for o in record.outcomes if o.method == label]
         last = record.outcome(final, label)
-        cached = sum(int((~np.isin(o.actions, (COMPUTED, RECOMPUTED)).all(axis=0)).sum()) for o in mine)
+        cached = sum(int((~np.isin(o.actions, (COMPUTED, RECOMPUTED)).all(axis=0)).sum()) for o in outcomes)
         out.append(
             Count(
                 label,
                 names.get(label, label),
                 last.correct,
                 last.answer == dense.answer and (last.answer is not None or last.text == dense.text),
-                len(mine),
-                sum(o.state == "reused" for o in mine),
-                sum(o.actions.shape[1] for o in mine),
+                len(outcomes),
+                sum(o.state == "reused" for o in outcomes),
+                sum(o.actions.shape[1] for o in outcomes),
                 cached,
-                sum(o.timing.ttft_ms for o in mine),
+                sum(o.timing.ttft_ms for o in outcomes),
             )
         )
     return tuple(out)
@@ -62,17 +62,17 @@ def tally_html(rows: Sequence[tuple[Count, ...]], wanted: int) -> Markup:
     styles = method_styles([c.label for c in rows[0]], {c.label: c.name for c in rows[0]})
     dense = sum(row[0].ttft_ms for row in rows)
     lines = []
-    for mine in zip(*rows, strict=True):
-        scored = [c for c in mine if c.right is not None]
-        agents, tokens = sum(c.agents for c in mine), sum(c.tokens for c in mine)
+    for counts in zip(*rows, strict=True):
+        scored = [c for c in counts if c.right is not None]
+        agents, tokens = sum(c.agents for c in counts), sum(c.tokens for c in counts)
         lines.append(
             (
-                styles[mine[0].label].name,
+                styles[counts[0].label].name,
                 f"{sum(bool(c.right) for c in scored)} of {len(scored)}" if scored else "not known",
-                f"{sum(c.as_dense for c in mine)} of {len(mine)}",
-                percent(sum(c.reused_agents for c in mine), agents),
-                percent(sum(c.cached_tokens for c in mine), tokens),
-                f"{sum(c.ttft_ms for c in mine) / max(1e-9, dense):.2f}\u00d7 the full read",
+                f"{sum(c.as_dense for c in counts)} of {len(counts)}",
+                percent(sum(c.reused_agents for c in counts), agents),
+                percent(sum(c.cached_tokens for c in counts), tokens),
+                f"{sum(c.ttft_ms for c in counts) / max(1e-9, dense):.2f}\u00d7 the full read",
             )
         )
     return render("run/tally.html", lines=lines, done=len(rows), wanted=wanted)

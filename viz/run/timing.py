@@ -88,12 +88,12 @@ def ttft_view(record: RunRecord) -> FigureView:
         legend={"traceorder": "normal", "y": 1.01},
     )
     sums = {m: sum(record.outcome(a, m).timing.ttft_ms for a in record.agents) for m in record.labels}
-    said = [
+    ratios = [
         f"{looks[m].name} needs {ratio(sums[m], sums[dense])} the full read’s time"
         for m in words.others(record)
     ]
     finding = (
-        words.listing(said) or f"The full read needs {milliseconds(sums[dense])}"
+        words.listing(ratios) or f"The full read needs {milliseconds(sums[dense])}"
     ) + ", summed over the agents; measured once."
     how = (
         "Each bar runs from the last input text to the first new token, with everything reuse needs "

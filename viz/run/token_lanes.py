@@ -34,7 +34,7 @@ class MethodRun:
 
 def lanes_of(record: RunRecord, agent: int) -> list[MethodRun]:
     """The lanes of one agent, dense first."""
-    found = []
+    runs = []
     for label, look in list(words.styles(record).items())[:MAX_LANES]:
         outcome = record.outcome(agent, label)
         prompt = words.prompt_of(record, outcome)
@@ -52,8 +52,8 @@ def lanes_of(record: RunRecord, agent: int) -> list[MethodRun]:
         error = worst.max(axis=0).astype(np.float32) if worst is not None else None
         layer = worst.argmax(axis=0).astype(np.int64) if worst is not None else None
         codes = words.main_actions(outcome)
-        found.append(MethodRun(label, look.name, look.index, outcome, codes, error, layer, rejected))
-    return found
+        runs.append(MethodRun(label, look.name, look.index, outcome, codes, error, layer, rejected))
+    return runs
 
 
 def runs_of(prompt: Prompt, codes: list[NDArray[Any]]) -> list[tuple[int, int]]:

@@ -126,10 +126,10 @@ def _within(selected: tuple[int, int] | None, total: int) -> tuple[int, int] | N
 
 def _worst(record: RunRecord, lanes: list[MethodRun]) -> dict[str, Any] | None:
     """The token with the largest error of all lanes."""
-    found = [
+    errors = [
         (float(lane.error.max()), int(lane.error.argmax()), lane) for lane in lanes if lane.error is not None
     ]
-    error, token, lane = max(found, key=lambda f: f[0], default=(0.0, 0, None))
+    error, token, lane = max(errors, key=lambda f: f[0], default=(0.0, 0, None))
     if lane is None or not error:
         return None
     layer = int(lane.layer[token]) if lane.layer is not None else 0

@@ -60,8 +60,8 @@ class Compared:
 
     @property
     def near_tie(self) -> bool:
-        found = self.evidence.fidelity if self.evidence else None
-        return found is not None and is_near_tie(found)
+        fidelity = self.evidence.fidelity if self.evidence else None
+        return fidelity is not None and is_near_tie(fidelity)
 
 
 def is_near_tie(fidelity: Fidelity) -> bool:
@@ -87,8 +87,8 @@ def compare(record: RunRecord, label: str) -> Compared:
         kind, why = "nothing", _why_nothing([b for _, b in pairs])
     evidence = None
     if record.request.mode == "pinned" and kind in ("answer", "choice", "text"):
-        found = [b for b in (differ if kind == "text" else [out]) if b.fidelity]
-        evidence = next((b for b in found if b.fidelity and b.fidelity.first_divergence is not None), None)
+        measured = [b for b in (differ if kind == "text" else [out]) if b.fidelity]
+        evidence = next((b for b in measured if b.fidelity and b.fidelity.first_divergence is not None), None)
     name = words.styles(record)[label].name
     return Compared(name, kind, ref, out, evidence, len(differ), why)
 
@@ -100,28 +100,28 @@ def choice(record: RunRecord, outcome: Outcome) -> str | None:
 
 
 def _chosen(record: RunRecord, outcome: Outcome) -> str:
-    found = choice(record, outcome)
-    if found is None:
+    candidate = choice(record, outcome)
+    if candidate is None:
         return "nothing readable"
-    return "no candidate" if found == "0" else f"candidate {found}"
+    return "no candidate" if candidate == "0" else f"candidate {candidate}"
 
 
 def verdict(record: RunRecord) -> Verdict:
     """The outcome of a run in one sentence."""
-    found = [compare(record, label) for label in words.others(record)]
+    every = [compare(record, label) for label in words.others(record)]
     ref = record.outcome(final_agent(record), words.dense_label(record))
-    if not found:
+    if not every:
         head = html(
             "The full read answers {}{}. Add a reuse method to see what reuse changes.",
             _answer(ref),
             _right(ref),
         )
         return Verdict(_wrap(head), "unclear", facts(record), "nothing reused")
-    changed = [c for c in found if c.kind == "answer"]
-    chose = [c for c in found if c.kind == "choice"]
-    worded = [c for c in found if c.kind == "text"]
-    same = [c for c in found if c.kind == "same"]
-    nothing = [c for c in found if c.kind == "nothing"]
+    changed = [c for c in every if c.kind == "answer"]
+    chose = [c for c in every if c.kind == "choice"]
+    worded = [c for c in every if c.kind == "text"]
+    same = [c for c in every if c.kind == "same"]
+    nothing = [c for c in every if c.kind == "nothing"]
     rest: list[str | Markup] = []
     compared = changed + chose + worded + same
     neutral = bool(compared) and not ref.correct
@@ -130,8 +130,8 @@ def verdict(record: RunRecord) -> Verdict:
         evidence = next((c for c in changed + chose + worded if c.evidence), None)
     elif changed:
         head = _changed(changed)
-        for one in chose:
-            head += html("; {} kept it, but {}", one.name, _other_choice(record, one))
+        for changed_choice in chose:
+            head += html("; {} kept it, but {}", changed_choice.name, _other_choice(record, changed_choice))
         kept = [c.name for c in worded + same]
         if kept:
             head += html("; {} kept it", listing(kept))
@@ -235,10 +235,10 @@ def _nothing_to_judge(
 
 
 def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> Markup:
-    found = worded + same
-    ref = found[0].dense
+    kept = worded + same
+    ref = kept[0].dense
     if worded:
-        said = (
+        reservation = (
             f"{listing(c.name for c in worded)} worded it differently"
             if len(record.agents) == 1
             else listing(
@@ -248,13 +248,13 @@ def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> Ma
             )
         )
         if ref.answer is None:
-            return html("The final text stayed the same, but {}.", said)
-        return html("The answer stayed {}{}, but {}.", _answer(ref), _right(ref), said)
-    names = found[0].name if len(found) == 1 else f"all {len(found)} methods"
-    verb = "writes" if len(found) == 1 else "write"
+            return html("The final text stayed the same, but {}.", reservation)
+        return html("The answer stayed {}{}, but {}.", _answer(ref), _right(ref), reservation)
+    names = kept[0].name if len(kept) == 1 else f"all {len(kept)} methods"
+    verb = "writes" if len(kept) == 1 else "write"
     if ref.answer is None:
         return html("Nothing changed: {} {} the same texts as the full read.", names, verb)
-    verb = "answers" if len(found) == 1 else "answer"
+    verb = "answers" if len(kept) == 1 else "answer"
     return html("Nothing changed: {} {} {}, as the full read does.", names, verb, _answer(ref))
 
 

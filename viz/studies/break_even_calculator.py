@@ -25,9 +25,11 @@ SHADE = "rgba(139,149,161,0.13)"
 
 def views(figures: Figures, case: Case) -> tuple[Panel, FigureView, FigureView]:
     """The numbers, time by length, and where the time goes."""
-    found = answer(figures.machine, case)
+    result = answer(figures.machine, case)
     title = (
-        "Reuse does not pay here" if found.least_share is None else "Reuse pays here, if enough requests pass"
+        "Reuse does not pay here"
+        if result.least_share is None
+        else "Reuse pays here, if enough requests pass"
     )
     return Panel("pays", title, facts_html(figures, case)), by_length(figures, case), by_part(figures, case)
 
@@ -47,16 +49,21 @@ def facts_html(figures: Figures, case: Case) -> Markup:
     )
 
 
-def facts(case: Case, found: Answer) -> list[tuple[str, str, str]]:
+def facts(case: Case, result: Answer) -> list[tuple[str, str, str]]:
     """Label, value and note of each number."""
-    saved = found.dense_ms - found.reuse_ms
+    saved = result.dense_ms - result.reuse_ms
     when = "sooner" if saved >= 0 else "later"
-    share, most, least, after = found.least_share, found.most_anchors, found.least_tokens, found.pays_after
+    share, most, least, after = (
+        result.least_share,
+        result.most_anchors,
+        result.least_tokens,
+        result.pays_after,
+    )
     return [
         (
             "First token", f"{milliseconds(abs(saved))} {when}",
-            f"{milliseconds(found.reuse_ms)} instead of {milliseconds(found.dense_ms)}, "
-            f"{ratio(found.dense_ms, found.reuse_ms)} as fast",
+            f"{milliseconds(result.reuse_ms)} instead of {milliseconds(result.dense_ms)}, "
+            f"{ratio(result.dense_ms, result.reuse_ms)} as fast",
         ),
         (
             "Requests that must pass the gate", "all are too few" if share is None else _share(share),
@@ -73,7 +80,7 @@ def facts(case: Case, found: Answer) -> list[tuple[str, str, str]]:
             "pay if all of them are mixed",
         ),
         (
-            f"A pool of {plural(case.anchors, 'anchor')}", size(found.pool_bytes),
+            f"A pool of {plural(case.anchors, 'anchor')}", size(result.pool_bytes),
             "bases and one reader’s offsets",
         ),
         (
@@ -102,15 +109,15 @@ def scaled(case: Case, tokens: int) -> Case:
 
 def looks() -> tuple[MethodStyle, MethodStyle]:
     """Dense’s and KVCOMM’s, which is the reuse that the formula knows."""
-    found = method_styles(("dense", "kvcomm"))
-    return found["dense"], found["kvcomm"]
+    styles = method_styles(("dense", "kvcomm"))
+    return styles["dense"], styles["kvcomm"]
 
 
 def by_length(figures: Figures, case: Case) -> FigureView:
     """Both sides’ time over the prompt’s length; the crossing, the asked prompt and timed ones are marked."""
-    machine, found = figures.machine, answer(figures.machine, case)
+    machine, result = figures.machine, answer(figures.machine, case)
     dense, reuse = looks()
-    least = found.least_tokens
+    least = result.least_tokens
     end = _end(figures, case, least)
     lengths = sorted({max(1, round(end * i / (POINTS - 1))) for i in range(POINTS)} | {case.prompt})
     rows = []
@@ -128,7 +135,7 @@ def by_length(figures: Figures, case: Case) -> FigureView:
             x0=min(t.tokens for t in timed), x1=max(t.tokens for t in timed), fillcolor=SHADE, line_width=0,
             layer="below",
         )  # fmt: skip
-    for look, column, at in ((dense, 1, found.dense_ms), (reuse, 2, found.reuse_ms)):
+    for look, column, here in ((dense, 1, result.dense_ms), (reuse, 2, result.reuse_ms)):
         name = "Dense" if column == 1 else "Reuse"
         drawing.add_scatter(
             x=[row[0] for row in rows], y=[row[column] for row in rows], mode="lines", name=name,
@@ -136,9 +143,9 @@ def by_length(figures: Figures, case: Case) -> FigureView:
             hovertemplate=f"%{{x:,}} tokens: %{{y:.3g}} ms<extra>{name}</extra>",
         )  # fmt: skip
         drawing.add_scatter(
-            x=[case.prompt], y=[at], mode="markers+text", showlegend=False, legendgroup=name,
+            x=[case.prompt], y=[here], mode="markers+text", showlegend=False, legendgroup=name,
             marker={"color": look.colour, "symbol": look.symbol, "size": 11},
-            text=[f"<b>{milliseconds(at)}</b>"], textposition="top left", cliponaxis=False,
+            text=[f"<b>{milliseconds(here)}</b>"], textposition="top left", cliponaxis=False,
             hovertemplate=f"your prompt, {case.prompt:,} tokens: %{{y:.3g}} ms<extra>{name}</extra>",
         )  # fmt: skip
         if timed:
@@ -170,7 +177,7 @@ def by_length(figures: Figures, case: Case) -> FigureView:
     )
     columns = ("prompt (tokens)", "full read (ms)", "reuse (ms)", "full read / reuse")
     return FigureView(
-        "pays_length", "From what length is the first token sooner?", how, _said(case, found), drawing,
+        "pays_length", "From what length is the first token sooner?", how, _said(case, result), drawing,
         columns, tuple(rows),
     )  # fmt: skip
 
@@ -181,21 +188,21 @@ def _end(figures: Figures, case: Case, least: int | None) -> int:
     return min(LONGEST, round(max([1.5 * case.prompt, *(1.15 * x for x in near if x < 8 * case.prompt)])))
 
 
-def _said(case: Case, found: Answer) -> str:
-    times = ratio(found.dense_ms, found.reuse_ms)
+def _said(case: Case, result: Answer) -> str:
+    times = ratio(result.dense_ms, result.reuse_ms)
     fast = (
         f"A prompt of {plural(case.prompt, 'token')} has its first token {times} as fast as the full read’s"
     )
-    if found.least_tokens is None:
+    if result.least_tokens is None:
         return f"{fast}; with these shares and anchors no length pays."
-    if found.least_tokens == 1:
+    if result.least_tokens == 1:
         return f"{fast}; with these shares and anchors any length pays."
-    return f"{fast}; with these shares and anchors prompts from {found.least_tokens:,} tokens on pay."
+    return f"{fast}; with these shares and anchors prompts from {result.least_tokens:,} tokens on pay."
 
 
 def by_part(figures: Figures, case: Case) -> FigureView:
     """What dense and reuse spend their time on, at the asked length."""
-    machine, found = figures.machine, answer(figures.machine, case)
+    machine, result = figures.machine, answer(figures.machine, case)
     a, b, c = machine.dense_ms
     sides = {
         "Dense": {"at any length": a, "for each token": b * case.prompt, "for each pair": c * case.prompt**2},
@@ -214,7 +221,7 @@ def by_part(figures: Figures, case: Case) -> FigureView:
                 marker={"color": colour, "line": {"width": 0}, "pattern": hatch(pattern)},
                 hovertemplate=f"{side}, {words}: %{{x:.3g}} ms<extra></extra>",
             )  # fmt: skip
-    ends = {"Dense": found.dense_ms, "Reuse": found.reuse_ms}
+    ends = {"Dense": result.dense_ms, "Reuse": result.reuse_ms}
     drawing.add_scatter(
         y=list(ends), x=list(ends.values()), mode="text", showlegend=False, hoverinfo="skip",
         cliponaxis=False, textposition="middle right", text=[f" {milliseconds(ms)}" for ms in ends.values()],
@@ -224,9 +231,9 @@ def by_part(figures: Figures, case: Case) -> FigureView:
         yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
         legend={"traceorder": "normal"},
     )
-    costly, most = max(found.parts_ms.items(), key=lambda item: item[1])
+    costly, most = max(result.parts_ms.items(), key=lambda item: item[1])
     part = TIME_PARTS[PARTS[costly]][0]
-    finding = f"Most of reuse’s {milliseconds(found.reuse_ms)} goes to “{part}”: {milliseconds(most)}."
+    finding = f"Most of reuse’s {milliseconds(result.reuse_ms)} goes to “{part}”: {milliseconds(most)}."
     how = "Each bar is a sum of the formula’s terms for your prompt; what takes no time has no piece."
     rows = tuple((side, part, round(ms, 4)) for side, parts in sides.items() for part, ms in parts.items())
     return FigureView(

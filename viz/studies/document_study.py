@@ -196,10 +196,10 @@ def by_documents(study: DocumentStudy) -> FigureView:
         return empty_view("documents_number", title, NOT_RUN, columns)
     drawing, rows = _lines(study, labels, study.documents, "documents in the prompt")
     ends = [[r for r in rows if r[0] == label] for label in labels]
-    said = [
+    shares = [
         f"{part[0][0]} from {percent(part[0][4], 1)} to {percent(part[-1][4], 1)}" for part in ends if part
     ][:3]
-    finding = f"From {rows[0][1]} to {rows[-1][1]} documents: {'; '.join(said)}."
+    finding = f"From {rows[0][1]} to {rows[-1][1]} documents: {'; '.join(shares)}."
     how = "Each document is one to three short facts. Bars are 95% intervals (Wilson)."
     return FigureView("documents_number", title, how, finding, drawing, columns, tuple(rows))
 
@@ -253,53 +253,53 @@ def speed(study: DocumentStudy) -> FigureView:
         "method", "tokens per document", "prompt tokens", "TTFT (ms)", "of it loading (ms)",
         "quartile from (ms)", "quartile to (ms)", "KV loaded (bytes)",
     )  # fmt: skip
-    found = study.speed
-    if found is None:
+    times = study.speed
+    if times is None:
         return empty_view(
             "documents_speed", title, "Times by document length were not measured in this study.", columns
         )
     drawing = figure(330)
     rows = []
-    for index, name in enumerate(found.names):
+    for index, name in enumerate(times.names):
         loaded = index > 0
         drawing.add_scatter(
-            x=list(found.lengths),
-            y=found.ttft_ms[index],
+            x=list(times.lengths),
+            y=times.ttft_ms[index],
             mode="lines+markers",
             name=plot_text(name),
             line={"color": METHOD_COLOURS[index % 7], "width": 2, "dash": DASHES[index % 7]},
             marker={"size": 7, "symbol": SYMBOLS[index % 7]},
             error_y=interval(
-                found.ttft_ms[index] - found.low_ms[index], found.high_ms[index] - found.ttft_ms[index]
+                times.ttft_ms[index] - times.low_ms[index], times.high_ms[index] - times.ttft_ms[index]
             ),
             hovertemplate=f"{plot_text(name)}<br>%{{x}} tokens: %{{y:.3g}} ms<extra></extra>",
         )
         rows += [
             (
-                name, length, int(found.prompt_tokens[i]), *_times(found, index, i),
-                int(found.loaded_bytes[i]) if loaded else 0,
+                name, length, int(times.prompt_tokens[i]), *_times(times, index, i),
+                int(times.loaded_bytes[i]) if loaded else 0,
             )
-            for i, length in enumerate(found.lengths)
+            for i, length in enumerate(times.lengths)
         ]  # fmt: skip
-    part = float(found.load_ms[-1, -1] / max(1e-9, found.ttft_ms[-1, -1]))
+    part = float(times.load_ms[-1, -1] / max(1e-9, times.ttft_ms[-1, -1]))
     drawing.update_layout(
-        xaxis={"title": f"tokens of each of {found.documents} documents", "rangemode": "tozero"},
+        xaxis={"title": f"tokens of each of {times.documents} documents", "rangemode": "tozero"},
         yaxis={"title": "time to first token (ms)", "rangemode": "tozero"},
     )
-    dense, last = float(found.ttft_ms[0, -1]), float(found.ttft_ms[-1, -1])
+    dense, last = float(times.ttft_ms[0, -1]), float(times.ttft_ms[-1, -1])
     finding = (
-        f"At {found.lengths[-1]:,} tokens a document {found.names[-1]} needs {milliseconds(last)} where "
+        f"At {times.lengths[-1]:,} tokens a document {times.names[-1]} needs {milliseconds(last)} where "
         f"the full read needs {milliseconds(dense)} ({ratio(dense, last)}); loading "
-        f"{size(found.loaded_bytes[-1])} from {found.source} is {percent(part, 1)} of it."
+        f"{size(times.loaded_bytes[-1])} from {times.source} is {percent(part, 1)} of it."
     )
     how = (
-        f"Medians of {found.repeats}, bars the middle half, {found.model.name} on {found.model.device} in "
-        f"{found.model.dtype}; random tokens. Documents were encoded before; KV lies in {found.source}."
-        + (" Files were read before, so the system holds them." if found.source == "disk" else "")
+        f"Medians of {times.repeats}, bars the middle half, {times.model.name} on {times.model.device} in "
+        f"{times.model.dtype}; random tokens. Documents were encoded before; KV lies in {times.source}."
+        + (" Files were read before, so the system holds them." if times.source == "disk" else "")
     )
     return FigureView("documents_speed", title, how, finding, drawing, columns, tuple(rows))
 
 
-def _times(found: DocumentSpeed, row: int, column: int) -> tuple[float, ...]:
-    fields = (found.ttft_ms, found.load_ms, found.low_ms, found.high_ms)
+def _times(times: DocumentSpeed, row: int, column: int) -> tuple[float, ...]:
+    fields = (times.ttft_ms, times.load_ms, times.low_ms, times.high_ms)
     return tuple(float(f"{values[row, column]:.4g}") for values in fields)

@@ -43,16 +43,16 @@ def distributions(record: OffsetStudy, focus: Focus) -> FigureView:
     two_panels(drawing)
     rows: list[tuple[Any, ...]] = []
     layers = samples.keys.shape[0]
-    told: dict[tuple[str, int], tuple[float, float]] = {}
+    spread_of: dict[tuple[str, int], tuple[float, float]] = {}
     for part, label in enumerate(PART_WORDS):
-        mine = samples.part == part
+        chosen = samples.part == part
         if focus.agent is not None:
-            mine = mine & (samples.agent == focus.agent)
-        if not mine.any():
+            chosen = chosen & (samples.agent == focus.agent)
+        if not chosen.any():
             continue
-        number_of, every = samples.sample[mine], np.unique(samples.sample[mine])
+        number_of, every = samples.sample[chosen], np.unique(samples.sample[chosen])
         for axis, kind in zip(("", "2"), KINDS, strict=True):
-            data = getattr(samples, kind)[:, mine].astype(np.float64)
+            data = getattr(samples, kind)[:, chosen].astype(np.float64)
             low, first, middle, third, high = np.percentile(data, QUANTILES, axis=1)
             means = np.stack([data[:, number_of == i].mean(axis=1) for i in every])
             drawing.add_box(
@@ -73,9 +73,9 @@ def distributions(record: OffsetStudy, focus: Focus) -> FigureView:
                 yaxis=f"y{axis}",
             )
             between = means.std(axis=0)
-            told[kind, part] = (float(data[-1].mean()), float(between[-1] / max(data[-1].mean(), 1e-12)))
+            spread_of[kind, part] = (float(data[-1].mean()), float(between[-1] / max(data[-1].mean(), 1e-12)))
             rows += [
-                (label, kind, layer, int(mine.sum()),
+                (label, kind, layer, int(chosen.sum()),
                  *rounded(*(q[layer] for q in (low, first, middle, third, high))),
                  *rounded(data[layer].mean(), between[layer]))
                 for layer in range(layers)
@@ -83,11 +83,11 @@ def distributions(record: OffsetStudy, focus: Focus) -> FigureView:
     layer_axes(drawing, layers, "offset (L2)")
     drawing.update_layout(xaxis={"range": [-0.6, layers - 0.4]}, xaxis2={"range": [-0.6, layers - 0.4]})
     finding = " ".join(
-        f"At the last layer the {kind} of {PART_WORDS[1]} move by {number(told[kind, 1][0], 2)}, of "
-        f"{PART_WORDS[0]} by {number(told[kind, 0][0], 2)}; from request to request these means vary by "
-        f"{percent(told[kind, 1][1], 1)} and {percent(told[kind, 0][1], 1)}."
+        f"At the last layer the {kind} of {PART_WORDS[1]} move by {number(spread_of[kind, 1][0], 2)}, of "
+        f"{PART_WORDS[0]} by {number(spread_of[kind, 0][0], 2)}; from request to request these means vary by "
+        f"{percent(spread_of[kind, 1][1], 1)} and {percent(spread_of[kind, 0][1], 1)}."
         for kind in KINDS
-        if (kind, 1) in told and (kind, 0) in told
+        if (kind, 1) in spread_of and (kind, 0) in spread_of
     )
     how = (
         f"Every token of {len(np.unique(samples.sample))} requests, {_who(record, focus)}: boxes hold the "
@@ -112,23 +112,23 @@ def approximated(record: OffsetStudy, focus: Focus, which: str) -> FigureView:
     """Fig. A.12: estimated against real, by layer: ``cosine``, ``cache_cosine`` or ``error``."""
     title, unit = QUESTIONS[which]
     columns = ("estimate", "agent", "text", "kind", "layer", unit, "real offset (L2)", "tokens")
-    found = record.approximated
+    estimates = record.approximated
     key = f"study_{which}"
-    if found is None:
+    if estimates is None:
         return empty_view(key, title, _no_requests(), columns)
     part = focus.part
-    chosen = [i for i, agent in enumerate(found.agents) if focus.agent in (None, agent)]
-    weight = found.tokens[chosen, part].astype(np.float64)
+    chosen = [i for i, agent in enumerate(estimates.agents) if focus.agent in (None, agent)]
+    weight = estimates.tokens[chosen, part].astype(np.float64)
     if not weight.sum():
         why = "No sample here has an anchor that is at least as long, so nothing can be estimated."
         return empty_view(key, title, why, columns)
-    data = getattr(found, which)[:, chosen, part]  # (rows, agents, kinds, layers)
+    data = getattr(estimates, which)[:, chosen, part]  # (rows, agents, kinds, layers)
     mean = _mean(data, weight)
-    real = _mean(found.offset[None][:, chosen, part], weight)[0]
+    real = _mean(estimates.offset[None][:, chosen, part], weight)[0]
     layers = data.shape[-1]
     drawing = figure(380)
     two_panels(drawing)
-    for index, name in enumerate(found.names):
+    for index, name in enumerate(estimates.names):
         colour, dash, symbol = LOOKS.get(name, (OUTLINE_COLOUR, "solid", "circle"))
         hidden = which == "error" and name == "plain"
         for kind, axis in enumerate(("", "2")):
@@ -142,17 +142,17 @@ def approximated(record: OffsetStudy, focus: Focus, which: str) -> FigureView:
         drawing.update_layout(yaxis={"rangemode": "normal"})
     rows = [
         (APPROXIMATIONS.get(name, name), agent, PART_WORDS[part], kind, layer,
-         *rounded(getattr(found, which)[i, a, part, k, layer], found.offset[a, part, k, layer]),
-         int(found.tokens[a, part]))
-        for i, name in enumerate(found.names)
-        for a, agent in enumerate(found.agents)
+         *rounded(getattr(estimates, which)[i, a, part, k, layer], estimates.offset[a, part, k, layer]),
+         int(estimates.tokens[a, part]))
+        for i, name in enumerate(estimates.names)
+        for a, agent in enumerate(estimates.agents)
         if a in chosen
         for k, kind in enumerate(KINDS)
         for layer in range(layers)
     ]  # fmt: skip
     return FigureView(
-        key, title, _how(record, focus, which), _ranking(found.names, mean, real, which), drawing, columns,
-        tuple(rows),
+        key, title, _how(record, focus, which), _ranking(estimates.names, mean, real, which), drawing,
+        columns, tuple(rows),
     )  # fmt: skip
 
 
@@ -171,17 +171,17 @@ def _ranking(names: tuple[str, ...], mean: Array, real: Array, which: str) -> st
     }
     order = sorted(known, key=lambda name: known[name] if which == "error" else -known[name])
     if which == "error":
-        said = ", ".join(f"{APPROXIMATIONS.get(n, n)} {100 * known[n]:.0f}{GAP}%" for n in order)
-        return f"What is left of the true offset, from best to worst: {said}."
-    said = ", ".join(f"{APPROXIMATIONS.get(n, n)} {number(known[n], 2)}" for n in order)
-    return f"From best to worst, over all layers but the first: {said}."
+        ranked = ", ".join(f"{APPROXIMATIONS.get(n, n)} {100 * known[n]:.0f}{GAP}%" for n in order)
+        return f"What is left of the true offset, from best to worst: {ranked}."
+    ranked = ", ".join(f"{APPROXIMATIONS.get(n, n)} {number(known[n], 2)}" for n in order)
+    return f"From best to worst, over all layers but the first: {ranked}."
 
 
 def _how(record: OffsetStudy, focus: Focus, which: str) -> str:
-    found = record.approximated
-    assert found is not None
-    here = [i for i, agent in enumerate(found.agents) if focus.agent in (None, agent)]
-    compared, left = (int(x[here, focus.part].sum()) for x in (found.tokens, found.unmatched))
+    estimates = record.approximated
+    assert estimates is not None
+    here = [i for i, agent in enumerate(estimates.agents) if focus.agent in (None, agent)]
+    compared, left = (int(x[here, focus.part].sum()) for x in (estimates.tokens, estimates.unmatched))
     aid = {
         "cosine": "1: the estimate points exactly where the real offset does; 0: no relation or no estimate.",
         "cache_cosine": "1: the corrected cache points exactly where the full read’s does.",

@@ -101,11 +101,12 @@ def distances(record: ProximityRecord, *, offsets: bool) -> FigureView:
     return FigureView(f"proximity_{what.lower()}", title, how, finding, drawing, columns, tuple(rows))
 
 
-def _reading(found: Correlation, name: str) -> str:
-    known = ~np.isnan(found.rho)
+def _reading(correlation: Correlation, name: str) -> str:
+    known = ~np.isnan(correlation.rho)
     if not known.any():
         return f"{name}: undefined at every layer"
-    return f"{name}: {number(float(found.rho[known].min()), 2)} to {number(float(found.rho[known].max()), 2)}"
+    rho = correlation.rho[known]
+    return f"{name}: {number(float(rho.min()), 2)} to {number(float(rho.max()), 2)}"
 
 
 def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
@@ -116,12 +117,12 @@ def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
     layers = record.keys.shape[0]
     readings = []
     for index, (name, label) in enumerate(zip(_fields(offsets), ("keys", "values"), strict=True)):
-        found = record.correlations[name]
-        readings.append(_reading(found, label))
+        coefficients = record.correlations[name]
+        readings.append(_reading(coefficients, label))
         drawing.add_scatter(
             x=np.arange(layers),
-            y=found.rho,
-            error_y=interval(found.rho - found.low, found.high - found.rho),
+            y=coefficients.rho,
+            error_y=interval(coefficients.rho - coefficients.low, coefficients.high - coefficients.rho),
             mode="lines+markers",
             name=label,
             line={"color": METHOD_COLOURS[(1, 6)[index]], "width": 2, "dash": ("solid", "dash")[index]},
@@ -129,7 +130,11 @@ def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
             hovertemplate=f"{label}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
         )
         rows += [
-            (label, layer, *(_plain(v[layer]) for v in (found.rho, found.low, found.high)))
+            (
+                label,
+                layer,
+                *(_plain(v[layer]) for v in (coefficients.rho, coefficients.low, coefficients.high)),
+            )
             for layer in range(layers)
         ]
     drawing.add_hline(y=0, line={"width": 1, "dash": "dot", "color": "#8b95a1"})
@@ -163,10 +168,10 @@ def points(record: ProximityRecord, *, offsets: bool) -> FigureView:
     for axis, name, kind in zip(("", "2"), _fields(offsets), ("keys", "values"), strict=True):
         last: NDArray[np.float32] = getattr(record, name)[-1]
         for index, label in enumerate(BINS):
-            mine = np.flatnonzero(record.bins == index)
+            chosen = np.flatnonzero(record.bins == index)
             drawing.add_scatter(
-                x=record.embedding[mine],
-                y=last[mine],
+                x=record.embedding[chosen],
+                y=last[chosen],
                 mode="markers",
                 name=f"{label} pairs",
                 marker={"color": BIN_COLOURS[index], "size": 5, "opacity": 0.6},
@@ -174,7 +179,7 @@ def points(record: ProximityRecord, *, offsets: bool) -> FigureView:
                 showlegend=axis == "",
                 xaxis=f"x{axis}",
                 yaxis=f"y{axis}",
-                customdata=[plot_text(names[i]) for i in mine],
+                customdata=[plot_text(names[i]) for i in chosen],
                 hovertemplate="%{customdata}<br>embeddings %{x:.3f}, here %{y:.3f} apart<extra></extra>",
             )
         rho = float(record.correlations[name].rho[-1])

@@ -125,10 +125,10 @@ def by_work(record: BlendStudy) -> FigureView:
         yaxis={"title": {"text": "KL (nats), log scale"}} | LOG,
     )
     first = record.request.choices[0]
-    at = record.mean("work", first, mask)[0]
+    work_shares = record.mean("work", first, mask)[0]
     finding = (
-        f"{NAMES[first]} does {number(float(at[0]) * 100, 2)}% of the full read’s work at share "
-        f"{record.request.ratios[0]:g} and {number(float(at[-1]) * 100, 3)}% at "
+        f"{NAMES[first]} does {number(float(work_shares[0]) * 100, 2)}% of the full read’s work at share "
+        f"{record.request.ratios[0]:g} and {number(float(work_shares[-1]) * 100, 3)}% at "
         f"{record.request.ratios[-1]:g}."
     )
     how = (
@@ -149,11 +149,11 @@ def _finding(record: BlendStudy, kind: str, what: str) -> str:
         if not len(known):
             return "Nothing was computed again."
         return f"{NAMES[choice]}, {what}: from {number(float(known[0]), 3)} to {number(float(known[-1]), 3)}."
-    at = int(np.nanargmax(np.abs(means[1] - means[0])))
+    widest = int(np.nanargmax(np.abs(means[1] - means[0])))
     values = " and ".join(
-        f"{number(float(m[at]), 3)} under the {MASK_WORDS[k]}" for m, k in zip(means, masks, strict=True)
+        f"{number(float(m[widest]), 3)} under the {MASK_WORDS[k]}" for m, k in zip(means, masks, strict=True)
     )
-    return f"{NAMES[choice]}, {what}: at share {record.request.ratios[at]:g} the error is {values}."
+    return f"{NAMES[choice]}, {what}: at share {record.request.ratios[widest]:g} the error is {values}."
 
 
 def _falls(index: int, high: np.ndarray[Any, Any]) -> str:

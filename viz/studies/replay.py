@@ -65,8 +65,8 @@ class Tally:
 
 def views(record: Replay, chosen: int | None = None) -> tuple[FigureView | Panel, ...]:
     """Counts by method, what reuse cost, which answers changed, and one request's texts."""
-    found = valid_request(record, chosen)
-    return (counts(record), trade_off(record), fates(record), texts(record, found))
+    request = valid_request(record, chosen)
+    return (counts(record), trade_off(record), fates(record), texts(record, request))
 
 
 def valid_request(record: Replay, wish: int | None) -> int:
@@ -220,7 +220,7 @@ def fates(record: Replay) -> FigureView:
         [f"request {n}, {plot_text(looks[m].name)}<br>{FATES[codes[i, j]][0]}" for j, n in enumerate(numbers)]
         for i, m in enumerate(labels)
     ]
-    steps = [(edge / len(FATES), f[2]) for at, f in enumerate(FATES) for edge in (at, at + 1)]
+    steps = [(edge / len(FATES), f[2]) for place, f in enumerate(FATES) for edge in (place, place + 1)]
     drawing.add_heatmap(
         x=numbers,
         y=[plot_text(clip(looks[m].name, 34)) for m in labels],
@@ -279,22 +279,22 @@ def _line(record: Replay, row: Replayed, name: str) -> tuple[Any, ...]:
 def texts(record: Replay, chosen: int) -> Panel:
     """Every agent's text of one request under every method, differences from dense marked (Fig. A.2)."""
     looks, dense = styles(record), record.labels[0]
-    mine = {(row.agent, row.method): row for row in record.rows if row.request == chosen}
+    rows = {(row.agent, row.method): row for row in record.rows if row.request == chosen}
 
     def cell(agent: int, label: str) -> Markup:
-        return _cell(record, mine[agent, label], mine[agent, dense])
+        return _cell(record, rows[agent, label], rows[agent, dense])
 
-    heads = [_summary([mine[a, m] for a in record.agents], m == dense) for m in record.labels]
+    heads = [_summary([rows[a, m] for a in record.agents], m == dense) for m in record.labels]
     body = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell)
     asked = next(asked for asked in record.requests if asked.number == chosen)
     body = html('<p class="kv-finding">{}</p>', clip(question(asked), 240)) + body
     return Panel("replay_texts", f"What did the agents write at request {chosen}?", body)
 
 
-def question(asked: PastRequest) -> str:
+def question(request: PastRequest) -> str:
     """What a past request asked, in one text."""
-    said = " · ".join(text for text in asked.values.values() if text.strip())
-    return said + (f" Known answer: {asked.expected}" if asked.expected is not None else "")
+    joined_values = " · ".join(text for text in request.values.values() if text.strip())
+    return joined_values + (f" Known answer: {request.expected}" if request.expected is not None else "")
 
 
 def _summary(rows: Sequence[Replayed], reference: bool) -> str:

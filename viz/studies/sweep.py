@@ -166,12 +166,12 @@ def sooner(swept: Swept) -> FigureView:
         "median. 1: no gain. Bars: 95% (order statistics, from six problems on). Rows that ran while others "
         "used this machine have other times than on a quiet one."
     )
-    found = _dots(
+    view = _dots(
         swept, "sweep_ttft", "Does it pay?", how, finding, "times as fast as the full read",
         lambda x: x.ttft_ratio, share=False,
     )  # fmt: skip
-    found.figure.add_vline(x=1, line={"color": "#8b95a1", "width": 1, "dash": "dot"})
-    return found
+    view.figure.add_vline(x=1, line={"color": "#8b95a1", "width": 1, "dash": "dot"})
+    return view
 
 
 def _dots(
@@ -285,8 +285,8 @@ def table_html(swept: Swept) -> Markup:
     )  # fmt: skip
     many = len({line.cell for line in swept.lines}) > 1
     groups = []
-    for _, found in groupby(swept.lines, key=lambda line: line.cell):
-        lines: Sequence[SweepLine] = list(found)
+    for _, cell_lines in groupby(swept.lines, key=lambda line: line.cell):
+        lines: Sequence[SweepLine] = list(cell_lines)
         rows = [
             (
                 looks[x.method].name, x.counted, _share(x.accuracy), *(_middle(x.score, 3) for _ in scored),
@@ -328,15 +328,15 @@ def others_html(swept: Swept) -> Markup:
                     x.label, looks[x.method].name, x.pairs, *_parted(x)[:2], _middle(x.ttft_ratio, 2, "×"),
                     _parted(x)[2],
                 )
-                for x in found
+                for x in same_baseline
             ],
         )
-        for against, found in groupby(tests, key=lambda x: x.against)
+        for against, same_baseline in groupby(tests, key=lambda x: x.against)
     ]  # fmt: skip
     head = ("cell", "method", "pairs", "lost / won", swept.p_name, "its time / this one’s", "times p")
-    said = html('<p class="kv-finding">{}</p>', finding) + table(head, groups, row_heads=True)
+    paragraph = html('<p class="kv-finding">{}</p>', finding) + table(head, groups, row_heads=True)
     return (
-        (said if tests else Markup())
+        (paragraph if tests else Markup())
         + joined(html('<p class="kv-help">{}</p>', why) for why in swept.compared.left_out)
         + Markup(
             '<p class="kv-how">Each line beside the one that is the same in everything but what is named, '

@@ -58,8 +58,8 @@ class _Parser:
         self.depth = 0
         self.operators = 0
 
-    def parse(self, at: int) -> Tree | None:
-        self.at, self.depth, self.operators = at, 0, 0
+    def parse(self, start: int) -> Tree | None:
+        self.at, self.depth, self.operators = start, 0, 0
         return self._chain(("plus", "minus"), 1)
 
     def _take(self, *kinds: str) -> str | None:
@@ -197,8 +197,8 @@ def show(value: Fraction) -> str:
 
 def _tokens(text: str) -> list[_Token]:
     return [
-        _Token(found.lastgroup or "", found.group(), found.start(), found.end())
-        for found in _TOKEN.finditer(text)
+        _Token(match.lastgroup or "", match.group(), match.start(), match.end())
+        for match in _TOKEN.finditer(text)
     ]
 
 
@@ -219,18 +219,18 @@ def last_expression(text: str) -> tuple[str, Tree | ToolError] | None:
     """The last expression with an operator, with what it reads as; a run that nests too deep is an error."""
     for run in reversed(runs_of(text)):
         last: tuple[str, Tree | ToolError] | None = None
-        parser, at = _Parser(run), 0
-        while at < len(run):
+        parser, start = _Parser(run), 0
+        while start < len(run):
             try:
-                tree = parser.parse(at)
+                tree = parser.parse(start)
             except ToolError as error:
-                last = (text[run[at].start : run[-1].end], error)
+                last = (text[run[start].start : run[-1].end], error)
                 break
             if tree is None or not parser.operators:
-                at += 1
+                start += 1
             else:
-                last = (text[run[at].start : run[parser.at - 1].end], tree)
-                at = parser.at
+                last = (text[run[start].start : run[parser.at - 1].end], tree)
+                start = parser.at
         if last is not None:
             return last
     return None

@@ -26,8 +26,8 @@ def find_expression(text: str) -> str | None:
     """The expression that :func:`calculate` would evaluate, as written."""
     if (inside := _bracketed(text)) is not None:
         return inside
-    found = last_expression(_end(text))
-    return found[0] if found else None
+    last = last_expression(_end(text))
+    return last[0] if last else None
 
 
 def calculate(text: str) -> ToolResult:
@@ -36,12 +36,12 @@ def calculate(text: str) -> ToolResult:
     def work() -> str:
         if (inside := _bracketed(text)) is not None:
             return show(evaluate(inside))
-        if (found := last_expression(_end(text))) is None:
+        if (last := last_expression(_end(text))) is None:
             raise ToolError(
                 "The text holds no calc[...] and no arithmetic. Write for example calc[3 * 4].",
                 "Error: nothing to calculate",
             )
-        expression, tree = found
+        expression, tree = last
         check_length(expression)
         if isinstance(tree, ToolError):
             raise tree

@@ -25,7 +25,7 @@ def find_queries(text: str) -> list[str]:
     """What the text asks to look up: one query of a call, or the entities between at signs."""
     if calls := _CALL.findall(text):
         return [" ".join(calls[-1].split())]
-    entities = (" ".join(found[1].split()) for found in _ENTITY.finditer(text))
+    entities = (" ".join(match[1].split()) for match in _ENTITY.finditer(text))
     return list(dict.fromkeys(filter(None, entities)))[:MAX_ENTITIES]
 
 
@@ -59,13 +59,15 @@ def lookup(text: str, collection: Collection, limit: int = PASSAGE_CHARS) -> Too
                 "Error: the query is too long",
             )
         hits = [collection.search(query) for query in queries]
-        given = [clip_passage(found[0][0], limit) if found else "nothing was found" for found in hits]
+        given = [
+            clip_passage(passages[0][0], limit) if passages else "nothing was found" for passages in hits
+        ]
         if not any(hits):
-            asked = ", ".join(repr(clip(query, 80)) for query in queries)
+            queried = ", ".join(repr(clip(query, 80)) for query in queries)
             raise ToolError(
-                f"{collection.name} has no passage for {asked}. Use words that stand in it, or another "
+                f"{collection.name} has no passage for {queried}. Use words that stand in it, or another "
                 "collection.",
-                f"Nothing was found for {asked}",
+                f"Nothing was found for {queried}",
             )
         if len(queries) == 1:
             return given[0]

@@ -13,8 +13,8 @@ _ACTION = re.compile(r"\b(calc|lookup|search|finish)\[[^\]\n]*\]", re.IGNORECASE
 
 def find_action(text: str) -> str | None:
     """The last ``calc[...]``, ``lookup[...]``, ``search[...]`` or ``finish[...]`` of a turn."""
-    *_, found = [None, *_ACTION.finditer(text)]
-    return found.group() if found else None
+    *_, match = [None, *_ACTION.finditer(text)]
+    return match.group() if match else None
 
 
 def act(text: str) -> ToolResult:

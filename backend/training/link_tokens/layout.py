@@ -63,10 +63,10 @@ class Laid:
 
     def add_soft(self, rows: Sequence[int], owner: int = REST, chunk: int = 0) -> None:
         """Trained tokens; those of a document are its anchors."""
-        at = len(self.ids)
+        start = len(self.ids)
         self.add([0] * len(rows), owner, chunk)
-        self.soft[at:] = rows
-        self.anchor[at:] = [owner != REST] * len(rows)
+        self.soft[start:] = rows
+        self.anchor[start:] = [owner != REST] * len(rows)
 
 
 def put_document(into: Laid, ids: Sequence[int], index: int, links: Links) -> None:
@@ -141,13 +141,13 @@ def batch(sequences: Sequence[Laid]) -> Batch:
 
 def visibility(owner: Tensor, chunk: Tensor, anchor: Tensor) -> Tensor:
     """(rows, tokens, tokens): may the row's token look at the column's? Arguments (rows, tokens)."""
-    mine, theirs = owner[:, :, None], owner[:, None]
+    reader, theirs = owner[:, :, None], owner[:, None]
     both_anchors = anchor[:, :, None] & anchor[:, None]
     same_chunk = chunk[:, :, None] == chunk[:, None]
-    within = (mine == theirs) & (same_chunk | both_anchors)
+    within = (reader == theirs) & (same_chunk | both_anchors)
     # a document that has anchors is seen through them alone
     compressed = anchor.any(dim=1, keepdim=True)[:, None] & (theirs >= 0) & ~anchor[:, None]
-    outside = (mine == REST) & (theirs != PADDING) & ~compressed
+    outside = (reader == REST) & (theirs != PADDING) & ~compressed
     tokens = owner.shape[1]
     causal = torch.ones(tokens, tokens, dtype=torch.bool, device=owner.device).tril()
     return (within | outside) & causal

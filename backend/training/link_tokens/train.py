@@ -186,8 +186,8 @@ class Trainee:
         prefix = f"{self.module.base_model_prefix}."
         weights = self.weights() if adapted else {}
         changed = {name.removeprefix(prefix): weight for name, weight in weights.items()}
-        found: Tensor = functional_call(inner, changed, kwargs=arguments).last_hidden_state
-        return found
+        hidden_state: Tensor = functional_call(inner, changed, kwargs=arguments).last_hidden_state
+        return hidden_state
 
     def logits(self, given: Batch, adapted: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (n, vocabulary) before each token that is to be learnt, that token (n,) and its row (n,)."""
@@ -211,8 +211,8 @@ class Trainee:
         causal = torch.ones(longest, longest, dtype=torch.bool, device=ids.device).tril()
         position = torch.arange(longest, device=ids.device).expand(ids.shape)
         hidden = self.hidden(ids, torch.full_like(ids, NO_SOFT), position, causal.expand(len(ids), -1, -1))
-        said = self.module.get_output_embeddings()(hidden[:, :-1]).float().log_softmax(-1)
-        loss = -said.gather(-1, ids[:, 1:, None])[..., 0]
+        log_probabilities = self.module.get_output_embeddings()(hidden[:, :-1]).float().log_softmax(-1)
+        loss = -log_probabilities.gather(-1, ids[:, 1:, None])[..., 0]
         first = (
             torch.full_like(loss[:, :1], torch.inf)
             if longest > 1
@@ -252,11 +252,11 @@ class Feed:
         ]
         if links.compression == "drop":
             texts = [ids for pieces in every for ids, apart in pieces if apart]
-            said = iter(self.trainee.surprisal(texts)) if texts else iter(())
+            surprisals = iter(self.trainee.surprisal(texts)) if texts else iter(())
             for pieces in every:
                 for number, (ids, apart) in enumerate(pieces):
                     if apart:
-                        kept = kept_tokens(next(said), links.rate)
+                        kept = kept_tokens(next(surprisals), links.rate)
                         pieces[number] = ([ids[i] for i in kept.tolist()], True)
         out = []
         for example, pieces in zip(examples, every, strict=True):
@@ -329,11 +329,11 @@ def train_links(
         given, kinds, whole = feed.at(step)
         logits, tokens, rows = trainee.logits(given.to(device))
         each = functional.cross_entropy(logits, tokens, reduction="none")
-        told = each
+        loss = each
         if whole is not None:
             share = torch.tensor([recipe.teacher * (kind in KNOWN) for kind in kinds], device=device)[rows]
-            told = torch.lerp(each, taught(trainee, whole.to(device), logits), share)
-        told.mean().backward()
+            loss = torch.lerp(each, taught(trainee, whole.to(device), logits), share)
+        loss.mean().backward()
         torch.nn.utils.clip_grad_norm_(every, 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)

@@ -25,6 +25,7 @@ from tiny import QUESTIONS, error, llama, model, tokenizer
 from transformers import LlamaForCausalLM
 
 from backend.base.errors import LabError, ModelError, OptionError, PromptError, RecordError, RunCancelled
+from backend.base.serialization import as_json
 from backend.base.statistics import bootstrap, share, wilson
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
@@ -614,7 +615,7 @@ def test_problems_are_read_from_files(tmp_path: Path) -> None:
     row = JudgedProblem("k", replace(typed(7), regime="parallel"), ())
     lines = [
         json.dumps({"question": "How many?", "candidates": ["The answer is 5", "6"], "answer": "x #### 5"}),
-        row.to_json(),
+        json.dumps(as_json(row)),
         json.dumps({"question": "How much?", "answer": 12}),
     ]
     path.write_text("\n".join(lines))

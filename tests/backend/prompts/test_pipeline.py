@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.base.errors import PromptError
-from backend.base.serialization import decode, encode
+from backend.base.serialization import as_json, from_json
 from backend.base.text import MAX_TEXT
 from backend.prompts.agent import Agent
 from backend.prompts.notices import notices
@@ -282,8 +282,8 @@ def test_survives_copies_and_the_codec() -> None:
         judge=2,
     )
     assert made.order == (1, 2)  # caches are filled before copying
-    text = json.dumps(encode(made, {}))
-    back = decode(Pipeline, json.loads(text), {})
+    text = json.dumps(as_json(made))
+    back = from_json(Pipeline, json.loads(text))
     assert back == made == copy.deepcopy(made) == pickle.loads(pickle.dumps(made))
     assert back.inputs == made.inputs
     assert hash(back) == hash(made)
@@ -293,10 +293,10 @@ def test_survives_copies_and_the_codec() -> None:
 
 
 def test_the_codec_cannot_smuggle_in_a_bad_pipeline() -> None:
-    body = encode(pipeline("x"), {})
+    body = as_json(pipeline("x"))
     body["agents"][0]["template"] = "{agent_1_current}"
     with pytest.raises(PromptError):
-        decode(Pipeline, body, {})
+        from_json(Pipeline, body)
 
 
 # -- values

@@ -13,7 +13,7 @@ import yaml
 from task_truths import solved, trained_document, truth
 
 from backend.base.errors import PromptError
-from backend.base.serialization import decode, encode
+from backend.base.serialization import as_json, from_json
 from backend.prompts.notices import notices
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import (
@@ -72,7 +72,7 @@ def test_every_preset(name: str) -> None:
     for example in preset.examples:
         assert made.check_values(example.values)["user_question"]
         assert same_answer(example.answer, example.answer)
-    assert decode(Pipeline, json.loads(json.dumps(encode(made, {}))), {}) == made
+    assert from_json(Pipeline, json.loads(json.dumps(as_json(made)))) == made
     assert 20 < len(made.summary) < 250
     assert made.summary.endswith(".")
     assert "\n" not in made.summary

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tiny import QUESTIONS, request, run
 
 from backend.base.errors import RecordError
-from backend.base.serialization import decode, encode
+from backend.base.serialization import as_json, from_json
 from backend.model.load import LoadedModel
 from backend.records.prompt import Span
 from backend.records.request import Decoding, MethodChoice
@@ -104,8 +104,8 @@ def test_a_free_running_record_survives_too(tiny_model: LoadedModel) -> None:
 @given(st.floats(), st.none() | st.floats(allow_nan=False), st.text(st.characters(exclude_categories=["Cs"])))
 def test_floats_and_texts_are_kept_exactly(number: float, maybe: float | None, text: str) -> None:
     decoding = Decoding(5, number, 1.0, 0)
-    body = json.loads(json.dumps(encode({"a": decoding, "b": text, "c": maybe}, {})))
-    assert_equal(decode(Decoding, body["a"], {}), decoding)
+    body = json.loads(json.dumps(as_json({"a": decoding, "b": text, "c": maybe})))
+    assert_equal(from_json(Decoding, body["a"]), decoding)
     assert body["b"] == text
     assert body["c"] == maybe
 

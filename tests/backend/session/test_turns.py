@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, request, run
 
 from backend.base.errors import BudgetError, PromptError
-from backend.base.serialization import decode, encode
+from backend.base.serialization import as_json, from_json
 from backend.model.load import LoadedModel
 from backend.prompts.agent import Agent
 from backend.prompts.notices import notices
@@ -388,7 +388,7 @@ def test_any_acyclic_graph_has_an_order(flow: Pipeline) -> None:
     assert all(place[a] < place[b] for a, b in whole.edges)
     turns = [agent_and_turn(a)[1] for a in whole.order]
     assert turns == sorted(turns)
-    assert decode(Pipeline, json.loads(json.dumps(encode(whole, {}))), {}) == whole
+    assert from_json(Pipeline, json.loads(json.dumps(as_json(whole)))) == whole
 
 
 @settings(max_examples=40)
@@ -432,9 +432,9 @@ def test_records_round_trip_and_old_ones_open(records: list[RunRecord]) -> None:
     back = RunRecord.from_bytes(content)
     assert back.to_bytes() == content
     assert back.request.pipeline == turned(3).unrolled
-    body = encode(tiny.pipeline(), {})
+    body = as_json(tiny.pipeline())
     del body["turns"]  # as written before there were turns
-    assert decode(Pipeline, body, {}) == tiny.pipeline()
+    assert from_json(Pipeline, body) == tiny.pipeline()
     first = Path(__file__).parents[3] / "presets" / "first_run.kvrun"
     assert RunRecord.load(first).request.pipeline.turns == 1
 

@@ -14,7 +14,7 @@ from fake_sweep import row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.base.serialization import encode
+from backend.base.serialization import as_json
 from backend.base.statistics import Share
 from backend.records.sweep import Axis, Baseline, Cell, Compared, SweepLine, Swept
 from backend.reproduce.sweeping import _found
@@ -122,7 +122,7 @@ def test_a_judge_that_takes_none_is_told_from_one_that_takes_another_candidate()
         selected = took[slot.problem] if slot.method == "naive" else (1,)
         same = selected == (1,)
         outcome = replace(BLANK, selected=selected, consistent=same, method=slot.method)
-        return {"as_dense": same, "body": json.dumps(encode(outcome, {}))}
+        return {"as_dense": same, "body": json.dumps(as_json(outcome))}
 
     done = swept(text, measured)
     dense, naive = summarise(done)
