@@ -73,9 +73,9 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
                 for i, ratio in enumerate(ratios)
             ]
     unit, what = KINDS[kind]
-    x = {"title": {"text": "share of tokens computed again"}, "range": [-0.03, 1.03]}
+    x = {"title": "share of tokens computed again", "range": [-0.03, 1.03]}
     scale = LOG if log else {"rangemode": "tozero"}
-    drawing.update_layout(xaxis=x, yaxis={"title": {"text": unit + ", log scale" * log}} | scale)
+    drawing.update_layout(xaxis=x, yaxis={"title": unit + ", log scale" * log} | scale)
     if len(masks) > 1:
         drawing.update_layout(xaxis2=x, yaxis2=LOG if log else {})
     title = {
@@ -121,8 +121,8 @@ def by_work(record: BlendStudy) -> FigureView:
         ]
     drawing.add_vline(x=1, line={"width": 1, "dash": "dot", "color": "#8b95a1"})
     drawing.update_layout(
-        xaxis={"title": {"text": "work / full read's (tokens × layers)"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": "KL (nats), log scale"}} | LOG,
+        xaxis={"title": "work / full read's (tokens × layers)", "rangemode": "tozero"},
+        yaxis={"title": "KL (nats), log scale"} | LOG,
     )
     first = record.request.choices[0]
     work_shares = record.mean("work", first, mask)[0]
