@@ -64,7 +64,7 @@ def command(report: Report) -> str:
             f"--anchors {report['anchors']} --repeats {report['repeats']} --python ..."
         )
     if "shape" not in report:
-        return f"kvlab bench {report['bench']}"
+        return "python benchmarks/page_load.py"
     given = f"kvlab bench {report['bench']} --shape {report['shape']}"
     for name in ("tokens", "anchors", "repeats"):
         if name in report:

@@ -37,8 +37,7 @@ class Recipe:
 def continued(recipe: Recipe) -> Recipe:
     """For weights that are trained already: a third of the rates, decaying from the beginning. At the full
     rates the loss of good weights doubled within a million tokens."""
-    rates = {"muon_rate": recipe.muon_rate / 3, "adam_rate": recipe.adam_rate / 3}
-    return replace(recipe, decay_share=1.0, **rates)
+    return replace(recipe, decay_share=1.0, muon_rate=recipe.muon_rate / 3, adam_rate=recipe.adam_rate / 3)
 
 
 # The model that ships, and its sibling with a quarter of the parameters and the same tokenizer.

@@ -16,11 +16,10 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 #: Options that play no part in a measurement; given all the same, they would be dropped without a word.
 UNREAD = {
-    "page": ("shape", "tokens", "anchors", "device", "dtype"),
     "decode": ("anchors",),
     "attention": ("tokens",),
 }
-WHAT = ("ttft", "match", "assemble", "decode", "memory", "attention", "page")
+WHAT = ("ttft", "match", "assemble", "decode", "memory", "attention")
 
 
 def add_bench(add: Any) -> None:
@@ -29,23 +28,18 @@ def add_bench(add: Any) -> None:
         "bench",
         bench,
         "Measure time to first token, matching, assembly, batched decoding, memory and recording, both sides "
-        "in one run; or the page.",
+        "in one run.",
     )
     sub.add_argument("what", choices=WHAT)
     shapes = ", ".join(map(repr, SHAPES))
+    sub.add_argument("--shape", help=f"'embedded', {shapes} (random weights), or a model (embedded)")
     sub.add_argument(
-        "--shape", help=f"'embedded', {shapes} (random weights), or a model (embedded; not for page)"
+        "--tokens", type=int, help="of the measured agent's prompt, or of the text (1000; not for attention)"
     )
-    sub.add_argument(
-        "--tokens", type=int,
-        help="of the measured agent's prompt, or of the text (1000; not for attention and page)",
-    )  # fmt: skip
-    sub.add_argument("--anchors", type=int, help="in each pool (20; not for decode and page)")
-    sub.add_argument("--repeats", type=int, help="of each side, or of a visit to the page (7)")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"), help="else the best there is (not for page)")
-    sub.add_argument(
-        "--dtype", choices=("fp32", "bf16", "fp16"), help="else bf16 on CUDA, fp32 elsewhere (not for page)"
-    )
+    sub.add_argument("--anchors", type=int, help="in each pool (20; not for decode)")
+    sub.add_argument("--repeats", type=int, help="of each side (7)")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"), help="else the best there is")
+    sub.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), help="else bf16 on CUDA, fp32 elsewhere")
 
 
 def bench(args: argparse.Namespace) -> int:
@@ -59,24 +53,11 @@ def bench(args: argparse.Namespace) -> int:
             )
     given = {name: usual if getattr(args, name) is None else getattr(args, name)
              for name, usual in DEFAULTS.items()}  # fmt: skip
-    found = _page(given["repeats"]) if args.what == "page" else _measure(args.what)(*given.values())
-    print(json.dumps(found, indent=1))
-    if wrong := found.get("wrong"):
+    report = _measure(args.what)(*given.values())
+    print(json.dumps(report, indent=1))
+    if wrong := report.get("wrong"):
         print(wrong, file=sys.stderr)
     return int(bool(wrong))
-
-
-def _page(repeats: int) -> dict[str, Any]:
-    """The page's times.
-
-    Raises:
-        LabError: the number is out of range, or there is no browser.
-    """
-    if not 1 <= repeats <= 1000:
-        raise OptionError(f"--repeats is {repeats}; 1 to 1000 are allowed. Change it.", field="bench.repeats")
-    from lab_app.cli.page_load import bench_page
-
-    return bench_page(repeats)
 
 
 def _measure(what: str) -> Callable[..., dict[str, Any]]:

@@ -1,12 +1,16 @@
 """How long the page takes: to import, to its first paint, to the first streamed token after a click, to a
 figure after its tab was opened.
 
+``python benchmarks/page_load.py`` prints a report as JSON; it needs a Chromium and Playwright.
+
 Every time is that of a fresh process or a fresh browser profile. The browser's own processor time stands
 beside the wall time: a busy machine changes it less.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import shutil
@@ -214,3 +218,12 @@ def settled(page: Any, count: Callable[[], int]) -> None:
     while before != count():
         before = count()
         page.wait_for_timeout(1000)
+
+
+if __name__ == "__main__":
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--repeats", type=int, default=7, help="visits to the page (7)")
+    try:
+        print(json.dumps(bench_page(max(1, flags.parse_args().repeats)), indent=1))
+    except LabError as error:
+        sys.exit(str(error))
