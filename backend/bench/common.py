@@ -104,7 +104,7 @@ def drawn_cache(model: LoadedModel, tokens: int, rows: int = 1) -> KVCache:
 
 
 def drawn(model: LoadedModel, tokens: int) -> KVSegment:
-    """A segment of the same kind."""
+    """A segment full of random numbers."""
     cache = drawn_cache(model, tokens)
     return KVSegment(cache.keys[:, 0], cache.values[:, 0], 0, True, "drawn")
 
@@ -128,7 +128,7 @@ class CacheShape:
 
 
 def cache_shape(shape: str, device: str | None, dtype: str | None = None) -> CacheShape:
-    """Of a known shape, or of a model by its name or folder."""
+    """The cache of a known shape, or of a model by its name or folder."""
     if shape not in SHAPES:
         model = load_model(shape, device=device, dtype=dtype)
         info, hidden = model.info, model.module.get_input_embeddings().weight.shape[1]

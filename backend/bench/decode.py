@@ -89,7 +89,7 @@ def bench_decode(
 
     alone, batch = ms["1"], ms[str(ROWS)]
     bound = {"one_row": least(1), "batch": least(ROWS)}
-    # One after the other they would take so many times one row's time.
+    # Decoded one after the other, the rows would take ROWS times as long as one.
     throughput = {name: round(value * ROWS, 2) for name, value in times.ratios("1", str(ROWS)).items()}
     return {
         "bench": "decode",

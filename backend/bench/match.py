@@ -55,7 +55,7 @@ def _matching(sample: Sample, anchors: list[Sample]) -> Callable[[], object]:
     uses = dict.fromkeys(log.samples, 0)
 
     def act() -> object:
-        # A pool without memory: what it has measured of a sample once, it need not measure again.
+        # A new pool each time, for a pool remembers what it has measured of a sample.
         return AnchorPool("text", rules, dict(uses)).match(sample, READER, None, log)
 
     return act

@@ -118,7 +118,7 @@ def bench_memory(
     }
     measured: dict[str, int] = {}
     for name, (_, make) in sides.items():
-        make()  # what is only made once is made here
+        make()  # the first call also makes what is made only once
         measured[name], made = held_bytes(make, model.device)
         del made
     times = timed({name: make for name, (_, make) in sides.items()}, repeats, model.device)

@@ -84,7 +84,7 @@ class Reading:
                 method.on_event(Arrived(sample), self.log)
 
     def draw(self, count: int) -> tuple[int, ...]:
-        """Tokens."""
+        """Random token ids."""
         high = self.model.info.vocabulary - 1
         return tuple(torch.randint(5, high, (count,), generator=self.generator).tolist())
 

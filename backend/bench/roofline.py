@@ -82,7 +82,7 @@ def beyond(shares: Mapping[str, float]) -> str:
 
 
 def checked(bench: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """A bench whose report says ``wrong`` where its times contradict the hardware's."""
+    """The same bench; its report has ``wrong`` where a time is shorter than the hardware allows."""
 
     def measured(*args: Any) -> dict[str, Any]:
         report = bench(*args)

@@ -69,8 +69,8 @@ def bench_ttft(
     precisions = {"dense": model.dtype}
     sides |= {name: (lambda name=name: reading.reuse(name, Clock())) for name in methods}  # type: ignore[misc]
     if stronger := stronger_dense(model):
-        # Last in a turn: what it leaves of the heap costs the next pass fresh pages (a reuse of 3,500 tokens
-        # on smollm2-135m twice its time). Behind it stands dense, to which they are nothing.
+        # Last in a turn: the pass after it has to ask for memory anew, which doubled the time of a reuse of
+        # 3,500 tokens on smollm2-135m. That pass is dense, so long that it makes no difference.
         bf16 = Engine(stronger)
         precisions["dense_bf16"] = stronger.dtype
         sides["dense_bf16"] = lambda: bf16.prefill(reading.context.prompt.ids)

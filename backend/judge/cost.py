@@ -13,9 +13,9 @@ from backend.prompts.template import QUESTION
 from backend.records.judge import JudgeProblem, JudgeRequest
 from backend.records.request import with_reference
 
-CANDIDATE, VERDICT = 48, 96  # tokens written where the limit is higher; a verdict goes through all slots
-READING = 1.5  # correction, and dense once more for the floor, beside a prefill
-BATCH = 2.0  # a step of several rows beside a step of one
+CANDIDATE, VERDICT = 48, 96  # tokens usually written; a verdict goes through all slots
+READING = 1.5  # times a prefill: correction, and a second full read for the floor
+BATCH = 2.0  # times a decoding step of one row, for a step of several
 
 
 def judging_seconds(

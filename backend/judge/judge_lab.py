@@ -223,7 +223,7 @@ class JudgeLab:
             RunCancelled: ``cancel`` was set.
         """
         for session in self.sessions.values():
-            session.rows = ()  # those of the last problem, whose caches would stand beside this one's
+            session.rows = ()  # frees the last problem's caches before this one's are made
         many = len(orders) > 1
         return side_by_side([self._hear(problem, bases, order, request, many, cancel) for order in orders])
 
@@ -261,9 +261,8 @@ class JudgeLab:
         notes: dict[str, None] = {}
         for places, run, given in self.prompts(problem, bases, layout, request):
             record = yield from session.asking(run, given, cancel)
-            notes |= dict.fromkeys(
-                note for note in record.notes if note != session.concurrent_note
-            )  # no such time is kept
+            # Work beside it changes the times of decoding alone, and a verdict keeps none of these.
+            notes |= dict.fromkeys(note for note in record.notes if note != session.concurrent_note)
             for row, outcome in zip(session.rows, record.outcomes, strict=True):
                 assert row.decoded is not None
                 reading = reading_of(record, outcome, row.decoded.margins, places, request)

@@ -166,7 +166,7 @@ def read_verdict(
     if WORDINGS[wording].final == "text":
         answer = extract_answer(text, "text")
     else:
-        answer = extract_answer(text, "code") if "```" in text else None  # else all of it were the program
+        answer = extract_answer(text, "code") if "```" in text else None  # else all would count as code
     if answer is None and protocol != "selection":
         failures.append("no final answer")
     reason = text[: stated[0][0]].strip() if stated else text.partition("The answer is")[0].strip()

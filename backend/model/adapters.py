@@ -36,7 +36,7 @@ def _fitting(module: Any) -> dict[str, str]:
             metadata = file.metadata() or {}
             hidden = file.get_slice("links").get_shape()[-1]
         if metadata.get("format") != FORMAT or hidden != module.get_input_embeddings().weight.shape[1]:
-            continue  # by its width, without reading all of a large model
+            continue  # told by its width, without reading a large model
         own = own or base_hash(module)
         if metadata["base"] == own:
             labels[path.stem] = str(json.loads(metadata["facts"])["facts"].get("label") or path.stem)

@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 DROPPED = ("Prepend", "Strip", "WhitespaceSplit")
-#: Stands for WhitespaceSplit, which also throws away the white space at the ends: only runs of it become one.
+#: In the place of WhitespaceSplit, which also drops white space at the ends: runs of it become one space.
 ONE_SPACE = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
 LISTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 

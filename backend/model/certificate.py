@@ -79,7 +79,7 @@ def certify(
     same_keys, same_values, _ = run(0, (tokens,), ids[:, :1].expand(-1, tokens))
     back = -torch.arange(tokens, device=device)
     chosen, certificates = [], []
-    deaf = 0.0  # how much places matter at layer 0 beyond what the positions explain
+    deaf = 0.0  # how much layer 0 depends on a token's place beyond its rotation
     limits = [max(tolerance, ROUNDINGS * _relative(x, y)) for x, y in zip(other_keys, keys, strict=True)]
     limits[0] = FIRST[dtype]
     for layer in range(layers):

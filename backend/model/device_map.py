@@ -123,7 +123,7 @@ def whole_state(module: Any) -> Mapping[str, Tensor]:
         from accelerate.utils.modeling import get_state_dict_offloaded_model
 
         loaded = get_state_dict_offloaded_model(module)
-        # In the module's own order, and with the weights that have two names under both.
+        # In the module's order; weights that have two names (tied ones) stand under both.
         state = {key: loaded.get(key, tensor) for key, tensor in state.items()}
     return state
 

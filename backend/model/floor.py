@@ -16,8 +16,8 @@ from backend.cache.norms import token_norms
 
 # Keys and values (layers, kv_heads, tokens, head_dim), and every token's logits (tokens, vocabulary)
 KVAndLogits = tuple[Tensor, Tensor, Tensor]
-PIECES = (2, 3, 5)  # so many equal pieces
-BEGINNING = 3  # tokens, then the rest: as behind a short shared beginning
+PIECES = (2, 3, 5)  # into how many equal pieces the tokens are cut
+BEGINNING = 3  # tokens read first, then the rest, as behind a short shared beginning
 ROWS = 3
 
 

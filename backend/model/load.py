@@ -116,7 +116,7 @@ def load_model(
     from transformers.utils import logging
 
     if not sys.stderr.isatty():
-        logging.disable_progress_bar()  # a log file wants no bar
+        logging.disable_progress_bar()  # a progress bar would fill a log file
     name = whole = name.strip()
     added = ""
     if not _exists(Path(os.path.expanduser(name))):
@@ -181,7 +181,7 @@ def is_shipped(name: str) -> bool:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # longer than any path may be
+    except OSError:  # the name is too long for a path
         return False
 
 

@@ -9,7 +9,7 @@ import torch
 from backend.base.errors import ModelError
 from backend.model.device_map import home_of
 
-AHEAD = 1e-3  # of the logits' norm; what looks back alone is the same to the last bit
+AHEAD = 1e-3  # share of the logits' norm; a causal model's are the same to the last bit
 
 
 def check_causal(name: str, config: Any) -> None:

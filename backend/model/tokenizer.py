@@ -83,7 +83,7 @@ class Tokens:
         )  # fmt: skip
 
     def _led(self, text: str) -> str:
-        """A text as the tokenizer reads it at a beginning: with its added space."""
+        """A text as the tokenizer reads it at a prompt's beginning: with the space that it adds there."""
         once = self._ids(self.tokenizer, " a") == self.encode(" a")
         return text if once and text.startswith(" ") else f" {text}"
 

@@ -93,7 +93,7 @@ class Context:
 
     @property
     def model(self) -> LoadedModel:
-        """The model that all is about."""
+        """The model that the reproduction runs on."""
         return self.load(self.model_name)
 
     def count(self, planned: int) -> int:
@@ -107,6 +107,6 @@ class Context:
     def stop_if_cancelled(self) -> None:
         """
         Raises:
-            RunCancelled: it was.
+            RunCancelled: ``cancel`` was set.
         """
         stop_if(self.cancel)

@@ -83,7 +83,7 @@ def _library() -> Any:
             "(pip install 'kv-reuse-lab[harness]'), or choose --scale embedded.",
             field="reproduce.scale",
         ) from None
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # what it remarks on being called is not for a user
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # its remarks help nobody here
     return lm_eval
 
 
@@ -113,7 +113,7 @@ def _asked(
                 num_fewshot=task.shots,
                 apply_chat_template=task.chat and bool(tokenizer.chat_template),
                 limit=context.count(plan.problems) or None,
-                bootstrap_iters=100,  # of no metric here: a share's error has a formula
+                bootstrap_iters=100,  # unused: the error of a share comes from a formula
                 log_samples=False,
                 use_cache=str(kept),
                 task_manager=manager,
@@ -154,7 +154,7 @@ def _questions(counted: Mapping[str, Mapping[str, int]]) -> int:
 
 
 def _value(marks: Mapping[str, Any], metric: str, count: int) -> Value:
-    """A share with 95% of the harness's own error on either side, where it gives one."""
+    """A share with its 95% interval, by the harness's standard error; NaN where it gives none."""
     if metric not in marks:
         raise OptionError(
             f"The task gives no {metric!r}; it gives {', '.join(sorted(k for k in marks if ',' in k))}. "

@@ -99,13 +99,13 @@ class _Reader:
         return value
 
     def spliced(self, value: object, field: str) -> list[Any]:
-        """A list; a list within it stands for its items."""
+        """A list, with the items of an inner list in the inner list's place."""
         if not isinstance(value, list):
             self.refuse(field, value, "a list")
         return [element for item in value for element in (item if isinstance(item, list) else [item])]
 
     def table(self, value: object, field: str, paper: str) -> Reproduction:
-        """One table, and what its parts say of one another."""
+        """One table; its lines, columns and scales have to fit together."""
         if isinstance(value, dict):
             value = {**value, "paper": paper}
         entry: Reproduction = self.read(Reproduction, value, field)

@@ -30,7 +30,7 @@ def printed(paper: str) -> tuple[Printed, ...]:
 
 
 def find(name: str) -> Reproduction:
-    """One by its name.
+    """A reproduction by its name.
 
     Raises:
         OptionError: there is none of that name.

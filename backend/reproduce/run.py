@@ -147,7 +147,7 @@ def reproduce(
 
 
 def steps(plan: Plan, context: Context) -> Iterator[Step]:
-    """The plan's own runner."""
+    """Carry a plan out, by the runner of its kind."""
     match plan:
         case SweepPlan():
             yield from sweeping.sweep(plan, context)
@@ -176,7 +176,7 @@ def steps(plan: Plan, context: Context) -> Iterator[Step]:
 
 
 def scale_of(settings: Asked) -> Scale:
-    """The scale that is meant.
+    """The scale that was asked for; without one, that which suits the model.
 
     Raises:
         OptionError: there is no such scale.
@@ -234,7 +234,7 @@ def check(settings: Asked, plan: Plan, name: str) -> None:
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
-    """What of a model stands in the report."""
+    """A model's facts as the report has them."""
     return {k: v for k, v in as_json(info).items() if k != "certificate"}
 
 

@@ -43,7 +43,7 @@ def provide(wanted: Sequence[Weights], context: Context) -> Iterator[Progress]:
     available = look(context.links, wanted, "--links", base, context) if context.links else {}
     if context.model_name == "embedded":
         shipped = look(SHIPPED, wanted, "shipped", base, context)
-        if len(shipped) == len(wanted) or not steps:  # else some would have ten times the others' training
+        if len(shipped) == len(wanted) or not steps:  # else some were trained ten times as long
             available = shipped | available
     lacking = [weights for weights in wanted if weights not in available]
     if steps and lacking:
@@ -92,7 +92,7 @@ def look(
 
 def fits(facts: Mapping[str, Any], weights: Weights) -> bool:
     """Are these the facts of such weights? With deltas of any rank: link tokens alone are another thing."""
-    facts = {"shuffle": True, **facts}  # files of before there was a choice
+    facts = {"shuffle": True, **facts}  # older files do not say: it was always on
     whole = weights.compression == "none"
     needed = {name: value for name, value in asdict(weights).items() if not (whole and name == "compressed")}
     return bool(facts.get("rank")) and all(facts.get(name) == value for name, value in needed.items())

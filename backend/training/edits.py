@@ -31,7 +31,7 @@ from backend.training.evaluate import answers, marks, share
 
 PRESET, LARGEST_TEAM = "math-3", "math-5"
 DENSE = (MethodChoice("dense"),)
-# kind: what is asked to be right, in percent
+# kind of edit: how many answers should be right, in percent
 PIPELINES = {
     "names": 95, "extra": 92, "words": 85, "numbers": 90, "ratios": 88, "bare": 95, "roles": 92, "agents": 92,
     "space": 95,

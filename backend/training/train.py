@@ -63,7 +63,7 @@ def train(
     from backend.training.muon import Muon
 
     process, processes = join_processes()
-    first = process == 0  # it alone writes
+    first = process == 0  # only this process writes files
     folder.mkdir(parents=True, exist_ok=True)
     export = folder / "export"
     checkpoint = folder / "checkpoint.pt"

@@ -12,7 +12,7 @@ from viz.base import format as words
 from viz.base.figure import FigureView, empty_view, figure
 from viz.base.format import plot_text
 
-FARTHEST = 4.0  # a crossing beyond so many times the longest prompt is no finding of this run
+FARTHEST = 4.0  # times the longest prompt: a crossing farther away says nothing of this run
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from viz.base import format as words
 from viz.base.figure import FigureView, empty_view, figure
 from viz.base.format import number, plot_text
 
-NEAR = 12  # of the axis: marks nearer than one part of so many have labels that meet
+NEAR = 12  # marks closer than a 12th of the axis have labels that overlap
 
 
 def kl_along_answer(record: RunRecord, agent: int) -> FigureView:

@@ -41,7 +41,7 @@ MIXTURES: dict[str, Mixture] = {
     "no-summary": _without(LAB, "summary apart"),
     "no-conversation": _without(LAB, "conversation apart"),
     "qa-only": _without(LAB, "conversation apart", "summary apart", "tasks"),
-    # controls: what the dense examples are good for
+    # controls that show what the dense examples contribute
     "no-dense": _without(LAB, "documents", "tasks"),
 }
 #: Tasks of the embedded model that are read as usual.
