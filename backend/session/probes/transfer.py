@@ -83,7 +83,8 @@ def _transfer(step: Step, keys: Tensor, values: Tensor, dense: KVCache, rotation
 def _error(own: Tensor, full: Tensor) -> Tensor:
     """(layers, kv_heads) of two (layers, kv_heads, tokens, head_dim)."""
     distance = torch.linalg.vector_norm((own - full).float(), dim=(2, 3))
-    return (distance / torch.linalg.vector_norm(full.float(), dim=(2, 3)).clamp_min(1e-12)).cpu()
+    relative: Tensor = distance / torch.linalg.vector_norm(full.float(), dim=(2, 3)).clamp_min(1e-12)
+    return relative.cpu()
 
 
 def _evenly(count: int) -> list[int]:
