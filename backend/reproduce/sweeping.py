@@ -151,7 +151,7 @@ def _run(
             else:
                 done = event
     tested = compare(done).tests
-    if asked.against and asked.against[0].value != asked.methods[0].label and tested:
+    if part.against and part.against[0].value != part.methods[0].label and tested:
         context.notes.append(_told(tested))
     lines = summarise(done)
     for line in lines:
