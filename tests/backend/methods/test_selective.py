@@ -143,6 +143,23 @@ def test_gradual_choices_shrink_and_are_counted() -> None:
     assert found.token_layers == sum(counts) + 3
 
 
+def test_gradual_shares_fall_from_layer_to_layer() -> None:
+    """Over four deeper layers: the first takes more than the ratio, the last less, and their mean is it."""
+
+    class Fresh:
+        total = 1001
+
+        def step(self, tokens: Any, mask: str) -> Any:
+            return (torch.rand(1, len(tokens), 2, generator=torch.Generator().manual_seed(0)),) * 2
+
+        def stale(self, layer: int) -> Any:
+            return (torch.zeros(1, self.total, 2),) * 2
+
+    method = CacheBlendMethod(make_options("cacheblend", {"selection": "gradual", "ratio": 0.4}))  # type: ignore[arg-type]
+    sets = method._sets(Fresh(), range(1000), [], check=1, layers=6)  # type: ignore[arg-type]
+    assert [len(tokens) for tokens in sets] == [1000, 1000, 438, 412, 388, 365]
+
+
 def test_gradual_and_one_shot_agree_where_one_layer_is_left() -> None:
     """With three layers and the check at the second, both choose once."""
     gradual = execute("cacheblend", selection="gradual", ratio=0.4, suffix=False)

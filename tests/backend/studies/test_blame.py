@@ -112,6 +112,18 @@ def test_two_faults_are_found_as_a_pair_or_not_at_all(read: Read) -> None:
     assert not alone.spent
 
 
+def test_pairs_are_made_of_what_helps_most_alone(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three segments that differ one does no harm; with room for one pair it has to be the other two."""
+    monkeypatch.setattr("backend.studies.blame.PAIRED", 2)
+    planted, harmless = (read.part(0, 1), read.part(1, 2)), read.part(2, 0)
+    used = read.broken(*planted)
+    used.cache.keys[harmless.first, :, :, harmless.start : harmless.end] += 1e-5
+    record = read.search(used, most_parts=2)
+    assert len(record.mapped) == 3
+    assert record.found is not None
+    assert record.found.parts == planted
+
+
 def test_all_repaired_is_dense_and_nothing_repaired_is_the_method(found: tuple[Any, BlameRecord]) -> None:
     record, blamed = found
     dense, naive = (record.outcome(3, label) for label in ("dense", "naive"))

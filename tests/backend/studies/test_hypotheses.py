@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from backend.base.errors import OptionError
+from backend.cache.kv_cache import KVSegment
+from backend.methods.plan import Plan, Reuse, Step
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.records.hypotheses import (
@@ -30,7 +33,7 @@ from backend.records.hypotheses import (
 )
 from backend.records.hypothesis_verdicts import precision_recall, verdicts
 from backend.records.request import MethodChoice
-from backend.studies.episodes import entropy, levenshtein, repeated, right
+from backend.studies.episodes import copied, entropy, levenshtein, repeated, right
 from backend.studies.hypotheses import hypotheses, moved_keys
 
 METHODS = (
@@ -258,6 +261,13 @@ def test_levenshtein_is_the_textbooks() -> None:
     for _ in range(60):
         a, b = ([rng.randrange(3) for _ in range(rng.randrange(6))] for _ in range(2))
         assert levenshtein(a, b) == slow(a, b)
+
+
+def test_the_last_token_is_never_counted_as_copied() -> None:
+    base = KVSegment(torch.zeros(1), torch.zeros(1), 0, True, "x")
+    exact, other = Step(0, 4, Reuse(base, exact=True)), Step(4, 10, Reuse(base))
+    assert copied(Plan((exact, other), "reused", ""), 10) == (4, 5)
+    assert copied(Plan((exact, replace(other, end=9)), "reused", ""), 10) == (4, 5)
 
 
 def test_entropy_and_repeated_text_by_hand() -> None:
