@@ -61,7 +61,7 @@ def build_app(
     Args:
         model_loader: called once, at the first visit.
         engine: makes the engine session of a visit.
-        first_run: a saved record for a visitor's first look.
+        first_run: a saved record for a visitor's first look; beside it, in ``pages``, those of other pages.
         gallery: the file of the checked examples, if there is one.
         preset: the scenario on the bench at first.
         weights: the names of other weights that the engine sessions have, for agents to run on.
@@ -71,6 +71,7 @@ def build_app(
     lab = VisitStore(
         model_loader, engine, limits=limits, shared=SharedRuns(data) if data is not None else None
     )
+    lab.first_runs = first_run.parent / "pages" if first_run is not None else None
     with LabBlocks(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)
     ) as blocks:

@@ -27,6 +27,7 @@ TRAIN_LINKS += ("--warmup-steps", "50", "--out")
 # name: the command, and the file that takes its standard output, if any
 STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "first run": ((sys.executable, "scripts/first_run.py"), None),
+    "pages": ((sys.executable, "scripts/record_pages.py"), None),
     "gallery": ((sys.executable, "scripts/gallery.py"), None),
     "tour": ((sys.executable, "scripts/record_tour.py"), None),
     "familiarity": (

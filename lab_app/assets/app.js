@@ -96,6 +96,12 @@
 
   window.addEventListener("hashchange", showPage);
   document.addEventListener("click", (event) => {
+    // The framework's <base> would make "#judge" the page without its query: a reload that loses lesson and class room.
+    const link = event.target instanceof Element ? event.target.closest('a[href^="#"]') : null;
+    if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+      event.preventDefault();
+      location.hash = link.getAttribute("href");
+    }
     if (event.target instanceof Element && event.target.closest(".kv-to-pipeline")) location.hash = "#pipeline";
   });
 

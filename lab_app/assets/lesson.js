@@ -24,6 +24,13 @@
     });
   }
 
+  /* For the wall of a class room: large, and without what only the teacher needs. */
+  function project(on) {
+    document.body.classList.toggle("kv-projector", on);
+    const button = $('[data-kv="projector"]');
+    if (button && button.getAttribute("aria-pressed") !== String(on)) button.setAttribute("aria-pressed", String(on));
+  }
+
   /* ---- what the tour is told ---- */
 
   let wish = null;
@@ -99,6 +106,12 @@
       inside = false;
       put({ room: null });
     }
+    const code = $("img.kv-room-qr"), at = location.origin + location.pathname;
+    if (card && code) {
+      const source = "lab/room/" + encodeURIComponent(card.dataset.room) + "/qr.svg?at=" + encodeURIComponent(at);
+      if (code.getAttribute("src") !== source) code.setAttribute("src", source); // the server does not know its address
+    }
+    project(params().get("projector") === "1" && Boolean(code));
     document.querySelectorAll("a.kv-room-link").forEach((a) => { if (a.textContent !== a.href) a.textContent = a.href; });
   }
 
@@ -127,6 +140,10 @@
     if (target.dataset.kv === "lesson") {
       put({ lesson: params().get("lesson") === "1" ? null : "1" });
       applyLesson();
+      window.dispatchEvent(new Event("resize"));
+    } else if (target.dataset.kv === "projector") {
+      put({ projector: params().get("projector") === "1" ? null : "1" });
+      rooms();
       window.dispatchEvent(new Event("resize"));
     } else if (target.dataset.kv === "tour-step") tell("go", { step: Number(target.dataset.step) });
     else if (target.dataset.kv === "copy-room") {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.resources
+import io
 import re
 from pathlib import Path
 
+import segno
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -16,6 +18,7 @@ from backend.records.proximity import ProximityRecord
 from lab_app.pages import registry as pages
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.sweeps import page as sweep_page
+from lab_app.pages.tour.html import room_link
 from lab_app.reports import run_report
 from lab_app.visits.visits import VisitStore
 
@@ -23,6 +26,7 @@ ASSETS = Path(__file__).parents[1] / "assets"
 STYLES = ("app.css", "fields.css", "tour.css", "early.css")
 SCRIPTS = ("app.js", "fields.js", "share.js", "lesson.js")
 GONE = "This run is no longer held by the server. Run it again."
+PAGE_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_~/%-]{1,300}")
 CACHE = {"Cache-Control": "no-cache"}
 HEAD = """
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -110,6 +114,19 @@ def routes(lab: VisitStore) -> list[Route]:
             return PlainTextResponse("This class room has ended.", status_code=404)
         return JSONResponse(found, headers={"Cache-Control": "no-store"})
 
+    def qr(request: Request) -> Response:
+        name, at = request.path_params["room"], request.query_params.get("at", "")
+        if lab.rooms.find(name) is None:
+            return PlainTextResponse("This class room has ended.", status_code=404)
+        if not PAGE_ADDRESS.fullmatch(at):
+            return PlainTextResponse(
+                "'at' is to be the address of the page, without a query.", status_code=400
+            )
+        code = segno.make(at + room_link(name), error="m")
+        drawn = io.BytesIO()
+        code.save(drawn, kind="svg", scale=6, border=3, dark="#14181d", light="#ffffff")
+        return Response(drawn.getvalue(), media_type="image/svg+xml", headers={"Cache-Control": "no-store"})
+
     return [
         Route("/lab/app.css", css),
         Route("/lab/app.js", script),
@@ -121,6 +138,7 @@ def routes(lab: VisitStore) -> list[Route]:
         Route("/lab/bundle/{token}", bundle),
         Route("/lab/report/{token}", report),
         Route("/lab/room/{room}", room),
+        Route("/lab/room/{room}/qr.svg", qr),
     ]
 
 

@@ -61,8 +61,9 @@ def verdict_card(
     repair: str,
     footer: str,
     state: str = "",
+    heads: tuple[str, str] = (text.QUESTION_2, text.QUESTION_3),
 ) -> str:
-    """One look, three questions: the outcome, its source, its repair."""
+    """One look, three questions: the outcome, its source, its repair, or whatever ``heads`` ask."""
     items = "".join(f"<li>{escape(point)}</li>" for point in points)
     listed = f"<ul>{items}</ul>" if items else ""
     return (
@@ -70,8 +71,8 @@ def verdict_card(
         f'<p class="kv-eyebrow">{text.QUESTION_1} '
         f'<span class="kv-verdict-tone">{state or TONE_WORDS[tone]}</span></p>'
         f'<p class="kv-verdict-sentence">{sentence_html}</p><div class="kv-answers">'
-        f'<div><p class="kv-eyebrow">{text.QUESTION_2}</p><p>{where}</p></div>'
-        f'<div><p class="kv-eyebrow">{text.QUESTION_3}</p><p>{repair}</p></div></div>'
+        f'<div><p class="kv-eyebrow">{heads[0]}</p><p>{where}</p></div>'
+        f'<div><p class="kv-eyebrow">{heads[1]}</p><p>{repair}</p></div></div>'
         f'{listed}<p class="kv-factline">{footer}</p></section>'
     )
 

@@ -100,6 +100,7 @@ ATTENTION_OFF = "Attention was not recorded in this run"
 ATTENTION_RERUN = "Record attention and rerun"
 EDITED = "The setup was edited since this run, so the results below belong to the earlier input."
 AGAIN = "Run again"
+FIRST_RUN_HERE = "This is a saved run. Press Run to make your own."
 FIRST_RUN = "This is a saved run. Press Run to make your own, or open another record below."
 OPENED = "Opened a saved record. The setup on the left keeps what you typed."
 RUN_ELSEWHERE = (
@@ -467,6 +468,8 @@ LOOP_HELP = (
 )
 LOOP_NEXT = "Next problem"
 LOOP_TURNS = "Most turns"
+LOOP_FREE_WHERE = "Nothing traces it: free-running methods read different turns."
+LOOP_FREE_REPAIR = "Run it pinned: then every method reads the same turns, and their caches can be compared."
 LOOP_EMPTY = "No episode has been run here yet."
 LOOP_EMPTY_HELP = (
     "Press Run: the agent answers turn by turn, once with every prompt read in full and "
@@ -505,6 +508,8 @@ SWEEP_PLAN = "<b>{rows}</b> in {cells}"
 SWEEP_THERE = ", {there:,} of them computed already"
 SWEEP_SECONDS = "; {lasts} here."
 SWEEP_ALL_THERE = "; nothing is missing."
+SWEEP_RIGHT = "Are answers still right?"
+SWEEP_GAIN = "What is gained?"
 SWEEP_EMPTY = "No sweep has been run here yet."
 SWEEP_EMPTY_HELP = (
     "Press Run: figures and tests appear while rows come in. Stop it whenever you like; Run goes on."

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.base.errors import LabError
@@ -119,6 +120,7 @@ class VisitStore:
         shared: SharedRuns | None = None,
     ) -> None:
         self.shared = shared
+        self.first_runs: Path | None = None  # the folder of finished runs that pages show at first
         self._loader, self._engine, self._clock = loader, engine, clock
         self.limits = limits or Limits()
         self._model: Model | None = None

@@ -232,6 +232,21 @@ def test_the_tour_from_start_to_end(opened: Watched, address: str) -> None:
     teacher.locator("#kv-tour-teacher button").first.click()
     teacher.click("#kv-tour-open-room")
     link = teacher.locator(".kv-room-link").get_attribute("href")
+    # the room stays through other pages, lesson mode and a reload; nothing but the reload loads the page anew
+    teacher.evaluate("window.kvSame = true")
+    for press in ('.kv-nav a[data-page="pipeline"]', '[data-kv="lesson"]', '.kv-nav a[data-page="tour"]'):
+        teacher.click(press)
+    expect(teacher.locator(".kv-room")).to_be_visible()
+    assert teacher.evaluate("window.kvSame")
+    assert "room=" in teacher.url
+    assert "lesson=1" in teacher.url
+    teacher.click('[data-kv="projector"]')
+    expect(teacher.locator("#kv-nav")).to_be_hidden()
+    teacher.reload()
+    expect(teacher.locator(".kv-room[data-leads='1']")).to_be_visible()
+    assert teacher.evaluate("document.querySelector('.kv-room-qr').decode().then(() => true)")
+    teacher.click('[data-kv="projector"]')
+    expect(teacher.locator("#kv-nav")).to_be_visible()
     student = opened(f"{address}{link}", 390, 844)
     expect(student.locator("#kv-tour-run")).to_be_hidden()
     expect(student.locator("#kv-tour-tally")).to_contain_text(words.WAIT_REVEAL)

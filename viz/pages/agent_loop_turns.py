@@ -12,7 +12,7 @@ from backend.records.prompt import Prompt
 from backend.records.run import PROVENANCE, Outcome, RunRecord, ToolUse
 from viz.base import format as words
 from viz.base.format import milliseconds, number, percent
-from viz.base.html import render
+from viz.base.html import html, render
 from viz.base.theme import MethodStyle, method_styles
 
 
@@ -43,6 +43,21 @@ def turns_html(
     return render("pages/agent_loop_turns.html", turns=turns, provenance=PROVENANCE) if turns else Markup()
 
 
+def ends_html(record: RunRecord) -> Markup:
+    """How the episode ended under each method, of which some came to fewer turns than others."""
+    looks, said = words.styles(record), []
+    for label in record.labels:
+        last = [o for o in record.outcomes if o.method == label][-1]
+        right = {None: "", True: " (right)", False: " (wrong)"}[last.correct]
+        end = (
+            f"answers {words.clip(last.answer, 48)}{right}"
+            if over(last) and last.answer
+            else "gives no answer"
+        )
+        said.append(f"{looks[label].name} {end} after {words.plural(last.agent, 'turn')}")
+    return html('<strong class="kv-verdict-head">{}.</strong>', "; ".join(said))
+
+
 def fragments_html(record: RunRecord, turn: int) -> Markup:
     """The prompt of a turn under every method, each fragment marked by where its cache came from."""
     looks = words.styles(record)
@@ -63,7 +78,8 @@ def _cells(
     """What each method wrote in a turn, what its tool gave, and what it cost."""
     dense = next((o for o in outcomes if o.method == labels[0]), None)
     seen = {use.method: use.text for use in tools}
-    shared = tools[0].text if len(tools) == 1 else ""  # pinned: all read what dense's call gave
+    # pinned: all read what dense's call gave, also those whose own call would have given something else
+    shared = tools[0].text if len(tools) == 1 else ""
     return [
         {
             "look": looks[o.method],
@@ -71,6 +87,7 @@ def _cells(
             "text": o.text,
             "changed": not (dense is None or o is dense or o.text == dense.text),
             "observed": "" if over(o) else words.clip(seen.get(o.method, shared), 200),
+            "borrowed": bool(shared) and dense is not None and o.text != dense.text,
             "badges": _badges(o, dense),
         }
         for o in outcomes
@@ -83,6 +100,8 @@ def _badges(outcome: Outcome, dense: Outcome | None) -> list[str]:
         f"{percent(copied_tokens(outcome), total)} of {total:,} tokens reused",
         f"TTFT {milliseconds(outcome.timing.ttft_ms)}",
     ]
+    if encoding := outcome.timing.parts_ms.get("base", 0.0):
+        out.append(f"{milliseconds(max(0.0, outcome.timing.ttft_ms - encoding))} once cached")
     if outcome.fidelity is not None and outcome is not dense:
         out.append(f"KL {number(outcome.fidelity.kl_first, 2)} nats")
     return out

@@ -40,12 +40,9 @@ def facts(record: RunRecord) -> tuple[str, ...]:
     elif shares:
         points.append(f"Prompt tokens taken from a cache: {listing(f'{s} of {n:,}' for s, n in shares)}.")
     reference = words.total_ttft(record, dense)
-    times = [(m, words.total_ttft(record, m)) for m in words.others(record)]
+    times = [(m, words.total_ttft(record, m), words.cached_ttft(record, m)) for m in words.others(record)]
     if times:
-        sentence = listing(
-            f"{looks[m].name} {words.milliseconds(t)} ({words.ratio(t, reference)} the full read)"
-            for m, t in times
-        )
+        sentence = "; ".join(f"{looks[m].name} {words.times_words(*t, reference)}" for m, *t in times)
         points.append(f"Time to first token over all agents, measured once: {sentence}.")
     worst = worst_error(record)
     if worst:

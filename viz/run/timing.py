@@ -87,17 +87,17 @@ def ttft_view(record: RunRecord) -> FigureView:
         },
         legend={"traceorder": "normal", "y": 1.01},
     )
-    sums = {m: sum(record.outcome(a, m).timing.ttft_ms for a in record.agents) for m in record.labels}
-    ratios = [
-        f"{looks[m].name} needs {ratio(sums[m], sums[dense])} the full read’s time"
+    sums = {m: words.total_ttft(record, m) for m in record.labels}
+    sentences = [
+        f"{looks[m].name} needs {words.times_words(sums[m], words.cached_ttft(record, m), sums[dense])}"
         for m in words.others(record)
     ]
     finding = (
-        words.listing(ratios) or f"The full read needs {milliseconds(sums[dense])}"
-    ) + ", summed over the agents; measured once."
+        "; ".join(sentences) or f"The full read needs {milliseconds(sums[dense])}"
+    ) + ". Summed over the agents; measured once."
     how = (
         "Each bar runs from the last input text to the first new token, with everything reuse needs "
-        "counted in. One "
+        "counted in; once every text is cached, the part that encodes missing segments is gone. One "
         "measurement without any probe: differences of a few percent mean nothing."
     )
     return FigureView("ttft", title, how, finding, drawing, columns, tuple(rows))

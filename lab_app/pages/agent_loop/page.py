@@ -30,23 +30,28 @@ from backend.records.run import Outcome, RunRecord
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload, raw_html, section
+from lab_app.ui.first_runs import first_run, standing
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
+from lab_app.ui.run_results import factline
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, Panel
 from viz.base.format import plural
 from viz.pages.agent_loop import views
-from viz.pages.agent_loop_turns import fragments_html, turns_html
+from viz.pages.agent_loop_turns import ends_html, fragments_html, turns_html
 from viz.run.cache_error_facts import error_by_layer
+from viz.run.diagnosis import repair, where
 from viz.run.divergence import kl_along_answer
 from viz.run.timing import ttft_view
 from viz.run.token_strip import strip_html
+from viz.run.verdict import verdict
 
 KEY = "loop"
 METHODS_AT_FIRST = ("prefix", "naive", "segments")
+TURNS_AT_FIRST = 8
 SET = 50  # questions that Next goes through
 REDRAW_SECONDS = 0.2
 READS = ("question", "methods", OPTIONS, "mode", "turns")
@@ -61,6 +66,7 @@ class AgentLoopState:
     next_example: int = 0
     ran: RunRequest | None = None
     token: str = ""
+    saved: bool = False  # what is shown is the saved run of a first visit
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -111,8 +117,18 @@ def told(error: LabError | None) -> Update:
 
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
-    """The first question, and the methods that run here."""
-    return following(visit, {}) | usable_methods(page)
+    """The saved episode and its question, else the first one; and the methods that run here."""
+    mine, record = state(visit), first_run(page.lab.first_runs, KEY)
+    found = following(visit, {})
+    if record is not None:
+        values = record.request.values
+        mine.example = Example(dict(values), record.request.expected)
+        # the record's pipeline is cut to the turns that something came to
+        mine.ran = dataclasses.replace(record.request, pipeline=loop_pipeline(TURNS_AT_FIRST))
+        mine.saved = True
+        mine.token, mine.rows = visit.keep(record, show=False), [row_of(record, 0)]
+        found = {"question": values[QUESTION]} | shown(visit, record)
+    return found | usable_methods(page)
 
 
 def following(visit: Visit, given: Given) -> Update:
@@ -134,7 +150,7 @@ def refresh(visit: Visit, given: Given) -> Update:
     asked = mine.example if request is not None and request.expected is not None else None
     update["expected"] = html.known(asked, asked.values) if asked else ""
     if visit.cancel is None and mine.ran is not None:
-        update["status"] = "" if request == mine.ran else html.status(text.LOOP_EDITED, "edited")
+        update["status"] = standing(request != mine.ran, mine.saved, text.LOOP_EDITED)
     return update
 
 
@@ -174,7 +190,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
         if mine.ran is None or mine.ran.methods != request.methods:
             mine.rows.clear()
         mine.rows.append(row_of(record, len(mine.rows)))
-        mine.ran, mine.token = request, visit.keep(record, show=False)
+        mine.ran, mine.token, mine.saved = request, visit.keep(record, show=False), False
         yield shown(visit, record)
 
     yield from one_run_in_turn(lab, visit, work, told)
@@ -195,6 +211,7 @@ def shown(visit: Visit, record: RunRecord) -> Update:
     count = plural(len(mine.rows), "episode")
     return {
         "status": "",
+        "verdict": verdict_of(record),
         "turns_shown": turns_html(record.outcomes, record.labels, names, tools=record.tools),
         "turn.choices": [(f"Turn {agent}", agent) for agent in record.agents],
         "turn": record.agents[-1],
@@ -204,6 +221,20 @@ def shown(visit: Visit, record: RunRecord) -> Update:
         "closer-row.visible": record.request.mode == "pinned",
         **turn_shown(record, record.agents[-1]),
     }
+
+
+def verdict_of(record: RunRecord) -> str:
+    """How the episode ended under each method, and where that comes from."""
+    found = {(o.agent, o.method) for o in record.outcomes}
+    if all((agent, label) in found for agent in record.agents for label in record.labels):
+        told_ = verdict(record)
+        return html.verdict_card(
+            told_.sentence_html, told_.tone, told_.points, where(record), repair(record), factline(record),
+            told_.state,
+        )  # fmt: skip
+    return html.verdict_card(  # free-running, and some ended earlier than others
+        ends_html(record), "neutral", (), text.LOOP_FREE_WHERE, text.LOOP_FREE_REPAIR, factline(record)
+    )
 
 
 def turn_shown(record: RunRecord, turn: int) -> Update:
@@ -266,7 +297,7 @@ def build_inputs(page: PageBuilder) -> None:
         page.form(
             "how",
             fields.choice("mode", "Mode", modes, "pinned", id=f"kv-{KEY}-mode", css="kv-unnamed"),
-            fields.number("turns", text.LOOP_TURNS, 8, id=f"kv-{KEY}-turns"),
+            fields.number("turns", text.LOOP_TURNS, TURNS_AT_FIRST, id=f"kv-{KEY}-turns"),
             fields.message("turns", f"{KEY}-turns"),
         )
 
@@ -274,7 +305,8 @@ def build_inputs(page: PageBuilder) -> None:
 def build_results(page: PageBuilder) -> None:
     """The turns, one turn's figures, and the figures over the episodes."""
     page.block("status")
-    page.block("turns_shown", html.empty_card(text.LOOP_EMPTY, text.LOOP_EMPTY_HELP))
+    page.block("verdict", html.empty_card(text.LOOP_EMPTY, text.LOOP_EMPTY_HELP))
+    page.block("turns_shown")
     with gr.Column(visible=False, min_width=0, elem_id=f"kv-{KEY}-turn-row") as row:
         gr.HTML(html.heading(text.LOOP_TURN), apply_default_css=False)
         page.add(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -22,6 +22,7 @@ from lab_app.pages.documents import trained_weights as documents_trained
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import raw_html, section
+from lab_app.ui.first_runs import first_run, standing
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
@@ -53,6 +54,7 @@ class DocumentsState:
     next_example: int = 0
     ran: RunRequest | None = None
     token: str = ""
+    saved: bool = False  # what is shown is the saved run of a first visit
 
 
 def state(visit: Visit) -> DocumentsState:
@@ -133,9 +135,15 @@ def told(error: LabError | None) -> Update:
 
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
-    """The first example, and the methods that run here."""
-    found = choose(visit, {"preset": state(visit).preset}) | usable_methods(page)
-    return found | documents_trained.arrive(visit)
+    """The saved run and what it asked, else the first example; and the methods that run here."""
+    mine, record = state(visit), first_run(page.lab.first_runs, KEY)
+    found = choose(visit, {"preset": mine.preset})
+    if record is not None:
+        values = record.request.values
+        mine.example, mine.ran, mine.saved = Example(values, record.request.expected), record.request, True
+        mine.token = visit.keep(record, show=False)
+        found = on_cards(values) | shown(visit, record)
+    return found | usable_methods(page) | documents_trained.arrive(visit)
 
 
 def choose(visit: Visit, given: Given) -> Update:
@@ -152,8 +160,13 @@ def following(visit: Visit, given: Given) -> Update:
     mine = state(visit)
     mine.example = found = preset_requests(load_preset(mine.preset), mine.next_example + 1)[-1]
     mine.next_example += 1
-    texts = [value for name, value in found.values.items() if name != QUESTION]
-    return {"text": texts} | {"question": found.values[QUESTION]}
+    return on_cards(found.values)
+
+
+def on_cards(values: Mapping[str, str]) -> Update:
+    """A request's texts and question in their boxes."""
+    texts = [value for name, value in values.items() if name != QUESTION]
+    return {"text": texts, "question": values[QUESTION]}
 
 
 def refresh(visit: Visit, given: Given) -> Update:
@@ -168,7 +181,7 @@ def refresh(visit: Visit, given: Given) -> Update:
     update["expected"] = html.known(expected, expected.values) if expected else ""
     if visit.cancel is None and mine.ran is not None:
         old = request is None or not same_request(request, mine.ran)
-        update["status"] = html.status(text.DOCUMENTS_EDITED, "edited") if old else ""
+        update["status"] = standing(old, mine.saved, text.DOCUMENTS_EDITED)
     return update
 
 
@@ -196,7 +209,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
         yield told(None)
         record = yield from live(request, visit.engine.run(request, cancel=cancel))
         mine = state(visit)
-        mine.ran, mine.token = request, visit.keep(record, show=False)
+        mine.ran, mine.token, mine.saved = request, visit.keep(record, show=False), False
         yield shown(visit, record)
 
     yield from one_run_in_turn(lab, visit, work, told)

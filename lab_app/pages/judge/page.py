@@ -41,6 +41,7 @@ from lab_app.pages.judge.form import (
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload, raw_html, section
+from lab_app.ui.first_runs import first_run, standing
 from lab_app.ui.method_chips import method_chips, usable_methods
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
 from lab_app.ui.types import Given, Update
@@ -79,6 +80,7 @@ class JudgeState:
     judged: OrderDone | None = None
     records: dict[str, RunRecord] = field(default_factory=dict)
     token: str = ""
+    saved: bool = False  # what is shown is the saved run of a first visit
     unfolded: bool = False
 
 
@@ -145,8 +147,18 @@ def slot_of(name: str | None) -> str:
 
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
-    """The first example, and the methods that run here."""
+    """The saved judgement and its problem, else the first example; and the methods that run here."""
+    mine, found = state(visit), first_run(page.lab.first_runs, KEY)
     update = following(visit, {"criterion": CRITERIA[0]}) | usable_methods(page)
+    if found is not None:
+        [problem] = found.request.problems
+        mine.ran, mine.saved = found.request, True
+        mine.records = dict(zip((order.label for order in found.request.orders), found.records, strict=True))
+        mine.judged = OrderDone(found.row, *list(mine.records.items())[-1])
+        update |= {
+            "text": [c.text for c in problem.candidates], "question": problem.question,
+            "expected": problem.expected or "",
+        } | (seen := shown(visit)) | look(visit, seen)  # fmt: skip
     chips = [(title, name) for title, name in update["methods.choices"] if name != REPAIR]
     return update | {"methods.choices": chips}
 
@@ -187,8 +199,7 @@ def refresh(visit: Visit, given: Given) -> Update:
         said += f" {text.JUDGE_WROTE if same else text.JUDGE_CHANGED}"
     update["source-help"] = f'<p class="kv-help">{escape(said)}</p>'
     if visit.cancel is None and mine.ran is not None:
-        old = request != mine.ran
-        update["status"] = html.status(text.DOCUMENTS_EDITED, "edited") if old else ""
+        update["status"] = standing(request != mine.ran, mine.saved, text.DOCUMENTS_EDITED)
     return update
 
 
@@ -238,7 +249,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
                 yield {"grid": grid_html(event.row, request), "picks": picks_html(event.row, request)}
                 last = event
             elif isinstance(event, Judged):
-                mine.ran, mine.judged, mine.records = request, last, records
+                mine.ran, mine.judged, mine.records, mine.saved = request, last, records, False
                 mine.token = visit.keep_result("judged", event)
                 update = shown(visit)
                 yield update
@@ -290,11 +301,15 @@ def factline(request: JudgeRequest) -> str:
 
 
 def saved(mine: JudgeState) -> str:
-    """The link that saves what was judged."""
+    """The link that saves what was judged; nothing for what was saved before."""
     return (
-        f'<a class="kv-button" id="kv-{KEY}-save-link" '
-        f'href="lab/measured/judged/{escape(mine.token)}" download>'
-        f"{text.MEASURE_SAVE}</a>"
+        ""
+        if mine.saved
+        else (
+            f'<a class="kv-button" id="kv-{KEY}-save-link" '
+            f'href="lab/measured/judged/{escape(mine.token)}" download>'
+            f"{text.MEASURE_SAVE}</a>"
+        )
     )
 
 

@@ -19,12 +19,13 @@ from backend.records.request import RunRequest
 from backend.records.sweep import Count, Swept
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload, section
+from lab_app.ui.first_runs import first_run, standing
 from lab_app.ui.page import PageBuilder, PageSpec, cancelled, field_errors, one_run
 from lab_app.ui.types import Given, Update
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
-from viz.base.format import escape, plural, size
-from viz.studies.sweep import views
+from viz.base.format import clip, escape, plural, size
+from viz.studies.sweep import as_dense, cached, right, sooner, views
 
 KEY = "sweep"
 READS = ("text", "lines")
@@ -48,6 +49,7 @@ class SweepState:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(18))
     ran: tuple[str, str] | None = None  # text and lines
     changed: bool = False  # whether another file was uploaded since
+    saved: bool = False  # what is shown is the saved run of a first visit
     edited: bool = False  # whether the page says that its figures are of an earlier text
 
 
@@ -80,6 +82,16 @@ def told(error: LabError | None) -> Update:
 
 
 # -- the bench
+
+
+def arrive(lab: VisitStore, visit: Visit) -> Update:
+    """The saved rows of the text that stands there at first."""
+    found, mine = first_run(lab.first_runs, KEY), state(visit)
+    if found is None or found.text != SMALL:
+        return {}
+    mine.ran, mine.saved = (SMALL, ""), True
+    status = html.status(text.FIRST_RUN_HERE, "note")
+    return {"figures": payload(views(found.swept)), "verdict": verdict_of(found.swept), "status": status}
 
 
 def start(visit: Visit, given: Given) -> Update:
@@ -146,7 +158,7 @@ def refresh(visit: Visit, given: Given) -> Update:
         if not same:
             update["status"] = html.status(text.SWEEP_EDITED, "edited")
         elif mine.edited:  # what else stands there, such as that a run was stopped, stays
-            update["status"] = ""
+            update["status"] = standing(False, mine.saved, "")
         mine.edited = not same
     return update
 
@@ -159,7 +171,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         mine = state(visit)
-        mine.ran, mine.changed, mine.edited = asked(given), False, False
+        mine.ran, mine.changed, mine.edited, mine.saved = asked(given), False, False, False
         yield told(None)
         finished = False
         with closing(visit.engine.sweep(mine.rows, *mine.ran, cancel=cancel)) as events:
@@ -188,8 +200,25 @@ def _problem(mine: SweepState, events: Iterator[Count | Swept]) -> Generator[Upd
 
 def shown(mine: SweepState, swept: Swept) -> Update:
     """The figures so far, and the files."""
-    update: Update = {"figures": payload(views(swept)), "empty": "", "files": files(mine.token)}
+    update: Update = {
+        "figures": payload(views(swept)),
+        "verdict": verdict_of(swept),
+        "files": files(mine.token),
+    }
     return update | ({"status": ""} if swept.complete else {})
+
+
+def verdict_of(swept: Swept) -> str:
+    """Is it the same, is it right, what is gained: the findings of the figures below."""
+    changed = any(line.as_dense.of and line.as_dense.value < 1 for line in swept.lines)
+    sentence = f'<strong class="kv-verdict-head">{escape(as_dense(swept).finding)}</strong>'
+    problems = plural(max((line.problems for line in swept.lines), default=0), "problem")
+    return html.verdict_card(
+        sentence, "changed" if changed else "same", (), escape(right(swept).finding),
+        escape(f"{sooner(swept).finding} {cached(swept).finding}"),
+        f"<span>{escape(clip(swept.title or swept.name, 80))} · {problems} in each cell</span>",
+        heads=(text.SWEEP_RIGHT, text.SWEEP_GAIN),
+    )  # fmt: skip
 
 
 def files(token: str) -> str:
@@ -262,13 +291,14 @@ def build_inputs(page: PageBuilder) -> None:
 def build_results(page: PageBuilder) -> None:
     """How far it is, the figures, and the files."""
     page.block("status")
-    page.block("empty", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
+    page.block("verdict", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
     page.add(figures=figure_view(KEY))
     page.block("files", elem_classes="kv-may-be-empty")
 
 
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
+    page.arrives(lambda visit, given: arrive(page.lab, visit))
     page.follows(refresh, *READS, when=[page["text"].change, page["lines"].change])
     page.on(page["start"].input, start, "start", follow=True)
     page.on(page["take"].click, take, follow=True)

@@ -147,6 +147,11 @@ def waiting(room: Room) -> str:
     return f'<p class="kv-help" role="status">{words.WAIT_REVEAL} {said}</p>'
 
 
+def room_link(room: str) -> str:
+    """What follows the page's address in the link that lets a student in."""
+    return f"?lesson=1&room={room}#tour"
+
+
 def room_card(room: Room, leads: bool) -> str:
     """Who one is in the room; the browser asks for news of it by the attributes."""
     data = (
@@ -156,14 +161,18 @@ def room_card(room: Room, leads: bool) -> str:
     )
     if not leads:
         return f'<div {data}><p class="kv-help"><b>{words.IN_ROOM}</b> {words.IN_ROOM_HELP}</p></div>'
-    link = f"?lesson=1&room={room.id}#tour"
+    link = room_link(room.id)
     return (
-        f'<div {data} data-key="{escape(room.key)}"><p><b>{words.ROOM_OPEN}</b> {words.ROOM_OPEN_HELP}</p>'
+        f'<div {data} data-key="{escape(room.key)}"><img class="kv-room-qr" alt="{words.QR}" '
+        'width="132" height="132">'
+        f'<div class="kv-room-words"><p><b>{words.ROOM_OPEN}</b> {words.ROOM_OPEN_HELP}</p>'
         f'<p class="kv-room-line"><a class="kv-room-link" href="{escape(link)}" target="_blank" '
         'rel="noopener">'
         f"{escape(link)}</a>"
-        f'<button type="button" class="kv-small-button" data-kv="copy-room">{words.COPY}</button></p>'
-        f'<p class="kv-help">{words.ROOM_RULES}</p></div>'
+        f'<button type="button" class="kv-small-button" data-kv="copy-room">{words.COPY}</button>'
+        f'<button type="button" class="kv-small-button" data-kv="projector" aria-pressed="false">'
+        f"{words.PROJECTOR}</button></p>"
+        f'<p class="kv-help">{words.ROOM_RULES}</p></div></div>'
     )
 
 

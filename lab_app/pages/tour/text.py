@@ -63,6 +63,8 @@ ROOM_CLOSED = "The class room is closed. You can go on with the tour by yourself
 ROOM_GONE = (
     "There is no such class room, or it has ended. Ask for a new link, or go on with the tour by yourself."
 )
+QR = "QR code of the class room’s link"
+PROJECTOR = "Projector view"
 COPY = "Copy the link"
 IN_ROOM = "You are in a class room."
 IN_ROOM_HELP = (

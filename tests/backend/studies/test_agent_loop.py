@@ -319,6 +319,13 @@ def test_turns_are_shown_with_their_fragments(pinned: list[RunRecord]) -> None:
     assert shown.count("kv-loop-turn") == 3
     assert "<b>" not in shown
     assert "&lt;b&gt;" in shown
+    # pinned, the observation is what the full read's call gave; another call does not claim it
+    other = tuple(
+        replace(o, text="Action 1: look up[9]") if o.method == "prefix" else o for o in one.outcomes
+    )
+    said = turns_html(other, one.labels, {}, tools=[u for u in one.tools if u.agent == 1]).split("<article")
+    assert "Its own call is not carried out" in said[1 + one.labels.index("prefix")]
+    assert "Observation 1: " in said[1]
     words = fragments_html(one, 2)
     plain = unescape(re.sub("<[^>]*>", "", words))
     assert plain.count("".join(one.prompts[1].texts)) == 3, "the whole prompt, under every method"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from typing import Any
 
 import pytest
+import segno
 from fake_session import FakeModel, FakeSession
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from backend.base.errors import LabError
 from lab_app.pages.tour import html as tour_html
 from lab_app.pages.tour import page as tour
 from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import recorded, steps
+from lab_app.server.downloads import routes
 from lab_app.visits import classroom
 from lab_app.visits.classroom import MOST_MEMBERS, MOST_ROOMS, Rooms
 from lab_app.visits.visits import Visit, VisitStore
@@ -276,3 +281,16 @@ def test_news_of_a_room_tell_no_prediction(lab: VisitStore) -> None:
     lab.rooms.vote(room, member(1), CHOICES[0])
     assert lab.rooms.state(room.id) == {"version": 0, "predicted": 1, "members": 1}
     assert lab.rooms.state("nobody") is None
+
+
+def test_the_qr_code_is_of_the_rooms_link_and_of_nothing_else(lab: VisitStore) -> None:
+    client, room = TestClient(Starlette(routes=routes(lab))), lab.rooms.open()
+    answer = client.get(f"/lab/room/{room.id}/qr.svg", params={"at": "https://lab.example/kv/"})
+    wanted = segno.make(f"https://lab.example/kv/?lesson=1&room={room.id}#tour", error="m")
+    assert answer.headers["content-type"] == "image/svg+xml"
+    wanted.save(drawn := io.BytesIO(), kind="svg", scale=6, border=3, dark="#14181d", light="#ffffff")
+    assert answer.content == drawn.getvalue()
+    assert room.key not in answer.text
+    for at in ("", "javascript:alert(1)", "https://a/?room=x#", "https://" + "a" * 400):
+        assert client.get(f"/lab/room/{room.id}/qr.svg", params={"at": at}).status_code == 400
+    assert client.get("/lab/room/nobody/qr.svg", params={"at": "https://a/"}).status_code == 404
