@@ -20,7 +20,7 @@ from backend.bench.common import (
     check,
     conditions,
     medians,
-    slope,
+    slope_of,
     spreads,
     steps_to,
     timed,
@@ -109,23 +109,17 @@ def bench_assemble(
     least = least_ms((anchors + 2) * tokens * kind.token_bytes, gb_s)
     separate.clear()
 
-    def across(points: list[tuple[int, Callable[[], None]]], over: str) -> dict[str, Any]:
-        found = medians(timed({str(size): act for size, act in points}, repeats, kind.device))
-        return slope(over, [size for size, _ in points], list(found.values()))
-
-    slopes = [
-        across([(t, pool.pass_over(t, anchors)) for t in steps_to(tokens, 8)], "tokens"),
-        across([(a, pool.pass_over(tokens, a)) for a in steps_to(anchors, 1)], "anchors mixed"),
-    ]
+    varied = {
+        "tokens": [(t, pool.pass_over(t, anchors)) for t in steps_to(tokens, 8)],
+        "anchors mixed": [(a, pool.pass_over(tokens, a)) for a in steps_to(anchors, 1)],
+    }
+    slopes = [slope_of(over, sides, repeats, kind.device) for over, sides in varied.items()]
     sizes = [size for size in steps_to(anchors, FEW) if size <= anchors]
     if len(sizes) > 1:
         short = max(8, tokens // 4)
         pools = [(size, Pool(kind, short, size)) for size in sizes]
-        slopes.append(
-            across(
-                [(n, pool_of_size.pass_over(short, FEW)) for n, pool_of_size in pools], "anchors in the pool"
-            )
-        )
+        sides_by_size = [(n, pool_of_size.pass_over(short, FEW)) for n, pool_of_size in pools]
+        slopes.append(slope_of("anchors in the pool", sides_by_size, repeats, kind.device))
     return {
         "bench": "assemble",
         "shape": shape,

@@ -246,6 +246,14 @@ def slope(over: str, sizes: Sequence[int], times: Sequence[float]) -> dict[str, 
     }
 
 
+def slope_of(
+    over: str, sides: Sequence[tuple[int, Callable[[], object]]], repeats: int, device: torch.device
+) -> dict[str, Any]:
+    """The :func:`slope` of what takes so many of something, timed side by side."""
+    times = medians(timed({str(size): act for size, act in sides}, repeats, device))
+    return slope(over, [size for size, _ in sides], list(times.values()))
+
+
 def steps_to(most: int, least: int) -> list[int]:
     """A quarter, a half, three quarters and all of it; what is under ``least`` is left out."""
     return sorted({max(least, most * part // 4) for part in (1, 2, 3, 4)})

@@ -17,7 +17,7 @@ from backend.bench.common import (
     check,
     conditions,
     medians,
-    slope,
+    slope_of,
     spreads,
     steps_to,
     timed,
@@ -89,19 +89,12 @@ def bench_match(
     ms = medians(times)
     read = (anchors + 1) * sample.embedded.bytes
 
-    def across(points: list[tuple[int, Callable[[], object]]], over: str) -> dict[str, Any]:
-        found = medians(timed({str(size): act for size, act in points}, repeats, kind.device))
-        return slope(over, [size for size, _ in points], list(found.values()))
-
     short = max(8, tokens // 4)
     held = [_pool(kind, short, anchors, channels) for channels in KV_CHANNELS]
-    slopes = [
-        across([(n, _matching(sample, pool[:n])) for n in steps_to(anchors, 1)], "anchors in the pool"),
-        across(
-            [(a[0].offsets[READER].bytes, _matching(s, a)) for s, a in held],
-            "bytes of KV that an anchor holds",
-        ),
-    ]
+    varied = {
+        "anchors in the pool": [(n, _matching(sample, pool[:n])) for n in steps_to(anchors, 1)],
+        "bytes of KV that an anchor holds": [(a[0].offsets[READER].bytes, _matching(s, a)) for s, a in held],
+    }
     return {
         "bench": "match",
         "shape": shape,
@@ -117,7 +110,7 @@ def bench_match(
         "copy_gb_s": gb_s,
         "copy_ms": least_ms(read, gb_s),
         "roofline_percent": {name: percent(least_ms(read, gb_s), taken) for name, taken in ms.items()},
-        "slopes": slopes,
+        "slopes": [slope_of(over, sides, repeats, kind.device) for over, sides in varied.items()],
         "spread": spreads(times),
         **conditions(kind.device, sample.embedded.tensor.dtype),
     }

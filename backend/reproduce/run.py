@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -146,33 +146,23 @@ def reproduce(
     yield Done(report(entry, scale, measurements, context.notes, facts))
 
 
+RUNNERS: dict[type, Callable[[Any, Context], Iterator[Step]]] = {
+    SweepPlan: sweeping.sweep, DocumentsPlan: studies.documents, EvaluationPlan: studies.evaluation,
+    HarnessPlan: harness.harness, HypothesesPlan: studies.hypotheses, GroupPlan: timings.group,
+    CostPlan: timings.cost, SpeedPlan: timings.speed, LatencyPlan: timings.latency,
+}  # fmt: skip
+
+
 def steps(plan: Plan, context: Context) -> Iterator[Step]:
-    """Carry a plan out, by the runner of its kind."""
-    match plan:
-        case SweepPlan():
-            yield from sweeping.sweep(plan, context)
-        case DocumentsPlan():
-            yield from studies.documents(plan, context)
-        case EvaluationPlan():
-            yield from studies.evaluation(plan, context)
-        case HarnessPlan():
-            yield from harness.harness(plan, context)
-        case SeriesPlan():
-            for part in plan.plans:
-                try:
-                    yield from steps(part, context)
-                except sweeping.NoDataError as error:  # the other parts read other data
-                    context.notes.append(str(error))
-        case HypothesesPlan():
-            yield from studies.hypotheses(plan, context)
-        case GroupPlan():
-            yield from timings.group(plan, context)
-        case CostPlan():
-            yield from timings.cost(plan, context)
-        case SpeedPlan():
-            yield from timings.speed(plan, context)
-        case LatencyPlan():
-            yield from timings.latency(plan, context)
+    """Carry a plan out, by the runner of its kind; a series part by part."""
+    if not isinstance(plan, SeriesPlan):
+        yield from RUNNERS[type(plan)](plan, context)
+        return
+    for part in plan.plans:
+        try:
+            yield from steps(part, context)
+        except sweeping.NoDataError as error:  # the other parts read other data
+            context.notes.append(str(error))
 
 
 def scale_of(settings: Asked) -> Scale:
