@@ -127,7 +127,7 @@ def draw(found: dict[str, Any], out: Path) -> list[Path]:
 def typed(args: argparse.Namespace) -> str:
     """The command again, without folders, which are this machine's."""
     words = ["kvlab reproduce", args.name]
-    counted = ("requests", "warmup", "training-steps")
+    counted = ("requests", "warmup", "warmups", "training-steps")
     for name in (*counted, "scale", "device", "device-map", "quantise", "workers"):
         given = getattr(args, name.replace("-", "_"))
         if given is not None:

@@ -17,6 +17,7 @@ from backend.reproduce.reader import FOLDER, read_printed, read_tables
 from backend.reproduce.registry import find, printed, reproductions
 from backend.reproduce.spec import PAPERS, Column, GroupPlan, SweepPlan
 from lab_app.cli.main import parser
+from lab_app.cli.reproduce import typed
 
 ROOT = FOLDER.parents[1]
 TABLE: dict[str, Any] = {
@@ -171,6 +172,11 @@ def test_a_printed_figure_names_what_is_there() -> None:
                 elif said.startswith("python "):
                     assert (ROOT / said.split()[1]).is_file(), said
             assert one.absent or one.here.startswith("`"), f"{one.place}: what is measured has a name"
+
+
+def test_the_saved_command_has_every_number_that_was_typed() -> None:
+    said = "kvlab reproduce judges-table-1 --requests 3 --warmup 10 --warmups 20 --training-steps 0 --seed 4"
+    assert typed(parser().parse_args(said.split()[1:])) == said
 
 
 def test_a_figure_says_where_it_is_or_why_not(tmp_path: Path) -> None:
