@@ -133,6 +133,10 @@
     else if (kind === "run") pressRun();
     else if (kind === "attention") recordAttention();
     else if (kind === "play") { press("kv-tab-play-button"); playWhenShown(80); }
+    else if (kind === "column") {
+      if (target.dataset.act === "duplicate") toggleBench(false);
+      document.dispatchEvent(new CustomEvent("kv-column", { detail: { act: target.dataset.act, label: target.dataset.label } }));
+    }
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) pressRun();

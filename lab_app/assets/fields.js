@@ -27,16 +27,17 @@
     const profiles = []; // what follows from the values in the browser
     let values = { ...props.value }, shown = {}, newest = 0;
 
-    function edit(name, value) {
-      write({ [name]: value });
-    }
-
     function write(changes) {
       values = { ...values, ...changes };
       props.value = { ...values };
       profiles.forEach((mark) => mark());
       trigger("input");
     }
+
+    /* Draws nodes whose values are those of a scope: the component's own, or those of a copied panel. */
+    function drawing(scope) {
+    const { nodes, profiles, suffix } = scope;
+    const edit = (name, value) => scope.write({ [name]: value });
 
     /* ---- the kinds of nodes; each gives its element, and what sets and shows it -------------------- */
 
@@ -80,7 +81,7 @@
         const root = make("div", css(node, "select"), { id }, label(node, id), box, ...info(node, id));
         const show = (how) => {
           box.replaceChildren(...how.choices.map(([said, value]) => new Option(said, value)));
-          box.value = values[node.name];
+          box.value = scope.values()[node.name];
         };
         show(node);
         return { root, set: (value) => { box.value = value; }, show };
@@ -91,14 +92,15 @@
       },
       profiles(node, id) {
         const found = radios(node, id, node.settings.map(([said], i) => [said, String(i)]), (i) => {
-          write(node.settings[Number(i)][1]);
-          read();
+          scope.write(node.settings[Number(i)][1]);
+          scope.read();
         });
-        const holds = ([, wanted]) => Object.entries(wanted).every(([name, value]) => values[name] === value);
+        const holds = ([, wanted]) => Object.entries(wanted).every(([name, value]) => scope.values()[name] === value);
         profiles.push(() => found.mark(String(node.settings.findIndex(holds))));
         return { root: found.root };
       },
       cards(node, id) { return cards(node, id); },
+      copies(node, id) { return copies(node, id); },
       note(node, id) {
         const root = make("div", "kv-note " + (node.css || ""), { id });
         const show = (how) => { if (root.kvHtml !== how.html) root.innerHTML = root.kvHtml = how.html || ""; };
@@ -217,13 +219,84 @@
 
     function inside(node) {
       return (node.items || []).map((item) => {
-        const id = item.id || (item.name ? `${ids}-${item.name}` : "");
+        const id = (item.id || (item.name ? `${ids}-${item.name}` : "")) + suffix;
         const made = kinds[item.kind](item, id);
         made.look = item;
         made.root.hidden = Boolean(item.hidden);
         if (item.name) nodes[item.name] = made;
         return made.root;
       });
+    }
+
+    return inside;
+    }
+
+    /* Panels once more, each with values of its own; "kv-column" on the page asks for one, or pins one. */
+    function copies(node, id) {
+      const root = make("div", "kv-copies", { id });
+      const drawn = new Map(); // by label: {entry, card, read}
+      const label = (entry) => `${entry.of} ${entry.number}`;
+      const now = () => values[node.name] || [];
+      const panelOf = (of) => spec.find((item) => item.name === "panel_" + of);
+      const fits = (item) => !["note", "message"].includes(item.kind) && item.css !== "kv-adds";
+
+      function card(entry) {
+        const mine = { entry };
+        const scope = {
+          nodes: {}, profiles: [], suffix: "-" + entry.number,
+          values: () => mine.entry.values,
+          write(changes) {
+            mine.entry = { ...mine.entry, values: { ...mine.entry.values, ...changes } };
+            write({ [node.name]: now().map((one) => (label(one) === label(entry) ? mine.entry : one)) });
+            scope.profiles.forEach((mark) => mark());
+          },
+          read() {
+            for (const [name, value] of Object.entries(mine.entry.values)) if (scope.nodes[name]) scope.nodes[name].set(value);
+            scope.profiles.forEach((mark) => mark());
+          },
+        };
+        const gone = make("button", "kv-card-button", { type: "button", title: "Remove this column", "aria-label": `Remove ${node.titles[entry.of]} ${entry.number}` }, "×");
+        gone.addEventListener("click", () => act("remove", label(entry)));
+        const head = make("div", "kv-card-head", {}, make("b", "kv-card-name", {}, `${node.titles[entry.of]} ${entry.number}`), gone);
+        mine.card = make("div", "kv-method-panel kv-copy", { id: `kv-copy-${entry.of}-${entry.number}` }, head);
+        mine.card.append(...drawing(scope)({ items: panelOf(entry.of).items.filter(fits) }));
+        mine.read = scope.read;
+        return mine;
+      }
+
+      function set(list) {
+        const wanted = new Map((list || []).filter((one) => panelOf(one.of)).map((one) => [label(one), one]));
+        for (const [name, mine] of drawn) if (!wanted.has(name)) { mine.card.remove(); drawn.delete(name); }
+        for (const [name, entry] of wanted) {
+          if (!drawn.has(name)) drawn.set(name, card(entry));
+          const mine = drawn.get(name);
+          mine.entry = entry;
+          mine.read();
+          if (mine.card.parentElement !== root) root.append(mine.card);
+        }
+      }
+
+      function act(what, name) {
+        const list = now(), source = list.find((one) => label(one) === name);
+        if (what === "pin") write({ pinned: values.pinned === name ? "" : name });
+        if (what === "remove" && source) {
+          write({ [node.name]: list.filter((one) => one !== source), pinned: values.pinned === name ? "" : values.pinned });
+          set(now());
+        }
+        const of = source ? source.of : name;
+        if (what !== "duplicate" || !panelOf(of) || list.length >= node.most) return;
+        const number = Math.max(1, ...list.filter((one) => one.of === of).map((one) => one.number)) + 1;
+        const own = Object.entries(values).filter(([key]) => key.startsWith(of + ":"));
+        const entry = { of, number, values: { ...(source ? source.values : Object.fromEntries(own)) } };
+        write({ [node.name]: [...list, entry], pinned: values.pinned || name });
+        set(now());
+        const made = drawn.get(label(entry)).card;
+        made.scrollIntoView({ block: "center" });
+        const first = made.querySelector("input");
+        if (first) first.focus({ preventScroll: true });
+      }
+      document.addEventListener("kv-column", (event) => { if (root.isConnected) act(event.detail.act, event.detail.label); });
+      return { root, set };
     }
 
     /* ---- what the server says ------------------------------------------------------------------- */
@@ -248,7 +321,8 @@
       shown = next;
     }
 
-    host.replaceChildren(...inside({ items: spec }));
+    const own = { nodes, profiles, suffix: "", values: () => values, write, read };
+    host.replaceChildren(...drawing(own)({ items: spec }));
     read();
     show();
     watch("value", read);

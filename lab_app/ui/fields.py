@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,11 +35,12 @@ class Node:
 
     Attributes:
         kind: of a field ``text``, ``number``, ``bool``, ``choice``, ``select`` or ``cards``; else ``note``,
-            ``message``, ``profiles``, ``row``, ``panel`` or ``fold``.
+            ``message``, ``profiles``, ``row``, ``panel``, ``copies`` or ``fold``.
         name: by which handlers read it and change it.
         value: what stands in a field at first; None for what is no field.
         items: what stands in it.
         look: what the browser needs to draw it, such as ``id``, ``css``, ``label`` and ``help``.
+        reader: what was sent to a value, where its kind does not say it.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Node:
     value: Any = None
     items: tuple[Node, ...] = ()
     look: Mapping[str, Any] = field(default_factory=dict)
+    reader: Callable[[Any], Any] | None = None
 
     def walk(self) -> Iterator[Node]:
         """This node and all in it."""
@@ -62,6 +64,8 @@ class Node:
 
     def read(self, sent: Any) -> Any:
         """What was sent for this field, or its usual value where that can be no value of it."""
+        if self.reader is not None:
+            return self.reader(sent)
         if self.kind == "bool":
             return bool(sent)
         if self.kind == "number":  # an empty box holds None
@@ -103,6 +107,13 @@ def cards(name: str, noun: str, fewest: int, most: int, **look: Any) -> Node:
     """Texts as cards that a person adds, removes, moves and shuffles; the value is a list."""
     look |= {"noun": noun, "fewest": fewest, "most": most}
     return Node("cards", name, [""] * fewest, look=look)
+
+
+def copies(name: str, read: Callable[[Any], Any], **look: Any) -> Node:
+    """Panels of the same component once more, each with values of its own: a list of ``{"of", "number",
+    "values"}``, with the panel ``panel_<of>`` and its fields' values by name. ``read``: what was sent as such a
+    list. Beside it stands the text field ``pinned``: the one that all others are compared with."""
+    return Node("copies", name, [], look=look, reader=read)
 
 
 def profiles(label: str, settings: Sequence[tuple[str, Mapping[str, Any]]], **look: Any) -> Node:

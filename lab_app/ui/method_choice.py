@@ -10,6 +10,7 @@ from typing import Any
 from backend.base.errors import LabError, OptionError
 from backend.records.request import MethodChoice
 from lab_app.ui.validation import Problem, Problems
+from viz.base.format import listing
 
 MOST_COLUMNS = 8
 
@@ -19,6 +20,7 @@ def read_methods(
     options: Mapping[str, Mapping[str, Any]],
     ablate: Sequence[str] = (),
     every_profile: Sequence[str] = (),
+    copies: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
     most: int = MOST_COLUMNS,
 ) -> tuple[MethodChoice, ...]:
     """The chosen methods with checked options, dense first; up to ``most`` columns.
@@ -28,15 +30,16 @@ def read_methods(
         options: as they stand in the boxes, by method; may be wrong.
         ablate: methods to run once more with each alignment step off.
         every_profile: methods to run once more under each other profile.
+        copies: further columns: a method's name, the column's label, and options as they stand in its boxes.
         most: columns, dense included.
 
     Raises:
         Problems: every option that is wrong.
         OptionError: a method is unknown, or there are too many columns.
     """
-    from backend.methods.registry import make_options, method_names
+    from backend.methods.registry import make_options, method_class, method_names
 
-    for name in chosen:
+    for name in (*chosen, *(name for name, *_ in copies)):
         if name not in method_names():
             raise OptionError(
                 f"There is no method {str(name)[:40]!r}. Choose among the chips.", field="methods"
@@ -58,24 +61,40 @@ def read_methods(
             out += other_profiles(name, checked)
         if name in ablate:
             out += ablations(name, checked)
+    for name, label, given in copies:
+        shown = f"{method_class(name).title} {label.rpartition(' ')[2]}"
+        try:
+            if wrong := blanks(name, given):
+                raise Problems(wrong)
+            out.append(MethodChoice(name, dataclasses.asdict(make_options(name, given)), label))
+        except Problems as error:
+            problems += [Problem("copies", f"{shown}: {one.message}") for one in error.found]
+        except LabError as error:
+            problems.append(Problem("copies", f"{shown}: {error}"))
     if problems:
         raise Problems(problems)
     if len(out) > most:
         adding = [name for name in (*every_profile, *ablate) if name in chosen]
-        raise too_many(adding, out, most)
+        raise too_many(adding, len(out) - len(copies), len(copies), len({c.name for c in out}), most)
     return tuple(out)
 
 
-def too_many(adding: Sequence[str], out: Sequence[MethodChoice], most: int) -> OptionError:
+def copy_label(name: str, number: int) -> str:
+    """The label of a method's ``number``-th column: ``kvcomm 2``."""
+    return f"{name} {number}"
+
+
+def too_many(adding: Sequence[str], made: int, copies: int, methods: int, most: int) -> OptionError:
     """Says where the columns come from, beside the switches that add them if there are any: those of the
     methods ``adding``."""
-    bare = len({choice.name for choice in out})
-    more = f", and {len(out) - bare} by “Also run”" if len(out) > bare else ""
-    remedy = "Turn one of these switches off, or leave a method out." if more else "Leave a method out."
+    added = made - methods if adding else 0
+    parts = [f"{methods} methods with the full read"]
+    parts += [f"{added} by “Also run”"] if added else []
+    parts += [f"{copies} duplicated"] if copies else []
+    remedy = "Turn one of these switches off, or leave a method out." if added else "Leave a method out."
     return OptionError(
-        f"That makes {len(out)} columns ({bare} methods with the full read{more}); up to {most} can be "
-        f"compared. {remedy}",
-        field=f"{adding[0]}.columns" if more else "methods",
+        f"That makes {made + copies} columns ({listing(parts)}); up to {most} can be compared. {remedy}",
+        field=f"{adding[0]}.columns" if added else "methods",
     )
 
 

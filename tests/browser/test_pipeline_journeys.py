@@ -98,6 +98,27 @@ def test_run_toggle_a_step_and_compare(page: Page) -> None:
     expect(page.locator("#kv-status")).not_to_contain_text("edited since")
 
 
+def test_a_column_is_duplicated_changed_and_compared_with_its_original(page: Page, address: str) -> None:
+    page.locator('[data-act="duplicate"][data-label="kvcomm"]').click()
+    gamma = page.locator("#kv-option-kvcomm-gamma-2 input[type=number]")
+    expect(gamma).to_be_focused()
+    expect(page.locator("#kv-differences caption")).to_contain_text("KVCOMM is pinned as A")
+    gamma.fill("0.5")
+    expect(page.locator("#kv-option-kvcomm-gamma input[type=number]")).to_have_value("0.3")
+    run(page)
+    line = page.locator("#kv-differences tbody tr").last
+    expect(line).to_contain_text("KVCOMM 2")
+    expect(line).to_contain_text("0.3 → 0.5")
+    page.click("#kv-bench-link")
+    again = page.locator(".kv-shared-link").get_attribute("href")
+    page.locator('[data-act="remove"][data-label="kvcomm 2"]').click()
+    expect(gamma).to_have_count(0)
+    page.goto("about:blank")
+    page.goto(address.rstrip("/") + "/" + again)
+    expect(begun(page).locator("#kv-option-kvcomm-gamma-2 input[type=number]")).to_have_value("0.5")
+    expect(page.locator("#kv-pinned-box")).to_have_value("kvcomm")
+
+
 def test_a_press_before_the_visit_has_begun_is_kept(opened: Watched, address: str) -> None:
     page, asked = opened(), list[Route]()
     page.route("**/queue/join*", lambda route: asked.append(route))

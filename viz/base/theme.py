@@ -149,10 +149,12 @@ STEP_NAMES = {"rotate": "moving", "placeholder_offset": "text offsets", "prefix_
 
 
 def shown_name(label: str, kind: str) -> str:
-    """What a page calls a method: a registry name, or an ablation's label (``kvcomm without rotate``), in
-    words; any other label as it is."""
+    """What a page calls a method: a registry name, a further column of it (``kvcomm 2``), or an ablation's
+    label (``kvcomm without rotate``), in words; any other label as it is."""
     if label == kind:
         return METHOD_NAMES.get(kind, label)
+    if label.removeprefix(f"{kind} ").isdecimal():  # one more column of it
+        return f"{METHOD_NAMES.get(kind, kind)} {label.removeprefix(kind).strip()}"
     for link in ("without", "only"):
         step = label.removeprefix(f"{kind} {link} ")
         if step != label and step in STEP_NAMES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
@@ -12,11 +13,24 @@ from viz.base import format as words
 from viz.base.html import render
 from viz.base.textdiff import diff_html
 from viz.base.theme import MethodStyle, method_styles
+from viz.run.differences import OptionNames, differences_html
 from viz.run.verdict import is_near_tie
 
 
-def comparison_html(record: RunRecord, dimmed: bool = False) -> Markup:
-    """The whole comparison of a finished run; ``dimmed`` when it no longer matches the inputs."""
+@dataclass(frozen=True)
+class Columns:
+    """What can be done with the columns: those in ``duplicable`` can be duplicated, the further ones of a method
+    in ``removable`` taken away, and every one pinned; ``pinned`` is. ``options``: their names on the page."""
+
+    duplicable: frozenset[str] = frozenset()
+    removable: frozenset[str] = frozenset()
+    pinned: str = ""
+    options: OptionNames = field(default_factory=dict)
+
+
+def comparison_html(record: RunRecord, dimmed: bool = False, columns: Columns | None = None) -> Markup:
+    """The whole comparison of a finished run; ``dimmed`` when it no longer matches the inputs. ``columns``: with
+    buttons at their heads, and a table beside the pinned one."""
     looks = words.styles(record)
     dense = words.dense_label(record)
     heads = [_column_summary(record, m) for m in record.labels]
@@ -24,8 +38,9 @@ def comparison_html(record: RunRecord, dimmed: bool = False) -> Markup:
     def cell(agent: int, label: str) -> Markup:
         return _cell(record, record.outcome(agent, label), record.outcome(agent, dense))
 
-    table = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed)
-    return notes_html(record) + table
+    found = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed, columns)
+    beside = differences_html(record, columns.pinned, columns.options) if columns else Markup()
+    return notes_html(record) + beside + found
 
 
 def notes_html(record: RunRecord) -> Markup:
@@ -62,12 +77,13 @@ def grid(
     summaries: Sequence[str],
     cell: Callable[[int, str], Markup],
     dimmed: bool = False,
+    columns: Columns | None = None,
 ) -> Markup:
     """Agents by methods: a line under each method's name, and what ``cell(agent, label)`` says of each."""
     roles = {a: words.clip(words.agent_role(pipeline, a), 90) for a in agents}
     return render(
         "run/grid.html", pipeline=pipeline, agents=agents, looks=[looks[m] for m in labels], roles=roles,
-        summaries=summaries, cell=cell, dimmed=dimmed,
+        summaries=summaries, cell=cell, dimmed=dimmed, columns=columns,
     )  # fmt: skip
 
 

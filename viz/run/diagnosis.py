@@ -44,7 +44,7 @@ def standings(record: RunRecord) -> list[Standing]:
         kls = [o.fidelity.kl_first for o in outcomes if o.fidelity is not None]
         out.append(
             Standing(
-                label, looks[label].name, compare(record, label).kind, _mean_error(outcomes),
+                label, looks[label].name, compare(record, label).kind, mean_error(outcomes),
                 float(np.mean(kls)) if kls else None, any((o.actions >= 2).any() for o in outcomes),
                 any((o.actions == 3).any() for o in outcomes),
                 record.outcome(final_agent(record), label).answer,
@@ -53,7 +53,8 @@ def standings(record: RunRecord) -> list[Standing]:
     return out
 
 
-def _mean_error(outcomes: list[Outcome]) -> float | None:
+def mean_error(outcomes: list[Outcome]) -> float | None:
+    """Mean relative error of the tokens taken from a cache, keys and values; None where none was."""
     parts = [
         error[:, taken]
         for o in outcomes

@@ -12,7 +12,7 @@ from backend.prompts.pipeline import MAX_TURNS, Pipeline
 from backend.prompts.presets import Example, Preset
 from backend.prompts.template import QUESTION
 from backend.records.request import Decoding, MethodChoice, RunRequest
-from lab_app.ui.method_choice import read_methods
+from lab_app.ui.method_choice import copy_label, read_methods
 from lab_app.ui.scenarios import USUAL_WARM, WARM_LIMIT, find_preset
 from lab_app.ui.validation import NumberField, Problem, Problems
 
@@ -28,6 +28,20 @@ DECODING = {
     "top_p": NumberField("Top-p", 0.01, 1.0, whole=False),
     "seed": NumberField("The seed", 0, 2**31 - 1),
 }
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One more column of a method, with options of its own; ``number`` tells it from the method's others."""
+
+    method: str
+    number: int
+    options: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Its name in a run."""
+        return copy_label(self.method, self.number)
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,8 @@ class Form:
     turns: Any = None  # as the scenario ships
     weights: tuple[str, ...] = ()  # of each agent, empty: the lab's own; where none is given, as it ships
     attention: bool = False
+    copies: tuple[Copy, ...] = ()
+    pinned: str = ""  # label of the column that the others are compared with, if any
 
 
 def as_shipped(preset: Preset, request: RunRequest, warm: int) -> bool:
@@ -160,4 +176,5 @@ def chosen_methods(form: Form) -> tuple[MethodChoice, ...]:
     Raises:
         LabError: a method or an option is wrong.
     """
-    return read_methods(form.methods, form.options, form.ablate, form.every_profile)
+    copies = [(copy.method, copy.label, copy.options) for copy in form.copies]
+    return read_methods(form.methods, form.options, form.ablate, form.every_profile, copies)

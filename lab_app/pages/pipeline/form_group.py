@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Form
-from lab_app.pages.pipeline.method_options import adds_columns, option_name, options_of
+from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Copy, Form
+from lab_app.pages.pipeline.method_options import adds_columns, named, option_name, options_of
 from lab_app.pages.pipeline.state import state
 from lab_app.ui.page import InputView, PageBuilder
 from lab_app.ui.types import Given
@@ -39,7 +39,9 @@ def read_form(visit: Visit, given: Given) -> Form:
     return Form(
         values=dict(zip(state(visit).value_names, texts("value"), strict=False)),
         templates=texts("template"), weights=texts("weights"), options=options_of(given),
-        ablate=adding("ablate"), every_profile=adding("every_profile"), **plain,
+        ablate=adding("ablate"), every_profile=adding("every_profile"), pinned=str(given["pinned"]),
+        copies=tuple(Copy(c["of"], c["number"], named(c["of"], c["values"])) for c in given["copies"]),
+        **plain,
     )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from backend.base.errors import LabError, RecordError
 from backend.base.text import check_text, show
 from backend.prompts.presets import Example, Preset
 from backend.records.run import RunRecord
-from lab_app.pages.pipeline.form import Form, read_pipeline, read_request, value_boxes
+from lab_app.pages.pipeline.form import Copy, Form, read_pipeline, read_request, value_boxes
+from lab_app.pages.pipeline.method_options import MOST_COPIES
 from lab_app.ui.scenarios import find_preset
 
 FORMAT = 1
@@ -43,10 +44,15 @@ def form_to_json(form: Form, example: Example | None = None) -> Body:
         value, usual = getattr(form, name), getattr(_usual(preset), name)
         if value != usual:
             body[name] = list(value) if isinstance(value, tuple) else value
+    body["copies"] = [
+        {"method": c.method, "number": c.number, "options": _changed(c.method, c.options)}
+        for c in form.copies
+    ]
+    body["pinned"] = form.pinned
     same = example is not None and all(form.values.get(k) == v for k, v in example.values.items())
     if same and example is not None and example.answer is not None:
         body["known"] = example.answer
-    return {key: value for key, value in body.items() if value != {}}
+    return {key: value for key, value in body.items() if value not in ({}, "") and (value or key != "copies")}
 
 
 def form_from_json(body: Any) -> tuple[Form, Example | None]:
@@ -70,11 +76,13 @@ def from_record(record: RunRecord) -> Body | None:
     request = record.request
     pipeline = request.pipeline
     options = {m.name: dict(m.options) for m in request.methods if m.name == m.label}
+    copies = [(m, m.label.removeprefix(f"{m.name} ")) for m in request.methods]
     form = Form(
         pipeline.name, dict(request.values), tuple(a.template for a in pipeline.agents),
         ", ".join(pipeline.declared), tuple(name for name in options if name != "dense"), options,
         mode=request.mode, turns=pipeline.turns, weights=tuple(a.model for a in pipeline.agents),
         attention=request.probe_attention,
+        copies=tuple(Copy(m.name, int(n), dict(m.options)) for m, n in copies if n.isdecimal()),
         **{name: getattr(request.decoding, name) for name in DECODING},
     )  # fmt: skip
     example = Example(dict(request.values), request.expected)
@@ -155,9 +163,38 @@ def _read(body: Any) -> tuple[Form, Example | None]:
         every_profile=_names(table.get("every_profile", []), "every_profile", names),
         weights=tuple(weights.get(str(a.id), a.model) for a in agents), **(usual | numbers | flags),
     )  # fmt: skip
+    form = dataclasses.replace(form, copies=_copies(table.get("copies", []), every), pinned=_pinned(table))
     answer = table.get("known")
     example = None if answer is None else Example(values, check_text(answer, "The known answer", "", 2000))
     return ordered(form), example
+
+
+def _copies(value: Any, every: Mapping[str, Mapping[str, Any]]) -> tuple[Copy, ...]:
+    """The duplicated columns of a file or link."""
+    if not isinstance(value, list) or len(value) > MOST_COPIES:
+        raise RecordError(f"copies must be a list of up to {MOST_COPIES} columns; this is {show(value)}.")
+    out: list[Copy] = []
+    for entry in value:
+        table = _table(entry, "A duplicated column", ("method", "number", "options"))
+        name, number = table.get("method"), table.get("number")
+        if not isinstance(name, str) or not every.get(name):
+            raise RecordError(f"A duplicated column is of {show(name)}, which is no method with options.")
+        taken = [c.number for c in out if c.method == name]
+        if type(number) is not int or not 2 <= number <= 99 or number in taken:
+            raise RecordError(
+                f"A duplicated column has the number {show(number)}; allowed are 2 to 99, once."
+            )
+        options = {key: o.default for key, o in every[name].items()}
+        for key, one in _table(
+            table.get("options", {}), f"The options of {name}", tuple(every[name])
+        ).items():
+            options[key] = _option(one, every[name][key], f"{name}.{key}")
+        out.append(Copy(name, number, options))
+    return tuple(out)
+
+
+def _pinned(table: Body) -> str:
+    return check_text(table.get("pinned", ""), "The pinned column", "", 100)
 
 
 def ordered(form: Form) -> Form:
@@ -171,7 +208,7 @@ def ordered(form: Form) -> Form:
 
 KEYS = (
     "format", "preset", "values", "templates", "weights", "declared", "turns", "methods", "options", "ablate",
-    "every_profile", "mode", "attention", "warm", *COUNTS, *DECODING, "known",
+    "every_profile", "mode", "attention", "warm", *COUNTS, *DECODING, "known", "copies", "pinned",
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import Gallery, as_checked, checked_settings
 from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Box, Form
 from lab_app.pages.pipeline.form_json import form_to_json
-from lab_app.pages.pipeline.results import drawing, results
+from lab_app.pages.pipeline.results import compared, drawing, results
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import keep_form, state
 from lab_app.ui import html, text
@@ -202,6 +202,10 @@ class Handlers:
         update["known"] = html.known(state(visit).example, form.values)
         with contextlib.suppress(LabError):
             update["bench_kept"] = sharing_html.kept(form_to_json(form, state(visit).example))
+        if form.pinned != state(visit).pinned:
+            state(visit).pinned = form.pinned
+            if visit.record is not None and visit.cancel is None:
+                update["comparison"] = compared(visit, visit.record)
         checked = state(visit).checked
         unchanged = checked is not None and as_checked(form, checked)
         update["gallery_note"] = pipeline_html.gallery_note(checked, unchanged, self._same_weights())
@@ -456,7 +460,7 @@ def statement(form: Form) -> Form:
     """The part of the bench that decides a run's result."""
     shown = {name: form.options.get(name, {}) for name in form.methods}
     return dataclasses.replace(
-        form, warm=True, warm_count=USUAL_WARM, many_count=10, options=shown,
+        form, warm=True, warm_count=USUAL_WARM, many_count=10, options=shown, pinned="",
         methods=tuple(sorted(form.methods)),
     )  # fmt: skip
 

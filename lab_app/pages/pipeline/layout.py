@@ -13,7 +13,7 @@ from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import scenarios
 from lab_app.pages.pipeline.form import AGENT_SLOTS, FORM, VALUE_SLOTS
 from lab_app.pages.pipeline.form_group import form_view, options_view
-from lab_app.pages.pipeline.method_options import method_panel, with_options
+from lab_app.pages.pipeline.method_options import copied_panels, method_panel, with_options
 from lab_app.pages.pipeline.rules import rules, value_classes, weights_choices
 from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity, replay
 from lab_app.pages.pipeline.sharing.widgets import build_edits, build_files
@@ -112,7 +112,13 @@ def build_inputs(page: PipelinePage, preset: str) -> None:
             method_help=block("method-help", f'<p class="kv-help">{text.METHODS_HELP}</p>'),
             error_methods=error_slot("methods"),
         )  # fmt: skip
-        page.form("options", *(method_panel(name, name in METHODS_AT_FIRST) for name in with_options()))
+        page.form(
+            "options",
+            *(method_panel(name, name in METHODS_AT_FIRST) for name in with_options()),
+            copied_panels(),
+            fields.message("copies", "copies"),
+            fields.text("pinned", "", hidden=True, id="kv-pinned"),
+        )
         with gr.Column(elem_id="kv-warm", elem_classes="kv-method-panel", min_width=0) as warm_group:
             page.add(warm_group=warm_group)
             page.form(

@@ -9,8 +9,10 @@ from backend.methods.registry import make_options, method_class, method_names, o
 from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.ui import fields, text
 from lab_app.ui.fields import Node
-from lab_app.ui.method_choice import standing
+from lab_app.ui.method_choice import MOST_COLUMNS, standing
 from viz.base.format import escape
+
+MOST_COPIES = MOST_COLUMNS - 2
 
 
 def option_name(method: str, option: str) -> str:
@@ -18,14 +20,37 @@ def option_name(method: str, option: str) -> str:
     return f"{method}:{option}"
 
 
+def named(method: str, given: Any) -> dict[str, Any]:
+    """A method's options, from fields by name."""
+    return {o.name: given[option_name(method, o.name)] for o in option_fields(method_class(method))}
+
+
 def options_of(given: Any) -> dict[str, dict[str, Any]]:
     """The options of every method, from fields by name."""
-    return {
-        name: {
-            option.name: given[option_name(name, option.name)] for option in option_fields(method_class(name))
-        }
-        for name in with_options()
-    }
+    return {name: named(name, given) for name in with_options()}
+
+
+def copied_panels() -> Node:
+    """The columns that were duplicated, each with the panel of its method."""
+    titles = {name: method_class(name).title for name in with_options()}
+    return fields.copies("copies", read_copies, id="kv-copies", titles=titles, most=MOST_COPIES)
+
+
+def read_copies(sent: Any) -> list[dict[str, Any]]:
+    """Duplicated columns as a browser sent them; what can be none is left out."""
+    out: list[dict[str, Any]] = []
+    for found in sent[:MOST_COPIES] if isinstance(sent, list) else ():
+        given = found if isinstance(found, dict) else {}
+        method, number, values = (given.get(key) for key in ("of", "number", "values"))
+        if method not in with_options() or type(number) is not int or not 2 <= number <= 99:
+            continue
+        if any((c["of"], c["number"]) == (method, number) for c in out):
+            continue
+        texts = values if isinstance(values, dict) else {}
+        boxes = [option_field(method, option) for option in option_fields(method_class(method))]
+        read = {box.name: box.read(texts.get(box.name, box.value)) for box in boxes}
+        out.append({"of": method, "number": number, "values": read})
+    return out
 
 
 def with_options() -> tuple[str, ...]:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from backend.methods.registry import method_class, option_fields
+from backend.records.request import MethodChoice
 from backend.records.run import RunRecord
+from lab_app.pages.pipeline.method_options import with_options
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import state
 from lab_app.ui import html, text
@@ -16,7 +19,7 @@ from lab_app.ui.types import Update
 from lab_app.visits.umap_worker import LAYOUTS
 from lab_app.visits.visits import Visit
 from viz.base.figure import FigureView, Panel
-from viz.run.comparison import comparison_html
+from viz.run.comparison import Columns, comparison_html
 from viz.run.diagnosis import repair, where
 from viz.run.tabs import TABS
 from viz.run.token_strip import strip_html
@@ -75,10 +78,26 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
             factline(found),
             told.state,
         ),
-        "comparison": comparison_html(found),
+        "comparison": compared(visit, found),
         "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(found)),
     }
     return update | picked | (drawing(visit, picked) if visit.record is found else {})
+
+
+def compared(visit: Visit, record: RunRecord) -> Markup:
+    """The columns side by side, with what can be done with each."""
+    copied = {m.label for m in record.request.methods if m.label != m.name and _is_copy(m)}
+    options = {
+        name: {option.name: option.label for option in option_fields(method_class(name))}
+        for name in with_options()
+    }
+    known = {m.label for m in record.request.methods if m.name in options and m.label == m.name}
+    columns = Columns(frozenset(known | copied), frozenset(copied), state(visit).pinned, options)
+    return comparison_html(record, columns=columns)
+
+
+def _is_copy(choice: MethodChoice) -> bool:
+    return choice.label.removeprefix(f"{choice.name} ").isdecimal()
 
 
 def open_run(visit: Visit, token: str) -> Update:

@@ -28,6 +28,7 @@ class PipelineState:
         value_names: which placeholder each value box fills.
         study_token: the token of the offset study's text that its figures look at; -1 is the usual one.
         maps_asked: how often a map was asked for; the last one wins.
+        pinned: label of the column that the others are compared with, if any.
         forms: the forms behind kept records as JSON values, by the records' tokens.
         history: the forms that undo goes back to.
     """
@@ -40,6 +41,7 @@ class PipelineState:
     value_names: tuple[str, ...] = ()
     study_token: int = -1
     maps_asked: int = 0
+    pinned: str = ""
     forms: dict[str, dict[str, Any]] = field(default_factory=dict)
     history: UndoStack = field(default_factory=UndoStack)
 

@@ -22,6 +22,8 @@ from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import read_gallery, scenarios
 from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Form
 from lab_app.pages.pipeline.handlers import Handlers
+from lab_app.pages.pipeline.method_options import read_copies
+from lab_app.pages.pipeline.results import results
 from lab_app.pages.pipeline.sections import proximity
 from lab_app.pages.pipeline.sections.proximity import Asked
 from lab_app.pages.pipeline.sharing.actions import Sharing
@@ -289,9 +291,58 @@ def test_too_many_columns_are_told_where_they_come_from(handlers: Handlers, visi
     form = make_form(visit, methods=every, ablate=("kvcomm",), every_profile=("kvcomm",))
     told = handlers.refresh(visit, form)["errors"]
     assert list(told) == ["kvcomm"]
-    assert "10 columns (5 methods with the full read, and 5 by" in told["kvcomm"]
+    assert "10 columns (5 methods with the full read and 5 by" in told["kvcomm"]
     assert "up to 8" in told["kvcomm"]
     assert handlers.refresh(visit, dataclasses.replace(form, ablate=()))["errors"] == {}
+
+
+def kvcomm_copy(number: int = 2, **options: Any) -> forms.Copy:
+    return forms.Copy("kvcomm", number, {"gamma": 0.5, "capacity": 20} | options)
+
+
+def test_a_duplicated_column_runs_beside_its_original(handlers: Handlers, visit: Visit) -> None:
+    form = make_form(visit, methods=("kvcomm",), copies=(kvcomm_copy(), kvcomm_copy(3, gamma=0.1)))
+    request = forms.read_request(form)
+    assert [m.label for m in request.methods] == ["dense", "kvcomm", "kvcomm 2", "kvcomm 3"]
+    assert [m.options["gamma"] for m in request.methods[1:]] == [0.3, 0.5, 0.1]
+    alone = forms.read_request(dataclasses.replace(form, methods=()))
+    assert [m.label for m in alone.methods] == ["dense", "kvcomm 2", "kvcomm 3"]
+
+
+def test_what_is_wrong_with_a_duplicated_column_is_told_below_the_columns(
+    handlers: Handlers, visit: Visit
+) -> None:
+    for wrong, what in (({"gamma": 7}, "gamma"), ({"capacity": None}, "Pool size (V): this box is empty")):
+        told = handlers.refresh(visit, make_form(visit, copies=(kvcomm_copy(**wrong),)))["errors"]
+        assert list(told) == ["copies"]
+        assert "KVCOMM 2: " in told["copies"]
+        assert what in told["copies"]
+    many = tuple(kvcomm_copy(n) for n in range(2, 8))
+    told = handlers.refresh(visit, make_form(visit, copies=many))["errors"]["methods"]
+    assert "9 columns (3 methods with the full read and 6 duplicated); up to 8" in told
+
+
+def test_what_a_browser_sends_as_copies_is_read_box_by_box() -> None:
+    good = {"of": "kvcomm", "number": 2, "values": {"kvcomm:gamma": 0.5, "kvcomm:rotate": False, "other": 1}}
+    found = read_copies(
+        [good, good, {**good, "number": 1}, {**good, "of": "dense"}, {**good, "number": 3, "values": 4}, "x"]
+    )
+    assert [(c["of"], c["number"]) for c in found] == [("kvcomm", 2), ("kvcomm", 3)]
+    values = found[0]["values"]
+    assert (values["kvcomm:gamma"], values["kvcomm:rotate"], values["kvcomm:capacity"]) == (0.5, False, 20)
+    assert "other" not in values
+    for nothing in (None, {}, "x", [None]):
+        assert read_copies(nothing) == []
+
+
+def test_pinning_a_column_redraws_the_comparison_and_is_no_edit(handlers: Handlers, visit: Visit) -> None:
+    form = make_form(visit)
+    last(handlers.run(visit, form))
+    assert "kv-differences" not in results(visit)["comparison"]
+    update = handlers.refresh(visit, dataclasses.replace(form, pinned="kvcomm"))
+    assert "KVCOMM is pinned as A" in update["comparison"]
+    assert update["status"] == ""
+    assert "comparison" not in handlers.refresh(visit, dataclasses.replace(form, pinned="kvcomm"))
 
 
 def test_an_empty_box_is_named(handlers: Handlers, visit: Visit) -> None:

@@ -456,3 +456,25 @@ def test_a_file_is_a_record_or_a_bundle() -> None:
         assert found.id == made.id
     with pytest.raises(LabError):
         read_run(b"")
+
+
+def test_duplicated_columns_and_the_pinned_one_travel_in_a_link(visit: Visit) -> None:
+    copies = (forms.Copy("kvcomm", 2, usual_options("kvcomm") | {"gamma": 0.5}),)
+    form = make_form(visit, weights=OWN, copies=copies, pinned="kvcomm", turns=1, max_new_tokens=64)
+    body = form_to_json(form)
+    assert body["copies"] == [{"method": "kvcomm", "number": 2, "options": {"gamma": 0.5}}]
+    back, _ = form_from_json(json.loads(json.dumps(body)))
+    assert (back.copies, back.pinned) == (copies, "kvcomm")
+    update = restored(visit, Step(back))
+    assert update["pinned"] == "kvcomm"
+    assert update["copies"][0]["values"]["kvcomm:gamma"] == 0.5
+    assert "copies" not in form_to_json(dataclasses.replace(form, copies=()))
+    good = body["copies"][0]
+    for wrong in ("x", [4], [{**good, "method": "dense"}], [{**good, "number": 1}], [good, good], [good] * 9,
+                  [{**good, "options": {"gama": 1}}], [{**good, "options": {"gamma": "x"}}]):  # fmt: skip
+        with pytest.raises(RecordError):
+            form_from_json({**body, "copies": wrong})
+
+
+def usual_options(name: str) -> dict[str, Any]:
+    return {option.name: option.default for option in option_fields(method_class(name))}

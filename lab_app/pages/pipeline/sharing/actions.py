@@ -4,6 +4,7 @@ like the page's other handlers, these answer with ``{name: value}``."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from backend.base.errors import LabError, RecordError
@@ -13,7 +14,8 @@ from backend.records.sharing.links import LinkTooLong, from_link, read_json, to_
 from backend.records.sharing.store import SharedRuns
 from lab_app.pages.pipeline import form_json as configuration
 from lab_app.pages.pipeline import html as pipeline_html
-from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Box, Form, read_pipeline
+from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Box, Copy, Form, read_pipeline
+from lab_app.pages.pipeline.method_options import option_name
 from lab_app.pages.pipeline.results import results
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import keep_form, state
@@ -30,7 +32,7 @@ STORED_OF_A_VISIT = 20
 #: Boxes whose name on the page is that of the form's field.
 PLAIN = (
     "preset", "declared", "mode", "max_new_tokens", "temperature", "top_p", "seed", "warm", "warm_count",
-    "many_count", "turns", "attention",
+    "many_count", "turns", "attention", "pinned",
 )  # fmt: skip
 
 
@@ -217,6 +219,18 @@ def bench_of(visit: Visit, token: str | None = None) -> dict[str, Any] | None:
     return found or (configuration.from_record(record) if record is not None else None)
 
 
+def shown_copies(copies: Sequence[Copy]) -> list[dict[str, Any]]:
+    """Duplicated columns as their component holds them."""
+    return [
+        {
+            "of": copy.method,
+            "number": copy.number,
+            "values": {option_name(copy.method, key): value for key, value in copy.options.items()},
+        }
+        for copy in copies
+    ]
+
+
 def restored(visit: Visit, step: Step) -> Update:
     """A form back on the bench, box by box."""
     form, preset = step.form, find_preset(step.form.preset)
@@ -232,6 +246,7 @@ def restored(visit: Visit, step: Step) -> Update:
     update: Update = {name: getattr(form, name) for name in PLAIN}
     update |= {"methods": list(form.methods), "weights": form.weights[: len(preset.pipeline.agents)]}
     update |= {
+        "copies": shown_copies(form.copies),
         "options": form.options,
         "columns": {"ablate": form.ablate, "every_profile": form.every_profile},
     }

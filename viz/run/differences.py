@@ -1,0 +1,99 @@
+"""One column pinned as A beside every other: which options differ, and what they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from backend.records.request import MethodChoice, with_reference
+from backend.records.run import RunRecord
+from viz.base import format as words
+from viz.base.format import number
+from viz.base.html import html, quoted, render
+from viz.run.diagnosis import mean_error
+from viz.run.facts import final_agent
+
+MOST_OPTIONS = 4  # that differ and are named
+OptionNames = Mapping[str, Mapping[str, str]]  # what a page calls them, by method, then by option
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A column beside A, each figure in words."""
+
+    name: str
+    index: int  # of its colour
+    options: str
+    answer: Markup
+    token: Markup
+    time: str
+    reused: str
+    error: str
+
+
+def differences_html(record: RunRecord, a: str, names: OptionNames) -> Markup:
+    """A as the first line of a table, every other column below it; empty where the run has no column ``a``."""
+    if a not in record.labels:
+        return Markup()
+    others = [label for label in record.labels if label != a]
+    lines = [difference(record, a, label, names) for label in (a, *others)]
+    return render("run/differences.html", lines=lines)
+
+
+def difference(record: RunRecord, a: str, label: str, names: OptionNames) -> Difference:
+    """One column beside A; A beside itself gives its own figures alone."""
+    look, own, final = words.styles(record)[label], label == a, final_agent(record)
+    mine, of_a = record.outcome(final, label), record.outcome(final, a)
+    spent, spent_a = (words.total_ttft(record, one) for one in (label, a))
+    kept, total = words.cached_tokens(record, label)
+    error = mean_error([record.outcome(agent, label) for agent in record.agents])
+    said = words.clip(mine.answer, 24) if mine.answer is not None else "none"
+    return Difference(
+        look.name, look.index,
+        "" if own else changed_options(_choice(record, a), _choice(record, label), names),
+        html("{}{}", "" if own or mine.answer == of_a.answer else "≠ ", said),
+        Markup() if own else first_token(record, a, label),
+        words.milliseconds(spent) + ("" if own else f" ({words.ratio(spent, spent_a)} A)"),
+        words.percent(kept, total), "0" if error is None else number(error, 2),
+    )  # fmt: skip
+
+
+def _choice(record: RunRecord, label: str) -> MethodChoice:
+    return next(choice for choice in with_reference(record.request.methods) if choice.label == label)
+
+
+def changed_options(a: MethodChoice, b: MethodChoice, names: OptionNames) -> str:
+    """The options of ``b`` that are not A's, with both values."""
+    if a.name != b.name:
+        return "another method"
+    known = names.get(a.name, {})
+    found = [key for key in {**a.options, **b.options} if a.options.get(key) != b.options.get(key)]
+    said = [
+        f"{known.get(key, key)}: {_value(a.options.get(key))} → {_value(b.options.get(key))}"
+        for key in found[:MOST_OPTIONS]
+    ]
+    return "; ".join(said + ([f"{len(found) - len(said)} more"] if len(found) > len(said) else [])) or "none"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "as usual" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def first_token(record: RunRecord, a: str, label: str) -> Markup:
+    """The first token that differs from A's, in running order of the agents."""
+    for agent in record.agents:
+        ref, own = record.outcome(agent, a), record.outcome(agent, label)
+        before, after = (list(o.token_ids) for o in (ref, own))
+        if before == after:
+            continue
+        length = min(len(before), len(after))
+        at = next((i for i in range(length) if before[i] != after[i]), length)
+        name = words.agent_name(record.request.pipeline, agent)
+        now, was = (o.texts[at] if at < len(o.texts) else "(end)" for o in (own, ref))
+        return html("{}, token {}: {} for {}", name, at + 1, quoted(now), quoted(was))
+    return Markup("none: same texts")
