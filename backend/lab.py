@@ -40,6 +40,7 @@ from backend.session.estimate import Estimate
 from backend.session.familiarity import typed_outlook
 from backend.session.limits import Rate
 from backend.session.replay import check_replay, replay
+from backend.session.revision import Revised
 from backend.session.session import LabSession
 from backend.session.streams import stream_key
 from backend.session.tensors import tensor_bytes, tensor_file
@@ -207,6 +208,12 @@ class Lab:
     ) -> Iterator[Event]:
         """See :meth:`backend.session.session.LabSession.run`."""
         return self.session.run(request, cancel=cancel, ends=ends)
+
+    def revise(
+        self, record: RunRecord, request: RunRequest, *, cancel: Cancel = None
+    ) -> Iterator[Progress | Revised]:
+        """See :meth:`backend.session.session.LabSession.revise`."""
+        return self.session.revise(record, request, cancel=cancel)
 
     def warm_up(
         self, request: RunRequest, examples: Sequence[Example], *, cancel: Cancel = None, shared: bool = False

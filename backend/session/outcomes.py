@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from backend.cache.norms import largest_difference
 from backend.cache.samples import PromptInContext, SampleLog
@@ -78,71 +79,90 @@ def outcomes_of(
         if index == 0:
             dense_index = len(prompts) - 1
         prompt_index = dense_index if pinned and same_prompt else len(prompts) - 1
-        text = engine.model.tokens.decode(decoded.ids)
-        scoring = request.pipeline.scoring
-        answer = extract_answer(text, scoring)
-        correct = right(answer, request.expected, scoring) if request.expected is not None else None
-        nearness = key_error = value_error = None
-        copied: tuple[Transfer, ...] = ()
         if pinned and forced is not None and dense_logits is not None:
-            nearness = fidelity(
-                dense.decoded,
-                decoded,
-                forced[index],
-                dense_logits,
-                floor,
-                engine.model.tokens,
-                engine.stop_ids(),
-            )
-            if request.probe_offsets and same_prompt:
-                key_error, value_error = cache_error(
-                    row.prefill.cache, dense.prefill.cache, len(row.context.prompt.ids), engine.model.rotation
-                )
-                copied = transfers(
-                    row.context.prompt,
-                    row.plan,
-                    row.prefill.cache,
-                    dense.prefill.cache,
-                    engine.model.rotation,
-                )
-        parts = row.clock.parts
-        out.append(
-            Outcome(
-                agent=row.context.prompt.agent,
-                method=row.run.choice.label,
-                prompt=prompt_index,
-                state=row.plan.state,
-                reason=row.plan.reason,
-                text=text,
-                token_ids=_ids(decoded.ids),
-                texts=engine.model.tokens.texts(decoded.ids),
-                stopped=decoded.stopped,
-                answer=answer,
-                correct=correct,
-                actions=row.prefill.actions,
-                spans=_span_actions(row),
-                gate=row.plan.gate,
-                timing=Timing(
-                    {p: parts[p] for p in PARTS if p in parts},
-                    sum(parts.values()),
-                    decode_ms,
-                    row.prefill.forwarded_tokens,
-                    row.prefill.token_layers,
-                ),
-                fidelity=nearness,
-                key_error=key_error,
-                value_error=value_error,
-                mixes=mixes(row.plan) if request.probe_offsets else (),
-                links=tuple(LinkAction(k.at, k.tokens, k.reason) for k in row.plan.links),
-                transfers=copied,
-            )
-        )
+            near = Forced(forced[index], dense_logits, floor)
+        else:
+            near = None
+        out.append(outcome_of(engine, row, dense, request, decode_ms, prompt_index, near))
     if pinned and request.probe_offsets:
         offsets.append(offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, dense_index))
     for row in rows[:1] if pinned else rows:
         if row.prefill.exact and not row.run.method.shares_texts:
             remember_prompt(engine, row.context, row.prefill, row.run.stream.log)
     return out
+
+
+@dataclass(frozen=True)
+class Forced:
+    """A method's logits along dense's answer and dense's own, each (answer + 1, vocabulary), and the largest
+    difference between two ways of computing dense's."""
+
+    logits: Tensor
+    dense_logits: Tensor
+    floor: float
+
+
+def outcome_of(
+    engine: Engine,
+    row: PromptRun,
+    dense: PromptRun,
+    request: RunRequest,
+    decode_ms: float,
+    prompt_index: int,
+    forced: Forced | None,
+) -> Outcome:
+    """One finished row as a record keeps it; ``forced``: pinned, what fidelity is told by."""
+    decoded = row.decoded
+    assert decoded is not None
+    assert dense.decoded is not None
+    text = engine.model.tokens.decode(decoded.ids)
+    scoring = request.pipeline.scoring
+    answer = extract_answer(text, scoring)
+    correct = right(answer, request.expected, scoring) if request.expected is not None else None
+    nearness = key_error = value_error = None
+    copied: tuple[Transfer, ...] = ()
+    if forced is not None:
+        nearness = fidelity(
+            dense.decoded, decoded, forced.logits, forced.dense_logits, forced.floor, engine.model.tokens,
+            engine.stop_ids(),
+        )  # fmt: skip
+        if request.probe_offsets and row.context.prompt.ids == dense.context.prompt.ids:
+            key_error, value_error = cache_error(
+                row.prefill.cache, dense.prefill.cache, len(row.context.prompt.ids), engine.model.rotation
+            )
+            copied = transfers(
+                row.context.prompt, row.plan, row.prefill.cache, dense.prefill.cache, engine.model.rotation
+            )
+    parts = row.clock.parts
+    return Outcome(
+        agent=row.context.prompt.agent,
+        method=row.run.choice.label,
+        prompt=prompt_index,
+        state=row.plan.state,
+        reason=row.plan.reason,
+        text=text,
+        token_ids=_ids(decoded.ids),
+        texts=engine.model.tokens.texts(decoded.ids),
+        stopped=decoded.stopped,
+        answer=answer,
+        correct=correct,
+        actions=row.prefill.actions,
+        spans=_span_actions(row),
+        gate=row.plan.gate,
+        timing=Timing(
+            {p: parts[p] for p in PARTS if p in parts},
+            sum(parts.values()),
+            decode_ms,
+            row.prefill.forwarded_tokens,
+            row.prefill.token_layers,
+        ),
+        fidelity=nearness,
+        key_error=key_error,
+        value_error=value_error,
+        mixes=mixes(row.plan) if request.probe_offsets else (),
+        links=tuple(LinkAction(k.at, k.tokens, k.reason) for k in row.plan.links),
+        transfers=copied,
+    )
 
 
 def _read_again(engine: Engine, dense: PromptRun) -> list[Prefill]:

@@ -22,9 +22,10 @@ from backend.prompts.presets import Example
 from backend.records.events import Event, Progress
 from backend.records.pools import PoolState
 from backend.records.request import RunRequest
-from backend.records.run import Outcome
+from backend.records.run import Outcome, RunRecord
 from backend.session.admission import Admission
 from backend.session.estimate import Estimate, estimate
+from backend.session.revision import Revised, revise
 from backend.session.run import Run
 from backend.session.streams import stream_key
 from backend.session.warm_up import WarmUp
@@ -71,6 +72,15 @@ class LabSession(Workspace):
             lambda small: Run(self, self.admission, request, cancel, small).events(ends), AGAIN
         )
         yield from self.scheduler.by_turns(work)
+
+    def revise(
+        self, record: RunRecord, request: RunRequest, *, cancel: threading.Event | None = None
+    ) -> Iterator[Progress | Revised]:
+        """Give a finished run the methods of ``request``, from what it stored; see
+        :func:`backend.session.revision.revise`. It costs less than a run, so the rate does not count it."""
+        yield from self.scheduler.by_turns(
+            self._with_retry(lambda small: revise(self, record, request, cancel))
+        )
 
     def warm_up(
         self,
@@ -149,6 +159,7 @@ class LabSession(Workspace):
     def _free(self, last: bool) -> None:
         """Free what can be computed again: other sessions' idle pools, past prompts, and in the end all."""
         self.memory.empty(self)
+        self.reading = None
         for stream in self.streams.values():
             stream.log.prefixes.shrink(0)
             for instance in stream.instances.values():

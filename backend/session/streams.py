@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
+from torch import Tensor
+
 from backend.base.clock import Clock
 from backend.base.serialization import as_json
 from backend.cache.samples import PromptInContext, SampleLog
@@ -44,17 +46,22 @@ class AnsweredRequest:
         """Numbers of the samples that its prompts hold."""
         return {sample.number for context in self.contexts for sample in context.samples.values()}
 
-    def through(self, method: Method, log: SampleLog) -> Iterator[tuple[PromptInContext, Plan]]:
-        """Let a method live through the request: what it decides at each agent, without the model."""
+    def through(
+        self, method: Method, log: SampleLog, clocks: Mapping[int, Clock] | None = None
+    ) -> Iterator[tuple[PromptInContext, Plan]]:
+        """Let a method live through the request: what it decides at each agent, without the model.
+        ``clocks``, by agent, get ``gate`` and what planning notes."""
         arrived: set[int] = set()
         samples = [sample for context in self.contexts for sample in context.samples.values()]
         first = [sample for sample in samples if Placeholder(sample.placeholder).kind == "question"]
         for context in self.contexts:
-            for sample in (*first, *context.samples.values()):
-                if sample.number not in arrived:
-                    arrived.add(sample.number)
-                    method.on_event(Arrived(sample), log)
-            yield context, method.plan(context, log, Clock())
+            clock = clocks[context.prompt.agent] if clocks else Clock()
+            with clock.part("gate"):
+                for sample in (*first, *context.samples.values()):
+                    if sample.number not in arrived:
+                        arrived.add(sample.number)
+                        method.on_event(Arrived(sample), log)
+            yield context, method.plan(context, log, clock)
         method.on_event(Finished(), log)
 
 
@@ -142,6 +149,23 @@ class PromptRun:
     prefill: Prefill
     clock: Clock
     decoded: Decoded | None = None
+
+
+@dataclass
+class DenseReading:
+    """Dense at every agent of one past request, read again: what a change is compared with."""
+
+    past: AnsweredRequest
+    rows: dict[int, PromptRun] = field(default_factory=dict)
+    logits: dict[int, Tensor] = field(default_factory=dict)  # along the answer, (answer + 1, vocabulary)
+    decoded: dict[tuple[int, bytes], Decoded] = field(default_factory=dict)  # answers of changed methods
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of caches and logits."""
+        caches = [t for row in self.rows.values() for t in (row.prefill.cache.keys, row.prefill.cache.values)]
+        answers = [t for row in self.decoded.values() for t in (row.kv.keys, row.kv.values)]
+        return sum(t.numel() * t.element_size() for t in (*caches, *answers, *self.logits.values()))
 
 
 def pipeline_hash(pipeline: Pipeline) -> str:

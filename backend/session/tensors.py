@@ -29,7 +29,7 @@ def run_tensors(streams: Mapping[str, Stream], record: RunRecord) -> dict[str, T
     what that agent's context added; a segment's name is followed by the placeholder that stands before it.
     Each is ``(layers, kv_heads, tokens, head_dim)``, in the model's type.
     """
-    request = _past(streams, record)
+    request = past_of(streams, record)
     if request is None:
         return {}
     out: dict[str, Tensor] = {}
@@ -84,7 +84,7 @@ def tensor_file(streams: Mapping[str, Stream], record: RunRecord, limit_bytes: i
     return save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, metadata)
 
 
-def _past(streams: Mapping[str, Stream], record: RunRecord) -> AnsweredRequest | None:
+def past_of(streams: Mapping[str, Stream], record: RunRecord) -> AnsweredRequest | None:
     """The request of the session's logs that the record tells of: the latest with exactly its prompts."""
     dense = record.request.methods[0]
     stream = streams.get(stream_key(record.request, dense))

@@ -22,7 +22,7 @@ from backend.records.request import RunRequest
 from backend.session.limits import LOCAL_LIMITS, Limits, Rate
 from backend.session.request_state import RequestState
 from backend.session.shared_warm_up import WarmUpCache
-from backend.session.streams import AnsweredRequest, MethodRun, PromptRun, Stream
+from backend.session.streams import AnsweredRequest, DenseReading, MethodRun, PromptRun, Stream
 
 CONCURRENT = (
     "{what} went on at the same time, so the times of decoding and of the whole run are not those of "
@@ -70,6 +70,7 @@ class Workspace:
         self.streams: dict[str, Stream] = {}
         self.limits, self.rate = limits, Rate(limits.requests_a_minute)
         self.memory = memory or MemoryBudget(free=lambda: free_bytes(model.device))
+        self.reading: DenseReading | None = None  # of the run that was changed last
         self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
         self.memory.join(WarmUpCache.on(model))
@@ -119,6 +120,7 @@ class Workspace:
         expected: str | None = None,
     ) -> None:
         """Close a request: remember it, or undo what an unfinished one left; then keep to the budget."""
+        self.reading = None
         for stream in {id(run.stream): run.stream for run in runs}.values():
             members = [run for run in runs if run.stream is stream]
             if finished:
@@ -155,7 +157,8 @@ class Workspace:
     @property
     def bytes(self) -> int:
         """Bytes held by this session's logs and methods."""
-        return sum(stream.bytes for stream in self.streams.values())
+        changed = self.reading.bytes if self.reading is not None else 0
+        return changed + sum(stream.bytes for stream in self.streams.values())
 
     @property
     def held(self) -> int:
@@ -172,4 +175,5 @@ class Workspace:
     def forget(self) -> None:
         """Drop every log and pool."""
         self.streams.clear()
+        self.reading = None
         self._held = 0

@@ -67,7 +67,16 @@
       number(node, id) {
         const box = make("input", "", { id: id + "-box", type: "number", step: node.step, ...about(node, id) });
         const read = () => (Number.isFinite(box.valueAsNumber) ? box.valueAsNumber : null);
-        return typed(node, id, box, "number", read, (value) => { if (read() !== value) box.value = value ?? ""; });
+        const found = typed(node, id, box, "number", read, (value) => {
+          if (read() !== value) box.value = value ?? "";
+          if (slider) slider.value = value ?? node.slider[0];
+        });
+        const slider = node.slider && make("input", "kv-slider", { type: "range", min: String(node.slider[0]), max: String(node.slider[1]), step: node.step, "aria-label": node.label });
+        if (!slider) return found;
+        slider.addEventListener("input", () => { box.value = slider.value; edit(node.name, read()); });
+        box.addEventListener("input", () => { slider.value = box.value; });
+        box.after(slider);
+        return found;
       },
       bool(node, id) {
         const box = make("input", "", { id: id + "-box", type: "checkbox", role: "switch", ...about(node, id) });
@@ -292,7 +301,7 @@
         set(now());
         const made = drawn.get(label(entry)).card;
         made.scrollIntoView({ block: "center" });
-        const first = made.querySelector("input");
+        const first = made.querySelector("input[type=number]") || made.querySelector("input");
         if (first) first.focus({ preventScroll: true });
       }
       document.addEventListener("kv-column", (event) => { if (root.isConnected) act(event.detail.act, event.detail.label); });

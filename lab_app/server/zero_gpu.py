@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import backend.base.errors
-from backend.base.errors import LabError, RunCancelled
+from backend.base.errors import LabError, OptionError, RunCancelled
 from backend.prompts.presets import Example
 from backend.records.blame import BlameRequest
 from backend.records.events import Event, Progress, RunDone
@@ -126,6 +126,14 @@ class ZeroSession:
         every call has a process of its own."""
         self._remember(request, examples)
         yield Progress("The next run begins with them", len(examples), len(examples))
+
+    def revise(self, record: RunRecord, request: RunRequest, *, cancel: Any = None) -> Iterator[Any]:
+        """Not here.
+
+        Raises:
+            OptionError: always; what a run stored has gone with its process.
+        """
+        raise OptionError("What a run stored is gone here, so a change needs a run.", field="methods")
 
     def replay(
         self, request: RunRequest, last: int = 20, *, cancel: threading.Event | None = None

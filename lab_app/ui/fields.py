@@ -84,7 +84,7 @@ def text(name: str, label: str, value: str = "", **look: Any) -> Node:
 
 
 def number(name: str, label: str, value: float, **look: Any) -> Node:
-    """A box for a number; ``step`` of its arrows."""
+    """A box for a number; ``step`` of its arrows, and ``slider``: least and most of one below it."""
     return Node("number", name, value, look={"label": label, "step": 1, **look})
 
 
@@ -111,8 +111,8 @@ def cards(name: str, noun: str, fewest: int, most: int, **look: Any) -> Node:
 
 def copies(name: str, read: Callable[[Any], Any], **look: Any) -> Node:
     """Panels of the same component once more, each with values of its own: a list of ``{"of", "number",
-    "values"}``, with the panel ``panel_<of>`` and its fields' values by name. ``read``: what was sent as such a
-    list. Beside it stands the text field ``pinned``: the one that all others are compared with."""
+    "values"}``, with the panel ``panel_<of>`` and its fields' values by name. ``read``: what was sent as such
+    a list. Beside it stands the text field ``pinned``: the one that all others are compared with."""
     return Node("copies", name, [], look=look, reader=read)
 
 

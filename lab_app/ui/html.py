@@ -37,6 +37,11 @@ def cost(once: Any, warm: int, before: float) -> str:
     return f'<p class="kv-cost"><b>{about[0].upper()}{about[1:]}</b>, {amount}{first}</p>'
 
 
+def cannot_run(message: str) -> str:
+    """Why Run would do nothing: its field may be out of sight."""
+    return f'<p class="kv-cost"><b>Cannot run yet.</b> {escape(clip(message, 220))}</p>'
+
+
 def error(message: str) -> str:
     """A message beside its field."""
     return f'<p class="kv-problem" role="alert">{escape(message)}</p>'

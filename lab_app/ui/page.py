@@ -222,10 +222,13 @@ class PageBuilder:
         act: Steps,
         *names: str,
         follow: bool = False,
+        latest: bool = False,
         outputs: Sequence[Any] | None = None,
     ) -> None:
-        """Answer ``event`` step by step; it stops when the browser goes away."""
-        how = QUIET | {"concurrency_limit": None}
+        """Answer ``event``, or each of several events, step by step; it stops when the browser goes away.
+        ``latest``: of several quick events the last is answered."""
+        how = (LATEST if latest else QUIET) | {"concurrency_limit": None}
+        event = partial(gr.on, event) if isinstance(event, list) else event
         self._listen(event, self._steps(act, names, follow), names, how, follow, outputs)
 
     def to_pipeline(self, event: Any, act: Act) -> None:

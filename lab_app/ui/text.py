@@ -11,6 +11,11 @@ PURPOSE = (
     "it, so the next agent may answer differently: here you see whether it does, where that comes from and "
     "what repairs it."
 )
+TOO_LONG = (
+    "{name}: too long. The prompt of {agent} has {tokens:,} tokens; with {asked:,} for its answer that is "
+    "more than the {limit:,} that this model can read. Shorten it."
+)
+DECODING = "Writing the answers that differ"
 PURPOSE_TOUR = "Take the tour"
 PURPOSE_PLAY = "Play it"
 TITLE = "KV Reuse Lab: can agents share memory instead of reading again?"

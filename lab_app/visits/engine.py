@@ -73,6 +73,13 @@ class Engine(Protocol):
         """Names and labels of the shipped weights that were trained for documents encoded apart."""
 
     @work()
+    def revise(
+        self, record: RunRecord, request: RunRequest, *, cancel: threading.Event | None = None
+    ) -> Iterator[Any]:
+        """A finished run under the request's methods, from what it stored: ``.record`` and ``.pending``, the
+        agents and labels whose answers are still to be decoded; ends with nothing pending."""
+
+    @work()
     def replay(
         self, request: RunRequest, last: int, *, cancel: threading.Event | None = None
     ) -> Iterator[Progress | Replay]:

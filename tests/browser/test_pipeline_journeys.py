@@ -87,8 +87,10 @@ def test_run_toggle_a_step_and_compare(page: Page) -> None:
     run(page)
     expect(page.locator("#kv-comparison .kv-method-head")).to_have_count(3)
     page.locator("#kv-option-kvcomm-prefix_offset input").uncheck()
-    expect(page.locator("#kv-status")).to_contain_text("edited since")
     page.locator("#kv-ablate-kvcomm input").check()
+    expect(page.locator("#kv-comparison .kv-method-head")).to_have_count(5)  # without Run
+    page.fill("#kv-value-0 textarea", "What is 2 + 2?")
+    expect(page.locator("#kv-status")).to_contain_text("edited since")
     with StandingSession.standing():
         page.locator("#kv-status button").click()
         expect(page.locator("#kv-cancel")).to_be_visible()
@@ -109,13 +111,20 @@ def test_a_column_is_duplicated_changed_and_compared_with_its_original(page: Pag
     line = page.locator("#kv-differences tbody tr").last
     expect(line).to_contain_text("KVCOMM 2")
     expect(line).to_contain_text("0.3 → 0.5")
+    drag = """(slider) => { for (let at = 0; at <= 19; at++) {
+        slider.value = at / 20;
+        slider.dispatchEvent(new Event("input", { bubbles: true }));
+    } }"""
+    page.locator("#kv-option-kvcomm-gamma-2 .kv-slider").evaluate(drag)
+    expect(line).to_contain_text("0.3 → 0.95")  # without Run; the last of a fast drag
+    expect(gamma).to_have_value("0.95")
     page.click("#kv-bench-link")
     again = page.locator(".kv-shared-link").get_attribute("href")
     page.locator('[data-act="remove"][data-label="kvcomm 2"]').click()
     expect(gamma).to_have_count(0)
     page.goto("about:blank")
     page.goto(address.rstrip("/") + "/" + again)
-    expect(begun(page).locator("#kv-option-kvcomm-gamma-2 input[type=number]")).to_have_value("0.5")
+    expect(begun(page).locator("#kv-option-kvcomm-gamma-2 input[type=number]")).to_have_value("0.95")
     expect(page.locator("#kv-pinned-box")).to_have_value("kvcomm")
 
 
@@ -179,7 +188,7 @@ def test_bad_input_is_told_and_kept(page: Page) -> None:
     page.locator("#kv-agent-1 .kv-agent-head").click()
     typed = "I read {user_question} and {user_question} twice"
     page.fill("#kv-template-1 textarea", typed)
-    page.fill("#kv-option-kvcomm-gamma input", "42")
+    page.fill("#kv-option-kvcomm-gamma input[type=number]", "42")
     expect(page.locator("#kv-error-agent-1")).to_contain_text("twice")
     expect(page.locator("#kv-error-panel-kvcomm")).to_contain_text("allowed: 0 to 1")
     page.click("#kv-run")
@@ -232,10 +241,10 @@ def test_a_profile_sets_every_box_and_follows_them(page: Page) -> None:
         ("missing", "copy"),
     ):
         expect(page.locator(f"#kv-option-kvcomm-{option} label.selected")).to_have_text(value)
-    page.fill("#kv-option-kvcomm-gamma input", "0.5")
+    page.fill("#kv-option-kvcomm-gamma input[type=number]", "0.5")
     expect(page.locator("#kv-profile-note-kvcomm")).to_contain_text("Your own")
     expect(chosen).to_have_count(0)
-    page.fill("#kv-option-kvcomm-gamma input", "0.3")
+    page.fill("#kv-option-kvcomm-gamma input[type=number]", "0.3")
     expect(chosen).to_have_text("As shipped")
     # the boxes stay when another scenario comes, and so does what the profile says of them
     page.locator("#kv-preset input").click()

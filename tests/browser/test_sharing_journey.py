@@ -30,7 +30,7 @@ def test_a_shared_run_a_reload_and_a_report(opened: Watched, address: str, tmp_p
     expect(question).to_have_value(before)
     page.click("#kv-redo")
     expect(question).to_have_value("What is 1 + 1? <b>Shared</b>")
-    page.fill("#kv-option-kvcomm-gamma input", "0.7")
+    page.fill("#kv-option-kvcomm-gamma input[type=number]", "0.7")
     page.click("#kv-run")
     expect(page.locator("#kv-comparison .kv-cell").first).to_be_visible()
     expect(page.locator("#kv-factline, .kv-factline").first).to_contain_text("fake")
@@ -41,7 +41,7 @@ def test_a_shared_run_a_reload_and_a_report(opened: Watched, address: str, tmp_p
     # a reload keeps what was typed, and the run
     page.reload()
     expect(question).to_have_value("What is 1 + 1? <b>Shared</b>")
-    expect(page.locator("#kv-option-kvcomm-gamma input")).to_have_value("0.7")
+    expect(page.locator("#kv-option-kvcomm-gamma input[type=number]")).to_have_value("0.7")
     ready(page)
     assert page.evaluate(FIGURES) == figures
 
@@ -53,7 +53,7 @@ def test_a_shared_run_a_reload_and_a_report(opened: Watched, address: str, tmp_p
     ready(other)
     expect(other.locator("#kv-status")).to_contain_text("shared with you")
     expect(other.locator("#kv-value-0 textarea")).to_have_value("What is 1 + 1? <b>Shared</b>")
-    expect(other.locator("#kv-option-kvcomm-gamma input")).to_have_value("0.7")
+    expect(other.locator("#kv-option-kvcomm-gamma input[type=number]")).to_have_value("0.7")
     assert other.evaluate(FIGURES) == figures
     assert other.locator("#kv-verdict").inner_text() == told
     other.context.close()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ class FakeSession:
         self.warmed: list[Example] = []
         self.shared: list[bool] = []  # whether each warm-up was said to be public
         self.requests: list[RunRequest] = []
+        self.revised: list[RunRequest] = []
 
     def run(self, request: RunRequest, *, cancel: threading.Event | None = None) -> Iterator[Event]:
         self.requests.append(request)
@@ -83,6 +85,18 @@ class FakeSession:
                 self._step(cancel)
                 yield TextSoFar(outcome.agent, outcome.method, outcome.text[:end])
         yield RunDone(replace(record, request=stated))
+
+    def revise(
+        self, record: RunRecord, request: RunRequest, *, cancel: threading.Event | None = None
+    ) -> Iterator[Any]:
+        """The made-up run with the request's columns, first with what its last answer is yet to say."""
+        self.revised.append(request)
+        made = make_record(layers=4, methods=[m.label for m in request.methods], seed=3)
+        found = replace(made, request=replace(made.request, methods=request.methods))
+        last = request.methods[-1].label
+        yield SimpleNamespace(record=found, pending=frozenset({(found.agents[-1], last)}))
+        self._step(cancel)
+        yield SimpleNamespace(record=found, pending=frozenset())
 
     def warm_up(
         self,

@@ -36,7 +36,7 @@ from viz.pages import agent_loop, documents, tour
 from viz.pages.agent_loop_turns import fragments_html, turns_html
 from viz.run import diagnosis, verdict
 from viz.run.agent_graph import graph_svg
-from viz.run.comparison import comparison_html, live_html
+from viz.run.comparison import Columns, comparison_html, live_html
 from viz.run.familiarity import surprisal_panel
 from viz.run.report import figure_html, report_html
 from viz.run.tabs import TABS, Selection
@@ -75,7 +75,8 @@ def of_run() -> Iterator[Any]:
         pipeline, last = record.request.pipeline, record.agents[-1]
         texts = {(a, m): record.outcome(a, m).text for a in record.agents for m in record.labels}
         names = {m.label: m.name for m in record.request.methods}
-        yield comparison_html(record)
+        pinned = Columns(frozenset(record.labels), frozenset(record.labels), record.labels[-1], {})
+        yield comparison_html(record, columns=pinned)
         yield live_html(pipeline, record.labels, texts, EVIL, 3, 7)
         yield graph_svg(pipeline)
         yield from (strip_html(record, agent, (3, 9)) for agent in (record.agents[0], last))

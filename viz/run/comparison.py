@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
@@ -19,8 +19,9 @@ from viz.run.verdict import is_near_tie
 
 @dataclass(frozen=True)
 class Columns:
-    """What can be done with the columns: those in ``duplicable`` can be duplicated, the further ones of a method
-    in ``removable`` taken away, and every one pinned; ``pinned`` is. ``options``: their names on the page."""
+    """What can be done with the columns: those in ``duplicable`` can be duplicated, the further ones of a
+    method in ``removable`` taken away, and every one pinned; ``pinned`` is. ``options``: their names on the
+    page."""
 
     duplicable: frozenset[str] = frozenset()
     removable: frozenset[str] = frozenset()
@@ -28,18 +29,27 @@ class Columns:
     options: OptionNames = field(default_factory=dict)
 
 
-def comparison_html(record: RunRecord, dimmed: bool = False, columns: Columns | None = None) -> Markup:
-    """The whole comparison of a finished run; ``dimmed`` when it no longer matches the inputs. ``columns``: with
-    buttons at their heads, and a table beside the pinned one."""
+def comparison_html(
+    record: RunRecord,
+    dimmed: bool = False,
+    columns: Columns | None = None,
+    pending: Collection[tuple[int, str]] = (),
+) -> Markup:
+    """The whole comparison of a finished run; ``dimmed`` when it no longer matches the inputs. ``columns``:
+    with buttons at their heads, and a table beside the pinned one. ``pending``: agents and labels whose
+    answers are still decoded."""
     looks = words.styles(record)
     dense = words.dense_label(record)
     heads = [_column_summary(record, m) for m in record.labels]
 
     def cell(agent: int, label: str) -> Markup:
-        return _cell(record, record.outcome(agent, label), record.outcome(agent, dense))
+        waits = (agent, label) in pending
+        return _cell(record, record.outcome(agent, label), record.outcome(agent, dense), waits)
 
     found = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed, columns)
-    beside = differences_html(record, columns.pinned, columns.options) if columns else Markup()
+    beside = (
+        Markup() if columns is None or pending else differences_html(record, columns.pinned, columns.options)
+    )
     return notes_html(record) + beside + found
 
 
@@ -98,7 +108,7 @@ def _column_summary(record: RunRecord, label: str) -> str:
     )
 
 
-def _cell(record: RunRecord, outcome: Outcome, dense: Outcome) -> Markup:
+def _cell(record: RunRecord, outcome: Outcome, dense: Outcome, pending: bool = False) -> Markup:
     reference, same = outcome is dense, list(outcome.token_ids) == list(dense.token_ids)
     first = outcome.fidelity.first_divergence if outcome.fidelity else None
     counts = words.action_counts(outcome)
@@ -108,6 +118,7 @@ def _cell(record: RunRecord, outcome: Outcome, dense: Outcome) -> Markup:
         outcome=outcome,
         dense=dense,
         reference=reference,
+        pending=pending,
         same=same,
         text="".join(outcome.texts) if same else diff_html(dense.texts, outcome.texts, first),
         changed=not reference and outcome.answer != dense.answer,

@@ -35,7 +35,7 @@ class Difference:
 
 
 def differences_html(record: RunRecord, a: str, names: OptionNames) -> Markup:
-    """A as the first line of a table, every other column below it; empty where the run has no column ``a``."""
+    """A as the first line of a table, every other column below it; empty where there is no column ``a``."""
     if a not in record.labels:
         return Markup()
     others = [label for label in record.labels if label != a]

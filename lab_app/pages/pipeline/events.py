@@ -12,6 +12,7 @@ from backend.base.errors import LabError
 from lab_app.pages.pipeline.form import FORM, PICKERS, Form
 from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.layout import PipelinePage
+from lab_app.pages.pipeline.live import change
 from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity, replay
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.sharing.events import CARRY, connect_sharing
@@ -70,6 +71,14 @@ def connect_form(page: PipelinePage, act: Handlers) -> None:
     )  # fmt: skip
     edits = [box.input for box in page.boxes((FORM,)) if box is not page["preset"]]
     page.follows(with_form(act.refresh), FORM, when=edits)
+    # What the methods' controls change of the run on the screen comes while they move.
+    page.stream(
+        [page["options"].input, page["methods"].input],
+        lambda visit, given: change(
+            visit, given[FORM], picked(given), lambda: act.run(visit, given[FORM])
+        ),
+        FORM, *PICKERS, latest=True,
+    )  # fmt: skip
     # An event of its own: it waits for the model, and what follows from the form does not. While one is
     # measured, of all further edits only the last is.
     asked = [page[name].change for name in ("values", "agents_form")]

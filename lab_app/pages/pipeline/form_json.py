@@ -88,12 +88,12 @@ def from_record(record: RunRecord) -> Body | None:
     example = Example(dict(request.values), request.expected)
     try:
         stated = read_request(form, example)
-        return form_to_json(form, example) if _asks(stated) == _asks(request) else None
+        return form_to_json(form, example) if asks(stated) == asks(request) else None
     except LabError:
         return None
 
 
-def _asks(request: Any) -> tuple[Any, ...]:
+def asks(request: Any) -> tuple[Any, ...]:
     """What a request asks, options filled in."""
     from backend.methods.registry import make_options
 

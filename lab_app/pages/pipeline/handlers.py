@@ -30,14 +30,15 @@ from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import Gallery, as_checked, checked_settings
 from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Box, Form
-from lab_app.pages.pipeline.form_json import form_to_json
+from lab_app.pages.pipeline.form_json import asks, form_to_json
+from lab_app.pages.pipeline.live import follows, statement
 from lab_app.pages.pipeline.results import compared, drawing, results
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import keep_form, state
 from lab_app.ui import html, text
 from lab_app.ui.method_choice import keeps_pools, standing
 from lab_app.ui.run_results import choices
-from lab_app.ui.scenarios import USUAL_WARM, find_preset
+from lab_app.ui.scenarios import find_preset
 from lab_app.ui.streaming import REDRAW_SECONDS, live
 from lab_app.ui.types import Update
 from lab_app.ui.validation import Problem, Problems
@@ -187,6 +188,7 @@ class Handlers:
 
     def refresh(self, visit: Visit, form: Form) -> Update:
         """Everything on the bench that follows from what was typed; clears mended errors."""
+        state(visit).form = form
         state(visit).history.note(form, state(visit).example)
         update: Update = state(visit).history.buttons() | {
             "shown_methods": form.methods,
@@ -195,10 +197,11 @@ class Handlers:
         with contextlib.suppress(LabError):  # told by read_request, with everything else
             update |= self._derived(visit, form)
         try:
-            request = forms.read_request(form, state(visit).example)
+            request = self._request(visit, form)
             update |= problems(None) | self._cost(visit, form, request)
+            adopt(visit, form, request)
         except LabError as error:
-            update |= problems(error, visit, form) | {"cost": ""}
+            update |= problems(error, visit, form) | {"cost": html.cannot_run(str(error))}
         update["known"] = html.known(state(visit).example, form.values)
         with contextlib.suppress(LabError):
             update["bench_kept"] = sharing_html.kept(form_to_json(form, state(visit).example))
@@ -209,13 +212,30 @@ class Handlers:
         checked = state(visit).checked
         unchanged = checked is not None and as_checked(form, checked)
         update["gallery_note"] = pipeline_html.gallery_note(checked, unchanged, self._same_weights())
-        stale = state(visit).ran is not None and state(visit).ran != statement(form)
-        if visit.cancel is None and visit.record is not None:
-            if stale:
-                update["status"] = html.status(text.EDITED, "edited", again=True)
-            elif state(visit).ran is not None:
-                update["status"] = ""
+        if visit.cancel is None and visit.record is not None and not follows(visit, form):
+            update |= staleness(visit, form)
         return update
+
+    def _request(self, visit: Visit, form: Form) -> RunRequest:
+        """The form as a request that the model has room for.
+
+        Raises:
+            Problems: every problem that was found, each with its field.
+        """
+        request = forms.read_request(form, state(visit).example)
+        limit = self.lab.model.info.context_tokens
+        for agent, tokens in self._count(forms.read_pipeline(form), form).items():
+            asked = min(request.decoding.max_new_tokens, request.pipeline.agent(agent).max_new_tokens)
+            if tokens + asked > limit:
+                longest = max(request.values, key=lambda name: len(request.values[name]), default="")
+                said = text.TOO_LONG.format(
+                    name=pipeline_html.label(longest), agent=request.pipeline.agent(agent).name,
+                    tokens=tokens, asked=asked, limit=limit,
+                )  # fmt: skip
+                raise Problems(
+                    [Problem(f"values.{longest}" if longest else f"agents.{agent}.template", said)]
+                )
+        return request
 
     def familiar(self, visit: Visit, form: Form) -> Update:
         """How usual the form's request is for the model, beside the question."""
@@ -250,9 +270,12 @@ class Handlers:
         preset = find_preset(form.preset)
         ready = warm and forms.as_shipped(preset, request, warm)
         ready = ready and visit.engine.warm_up_is_cached(request, warm_set(form, warm))
+        state(visit).seconds = once.seconds + (0.0 if ready else before)
         return {
             "cost": html.cost(once, warm, 0.0 if ready else before),
-            "pools": pipeline_html.pools(visit.engine.pools(request), keeps_pools(request.methods)),
+            "pools": pipeline_html.pools(
+                visit.engine.pools(request), keeps_pools(request.methods), warm if ready else 0
+            ),
         }
 
     def _warm_count(self, visit: Visit, form: Form, request: RunRequest) -> int:
@@ -275,7 +298,7 @@ class Handlers:
         """Warm up if asked, run, and show each step."""
 
         def work(cancel: threading.Event) -> Iterator[Update]:
-            request = forms.read_request(form, state(visit).example)
+            request = self._request(visit, form)
             yield problems(None)
             warm = self._warm_count(visit, form, request)
 
@@ -284,9 +307,9 @@ class Handlers:
                 yield from self._stream(visit, request, visit.engine.run(request, cancel=cancel))
 
             yield from in_line(self.lab, cancel, turn)
-            state(visit).ran = statement(form)
+            state(visit).ran, state(visit).own = statement(form), visit.shown or ""
             keep_form(visit, form_to_json(form, state(visit).example))
-            yield results(visit) | {"status": "", "tally": ""}
+            yield results(visit) | {"status": "", "tally": ""} | staleness(visit, state(visit).form or form)
 
         yield from self._guarded(visit, form, work)
 
@@ -354,6 +377,7 @@ class Handlers:
             yield {"status": html.status(text.RUN_ELSEWHERE, "busy")}
             return
         cancel = visit.cancel = threading.Event()
+        state(visit).form = None
         try:
             yield {"running": True, "status": html.status("Starting", "running")}
             yield from work(cancel)
@@ -369,6 +393,7 @@ class Handlers:
             cancel.set()
             visit.cancel = None
         try:
+            form = state(visit).form or form  # edited meanwhile
             request = forms.read_request(form, state(visit).example)
             yield {"running": False} | self._cost(visit, form, request)
         except LabError:
@@ -456,13 +481,24 @@ def warm_set(form: Form, count: int) -> list[Example]:
     return preset_requests(preset, count, seed=1)
 
 
-def statement(form: Form) -> Form:
-    """The part of the bench that decides a run's result."""
-    shown = {name: form.options.get(name, {}) for name in form.methods}
-    return dataclasses.replace(
-        form, warm=True, warm_count=USUAL_WARM, many_count=10, options=shown, pinned="",
-        methods=tuple(sorted(form.methods)),
-    )  # fmt: skip
+def adopt(visit: Visit, form: Form, request: RunRequest) -> None:
+    """A record of which it is not known what form stated it, and which the form states: edits from here on
+    make it stale."""
+    record = visit.record
+    if state(visit).ran is None and record is not None and asks(request) == asks(record.request):
+        state(visit).ran = statement(form)
+
+
+def staleness(visit: Visit, form: Form) -> Update:
+    """Says that the results are not the form's, and takes it back."""
+    ran = state(visit).ran
+    if ran is not None and ran != statement(form):
+        state(visit).told_stale = True
+        return {"status": html.status(text.EDITED, "edited", again=True)}
+    if ran is not None and state(visit).told_stale:
+        state(visit).told_stale = False
+        return {"status": ""}
+    return {}
 
 
 def in_line(

@@ -205,13 +205,15 @@ def notices(hints: Sequence[str]) -> str:
     return "".join(f'<p class="kv-notice">{escape(hint)}</p>' for hint in hints[:4])
 
 
-def pools(states: Sequence[PoolState], kept: bool) -> str:
-    """How full the pools are, one line per placeholder."""
+def pools(states: Sequence[PoolState], kept: bool, ready: int = 0) -> str:
+    """How full the pools are, one line per placeholder; ``ready``: requests that a run puts there first, for
+    nothing."""
     if not kept:
         return ""
     rows: dict[str, PoolState] = {state.placeholder: state for state in states}
     if not any(state.anchors for state in rows.values()):
-        return f'<p class="kv-help">{term("anchor pool", "Anchor pools")}: empty.</p>'
+        said = f"{plural(ready, 'request')} at the next run" if ready else "empty"
+        return f'<p class="kv-help">{term("anchor pool", "Anchor pools")}: {said}.</p>'
     items = "".join(
         f"<li><span>{escape(name)}</span>"
         f'<i style="--kv-fill:{100 * len(s.anchors) / max(1, s.capacity):.0f}%"></i>'

@@ -85,6 +85,9 @@ def option_field(method: str, option: Any) -> Node:
         return fields.choice(name, option.label, choices, option.default, help=info, **look)
     span = f" {option.minimum:g} to {option.maximum:g}." if option.minimum is not None else ""
     step = 1 if option.kind == "int" else 0.05
+    if option.maximum is not None and (option.maximum <= 256):  # the part of the range that is used
+        most = min(option.maximum, 64 if option.kind == "int" else 2)
+        look["slider"] = [option.minimum, most]
     return fields.number(name, option.label, option.default, help=info + span, step=step, **look)
 
 

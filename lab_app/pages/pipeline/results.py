@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from markupsafe import Markup
 
@@ -31,9 +32,9 @@ RECORD_ATTENTION = Markup(
 ).format(text.ATTENTION_HELP, text.ATTENTION_RERUN)
 
 
-def drawing(visit: Visit, picked: Update, strip: bool = True) -> Update:
-    """The strip and the open tab for a selection."""
-    record, selection = visit.record, picked["selection"]
+def drawing(visit: Visit, picked: Update, strip: bool = True, record: RunRecord | None = None) -> Update:
+    """The strip and the open tab for a selection; ``record``: another than the one on the screen."""
+    record, selection = record or visit.record, picked["selection"]
     if record is None:
         return {}
     tab = next((t for t in TABS if t.key == state(visit).tab), TABS[0])
@@ -52,8 +53,10 @@ def drawing(visit: Visit, picked: Update, strip: bool = True) -> Update:
     return update
 
 
-def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
-    """Everything under the status line, for a record or for none."""
+def results(
+    visit: Visit | None, record: RunRecord | None = None, picked: tuple[Any, Any, Any] = (None, None, None)
+) -> Update:
+    """Everything under the status line, for a record or for none; ``picked``: what is looked at of it."""
     found = record or (visit.record if visit else None)
     if visit is None or found is None:
         nothing = payload([Panel("nothing", text.NOTHING_RUN, f"<p>{text.NOTHING_RUN_HELP}</p>")])
@@ -66,7 +69,7 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
             **{f"view_{tab.key}": nothing for tab in TABS},
         }
     told = verdict(found)
-    picked = choices(found, None, None, None)
+    chosen = choices(found, *picked)
     update: Update = {
         "results.visible": True,
         "verdict": html.verdict_card(
@@ -81,11 +84,11 @@ def results(visit: Visit | None, record: RunRecord | None = None) -> Update:
         "comparison": compared(visit, found),
         "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(found)),
     }
-    return update | picked | (drawing(visit, picked) if visit.record is found else {})
+    return update | chosen | (drawing(visit, chosen) if visit.record is found else {})
 
 
-def compared(visit: Visit, record: RunRecord) -> Markup:
-    """The columns side by side, with what can be done with each."""
+def compared(visit: Visit, record: RunRecord, pending: frozenset[tuple[int, str]] = frozenset()) -> Markup:
+    """The columns side by side, with what can be done with each; ``pending`` answers are still decoded."""
     copied = {m.label for m in record.request.methods if m.label != m.name and _is_copy(m)}
     options = {
         name: {option.name: option.label for option in option_fields(method_class(name))}
@@ -93,7 +96,7 @@ def compared(visit: Visit, record: RunRecord) -> Markup:
     }
     known = {m.label for m in record.request.methods if m.name in options and m.label == m.name}
     columns = Columns(frozenset(known | copied), frozenset(copied), state(visit).pinned, options)
-    return comparison_html(record, columns=columns)
+    return comparison_html(record, columns=columns, pending=pending)
 
 
 def _is_copy(choice: MethodChoice) -> bool:

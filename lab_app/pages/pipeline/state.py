@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,10 @@ class PipelineState:
         study_token: the token of the offset study's text that its figures look at; -1 is the usual one.
         maps_asked: how often a map was asked for; the last one wins.
         pinned: label of the column that the others are compared with, if any.
+        form: the form as it stood at the last edit, since the last run began.
+        told_stale: whether the page says that the form was edited since the run.
+        own: token of the last run that was made here.
+        seconds: that a run of the form is expected to take, pools and all.
         forms: the forms behind kept records as JSON values, by the records' tokens.
         history: the forms that undo goes back to.
     """
@@ -42,6 +47,10 @@ class PipelineState:
     study_token: int = -1
     maps_asked: int = 0
     pinned: str = ""
+    form: Form | None = None
+    told_stale: bool = False
+    seconds: float = math.inf
+    own: str = ""
     forms: dict[str, dict[str, Any]] = field(default_factory=dict)
     history: UndoStack = field(default_factory=UndoStack)
 

@@ -16,7 +16,7 @@ NAMES = {"kvcomm": {"gamma": "Entropy threshold (gamma)", "rotate": "Move keys"}
 
 
 def with_copy() -> RunRecord:
-    """A record in which KVCOMM stands once more, with another gamma and one token changed at the last agent."""
+    """A record in which KVCOMM stands once more, with another gamma and another last token."""
     record = make_record()
     options = {"gamma": 0.1, "rotate": True}
     methods = [replace(m, options=options) if m.name == "kvcomm" else m for m in record.request.methods]

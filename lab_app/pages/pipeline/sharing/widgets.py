@@ -34,7 +34,10 @@ def build_files(page: PageBuilder) -> None:
         gr.HTML(f'<h2 class="kv-part-title">{text.FILES}</h2>', apply_default_css=False)
         page.add(download=block("download-area", saving(None, 0)))
         page.add(
-            share=gr.Button(text.SHARE_RUN, size="sm", elem_id="kv-share"),
+            # without a folder for stored runs there is nowhere to share them
+            share=gr.Button(
+                text.SHARE_RUN, size="sm", elem_id="kv-share", visible=page.lab.shared is not None
+            ),
             upload=gr.UploadButton(
                 text.OPEN_FILE, file_count="single", type="binary", size="sm", elem_id="kv-upload"
             ),

@@ -1,0 +1,328 @@
+"""A finished pinned run under other methods or options, from what its session still holds.
+
+Dense has read every prompt of a pinned run, so what another method would decide, copy and correct follows
+from the log, as in :mod:`backend.session.replay`. The model forwards the tokens that a plan leaves to it and,
+once per changed method, dense's answer behind the method's cache. That gives errors, divergences and the
+first token that differs; only an answer that parts from dense's, or might by rounding, is decoded. Dense's
+own caches are read again once and kept for the next change of the same run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import torch
+from torch import Tensor
+
+from backend.base.cancel import drained, stop_if, stoppable
+from backend.base.clock import Clock
+from backend.base.errors import OptionError
+from backend.engine.decoding import Decoded
+from backend.engine.engine import Engine
+from backend.methods.options import Options
+from backend.methods.registry import make_options, method_class
+from backend.records.events import Progress
+from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.run import Outcome, RunRecord
+from backend.session.admission import Admission
+from backend.session.outcomes import Forced, attention_of, outcome_of, same_text_notes
+from backend.session.pool_views import pool_views
+from backend.session.prompt_run import own_context, read_densely
+from backend.session.streams import (
+    AnsweredRequest,
+    DenseReading,
+    MethodInstance,
+    MethodRun,
+    PromptRun,
+    Stream,
+    stream_key,
+)
+from backend.session.tensors import past_of
+from backend.session.workspace import Workspace
+
+Choice = tuple[MethodChoice, Options]
+NEAR = 10.0  # a lead below this many floors is decoded: rounding might turn it
+STOPPED = "Nothing of the change was kept."
+NOTE = "Changed after the run, from what it had stored: "
+TIMES = ". Their times are those of cached texts."
+
+
+@dataclass(frozen=True)
+class Revised:
+    """A run under other methods. ``pending``: agent and label of answers that are still to be decoded; of
+    their texts only what is sure is there, up to the first token that differs."""
+
+    record: RunRecord
+    pending: frozenset[tuple[int, str]] = frozenset()
+
+
+def revise(
+    session: Workspace,
+    record: RunRecord,
+    request: RunRequest,
+    cancel: threading.Event | None = None,
+) -> Iterator[Progress | Revised]:
+    """Give a record the columns of ``request``; ends with all of them decoded.
+
+    Args:
+        session: that ran the record; its pools are left alone.
+        record: pinned, finished.
+        request: as the record's but for its methods.
+        cancel: stops it at its next step.
+
+    Raises:
+        OptionError: something else than the methods differs, the log no longer holds the run, or one of the
+            methods cannot be replayed.
+        RunCancelled: ``cancel`` was set.
+    """
+    began = time.perf_counter()
+    (dense, _), *choices = Admission(session).choices(request)
+    stream = session.streams.get(stream_key(request, dense))
+    past = past_of(session.streams, record)
+    if stream is None or past is None or replace(record.request, methods=request.methods) != request:
+        raise OptionError(
+            "What this run stored is no longer held, or more than its methods was changed. Run it again.",
+            field="run",
+        )
+    kept = {choice.label: same for choice, options in choices if (same := _same(record, choice, options))}
+    changed = [one for one in choices if one[0].label not in kept]
+    for choice, _ in changed:
+        if why := method_class(choice.name).not_replayed:
+            raise OptionError(f"{choice.label} needs a run: {why}.", field="methods")
+    work = _Revision(session, record, request, stream, past, cancel)
+    rows = work.rows(changed)
+    pending = work.compare(rows)
+    yield Revised(work.record(kept, rows, began), frozenset(pending)) if pending else Progress("Done", 1, 1)
+    if pending:
+        work.decode([rows[label][agent] for agent, label in pending])
+    yield Revised(work.record(kept, rows, began, whole=True))
+
+
+def _same(record: RunRecord, choice: MethodChoice, options: Options) -> str:
+    """The label of the record's column with these options, if there is one."""
+    own = [m for m in record.request.methods if m.name == choice.name]
+    own.sort(key=lambda m: m.label != choice.label)
+    return next((m.label for m in own if make_options(m.name, m.options) == options), "")
+
+
+class _Revision:
+    """The changed columns of one record."""
+
+    def __init__(
+        self,
+        session: Workspace,
+        record: RunRecord,
+        request: RunRequest,
+        stream: Stream,
+        past: AnsweredRequest,
+        cancel: threading.Event | None,
+    ) -> None:
+        self.session, self.before, self.request = session, record, request
+        self.stream, self.past, self.cancel = stream, past, cancel
+        self.reference = record.labels[0]
+        self.state = session.request_state(request, stream)
+        for context in past.contexts:
+            self.state.samples.update(context.samples)
+        if session.reading is None or session.reading.past is not past:
+            session.reading = self._read()
+        self.reading: DenseReading = session.reading
+        self.forced: dict[tuple[int, str], Tensor] = {}
+
+    def _engine(self, agent: int) -> Engine:
+        return self.session.engine_of(self.request, agent)
+
+    def _run(self, choice: MethodChoice, options: Options) -> MethodRun:
+        method = method_class(choice.name)(options)
+        return MethodRun(choice, options, self.stream, self.state, MethodInstance(method), method)
+
+    def _read(self) -> DenseReading:
+        """Dense's caches, and its logits along its answers."""
+        reading = DenseReading(self.past)
+        choice = MethodChoice("dense", {}, self.reference)
+        run = self._run(choice, make_options("dense", {}))
+        for context in self.past.contexts:
+            stop_if(self.cancel, STOPPED)
+            agent = context.prompt.agent
+            engine, told = self._engine(agent), self.before.outcome(agent, self.reference)
+            prefill = read_densely(engine, context, told.reason)
+            ids = tuple(told.token_ids.tolist())
+            fed = ids if told.stopped else ids[:-1]
+            logits = engine.teacher_force([prefill], fed)[0]
+            best = logits.topk(2).values
+            nothing = prefill.cache.segment(0, 0, engine.model.rotation, exact=True, context="")
+            decoded = Decoded(ids, nothing, told.stopped, tuple((best[:, 0] - best[:, 1]).tolist()), logits)
+            reading.rows[agent] = PromptRun(run, context, prefill.plan, prefill, Clock(), decoded)
+            reading.logits[agent] = logits
+        return reading
+
+    def rows(self, changed: Sequence[Choice]) -> dict[str, dict[int, PromptRun]]:
+        """Every changed method at every agent, its prompts in the cache."""
+        if any(options.wants_lead_in for _, options in changed):
+            self.state.encode_lead_ins()
+        at = next(i for i, past in enumerate(self.stream.history) if past is self.past)
+        out: dict[str, dict[int, PromptRun]] = {}
+        for choice, options in changed:
+            stop_if(self.cancel, STOPPED)
+            run, mine = self._run(choice, options), out.setdefault(choice.label, {})
+            for earlier in self.stream.history[:at]:
+                for _ in earlier.through(run.method, self.stream.log):
+                    pass
+            clocks = {context.prompt.agent: self.session.engine.clock() for context in self.past.contexts}
+            for context, plan in self.past.through(run.method, self.stream.log, clocks):
+                agent = context.prompt.agent
+                clock, dense = clocks[agent], self.reading.rows[agent]
+                if plan.plain:  # read afresh: dense's own cache, in dense's time
+                    prefill = replace(dense.prefill, plan=plan)
+                    for part, ms in self.before.outcome(agent, self.reference).timing.parts_ms.items():
+                        clock.add(part, ms)
+                else:
+                    prefill = self._engine(agent).execute(
+                        context.prompt, plan, clock, method=run.method, context=context
+                    )
+                mine[agent] = PromptRun(run, context, prefill.plan, prefill, clock)
+        return out
+
+    @torch.inference_mode()
+    def compare(self, rows: Mapping[str, Mapping[int, PromptRun]]) -> list[tuple[int, str]]:
+        """Read off every method's logits along dense's answer how far its own is the same; which answers are
+        still to be decoded."""
+        pending = []
+        for agent, dense in self.reading.rows.items():
+            left = [row for mine in rows.values() if (row := mine[agent]).decoded is None]
+            if not left:
+                continue
+            assert dense.decoded is not None
+            fed = dense.decoded.ids[: len(self.reading.logits[agent]) - 1]
+            forced = self._engine(agent).teacher_force([row.prefill for row in left], fed)
+            for row, logits in zip(left, forced, strict=True):
+                label = row.run.choice.label
+                self.forced[agent, label] = logits
+                row.decoded = self.reading.decoded.get(self._key(row))
+                if row.decoded is not None:
+                    continue
+                row.decoded, sure = self._told(agent, dense.decoded, logits)
+                if not sure:
+                    pending.append((agent, label))
+        return pending
+
+    def _told(self, agent: int, dense: Decoded, logits: Tensor) -> tuple[Decoded, bool]:
+        """An answer as far as ``logits`` along dense's tell it, and whether that is all of it."""
+        if self.request.decoding.temperature > 0:
+            return replace(dense, ids=(), stopped=False), False
+        floor = self._floor(agent)
+        best, predicted = logits.topk(2)
+        leads, picks = (best[:, 0] - best[:, 1]).tolist(), predicted[:, 0].tolist()
+        engine, filled = self._engine(agent), list[int]()
+        stops = engine.stop_ids()
+        for at, pick in enumerate(picks):
+            chosen = not filled  # by the model; results that are filled in have no choice
+            pick = pick if chosen else filled.pop(0)
+            same = pick == dense.ids[at] if at < len(dense.ids) else pick in stops
+            if chosen and leads[at] < NEAR * floor:
+                return replace(dense, ids=dense.ids[:at], stopped=False), False
+            if not same:
+                stopped = pick in stops
+                return replace(
+                    dense, ids=dense.ids[:at] + (() if stopped else (pick,)), stopped=stopped
+                ), stopped
+            filled = filled or list(engine.model.tokens.filled_after(dense.ids[: at + 1]))
+        return dense, True
+
+    def _floor(self, agent: int) -> float:
+        told = self.before.outcome(agent, self.reference).fidelity
+        return told.floor if told is not None else self._engine(agent).model.info.certificate.logit_floor
+
+    def decode(self, rows: Sequence[PromptRun]) -> None:
+        """Let rows answer, those of one agent as one batch."""
+        for agent in dict.fromkeys(row.context.prompt.agent for row in rows):
+            mine = [row for row in rows if row.context.prompt.agent == agent]
+            limit = self.session.answer_limit(self.request, agent)
+            decoding: Decoding = replace(self.request.decoding, max_new_tokens=limit)
+            steps = self._engine(agent).decode_steps(
+                [row.prefill for row in mine], decoding, context=own_context(agent)
+            )
+            for row, decoded in zip(mine, drained(stoppable(steps, self.cancel, STOPPED)), strict=True):
+                row.decoded = self.reading.decoded[self._key(row)] = decoded
+
+    def _key(self, row: PromptRun) -> tuple[int, bytes]:
+        """What an answer follows from: the agent, and what its cache makes of dense's answer."""
+        agent = row.context.prompt.agent
+        logits = self.forced[agent, row.run.choice.label].float().cpu().numpy()
+        return agent, hashlib.sha256(logits.tobytes()).digest()
+
+    def _outcome(self, row: PromptRun) -> Outcome:
+        agent, label = row.context.prompt.agent, row.run.choice.label
+        forced = Forced(self.forced[agent, label], self.reading.logits[agent], self._floor(agent))
+        dense = self.reading.rows[agent]
+        prompt = self.before.outcome(agent, self.reference).prompt
+        return outcome_of(self._engine(agent), row, dense, self.request, 0.0, prompt, forced)
+
+    def record(
+        self,
+        kept: Mapping[str, str],
+        rows: Mapping[str, Mapping[int, PromptRun]],
+        began: float,
+        whole: bool = False,
+    ) -> RunRecord:
+        """The record with its changed columns; ``whole``: with pools and attention, too."""
+        before, labels = self.before, [m.label for m in self.request.methods if m.label != self.reference]
+        new = {
+            (agent, label): self._outcome(row) for label, mine in rows.items() for agent, row in mine.items()
+        }
+        outcomes: list[Outcome] = []
+        for agent in before.agents:
+            outcomes.append(before.outcome(agent, self.reference))
+            for label in labels:
+                told = new.get((agent, label)) or before.outcome(agent, kept[label])
+                outcomes.append(replace(told, method=label))
+        named = {old: label for label, old in kept.items()}
+        runs = [next(iter(mine.values())).run for mine in rows.values()]
+        pools = tuple(replace(p, method=named[p.method]) for p in before.pools if p.method in named)
+        views = tuple(replace(v, method=named[v.method]) for v in before.pool_views if v.method in named)
+        attention = tuple(
+            replace(a, method=named.get(a.method, a.method))
+            for a in before.attention
+            if a.method in named or a.method == self.reference
+        )
+        if whole:
+            more = tuple(
+                replace(p, method=run.choice.label) for run in runs for p in run.method.pools(self.stream.log)
+            )
+            pools += more
+            views += pool_views(runs, more) if self.request.probe_offsets else ()
+        if whole and self.request.probe_attention:
+            for agent in before.agents:
+                mine = [row[agent] for row in rows.values()]
+                those = [new[agent, row.run.choice.label] for row in mine]
+                attention += attention_of(self._engine(agent), mine, those)
+        gone = {m.label for m in before.request.methods} - set(named)
+        notes = tuple(
+            n for n in before.notes if n.partition(":")[0] not in {*gone, *rows} and not n.startswith(NOTE)
+        )
+        earlier = next(
+            (n.removeprefix(NOTE).removesuffix(TIMES).split(", ") for n in before.notes if NOTE in n), []
+        )
+        titles = {
+            m.label: m.label.replace(m.name, method_class(m.name).title, 1) for m in self.request.methods
+        }
+        names = [title for label, title in titles.items() if label in rows or title in earlier]
+        said = (NOTE + ", ".join(names) + TIMES,) if names else ()
+        return replace(
+            before,
+            id=secrets.token_hex(8),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            request=self.request,
+            outcomes=tuple(outcomes),
+            pools=pools,
+            pool_views=views,
+            attention=attention,
+            shadow=(),
+            notes=notes + same_text_notes(runs) + said,
+            wall_ms=(time.perf_counter() - began) * 1e3,
+        )

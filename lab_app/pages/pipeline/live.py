@@ -1,0 +1,88 @@
+"""A run follows its methods' controls while they move: it is changed from what it stored, without Run."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from backend.base.errors import LabError, OptionError
+from backend.records.events import Progress
+from lab_app.pages.pipeline import form as forms
+from lab_app.pages.pipeline.form import Form
+from lab_app.pages.pipeline.form_json import form_to_json
+from lab_app.pages.pipeline.results import compared, drawing, results
+from lab_app.pages.pipeline.state import keep_form, state
+from lab_app.ui import html, text
+from lab_app.ui.run_results import choices
+from lab_app.ui.scenarios import USUAL_WARM
+from lab_app.ui.types import Update
+from lab_app.visits.visits import Visit
+
+LOG = logging.getLogger("lab_app")
+RUN_SECONDS = 6.0  # of a run that begins without being asked for
+Picked = tuple[Any, Any, Any]  # the agent, method and segment that are looked at
+METHODS = ("methods", "options", "copies", "ablate", "every_profile")  # what may change of a run's form
+
+
+def statement(form: Form) -> Form:
+    """The part of the form that decides a run's result."""
+    shown = {name: form.options.get(name, {}) for name in form.methods}
+    return dataclasses.replace(
+        form, warm=True, warm_count=USUAL_WARM, many_count=10, options=shown, pinned="",
+        methods=tuple(sorted(form.methods)),
+    )  # fmt: skip
+
+
+def follows(visit: Visit, form: Form) -> bool:
+    """Whether the run on the screen can be changed to what the form says: its methods alone differ."""
+    ran, now = state(visit).ran, statement(form)
+    if ran is None or visit.record is None or ran.mode != "pinned":
+        return False
+    same = {name: getattr(ran, name) for name in METHODS}
+    return now != ran and dataclasses.replace(now, **same) == ran
+
+
+def change(visit: Visit, form: Form, picked: Picked, run: Callable[[], Iterator[Update]]) -> Iterator[Update]:
+    """Change the run on the screen to what the form says of its methods: first whatever follows without
+    decoding, then the answers that had to be decoded. ``run``: runs the form, where the run on the screen
+    left nothing here to change it by and a run takes a moment."""
+    record, shown = visit.record, visit.shown
+    if visit.cancel is not None or record is None or shown is None or not follows(visit, form):
+        yield {}
+        return
+    try:
+        methods = forms.read_request(form, state(visit).example).methods
+        request = dataclasses.replace(record.request, methods=methods)
+        for event in visit.engine.revise(record, request, cancel=threading.Event()):
+            if isinstance(event, Progress):
+                continue
+            if visit.record is not record or visit.cancel is not None:  # a run began meanwhile
+                return
+            if event.pending:
+                found = choices(event.record, *picked)
+                yield (
+                    found
+                    | drawing(visit, found, record=event.record)
+                    | {
+                        "comparison": compared(visit, event.record, event.pending),
+                        "status": html.status(text.DECODING, "running"),
+                    }
+                )
+                continue
+            visit.records[shown] = event.record
+            state(visit).ran = statement(form)
+            keep_form(visit, form_to_json(form, state(visit).example))
+            state(visit).told_stale = False
+            yield results(visit, picked=picked) | {"status": ""}
+    except Exception as error:
+        gone = isinstance(error, OptionError) and error.field == "run" and shown != state(visit).own
+        if gone and state(visit).seconds <= RUN_SECONDS:
+            yield from run()
+            return
+        if not isinstance(error, LabError):  # those are told beside their boxes, or need a run
+            LOG.exception("a run could not be changed")
+        state(visit).told_stale = True
+        yield {"status": html.status(text.EDITED, "edited", again=True)}

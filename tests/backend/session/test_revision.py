@@ -1,0 +1,144 @@
+"""A run that is changed afterwards is what a run under the other settings gives; it decodes what it must."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+from tiny import QUESTIONS, run
+
+from backend.base.errors import OptionError, RunCancelled
+from backend.methods.registry import profile_options
+from backend.model.load import LoadedModel
+from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.run import RunRecord
+from backend.session.revision import NOTE, Revised
+from backend.session.session import LabSession
+
+OPEN = {"gamma": 1.0}  # every text is shared as soon as an anchor is long enough
+FIRST = (MethodChoice("dense"), MethodChoice("naive"), MethodChoice("kvcomm"))
+OTHER = (
+    MethodChoice("dense"),
+    MethodChoice("kvcomm", OPEN, "kvcomm"),
+    MethodChoice("kvcomm", {**OPEN, "placeholder_offset": False, "capacity": 2}, "kvcomm 2"),
+    MethodChoice("kvcomm", profile_options("kvcomm", "shipped") | OPEN, "kvcomm 3"),
+    MethodChoice("kvcomm", {"gamma": 0.0}, "kvcomm 4"),
+    MethodChoice("naive", {"rotate": False}, "naive 2"),
+    MethodChoice("cacheblend", {}, "cacheblend"),
+)
+ASKED = (*QUESTIONS, QUESTIONS[2])
+
+
+def request(methods: Sequence[MethodChoice], question: str = ASKED[-1], **more: Any) -> RunRequest:
+    return tiny.request(methods, question, flow=replace(tiny.pipeline(), scoring="number"), **more)
+
+
+def sent(model: LoadedModel, methods: Sequence[MethodChoice], **more: Any) -> tuple[LabSession, RunRecord]:
+    session = LabSession(model)
+    return session, [run(session, request(methods, question, **more)) for question in ASKED][-1]
+
+
+def revised(session: LabSession, record: RunRecord, methods: Sequence[MethodChoice]) -> list[Revised]:
+    asked = replace(record.request, methods=tuple(methods))
+    return [event for event in session.revise(record, asked) if isinstance(event, Revised)]
+
+
+@pytest.mark.parametrize("filled", [False, True])
+@pytest.mark.parametrize("decoding", [Decoding(8), Decoding(8, temperature=0.9, seed=3)])
+def test_a_changed_run_is_a_run_under_the_other_settings(
+    tiny_model: LoadedModel, decoding: Decoding, filled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if filled:  # results are filled in behind what was written, whatever the model would say
+        monkeypatch.setattr(
+            tiny_model.tokens, "filled_after", lambda ids: (5, 6) if len(ids) in (1, 4) else ()
+        )
+    session, before = sent(tiny_model, FIRST, decoding=decoding)
+    found = revised(session, before, OTHER)[-1]
+    _, direct = sent(tiny_model, OTHER, decoding=decoding)
+    assert found.pending == frozenset()
+    assert found.record.labels == direct.labels
+    for told, ran in zip(found.record.outcomes, direct.outcomes, strict=True):
+        assert (told.agent, told.method, told.state, told.reason) == (
+            ran.agent,
+            ran.method,
+            ran.state,
+            ran.reason,
+        )
+        assert (told.text, told.stopped, told.answer) == (ran.text, ran.stopped, ran.answer)
+        assert np.array_equal(told.actions, ran.actions)
+        assert [(g.rule, g.shareable, g.anchors) for g in told.gate] == [
+            (g.rule, g.shareable, g.anchors) for g in ran.gate
+        ]
+        assert told.fidelity.first_divergence == ran.fidelity.first_divergence
+        assert told.fidelity.kl_first == pytest.approx(ran.fidelity.kl_first, abs=1e-5)
+        assert np.allclose(told.key_error, ran.key_error, atol=1e-5)
+    assert [(p.method, p.placeholder, p.anchors) for p in found.record.pools] == [
+        (p.method, p.placeholder, p.anchors) for p in direct.pools
+    ]
+    assert any(n.startswith(NOTE + "KVCOMM, KVCOMM 2") for n in found.record.notes)
+    texts = {o.text for o in found.record.outcomes if o.agent == 3}
+    assert len(texts) > 1, "some method changes something, else the test says little"
+
+
+def test_only_what_parts_from_dense_is_decoded(
+    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, before = sent(tiny_model, FIRST)
+    decoded: list[int] = []
+    steps = session.engine.decode_steps
+    monkeypatch.setattr(
+        session.engine,
+        "decode_steps",
+        lambda rows, *a, **k: (decoded.append(len(rows)), steps(rows, *a, **k))[1],
+    )
+    only_dense = revised(session, before, (FIRST[0], MethodChoice("kvcomm", {"gamma": 0.0})))
+    assert decoded == []
+    assert len(only_dense) == 1
+    first, last = revised(session, before, OTHER)
+    assert sum(decoded) == len(first.pending) > 0
+    for agent, label in first.pending:
+        sure, whole = first.record.outcome(agent, label), last.record.outcome(agent, label)
+        at = sure.fidelity.first_divergence
+        if at is not None and whole.fidelity.first_divergence == at:
+            assert list(whole.token_ids[: len(sure.token_ids)]) == list(sure.token_ids)
+    kept = revised(session, last.record, OTHER)[-1].record
+    assert [id(o.texts) for o in kept.outcomes] == [id(o.texts) for o in last.record.outcomes], "not again"
+    decoded.clear()
+    assert revised(session, before, OTHER)[0].pending == frozenset(), "an answer known from the same cache"
+    assert decoded == []
+
+
+def test_pools_and_log_are_left_alone(tiny_model: LoadedModel) -> None:
+    session, before = sent(tiny_model, FIRST)
+    stream = next(iter(session.streams.values()))
+    samples, history = set(stream.log.samples), len(stream.history)
+    revised(session, before, OTHER)
+    assert (set(stream.log.samples), len(stream.history)) == (samples, history)
+    assert session.reading is not None
+    assert session.bytes > stream.bytes
+    run(session, request(FIRST))
+    assert session.reading is None
+
+
+def test_what_cannot_be_changed_is_refused(tiny_model: LoadedModel) -> None:
+    session, before = sent(tiny_model, FIRST)
+    asked = before.request
+    for other, said in (
+        (replace(asked, decoding=Decoding(4)), "no longer held, or more"),
+        (replace(asked, values={"user_question": "Another?"}), "no longer held, or more"),
+        (replace(asked, methods=(*FIRST, MethodChoice("prefix"))), "prefix needs a run"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            list(session.revise(before, other))
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(RunCancelled):
+        list(session.revise(before, replace(asked, methods=OTHER), cancel=stop))
+    session.forget()
+    with pytest.raises(OptionError, match="no longer held"):
+        list(session.revise(before, replace(asked, methods=OTHER)))
