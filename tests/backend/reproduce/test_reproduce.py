@@ -438,8 +438,8 @@ def test_a_group_is_timed(tmp_path: Path, tiny_model: LoadedModel, monkeypatch: 
     for dense, *_, speedup, _, bf16, strongest, of_dense, of_reuse in (
         [v["value"] for v in lines[f"Agent {n}"]] for n in (1, 2, 3)
     ):
-        assert 0 < of_dense < 2, "a share, not a percentage"
-        assert 0 < of_reuse < 2
+        assert 0 <= of_dense < 2, "a share, not a percentage; on a busy machine less than its last digit"
+        assert 0 <= of_reuse < 2
         assert strongest == pytest.approx(speedup * min(1, bf16 / dense))
     assert lines["Agent 4"] == [None] * 10
     where = [m["where"] for m in made["measured"]]
