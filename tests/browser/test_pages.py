@@ -52,13 +52,15 @@ def test_judging(opened: Watched, tiny_address: str, monkeypatch: pytest.MonkeyP
     expect(page.locator("body[data-kv-visit]")).to_be_visible()
     page.click('.kv-nav a[data-page="judge"]')
     expect(page.locator("#kv-judge-text-0 textarea")).not_to_have_value("")
+    expect(page.locator("#kv-judge-status")).to_contain_text("This is a saved run")
+    expect(page.locator("#kv-judge-verdict .kv-verdict-tone")).to_be_visible()
     # what follows the first paint has answered, or its answer would undo what is typed
     expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts, ")
     page.fill("#kv-judge-seed input", "-1")
     expect(page.locator("#kv-error-judge-seed")).to_contain_text("allowed")
     page.click("#kv-judge-run")  # refused at once: nothing is left that says it is starting
     expect(page.locator("#kv-judge-run")).to_be_visible()
-    expect(page.locator("#kv-judge-status .kv-status")).to_have_count(0)
+    expect(page.locator("#kv-judge-status .kv-status-running")).to_have_count(0)
     page.fill("#kv-judge-seed input", "3")
     expect(page.locator("#kv-error-judge-seed .kv-problem")).to_have_count(0)
     page.click("#kv-judge-run")

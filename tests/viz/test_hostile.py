@@ -33,7 +33,7 @@ from viz.base.figure import FigureView, Panel, card_html
 from viz.base.placeholder_pills import template_html
 from viz.judge import metrics, risk_gate, verdict_grid
 from viz.pages import agent_loop, documents, tour
-from viz.pages.agent_loop_turns import fragments_html, turns_html
+from viz.pages.agent_loop_turns import ends_html, fragments_html, turns_html
 from viz.run import diagnosis, verdict
 from viz.run.agent_graph import graph_svg
 from viz.run.comparison import Columns, comparison_html, live_html
@@ -85,6 +85,7 @@ def of_run() -> Iterator[Any]:
         yield from (surprisal_panel(record, agent) for agent in (record.agents[0], last))
         yield tally_html([count(record)], 3)
         yield turns_html(record.outcomes, record.labels, names, {record.labels[0]: EVIL}, record.tools)
+        yield ends_html(record)
         yield fragments_html(record, last)
         yield documents.documents_html(record)
         spans = [None, *(s.name for s in record.prompts[-1].spans if s.kind == "placeholder")]

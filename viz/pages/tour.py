@@ -23,6 +23,7 @@ from viz.base.html import html, listed, quoted
 from viz.run.cache_error import offset_by_layer
 from viz.run.cache_error_facts import error_by_layer
 from viz.run.facts import final_agent
+from viz.run.play import play_panel
 from viz.run.timing import ttft_view
 from viz.run.verdict import compare
 
@@ -114,6 +115,16 @@ def _times(record: RunRecord, label: str) -> tuple[float, float]:
 NOT_MEASURED = "This run holds no measure of the cache’s error, so it decides nothing here."
 
 
+#: Which step of the picture of a text's way shows what a step of the tour is about (:mod:`viz.run.play`).
+COPIED, TURNED, MISSING, CORRECTED = 1, 2, 3, 4
+
+
+def picture(record: RunRecord, agent: int, label: str, at: int) -> tuple[View, ...]:
+    """A text's keys and values on their way into the prompt; nothing where the record does not hold them."""
+    known = any(outcome.transfers for outcome in record.outcomes)
+    return (play_panel(record, agent, label, at=at),) if known else ()
+
+
 # -- the steps
 
 
@@ -128,9 +139,8 @@ def cache(record: RunRecord) -> Told:
     same = answers(record, label)[0] == len(record.agents)
     held = size(record.model.kv_bytes_per_token * total)
     said = (
-        f"Of {plural(total, 'token')}, {kept:,} came from the cache and {total - kept:,} had to be read "
-        f"({percent(total - kept, total)}). Their keys and values, {plural(record.model.layers, 'layer')} of "
-        f"them, take {held}.",
+        f"Of {plural(total, 'token')}, {kept:,} came from the cache and {total - kept:,} had to be read ("
+        f"{percent(total - kept, total)}). All keys and values of {record.model.layers} layers take {held}.",
         html(
             "The first word came after {} instead of {} ({}; measured once), and the answer is {}{}.",
             milliseconds(here),
@@ -168,26 +178,31 @@ def prefix(record: RunRecord) -> Told:
     else:
         said.append(
             "In this run the copy did no visible harm: all answers held. Look at the errors in the cache "
-            "below; "
-            "they are there all the same."
+            "below; they are there all the same."
         )
     agent = lost[-1] if lost else final_agent(record)
-    return Told(choice, bool(lost), tuple(said), (error_by_layer(record, agent),), texts=True, strip=agent)
+    return Told(
+        choice,
+        bool(lost),
+        tuple(said),
+        (*picture(record, agent, label, COPIED), error_by_layer(record, agent)),
+        True,
+        agent,
+    )
 
 
 def rotation(record: RunRecord) -> Told:
     """What moving removes of the keys' error at layer 0, and what stays above."""
     moved, left = words.others(record)[:2]
     agent, floor = final_agent(record), record.model.certificate.floor
-    view = (error_by_layer(record, agent),)
+    view = (*picture(record, agent, moved, TURNED), error_by_layer(record, agent))
     after, before = layer_errors(record, agent, moved), layer_errors(record, agent, left)
     if after is None or before is None:
         return Told(None, False, (NOT_MEASURED,), view)
     if before[0] <= 10 * floor:
         said: tuple[str, ...] = (
             "In this run the copied keys were not turned wrongly at layer 0, so there was nothing to move: "
-            "their "
-            f"error is {number(float(before[0]), 2)}.",
+            f"their error is {number(float(before[0]), 2)}.",
         )
         return Told(None, False, said, view)
     rest = float(after[0] / before[0])
@@ -203,8 +218,7 @@ def rotation(record: RunRecord) -> Told:
             else f"by {number(float(after[0]), 2)} (rounding alone makes {number(floor, 1)})."
         ),
         f"At layer {top}, the last, {number(float(after[-1]), 2)} is left after moving: that part is not a "
-        "matter "
-        "of place."
+        "matter of place."
         if after[-1] > 10 * floor
         else "Nothing above rounding is left at the last layer either, so here the copy lacked nothing but "
         "its place.",
@@ -217,7 +231,7 @@ def offsets(record: RunRecord) -> Told:
     plain, control = words.others(record)[:2]
     agent = final_agent(record)
     probe = next((p for p in record.offsets if p.agent == agent), None)
-    view = (offset_by_layer(record, agent),)
+    view = (*picture(record, agent, plain, MISSING), offset_by_layer(record, agent))
     seen = (
         None if probe is None else (probe.key_offset != 0).any(axis=0) | (probe.value_offset != 0).any(axis=0)
     )
@@ -238,8 +252,7 @@ def offsets(record: RunRecord) -> Told:
     if fits[0] is not None and fits[1] is not None:
         second += (
             f"; the prediction of the last agent’s first token is {number(fits[1].kl_first, 2)} nats from "
-            "dense’s "
-            f"instead of {number(fits[0].kl_first, 2)}"
+            f"the full read’s instead of {number(fits[0].kl_first, 2)}"
         )
     return Told(choice, shows, (first, second + "."), (*view, error_by_layer(record, agent)))
 
@@ -251,7 +264,8 @@ def anchors(record: RunRecord) -> Told:
         (a for a in reversed(record.agents) if words.reused_anything(record.outcome(a, mixed))),
         final_agent(record),
     )
-    views = (weights_view(record, agent, mixed), error_by_layer(record, agent))
+    weights = weights_view(record, agent, mixed)
+    views = (*picture(record, agent, mixed, CORRECTED), weights, error_by_layer(record, agent))
     before, after = copied_error(record, plain, mixed), copied_error(record, mixed)
     if after is None or not before:
         why = record.outcome(agent, mixed).reason
@@ -287,7 +301,7 @@ def gate(record: RunRecord) -> Told:
         f"{kept[first]} of "
         f"{total} answers are the full read’s. {_name(record, second)}: {len(passed[second])} reuse, "
         f"{kept[second]} are "
-        "dense’s."
+        "the full read’s."
     )
     label = second if len(passed[second]) < len(passed[first]) else first
     refused = [a for a in record.agents if a not in passed[label] and record.outcome(a, label).gate]

@@ -71,7 +71,7 @@ class _Scene:
         return f"layer {self.transfer.layer + 1}, head {self.transfer.head + 1}"
 
 
-def play_panel(record: RunRecord, agent: int, method: str, span: str | None = None) -> Panel:
+def play_panel(record: RunRecord, agent: int, method: str, span: str | None = None, at: int = 0) -> Panel:
     """The steps of one text, or why there are none.
 
     Args:
@@ -79,6 +79,7 @@ def play_panel(record: RunRecord, agent: int, method: str, span: str | None = No
         agent: whose prompt; another agent's where this one copied nothing.
         method: the label; another's where this one copied nothing.
         span: the text's segment; by default the one that lost most.
+        at: the step that is seen first, from 0.
     """
     scene = _scene(record, agent, method, span)
     if scene is None:
@@ -89,7 +90,7 @@ def play_panel(record: RunRecord, agent: int, method: str, span: str | None = No
             else "No text was copied in this run, or an earlier version recorded it: run it again."
         )
         return Panel(KEY, TITLE, html('<p class="kv-note">{}</p>', why))
-    content = render("run/play.html", about=_about(scene), steps=play_steps(scene))
+    content = render("run/play.html", about=_about(scene), steps=play_steps(scene), at=at)
     return Panel(KEY, TITLE, content)
 
 

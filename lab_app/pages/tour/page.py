@@ -461,11 +461,9 @@ def build_prediction(page: PageBuilder) -> None:
 
 def build_run(page: PageBuilder) -> None:
     """Texts, strip and figures of the run."""
+    page.add(figures=figure_view(KEY))
     page.block("comparison")
-    page.add(
-        strip=raw_html(f"kv-{KEY}-strip"),
-        figures=figure_view(KEY),
-    )  # fmt: skip
+    page.add(strip=raw_html(f"kv-{KEY}-strip"))
     with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
         page.block("closer-help", f'<p class="kv-help">{words.CLOSER_HELP}</p>')
         page.add(

@@ -14,6 +14,7 @@ from backend.records.request import MethodChoice
 from backend.records.run import RunRecord
 from lab_app.pages.tour.steps import Step, recorded, steps
 from viz.base import format as words
+from viz.base.figure import Panel
 from viz.base.glossary import GLOSSARY
 from viz.pages import tour
 
@@ -218,3 +219,24 @@ def test_the_teachers_page_has_every_step() -> None:
         for words_ in (f"### {at}. {step.title}", goal, step.question, *step.teacher.ask):
             assert " ".join(words_.split()) in page, words_
     assert f"About {sum(s.teacher.minutes for s in steps())} minutes" in page
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("prefix", "2 Copied"),
+        ("rotation", "3 Keys moved"),
+        ("offsets", "4 What it lacks"),
+        ("anchors", "5 Correction"),
+    ],
+)
+def test_a_step_shows_the_thing_it_talks_about(key: str, name: str) -> None:
+    record = record_of(key)
+    first = tour.told(key, record).views[0]
+    assert isinstance(first, Panel)
+    assert first.key == "play"
+    assert re.findall(r'aria-pressed="true">(.*?)</button>', first.html) == [name]
+    assert re.findall(r'class="kv-now" data-name="(.*?)"', first.html) == [name.replace(" ", ". ", 1)]
+    for label in words.others(record):
+        record = changed(record, label, transfers=())
+    assert tour.told(key, record).views[0].key != "play"
