@@ -37,12 +37,9 @@ LOOP_FORMAT = 1
 PRESET = "react-tools"  # the loop of four turns whose wording is taken
 LARGEST = 99  # the largest result that the embedded model was taught
 LIMITS: dict[str, tuple[int, int]] = {
-    "episodes": (1, 500),
-    "turns": (2, MAX_AGENTS),
-    "memory": (1, 1000),
-    "seed": (0, 2**31 - 1),
+    "episodes": (1, 500), "turns": (2, MAX_AGENTS), "memory": (1, 1000), "seed": (0, 2**31 - 1),
     "max_new_tokens": (1, 512),
-}
+}  # fmt: skip
 #: ``LoopRecord.ends``: the episode goes on, or how it ended.
 GOES_ON, WRONG, RIGHT, UNKNOWN = -1, 0, 1, 2
 

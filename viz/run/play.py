@@ -6,8 +6,6 @@ Colours of keys and values are shared by all steps, so that what looks smaller i
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
-from PIL import Image
 
 from backend.records.prompt import Prompt
 from backend.records.run import Outcome, RunRecord
@@ -23,6 +20,7 @@ from backend.records.transfer import Transfer
 from viz.base import format as words
 from viz.base.figure import Panel
 from viz.base.html import html, joined, render
+from viz.base.svg import blended, svg, svg_box, svg_image, svg_text
 
 KEY, TITLE = "play", "How did one text’s keys and values get into this prompt?"
 LOW, MIDDLE, HIGH = (43, 108, 184), (246, 247, 248), (221, 116, 32)  # of a number below, at and above zero
@@ -137,7 +135,7 @@ def _read(scene: _Scene) -> PlayStep:
         t.first_position, source or "earlier", scene.head,
     )  # fmt: skip
     drawn = joined([_prompt_bar(scene, first=True), _both(scene, t.keys[0], t.values[0])])
-    return PlayStep("Read once", said, _svg(drawn))
+    return PlayStep("Read once", said, svg(drawn))
 
 
 def _copied(scene: _Scene) -> PlayStep:
@@ -148,7 +146,7 @@ def _copied(scene: _Scene) -> PlayStep:
         t.start,
     )
     drawn = joined([_prompt_bar(scene, first=False), _both(scene, t.keys[0], t.values[0])])
-    return PlayStep("Copied", said, _svg(drawn))
+    return PlayStep("Copied", said, svg(drawn))
 
 
 def _turned(scene: _Scene) -> PlayStep:
@@ -158,16 +156,14 @@ def _turned(scene: _Scene) -> PlayStep:
         said = html("The text stands where it stood before, so its keys need not be turned.")
         if not len(t.angles):
             said = html("The keys of this layer hold no position, so there is nothing to turn.")
-        return PlayStep("Keys moved", said, _svg(_both(scene, t.keys[1], t.values[0])))
+        return PlayStep("Keys moved", said, svg(_both(scene, t.keys[1], t.values[0])))
     said = html(
         "A key holds its position as a rotation (RoPE). For {} positions {} each pair of numbers turns by "
         "its own angle, from {}° down to {}°. Values hold no position.{}",
         abs(shift), "more" if shift > 0 else "less", *_degrees(t.angles),
         "" if t.moved_by else " This method leaves the keys as they were: step 6 shows what that costs.",
     )  # fmt: skip
-    return PlayStep(
-        "Keys moved", said, _svg(joined([_dials(t.angles), _both(scene, t.keys[1], t.values[0])]))
-    )
+    return PlayStep("Keys moved", said, svg(joined([_dials(t.angles), _both(scene, t.keys[1], t.values[0])])))
 
 
 def _missing(scene: _Scene) -> PlayStep:
@@ -178,7 +174,7 @@ def _missing(scene: _Scene) -> PlayStep:
         "The small maps show every layer (row) and head (column).",
         _share(t.missing_keys[t.layer, t.head]), _share(t.missing_values[t.layer, t.head]),
     )  # fmt: skip
-    return PlayStep("What it lacks", said, _svg(_differences(scene, 1, 0, t.missing_keys, t.missing_values)))
+    return PlayStep("What it lacks", said, svg(_differences(scene, 1, 0, t.missing_keys, t.missing_values)))
 
 
 def _corrected(scene: _Scene) -> PlayStep:
@@ -191,7 +187,7 @@ def _corrected(scene: _Scene) -> PlayStep:
             if redone
             else html("This method adds nothing: the agent reads the copy as it is.")
         )
-        return PlayStep("Correction", said, _svg(_both(scene, t.keys[3], t.values[2])))
+        return PlayStep("Correction", said, svg(_both(scene, t.keys[3], t.values[2])))
     keys, values = mix.keys_by_token.mean(axis=1), mix.values_by_token.mean(axis=1)
     previews = {
         number: text
@@ -208,7 +204,7 @@ def _corrected(scene: _Scene) -> PlayStep:
         "offsets are mixed, the more similar text counting more, and added. The heaviest has {} of the mix.",
         words.plural(len(mix.anchors), "similar text"), _share(float(keys.max())),
     )  # fmt: skip
-    return PlayStep("Correction", said, _svg(_bars(bars, ("keys", "values"))))
+    return PlayStep("Correction", said, svg(_bars(bars, ("keys", "values"))))
 
 
 def _left(scene: _Scene) -> PlayStep:
@@ -220,7 +216,7 @@ def _left(scene: _Scene) -> PlayStep:
         _share(t.left_values[t.layer, t.head]), _share(t.missing_values[t.layer, t.head]),
         _share(float(t.left_keys.mean())), _share(float(t.left_values.mean())),
     )  # fmt: skip
-    return PlayStep("What remains", said, _svg(_differences(scene, 3, 2, t.left_keys, t.left_values)))
+    return PlayStep("What remains", said, svg(_differences(scene, 3, 2, t.left_keys, t.left_values)))
 
 
 def _next_token(scene: _Scene) -> PlayStep:
@@ -238,56 +234,15 @@ def _next_token(scene: _Scene) -> PlayStep:
         where if near.first_divergence else "At the first token",
         words.token_name(near.dense_token), name, words.token_name(near.method_token),
     )  # fmt: skip
-    return PlayStep("The answer changes", said, _svg(_bars(bars, ("full read", words.clip(name, 30)))))
+    return PlayStep("The answer changes", said, svg(_bars(bars, ("full read", words.clip(name, 30)))))
 
 
 # ---- what the pictures are made of -----------------------------------------------------------------
 
 
-def _svg(inside: Markup) -> Markup:
-    return html(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 250" width="860" height="250" '
-        'font-family="system-ui, sans-serif" font-size="13" aria-hidden="true">{}</svg>',
-        inside,
-    )
-
-
-def _text(x: float, y: float, said: str, anchor: str = "start", muted: bool = False) -> Markup:
-    ink = "var(--kv-muted, #606a76)" if muted else "var(--kv-ink, #1a1f26)"
-    return html(
-        '<text x="{}" y="{}" text-anchor="{}" style="fill:{}">{}</text>',
-        round(x, 1), round(y, 1), anchor, ink, said,
-    )  # fmt: skip
-
-
-def _box(x: float, y: float, width: float, height: float, fill: str, title: str = "") -> Markup:
-    return html(
-        '<rect x="{}" y="{}" width="{}" height="{}" rx="2" style="fill:{}"><title>{}</title></rect>',
-        *(round(v, 1) for v in (x, y, max(width, 0.5), height)), fill, title,
-    )  # fmt: skip
-
-
-def _image(x: float, y: float, width: float, height: float, pixels: NDArray[np.uint8]) -> Markup:
-    """(rows, columns, 3) bytes as sharp squares."""
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
-    content = base64.b64encode(buffer.getvalue()).decode()
-    return html(
-        '<image x="{}" y="{}" width="{}" height="{}" preserveAspectRatio="none" '
-        'style="image-rendering:pixelated" href="data:image/png;base64,{}"/>',
-        round(x, 1), round(y, 1), round(width, 1), round(height, 1), content,
-    )  # fmt: skip
-
-
-def _between(share: NDArray[np.float64], low: Sequence[int], high: Sequence[int]) -> NDArray[np.uint8]:
-    """Colours from one (0) to the other (1)."""
-    start, end = np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
-    return np.asarray(np.rint(start + share[..., None] * (end - start)), dtype=np.uint8)
-
-
 def _signed(values: NDArray[np.floating], peak: float) -> NDArray[np.uint8]:
     share = np.clip(np.asarray(values, dtype=np.float64) / peak, -1, 1)
-    return np.where((share < 0)[..., None], _between(-share, MIDDLE, LOW), _between(share, MIDDLE, HIGH))
+    return np.where((share < 0)[..., None], blended(-share, MIDDLE, LOW), blended(share, MIDDLE, HIGH))
 
 
 def _both(
@@ -298,18 +253,18 @@ def _both(
 ) -> Markup:
     """A key and a value image side by side, with the tokens' names."""
     row = 144 / max(1, len(scene.tokens))
-    labels = [_text(112, 84 + row * (i + 0.72), t, "end", muted=True) for i, t in enumerate(scene.tokens)]
+    labels = [svg_text(112, 84 + row * (i + 0.72), t, "end", muted=True) for i, t in enumerate(scene.tokens)]
     key_peak, value_peak = scene.peak
     total = scene.transfer.end - scene.transfer.start
     more = f"the first {len(scene.tokens)} of {total} tokens" if total > len(scene.tokens) else ""
     return joined(
         [
             *labels,
-            _text(120, 76, f"{names[0]}, {scene.head}"),
-            _image(120, 84, 256, 144, _signed(keys, key_peak)),
-            _text(396, 76, names[1]),
-            _image(396, 84, 256, 144, _signed(values, value_peak)),
-            _text(120, 244, more, muted=True),
+            svg_text(120, 76, f"{names[0]}, {scene.head}"),
+            svg_image(120, 84, 256, 144, _signed(keys, key_peak)),
+            svg_text(396, 76, names[1]),
+            svg_image(396, 84, 256, 144, _signed(values, value_peak)),
+            svg_text(120, 244, more, muted=True),
         ]
     )
 
@@ -326,7 +281,7 @@ def _differences(
                 scene, wide[0][2] - wide[0][key], wide[1][1] - wide[1][value],
                 ("full read less this: keys", "values"),
             ),
-            _text(672, 52, "relative error, 0 to 100%", muted=True),
+            svg_text(672, 52, "relative error, 0 to 100%", muted=True),
             _map(672, 84, "keys", keys, (t.layer, t.head)),
             _map(768, 84, "values", values, (t.layer, t.head)),
         ]
@@ -342,8 +297,8 @@ def _map(x: float, y: float, name: str, errors: NDArray[np.float32], chosen: tup
         '<rect x="{}" y="{}" width="{}" height="{}" style="fill:none;stroke-width:1.5;stroke:#1a1f26"/>',
         *(round(v, 1) for v in (x + chosen[1] * cell, y + chosen[0] * cell, cell, cell)),
     )
-    colours = _between(share, MIDDLE, WORST)
-    return joined([_text(x, y - 8, name), _image(x, y, cell * heads, cell * layers, colours), ring])
+    colours = blended(share, MIDDLE, WORST)
+    return joined([svg_text(x, y - 8, name), svg_image(x, y, cell * heads, cell * layers, colours), ring])
 
 
 def _prompt_bar(scene: _Scene, first: bool) -> Markup:
@@ -357,17 +312,24 @@ def _prompt_bar(scene: _Scene, first: bool) -> Markup:
     name = "its first prompt" if first else "this prompt"
     return joined(
         [
-            _text(112, 34, name, "end", muted=True),
-            _box(120, 20, end * scale, 20, "var(--kv-line-strong, #b9c0c9)"),
-            _box(120 + start * scale, 20, length * scale, 20, "#2b6cb8", f"from {start} to {start + length}"),
-            _text(120 + start * scale, 56, str(start), "middle", muted=True),
+            svg_text(112, 34, name, "end", muted=True),
+            svg_box(120, 20, end * scale, 20, "var(--kv-line-strong, #b9c0c9)"),
+            svg_box(
+                120 + start * scale,
+                20,
+                length * scale,
+                20,
+                "#2b6cb8",
+                f"from {start} to {start + length}",
+            ),
+            svg_text(120 + start * scale, 56, str(start), "middle", muted=True),
         ]
     )
 
 
 def _dials(angles: NDArray[np.float32]) -> Markup:
     """How far each pair of channels turns: a hand for before (up) and one for after."""
-    pieces, gap = [_text(112, 34, "turned by", "end", muted=True)], 532 / max(1, len(angles))
+    pieces, gap = [svg_text(112, 34, "turned by", "end", muted=True)], 532 / max(1, len(angles))
     for index, angle in enumerate(angles):
         x, y = 120 + gap * (index + 0.5), 30
         tip = (x + 12 * math.sin(float(angle)), y - 12 * math.cos(float(angle)))
@@ -386,15 +348,15 @@ def _bars(rows: Sequence[tuple[str, float, float]], names: tuple[str, str]) -> M
     """Pairs of bars from 0 to 1, one pair a row."""
     colours = ("#5b6773", "#dd7420")
     pieces = [
-        joined([_box(330 + 110 * i, 6, 12, 12, colours[i]), _text(348 + 110 * i, 17, name)])
+        joined([svg_box(330 + 110 * i, 6, 12, 12, colours[i]), svg_text(348 + 110 * i, 17, name)])
         for i, name in enumerate(names)
     ]
     for index, (name, *shares) in enumerate(rows):
         y = 30 + index * 36
-        pieces.append(_text(322, y + 19, words.clip(name, 42), "end"))
+        pieces.append(svg_text(322, y + 19, words.clip(name, 42), "end"))
         for line, share in enumerate(shares):
-            pieces.append(_box(330, y + 14 * line, 440 * share, 12, colours[line]))
-            pieces.append(_text(336 + 440 * share, y + 11 + 14 * line, words.number(share, 2), muted=True))
+            pieces.append(svg_box(330, y + 14 * line, 440 * share, 12, colours[line]))
+            pieces.append(svg_text(336 + 440 * share, y + 11 + 14 * line, words.number(share, 2), muted=True))
     return joined(pieces)
 
 
