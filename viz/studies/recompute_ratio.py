@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.records.blend import BlendStudy
 from viz.base.figure import FigureView, figure, interval
@@ -40,6 +40,11 @@ def views(record: BlendStudy) -> tuple[FigureView, ...]:
     )
 
 
+def _drawn(values: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
+    """What is 0 has no place on a log axis."""
+    return np.maximum(values, TINY) if log else values
+
+
 def by_ratio(record: BlendStudy, kind: str) -> FigureView:
     """Mean error by share, a line per choice of tokens, a panel per mask."""
     masks, ratios = record.request.masks, record.request.ratios
@@ -47,16 +52,15 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
     if len(masks) > 1:
         two_panels(drawing, tuple(MASK_WORDS[m].capitalize() for m in masks))
     log = kind == "kl"
-    least = partial(np.maximum, TINY) if log else np.asarray  # what is 0 has no place on a log axis
     rows: list[tuple[Any, ...]] = []
     for axis, mask in zip(("", "2"), masks, strict=False):
         for index, choice in enumerate(record.request.choices):
             mean, low, high = record.mean(kind, choice, mask)
-            drawn = least(mean)
+            drawn = _drawn(mean, log)
             drawing.add_scatter(
                 x=list(ratios),
                 y=drawn,
-                error_y=interval(drawn - least(low), least(high) - drawn),
+                error_y=interval(drawn - _drawn(low, log), _drawn(high, log) - drawn),
                 mode="lines+markers",
                 name=NAMES[choice],
                 line={"color": METHOD_COLOURS[1 + index], "width": 2},
