@@ -16,11 +16,12 @@ from fake_session import FakeModel, FakeSession
 from backend.base.errors import LabError, OptionError
 from backend.methods.registry import profile_options
 from backend.prompts.presets import load_preset, preset_names, preset_requests
-from backend.studies.gallery import GalleryEntry, save_gallery
+from backend.studies.gallery import GALLERY, GalleryEntry, save_gallery
+from lab_app.app import FIRST_RUN
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline import live
-from lab_app.pages.pipeline.examples import read_gallery, scenarios
+from lab_app.pages.pipeline.examples import as_checked, read_gallery, scenarios
 from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Form
 from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.method_options import read_copies
@@ -821,3 +822,27 @@ def test_pools_that_come_filled_are_not_called_empty(handlers: Handlers, visit: 
     update = handlers.refresh(visit, form)
     assert "come filled" in update["cost"]
     assert "20 requests at the next run" in update["pools"]
+
+
+def test_no_shipped_example_is_called_edited_before_anybody_touched_it() -> None:
+    gallery = read_gallery(GALLERY)
+    handlers = Handlers(VisitStore(FakeModel, FakeSession), gallery=gallery)
+    visit = handlers.lab.visit(handlers.arrive("math-3")[0])
+    assert gallery.entries
+    for entry in gallery.entries:
+        update = handlers.choose_example(visit, make_form(visit), entry.name)
+        form = as_sent(
+            update, visit, turns=update["turns"], weights=update["weights"], options=update["options"]
+        )
+        assert as_checked(form, entry), entry.name
+
+
+def test_the_shipped_opening_run_is_what_the_form_asks() -> None:
+    handlers = Handlers(VisitStore(FakeModel, FakeSession), FIRST_RUN)
+    visit_id, update = handlers.arrive("math-3")
+    visit = handlers.lab.visit(visit_id)
+    form = as_sent(update, visit, methods=("naive", "kvcomm"), turns=update["turns"])
+    handlers.refresh(visit, form)
+    assert state(visit).ran is not None, "so that edits beside it are told"
+    edited = dataclasses.replace(form, values={"user_question": "Something else?"})
+    assert "edited since" in handlers.refresh(visit, edited)["status"]

@@ -13,6 +13,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 from bench_forms import last, make_form, templates
 from fake_record import make_record
@@ -32,6 +33,7 @@ from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.form_json import form_from_json, form_to_json, from_record, ordered
 from lab_app.pages.pipeline.handlers import Handlers
+from lab_app.pages.pipeline.layout import build_page
 from lab_app.pages.pipeline.sharing.actions import STORED_OF_A_VISIT, Sharing, restored
 from lab_app.pages.pipeline.state import state
 from lab_app.pages.pipeline.undo import Step, UndoStack
@@ -478,3 +480,10 @@ def test_duplicated_columns_and_the_pinned_one_travel_in_a_link(visit: Visit) ->
 
 def usual_options(name: str) -> dict[str, Any]:
     return {option.name: option.default for option in option_fields(method_class(name))}
+
+
+def test_a_run_is_shared_only_where_there_is_a_folder(tmp_path: Path) -> None:
+    for shared in (None, SharedRuns(tmp_path / "more")):
+        with gr.Blocks():
+            page = build_page(VisitStore(FakeModel, FakeSession, shared=shared), "math-3")
+        assert page["share"].visible is (shared is not None)
