@@ -61,12 +61,12 @@ def read_methods(
             out += other_profiles(name, checked)
         if name in ablate:
             out += ablations(name, checked)
-    for name, label, given in copies:
+    for name, label, own in copies:
         shown = f"{method_class(name).title} {label.rpartition(' ')[2]}"
         try:
-            if wrong := blanks(name, given):
+            if wrong := blanks(name, own):
                 raise Problems(wrong)
-            out.append(MethodChoice(name, dataclasses.asdict(make_options(name, given)), label))
+            out.append(MethodChoice(name, dataclasses.asdict(make_options(name, own)), label))
         except Problems as error:
             problems += [Problem("copies", f"{shown}: {one.message}") for one in error.found]
         except LabError as error:

@@ -42,7 +42,9 @@ def facts(record: RunRecord) -> tuple[str, ...]:
     reference = words.total_ttft(record, dense)
     times = [(m, words.total_ttft(record, m), words.cached_ttft(record, m)) for m in words.others(record)]
     if times:
-        sentence = "; ".join(f"{looks[m].name} {words.times_words(*t, reference)}" for m, *t in times)
+        sentence = "; ".join(
+            f"{looks[m].name} {words.times_words(first, cached, reference)}" for m, first, cached in times
+        )
         points.append(f"Time to first token over all agents, measured once: {sentence}.")
     worst = worst_error(record)
     if worst:
