@@ -146,7 +146,7 @@
   function playWhenShown(tries) {
     const group = document.querySelector("#kv-tab-play .kv-steps");
     if (!group) return tries && setTimeout(() => playWhenShown(tries - 1), 50);
-    group.scrollIntoView({ block: "center" });
+    group.scrollIntoView();
     group.querySelector('[data-steps="play"]').click();
   }
 
