@@ -132,7 +132,7 @@ def _asked(
         "problems": problems, "warmup": context.warm(plan.warmup) if plan.warmup else 0,
         "warmups": context.warmups,
     }  # fmt: skip
-    if plan.against:
+    if plan.against and len(methods) > 1:
         body["against"] = {"method": plan.against}
     if plan.max_new_tokens:
         body["max_new_tokens"] = plan.max_new_tokens

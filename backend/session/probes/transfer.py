@@ -18,13 +18,15 @@ def transfers(
     prompt: TokenizedPrompt, plan: Plan, cache: KVCache, dense: KVCache, rotation: Rotation
 ) -> tuple[Transfer, ...]:
     """One of each placeholder's text that was copied though it is only nearly the same here; of a text that
-    was copied in pieces, the longest piece.
+    was copied in pieces, the longest piece. None where only the lower layers were copied.
 
     Args:
         prompt: what was read; the same under dense.
         plan: how the method read it, into ``cache``.
         dense: the full read's cache.
     """
+    if plan.cut is not None:
+        return ()
     keys = keys_in_place(cache, len(prompt.ids), rotation)
     out = []
     for span in prompt.spans:

@@ -764,12 +764,12 @@ def test_intervals_of_nothing_are_nothing() -> None:
     assert bootstrap([]).of == 0
     assert bootstrap([0.0], [0.0]).of == 0
     assert [p.of for p in picks([replace(BLANK, slots=None)])] == [0, 0, 0]
-    assert paired([BLANK], [replace(BLANK, problem=2)], lambda o: o.correct).of == 0
+    assert paired([BLANK], [replace(BLANK, problem=2)], lambda o: o.correct, 1).of == 0
 
 
 def test_what_is_all_alike_still_has_an_interval() -> None:
     wrong = [replace(BLANK, problem=n, correct=False) for n in range(5)]
-    found = paired(wrong, [replace(o, correct=True) for o in wrong], lambda o: o.correct)
+    found = paired(wrong, [replace(o, correct=True) for o in wrong], lambda o: o.correct, 1)
     assert (found.value, found.low, found.of) == (-1, -1, 5)
     assert found.high == pytest.approx(-wilson(5, 5)[0])
 

@@ -340,7 +340,7 @@ def test_the_tab_shows_both_tokens_and_says_when_there_is_nothing(
     [bare] = tab.views(replace(shown, attention=(), request=replace(shown.request, probe_attention=False)),
                        Selection(3, "naive"))  # fmt: skip
     assert isinstance(bare, FigureView)
-    assert "Switch it on" in bare.finding
+    assert "Record attention" in bare.finding
     keys = [view.key for view in tab.views(shown, Selection(3, "naive"))]
     assert len(set(keys)) == len(keys)
 

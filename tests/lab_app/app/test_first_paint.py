@@ -69,8 +69,9 @@ def test_the_page_is_served_with_a_finished_run_on_it(built: tuple[gr.Blocks, Vi
     assert "kv-cell" in shown(blocks, "kv-comparison")
     assert "kv-band" in shown(blocks, "kv-strip")["html"]
     assert "tokens to read" in shown(blocks, "kv-cost")
-    [figure] = [v for v in shown(blocks, "kv-view-errors")["views"] if v.get("figure")][:1]
-    assert len(figure["figure"]) < MOST_BYTES_OF_A_FIGURE
+    [picture] = shown(blocks, "kv-view-play")["views"]
+    assert "<svg" in picture["html"]
+    assert len(picture["html"]) < MOST_BYTES_OF_A_FIGURE
 
 
 def test_no_two_visits_share_what_the_page_was_made_with(built: tuple[gr.Blocks, VisitStore]) -> None:

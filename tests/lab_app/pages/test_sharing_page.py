@@ -213,7 +213,7 @@ def test_a_stored_run_shows_the_same_figures_to_another_visitor(
     assert link.startswith("r=")
     other = lab.open()
     update = sharing.arrived(other, carried(link))
-    for name in ("verdict", "comparison", "strip", "view_errors"):
+    for name in ("verdict", "comparison", "strip", "view_play"):
         assert update[name] == mine[name], name
     assert other.engine.requests == [], "nothing was run to show it"  # type: ignore[attr-defined]
     assert update["preset"] == "math-3"
