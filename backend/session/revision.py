@@ -13,7 +13,7 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -67,7 +67,7 @@ def revise(
     record: RunRecord,
     request: RunRequest,
     cancel: threading.Event | None = None,
-) -> Iterator[Progress | Revised]:
+) -> Generator[Progress | Revised, None, None]:
     """Give a record the columns of ``request``; ends with all of them decoded.
 
     Args:

@@ -148,20 +148,21 @@ def _read(body: Any) -> tuple[Form, Example | None]:
         for key, value in _table(given, f"The options of {name}", tuple(every[name])).items():
             options[name][key] = _option(value, every[name][key], f"{name}.{key}")
     numbers = {key: _number(table[key], key) for key in (*DECODING, *COUNTS, "turns") if key in table}
-    flags = {key: _flag(table[key], key) for key in ("attention", "warm") if key in table}
+    flags: Body = {key: _flag(table[key], key) for key in ("attention", "warm") if key in table}
     mode = table.get("mode", USUAL.mode)
     if mode not in ("pinned", "free"):
         raise RecordError(f"The mode of this bench is {show(mode)}; allowed are pinned, free.")
     declared = check_text(
         table.get("declared", ", ".join(preset.pipeline.declared)), "The declared names", "", 2000
     )
-    usual: Body = {"max_new_tokens": preset.pipeline.longest_answer, "turns": preset.pipeline.turns}
+    rest: Body = {"max_new_tokens": preset.pipeline.longest_answer, "turns": preset.pipeline.turns}
+    rest |= numbers | flags
     form = Form(
         preset.pipeline.name, values, tuple(templates.get(str(a.id), a.template) for a in agents), declared,
         _names(table.get("methods", []), "methods", names), options,
         _names(table.get("ablate", []), "ablate", names), mode,
         every_profile=_names(table.get("every_profile", []), "every_profile", names),
-        weights=tuple(weights.get(str(a.id), a.model) for a in agents), **(usual | numbers | flags),
+        weights=tuple(weights.get(str(a.id), a.model) for a in agents), **rest,
     )  # fmt: skip
     form = dataclasses.replace(form, copies=_copies(table.get("copies", []), every), pinned=_pinned(table))
     answer = table.get("known")
