@@ -21,7 +21,7 @@ TONE_WORDS: dict[Tone, str] = {
     "same": "no change",
     "changed": "changed",
     "unclear": "undecided",
-    "neutral": "nothing to compare",
+    "neutral": "not judged",
 }
 # What a method did to the final agent: it reused nothing; the same texts; the same answer in other words;
 # the same answer, but another candidate chosen; another answer.
@@ -33,6 +33,7 @@ STATES: dict[Kind, str] = {
     "choice": "answer kept, choice changed",
     "answer": "answer changed",
 }
+FULL_READ_WRONG = "nothing to compare: the full read is wrong"
 NEAR_TIE = 10.0  # a margin below this many floors is a near tie
 
 
@@ -160,10 +161,9 @@ def verdict(record: RunRecord) -> Verdict:
         rest.append("Every method read its own texts (free-running), so only answers are compared.")
     tone = "neutral" if neutral else _tone(changed + chose, worded + same)
     worst = (changed or chose or worded or same or nothing)[0].kind
-    undecided = neutral or (tone == "unclear" and compared)
-    state = TONE_WORDS[tone] if undecided else STATES[worst]
+    state = TONE_WORDS[tone] if tone == "unclear" and compared else STATES[worst]
     if neutral:
-        state += ": the full read is " + ("unscored" if ref.correct is None else "wrong")
+        state = f"{state}, right answer unknown" if ref.correct is None else FULL_READ_WRONG
     return Verdict(_wrap(head, *rest), tone, facts(record), state)
 
 

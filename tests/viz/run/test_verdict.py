@@ -113,6 +113,7 @@ def test_the_states_of_a_verdict():
 def test_where_nobody_knows_what_is_right_a_change_is_neither_harm_nor_gain():
     record = unscored(make_record())
     assert verdict(record).tone == "neutral"
+    assert verdict(record).state == "answer changed, right answer unknown"
     assert said(record).startswith(
         "The answer changed: the full read answers 38, Copy and reposition 36; KVCOMM answers as the full "
         "read. Nobody knows what is right here."
@@ -127,9 +128,10 @@ def test_an_answer_that_nobody_can_score_is_not_praised_for_having_stayed():
     chose = change(
         change(kept, "dense", 3, text=ends.format(1)), "naive", 3, text=ends.format(2), token_ids=(1,)
     )
-    for record in (kept, worded, chose):
+    states = "same text", "same answer, other words", "answer kept, choice changed"
+    for record, state in zip((kept, worded, chose), states, strict=True):
         assert verdict(record).tone == "neutral"
-        assert verdict(record).state == "nothing to compare: the full read is unscored"
+        assert verdict(record).state == f"{state}, right answer unknown"
         assert said(record).startswith("The answer stayed 38. Nobody knows what is right here: ")
     assert "Copy and reposition chose candidate 2 instead of candidate 1" in said(chose)
     textless = change(kept, "dense", 3, answer=None)
