@@ -48,7 +48,7 @@ def page(opened: Watched, address: str) -> Page:
 def test_first_visit_is_not_empty(seen: Page) -> None:
     expect(seen.locator("#kv-comparison .kv-cell").first).to_be_visible()
     expect(seen.locator("#kv-strip .kv-band").first).to_be_visible()
-    expect(seen.locator("#kv-view-errors .main-svg").first).to_be_visible()
+    expect(seen.locator("#kv-view-play svg").first).to_be_visible()
     expect(seen.locator("#kv-verdict")).to_contain_text("What would repair it?")
     expect(seen.locator("#kv-graph svg")).to_be_visible()
 

@@ -15,7 +15,7 @@ FIGURES = """() => [...document.querySelectorAll("#kv-view-errors .kv-figure")]
 def ready(page: Page) -> None:
     expect(page.locator("body[data-kv-visit]")).to_be_visible()
     expect(page.locator("#kv-cost")).to_contain_text("tokens to read")
-    expect(page.locator("#kv-view-errors .main-svg").first).to_be_visible()
+    expect(page.locator("#kv-view-play svg").first).to_be_visible()
 
 
 def test_a_shared_run_a_reload_and_a_report(opened: Watched, address: str, tmp_path: Path) -> None:
@@ -35,6 +35,8 @@ def test_a_shared_run_a_reload_and_a_report(opened: Watched, address: str, tmp_p
     expect(page.locator("#kv-comparison .kv-cell").first).to_be_visible()
     expect(page.locator("#kv-factline, .kv-factline").first).to_contain_text("fake")
     expect(page.locator("#kv-save-tensors")).to_contain_text("3.00 MiB")
+    page.click("#kv-tab-errors-button")
+    expect(page.locator("#kv-view-errors .main-svg").first).to_be_visible()
     told, figures = page.locator("#kv-verdict").inner_text(), page.evaluate(FIGURES)
     assert len(figures) == 3
 
@@ -43,6 +45,8 @@ def test_a_shared_run_a_reload_and_a_report(opened: Watched, address: str, tmp_p
     expect(question).to_have_value("What is 1 + 1? <b>Shared</b>")
     expect(page.locator("#kv-option-kvcomm-gamma input[type=number]")).to_have_value("0.7")
     ready(page)
+    page.click("#kv-tab-errors-button")
+    expect(page.locator("#kv-view-errors .main-svg").first).to_be_visible()
     assert page.evaluate(FIGURES) == figures
 
     # a link in a clean browser: the same bench and the same figures, and nothing was run
@@ -54,6 +58,8 @@ def test_a_shared_run_a_reload_and_a_report(opened: Watched, address: str, tmp_p
     expect(other.locator("#kv-status")).to_contain_text("shared with you")
     expect(other.locator("#kv-value-0 textarea")).to_have_value("What is 1 + 1? <b>Shared</b>")
     expect(other.locator("#kv-option-kvcomm-gamma input[type=number]")).to_have_value("0.7")
+    other.click("#kv-tab-errors-button")
+    expect(other.locator("#kv-view-errors .main-svg").first).to_be_visible()
     assert other.evaluate(FIGURES) == figures
     assert other.locator("#kv-verdict").inner_text() == told
     other.context.close()
