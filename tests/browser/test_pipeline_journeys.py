@@ -100,7 +100,8 @@ def test_run_toggle_a_step_and_compare(page: Page) -> None:
     expect(page.locator("#kv-status")).not_to_contain_text("edited since")
 
 
-def test_a_column_is_duplicated_changed_and_compared_with_its_original(page: Page, address: str) -> None:
+def test_a_column_is_duplicated_changed_and_compared_with_its_original(opened: Watched, address: str) -> None:
+    page = begun(opened(address))
     page.locator('[data-act="duplicate"][data-label="kvcomm"]').click()
     gamma = page.locator("#kv-option-kvcomm-gamma-2 input[type=number]")
     expect(gamma).to_be_focused()
@@ -122,8 +123,7 @@ def test_a_column_is_duplicated_changed_and_compared_with_its_original(page: Pag
     again = page.locator(".kv-shared-link").get_attribute("href")
     page.locator('[data-act="remove"][data-label="kvcomm 2"]').click()
     expect(gamma).to_have_count(0)
-    page.goto("about:blank")
-    page.goto(address.rstrip("/") + "/" + again)
+    page = opened(address.rstrip("/") + "/" + again)
     expect(begun(page).locator("#kv-option-kvcomm-gamma-2 input[type=number]")).to_have_value("0.95")
     expect(page.locator("#kv-pinned-box")).to_have_value("kvcomm")
 
