@@ -48,9 +48,10 @@ test test-all: export PYTHONDONTWRITEBYTECODE :=
 test test-all:
 	@$(MAKE) --no-print-directory -j $(JOBS) lint chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone and not browser" $(SAMPLE) $(ARGS); $(SOME)
-	$(BIN)/python -m pytest -m "alone or browser" $(SAMPLE) $(or $(ARGS),tests/browser tests/backend/sweeps); $(SOME)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "browser and not alone" $(SAMPLE) $(or $(ARGS),tests/browser); $(SOME)
+	$(BIN)/python -m pytest -m alone $(SAMPLE) $(or $(ARGS),tests/backend/sweeps); $(SOME)
 
-# ARGS may choose tests of one kind only: that the other run found none is no failure.
+# ARGS may choose tests of one kind only: that another run found none is no failure.
 SOME := found=$$?; [ $$found = 5 ] || exit $$found
 
 chromium:
