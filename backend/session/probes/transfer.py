@@ -96,11 +96,9 @@ def _evenly(count: int) -> list[int]:
 
 def _pairs(rule: LayerRotation, channels: int) -> Tensor:
     """Channels of the pairs that are shown, each pair's two side by side; without a rotation, neighbours."""
-    half = rule.rotated_dims // 2
+    half, neighbours = rule.rotated_dims // 2, rule.interleaved
     if not half:
         half, neighbours = channels // 2, True
-    else:
-        neighbours = rule.interleaved
-    first = torch.tensor(_evenly(half))
-    other = 2 * first + 1 if neighbours else first + half
-    return torch.stack([2 * first if neighbours else first, other], dim=1).flatten()
+    pair = torch.tensor(_evenly(half))
+    first, other = (2 * pair, 2 * pair + 1) if neighbours else (pair, pair + half)
+    return torch.stack([first, other], dim=1).flatten()
