@@ -24,7 +24,7 @@ class Transfer:
         missing_keys, missing_values: errors of the copy, its keys turned to their new place.
         left_keys, left_values: errors of the cache that the agent read.
         layer, head: where ``missing_keys`` is largest; what follows is of that head.
-        angles: (pairs,) radians that each pair of channels turns by on its ``start - first_position`` positions.
+        angles: (pairs,) radians that each pair turns by over ``start - first_position`` positions.
         keys: (4, tokens, 2 * pairs), the two channels of a pair side by side: as encoded, turned, of the full
             read, of the cache that was read.
         values: (3, tokens, channels): copied, of the full read, of the cache that was read.
