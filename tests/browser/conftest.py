@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +91,11 @@ class Watched:
         return page
 
 
-@contextmanager
-def watching(browser: Browser) -> Iterator[Watched]:
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Watched]:
     """Opens pages; at the end none of them may have complained."""
     watched = Watched(browser)
     yield watched
     for context in watched.contexts:
         context.close()
     assert watched.complaints == []
-
-
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Watched]:
-    with watching(browser) as found:
-        yield found
