@@ -74,8 +74,8 @@ def space(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    from lab_app.reports.run_report import read_file
-    from lab_app.reports.run_report import report as made
+    from backend.records.sharing.bundle import read_file
+    from viz.run.report import report_html
 
     out = named_file("out", args.out, "report.html")
     record = read_file(Path(args.run)).record
@@ -83,7 +83,7 @@ def report(args: argparse.Namespace) -> int:
         raise RecordError(
             f"{Path(args.run).name} holds a bench and no run. Open it in the lab and press Run."
         )
-    out.write_text(made(record), encoding="utf-8")
+    out.write_text(report_html(record), encoding="utf-8")
     print(f"{out}: {out.stat().st_size / 2**20:.1f} MiB, opens without the lab and without a network")
     return 0
 

@@ -19,8 +19,8 @@ from lab_app.pages import registry as pages
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.sweeps import page as sweep_page
 from lab_app.pages.tour.html import room_link
-from lab_app.reports import run_report
 from lab_app.visits.visits import VisitStore
+from viz.run.report import report_html
 
 ASSETS = Path(__file__).parents[1] / "assets"
 STYLES = ("app.css", "fields.css", "tour.css", "early.css")
@@ -84,7 +84,7 @@ def routes(lab: VisitStore) -> list[Route]:
         if found is None:
             return PlainTextResponse(GONE, status_code=404)
         try:
-            content = run_report.report(found).encode()
+            content = report_html(found).encode()
         except LabError as error:
             return PlainTextResponse(str(error), status_code=409)
         return _file(content, f"report-{_safe(found.id)}.html", "text/html; charset=utf-8")

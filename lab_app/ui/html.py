@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from backend.prompts.presets import Example
 from lab_app.ui import text
 from viz.base.format import clip, duration, escape, plural, size
-from viz.run.verdict import TONE_WORDS, Tone
+from viz.run.verdict_card import QUESTION_1
 
 
 def known(example: Example | None, values: Mapping[str, str]) -> str:
@@ -58,35 +58,11 @@ def status(message: str, kind: str, done: int = 0, total: int = 0, again: bool =
     return f"{head}<p>{escape(message)}</p>{button}{bar}</div>"
 
 
-def verdict_card(
-    sentence_html: str,
-    tone: Tone,
-    points: Sequence[str],
-    where: str,
-    repair: str,
-    footer: str,
-    state: str = "",
-    heads: tuple[str, str] = (text.QUESTION_2, text.QUESTION_3),
-) -> str:
-    """One look, three questions: the outcome, its source, its repair, or whatever ``heads`` ask."""
-    items = "".join(f"<li>{escape(point)}</li>" for point in points)
-    listed = f"<ul>{items}</ul>" if items else ""
-    return (
-        f'<section class="kv-verdict kv-verdict-{tone}" aria-label="{text.QUESTION_1}">'
-        f'<p class="kv-eyebrow">{text.QUESTION_1} '
-        f'<span class="kv-verdict-tone">{state or TONE_WORDS[tone]}</span></p>'
-        f'<p class="kv-verdict-sentence">{sentence_html}</p><div class="kv-answers">'
-        f'<div><p class="kv-eyebrow">{heads[0]}</p><p>{where}</p></div>'
-        f'<div><p class="kv-eyebrow">{heads[1]}</p><p>{repair}</p></div></div>'
-        f'{listed}<p class="kv-factline">{footer}</p></section>'
-    )
-
-
 def empty_card(said: str = text.EMPTY_VERDICT, help_: str = text.EMPTY_HELP) -> str:
     """Before the first run."""
     return (
-        f'<section class="kv-verdict kv-verdict-empty" aria-label="{text.QUESTION_1}">'
-        f'<p class="kv-eyebrow">{text.QUESTION_1}</p><p class="kv-verdict-sentence">'
+        f'<section class="kv-verdict kv-verdict-empty" aria-label="{QUESTION_1}">'
+        f'<p class="kv-eyebrow">{QUESTION_1}</p><p class="kv-verdict-sentence">'
         f'<strong class="kv-verdict-head">{said}</strong>'
         f'<span class="kv-verdict-rest">{help_}</span></p></section>'
     )

@@ -4,29 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.prompts.template import QUESTION
 from backend.records.prompt import Prompt
 from backend.records.run import RunRecord
 from lab_app.ui import text
 from lab_app.ui.types import Update
 from viz.base import format as words
-from viz.base.format import escape, plural
-from viz.base.glossary import term
-from viz.run.facts import final_agent
-from viz.run.tabs import Selection
-from viz.run.verdict import compare
-
-
-def default_selection(record: RunRecord) -> Selection:
-    """The most telling place: the last agent under a method that changed the answer, else one that reused."""
-    labels = words.others(record)
-    changed = [label for label in labels if compare(record, label).kind == "answer"]
-    reused = [label for label in labels if words.reused_anything(record.outcome(final_agent(record), label))]
-    found = (changed or reused or list(labels) or [words.dense_label(record)])[0]
-    agent = final_agent(record)
-    if not words.reused_anything(record.outcome(agent, found)):
-        agent = next((a for a in record.agents if words.reused_anything(record.outcome(a, found))), agent)
-    return Selection(agent, found)
+from viz.base.format import plural
+from viz.run.tabs import Selection, default_selection
 
 
 def read_selection(record: RunRecord, agent: Any, method: Any, span: Any) -> Selection:
@@ -86,19 +70,3 @@ def choices(record: RunRecord, agent: Any, method: Any, segment: Any) -> Update:
         "pick_method": ([(looks[label].name, label) for label in record.labels], selection.method),
         "pick_segment": (segments(record, selection), selection.span or ""),
     }
-
-
-def factline(record: RunRecord) -> str:
-    """What was run, in one quiet line."""
-    mode = term("pinned") if record.request.mode == "pinned" else term("free-running")
-    values = record.request.values
-    question = values.get(QUESTION) or next(iter(values.values()), "")
-    asked = f'<span class="kv-asked">{escape(words.clip(question, 140))}</span>' if question else ""
-    when = record.created.replace("T", " ").split("+")[0]
-    temperature = record.request.decoding.temperature
-    how = (
-        "greedy" if temperature == 0 else f"temperature {temperature:g}, seed {record.request.decoding.seed}"
-    )
-    title = escape(record.request.pipeline.title)
-    model = escape(words.clip(record.model.name, 40))
-    return f"{asked}<span>{title} · {mode} · {how} · {model} · {escape(when)} UTC</span>"

@@ -86,9 +86,6 @@ OPENING = "Opening the page."
 RUNNING = "Cancel"
 CANCELLING = "Stopping after this step"
 
-QUESTION_1 = "Did reuse change the outcome?"
-QUESTION_2 = "Where does it come from?"
-QUESTION_3 = "What would repair it?"
 ALL_SEGMENTS = "whole prompt"
 
 EMPTY_VERDICT = "Nothing has been run here yet."

@@ -14,14 +14,17 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from plotly.io.json import to_json_plotly
 
+from backend.base.errors import RecordError
 from backend.records.run import RunRecord
+from backend.records.sharing.citations import citations
 from viz.base.figure import FigureView, card_html
 from viz.base.format import agent_name, styles
 from viz.base.html import joined, render
 from viz.base.theme import PLOTLY_DARK, PLOTLY_LIGHT, script, stylesheet
 from viz.run.comparison import comparison_html
-from viz.run.tabs import TABS, Selection, View, default_selection
+from viz.run.tabs import TABS, View, default_selection
 from viz.run.token_strip import strip_html
+from viz.run.verdict_card import run_card
 
 FOLDER = Path(__file__).parent
 POLICY = (
@@ -31,29 +34,34 @@ POLICY = (
 MOST_STRIPS = 24  # agents whose prompts are shown token by token
 
 
-def report_html(
-    record: RunRecord, *, verdict: str = "", citation: str = "", selection: Selection | None = None
-) -> str:
-    """The file's content.
+def report_html(record: RunRecord) -> str:
+    """The file's content; where a figure is of one agent and method, those of :func:`default_selection`.
 
-    Args:
-        record: the run.
-        verdict: HTML of the card that tells the outcome.
-        citation: BibTeX, as plain text.
-        selection: whose figures are drawn, where a figure is of one agent and method.
+    Raises:
+        RecordError: the record is well formed, but its parts do not fit one another.
     """
-    chosen = selection or default_selection(record)
+    try:
+        return _report(record)
+    except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise RecordError(
+            "This record is complete but cannot be drawn by this version of the lab "
+            f"({type(error).__name__})."
+        ) from None
+
+
+def _report(record: RunRecord) -> str:
+    chosen = default_selection(record)
     tabs = [(tab, tab.views(record, chosen)) for tab in TABS]
     body = render(
         "run/report_body.html",
-        verdict=Markup(verdict),
+        verdict=Markup(run_card(record)),
         comparison=comparison_html(record),
         strips=joined(strip_html(record, agent) for agent in record.agents[:MOST_STRIPS]),
         more=len(record.agents) - MOST_STRIPS,
         whose=f"{agent_name(record.request.pipeline, chosen.agent)} under "
         f"{styles(record)[chosen.method].name}",
         tabs=[(tab, joined(map(card_html, views))) for tab, views in tabs],
-        citation=citation,
+        citation=citations(m.name for m in record.request.methods),
     )
     title = f"{record.request.pipeline.title}: the full read beside reuse"
     return _file(title, body, [view for _, views in tabs for view in views])
@@ -80,9 +88,9 @@ def _file(title: str, body: Markup, views: Sequence[View]) -> str:
     return f"{file}\n"
 
 
-def csv_files(record: RunRecord, selection: Selection | None = None) -> dict[str, str]:
+def csv_files(record: RunRecord) -> dict[str, str]:
     """The tables behind the figures, as CSV by the figures' keys; of the same selection as the report's."""
-    chosen = selection or default_selection(record)
+    chosen = default_selection(record)
     views = (view for tab in TABS for view in tab.views(record, chosen))
     return {v.key: v.csv() for v in views if isinstance(v, FigureView) and v.rows}
 

@@ -13,14 +13,17 @@ from viz.anchors.pool import gate_view, pool_table, weights_view
 from viz.anchors.pool_map import anchor_map
 from viz.anchors.weights import varies, weights_by_layer, weights_by_token
 from viz.attention.views import views as attention_views
+from viz.base import format as words
 from viz.base.figure import FigureView, Panel
 from viz.base.format import others
 from viz.run.break_even import break_even_view
 from viz.run.cache_error import error_by_layer, error_map, kl_along_answer, offset_by_layer
+from viz.run.facts import final_agent
 from viz.run.familiarity import surprisal_panel
 from viz.run.play import play_panel
 from viz.run.summary import memory_view, record_html
 from viz.run.timing import ttft_view
+from viz.run.verdict import compare
 
 View = FigureView | Panel
 
@@ -45,9 +48,15 @@ class Tab:
 
 
 def default_selection(record: RunRecord) -> Selection:
-    """The last agent under the last method: where reuse shows most."""
-    final = record.request.pipeline.final
-    return Selection(final if final in record.agents else record.agents[-1], record.labels[-1])
+    """The most telling place: the last agent under a method that changed the answer, else one that reused."""
+    labels = words.others(record)
+    changed = [label for label in labels if compare(record, label).kind == "answer"]
+    reused = [label for label in labels if words.reused_anything(record.outcome(final_agent(record), label))]
+    found = (changed or reused or list(labels) or [words.dense_label(record)])[0]
+    agent = final_agent(record)
+    if not words.reused_anything(record.outcome(agent, found)):
+        agent = next((a for a in record.agents if words.reused_anything(record.outcome(a, found))), agent)
+    return Selection(agent, found)
 
 
 def gated_method(record: RunRecord, selection: Selection) -> str:

@@ -14,6 +14,7 @@ import stat
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from backend import __version__
@@ -26,6 +27,7 @@ from backend.records.sharing.links import read_json
 FORMAT = 1
 MOST_FILES = 128
 BUNDLE_BYTES = 96 << 20  # of all files, unpacked
+MOST_FILE_BYTES = 96 << 20  # of a file that is opened
 SMALL_BYTES = 4 << 20  # of the list and of the bench
 CONTENTS, RECORD, BENCH, TENSORS = "bundle.json", "record.kvrun", "bench.json", "tensors.safetensors"
 _NAME = re.compile(
@@ -163,3 +165,28 @@ def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int) -> bytes
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode()
+
+
+def read_run(content: bytes) -> Bundle:
+    """A saved run from a file's content: a bundle, or a record by itself.
+
+    Raises:
+        RecordError: it is neither, or damaged, or too large.
+    """
+    if len(content) > MOST_FILE_BYTES:
+        raise RecordError(
+            f"The file has {len(content) / 2**20:,.0f} MiB; up to {MOST_FILE_BYTES // 2**20} MiB are opened."
+        )
+    return read_bundle(content) if is_bundle(content) else Bundle(RunRecord.from_bytes(content))
+
+
+def read_file(path: Path) -> Bundle:
+    """A saved run; see :func:`read_run`.
+
+    Raises:
+        RecordError: the file cannot be read, or holds none.
+    """
+    try:
+        return read_run(path.read_bytes())
+    except OSError as error:
+        raise RecordError(f"{path.name} cannot be read: {error.strerror}. Choose another file.") from None

@@ -34,7 +34,6 @@ from lab_app.ui.first_runs import first_run, standing
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
-from lab_app.ui.run_results import factline
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems
 from lab_app.visits.visits import Visit, VisitStore
@@ -43,11 +42,10 @@ from viz.base.format import plural
 from viz.pages.agent_loop import views
 from viz.pages.agent_loop_turns import ends_html, fragments_html, turns_html
 from viz.run.cache_error_facts import error_by_layer
-from viz.run.diagnosis import repair, where
 from viz.run.divergence import kl_along_answer
 from viz.run.timing import ttft_view
 from viz.run.token_strip import strip_html
-from viz.run.verdict import verdict
+from viz.run.verdict_card import factline, run_card, verdict_card
 
 KEY = "loop"
 METHODS_AT_FIRST = ("prefix", "naive", "segments")
@@ -227,12 +225,8 @@ def verdict_of(record: RunRecord) -> str:
     """How the episode ended under each method, and where that comes from."""
     found = {(o.agent, o.method) for o in record.outcomes}
     if all((agent, label) in found for agent in record.agents for label in record.labels):
-        told_ = verdict(record)
-        return html.verdict_card(
-            told_.sentence_html, told_.tone, told_.points, where(record), repair(record), factline(record),
-            told_.state,
-        )  # fmt: skip
-    return html.verdict_card(  # free-running, and some ended earlier than others
+        return run_card(record)
+    return verdict_card(  # free-running, and some ended earlier than others
         ends_html(record), "neutral", (), text.LOOP_FREE_WHERE, text.LOOP_FREE_REPAIR, factline(record)
     )
 

@@ -26,16 +26,14 @@ from lab_app.ui.first_runs import first_run, standing
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
-from lab_app.ui.run_results import factline
 from lab_app.ui.streaming import live
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import Problem, Problems
 from lab_app.visits.visits import Visit, VisitStore
 from viz.pages.documents import documents_html
 from viz.run.comparison import comparison_html
-from viz.run.diagnosis import repair, where
 from viz.run.token_strip import strip_html
-from viz.run.verdict import verdict
+from viz.run.verdict_card import run_card
 
 KEY = "documents"
 CARDS = fields.cards("text", "document", 1, 10, ids="kv-documents")
@@ -217,18 +215,10 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
 
 def shown(visit: Visit, record: RunRecord) -> Update:
     """A finished run."""
-    told_, agent = verdict(record), record.agents[-1]
+    agent = record.agents[-1]
     return {
         "status": "",
-        "verdict": html.verdict_card(
-            told_.sentence_html,
-            told_.tone,
-            told_.points,
-            where(record),
-            repair(record),
-            factline(record),
-            told_.state,
-        ),
+        "verdict": run_card(record),
         "table": documents_html(record),
         "comparison": comparison_html(record),
         "strip": {"html": strip_html(record, agent)},

@@ -62,6 +62,7 @@ from viz.judge.verdict_grid import (
 from viz.pages.documents import documents_html
 from viz.run.comparison import comparison_html
 from viz.run.token_strip import strip_html
+from viz.run.verdict_card import verdict_card
 
 CARDS = fields.cards("text", "candidate", *LIMITS["candidates"], ids="kv-judge")
 METHODS_AT_FIRST = ("naive", "kvcomm")
@@ -271,7 +272,7 @@ def shown(visit: Visit) -> Update:
     mine.unfolded = False
     return {
         "status": "",
-        "verdict": html.verdict_card(
+        "verdict": verdict_card(
             sentence(row, request), tone(row), facts, baseline(row), repaired(row, request), factline(request)
         ),
         "grid": grid_html(row, request),

@@ -24,6 +24,7 @@ from lab_app.ui.page import OPTIONS, PageBuilder
 from lab_app.ui.scenarios import USUAL_WARM
 from lab_app.visits.visits import VisitStore
 from viz.run.tabs import TABS
+from viz.run.verdict_card import QUESTION_2
 
 METHODS_AT_FIRST = ("naive", "kvcomm")
 BEFORE_PROXIMITY = "anchors"  # the tab that it follows
@@ -213,7 +214,7 @@ def build_results(page: PipelinePage) -> None:
     with gr.Column(elem_id="kv-results"):
         with gr.Row(elem_id="kv-pickers", visible=False) as pickers:
             page.add(results=pickers)
-            gr.HTML(html.heading(text.QUESTION_2), apply_default_css=False, elem_id="kv-question-2")
+            gr.HTML(html.heading(QUESTION_2), apply_default_css=False, elem_id="kv-question-2")
             page.add(
                 pick_agent=gr.Dropdown(
                     [], label="Agent", elem_id="kv-pick-agent", min_width=120, filterable=False

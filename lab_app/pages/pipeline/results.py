@@ -15,16 +15,15 @@ from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import state
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
-from lab_app.ui.run_results import choices, factline, marked
+from lab_app.ui.run_results import choices, marked
 from lab_app.ui.types import Update
 from lab_app.visits.umap_worker import LAYOUTS
 from lab_app.visits.visits import Visit
 from viz.base.figure import FigureView, Panel
 from viz.run.comparison import Columns, comparison_html
-from viz.run.diagnosis import repair, where
 from viz.run.tabs import TABS
 from viz.run.token_strip import strip_html
-from viz.run.verdict import verdict
+from viz.run.verdict_card import run_card
 
 #: Switches it on in the setup and presses Run (see ``assets/app.js``).
 RECORD_ATTENTION = Markup(
@@ -68,19 +67,10 @@ def results(
             "strip": {"html": ""},
             **{f"view_{tab.key}": nothing for tab in TABS},
         }
-    told = verdict(found)
     chosen = choices(found, *picked)
     update: Update = {
         "results.visible": True,
-        "verdict": html.verdict_card(
-            told.sentence_html,
-            told.tone,
-            told.points,
-            where(found),
-            repair(found),
-            factline(found),
-            told.state,
-        ),
+        "verdict": run_card(found),
         "comparison": compared(visit, found),
         "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(found)),
     }

@@ -25,6 +25,7 @@ from lab_app.ui.types import Given, Update
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import clip, escape, plural, size
+from viz.run.verdict_card import verdict_card
 from viz.studies.sweep import as_dense, cached, right, sooner, views
 
 KEY = "sweep"
@@ -213,7 +214,7 @@ def verdict_of(swept: Swept) -> str:
     changed = any(line.as_dense.of and line.as_dense.value < 1 for line in swept.lines)
     sentence = f'<strong class="kv-verdict-head">{escape(as_dense(swept).finding)}</strong>'
     problems = plural(max((line.problems for line in swept.lines), default=0), "problem")
-    return html.verdict_card(
+    return verdict_card(
         sentence, "changed" if changed else "same", (), escape(right(swept).finding),
         escape(f"{sooner(swept).finding} {cached(swept).finding}"),
         f"<span>{escape(clip(swept.title or swept.name, 80))} · {problems} in each cell</span>",

@@ -25,7 +25,7 @@ from backend.base.errors import LabError, RecordError
 from backend.methods.registry import method_class, option_fields
 from backend.prompts.presets import load_preset, preset_names, preset_requests
 from backend.records.run import RunRecord
-from backend.records.sharing.bundle import Bundle, read_bundle
+from backend.records.sharing.bundle import Bundle, read_bundle, read_run
 from backend.records.sharing.links import to_link
 from backend.records.sharing.store import SharedRuns
 from lab_app.cli.main import main
@@ -37,8 +37,8 @@ from lab_app.pages.pipeline.layout import build_page
 from lab_app.pages.pipeline.sharing.actions import STORED_OF_A_VISIT, Sharing, restored
 from lab_app.pages.pipeline.state import state
 from lab_app.pages.pipeline.undo import Step, UndoStack
-from lab_app.reports.run_report import read_run, report
 from lab_app.visits.visits import Visit, VisitStore
+from viz.run.report import report_html as report
 
 ROOT = Path(__file__).parents[3]
 TITLE = load_preset("math-3").pipeline.title
@@ -437,7 +437,8 @@ def test_a_report_stands_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_report_needs_neither_torch_nor_the_page() -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom lab_app.reports.run_report import read_file, report\n"
+        "import sys\nfrom pathlib import Path\nfrom backend.records.sharing.bundle import read_file\n"
+        "from viz.run.report import report_html as report\n"
         f"made = report(read_file(Path({str(ROOT / 'presets' / 'first_run.kvrun')!r})).record)\n"
         "heavy = {'torch', 'gradio', 'transformers'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"

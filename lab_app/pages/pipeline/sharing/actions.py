@@ -9,7 +9,7 @@ from typing import Any
 
 from backend.base.errors import LabError, RecordError
 from backend.records.run import RunRecord
-from backend.records.sharing.bundle import Bundle, read_bundle
+from backend.records.sharing.bundle import Bundle, read_bundle, read_run
 from backend.records.sharing.links import LinkTooLong, from_link, read_json, to_link
 from backend.records.sharing.store import SharedRuns
 from lab_app.pages.pipeline import form_json as configuration
@@ -20,11 +20,11 @@ from lab_app.pages.pipeline.results import results
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import keep_form, state
 from lab_app.pages.pipeline.undo import Step
-from lab_app.reports.run_report import bundle, read_run
 from lab_app.ui import html, text
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.types import Update
 from lab_app.visits.visits import Visit, VisitStore
+from viz.run.report import csv_files
 
 LOG = logging.getLogger("lab_app")
 CARRIED_CHARACTERS = 1_000_000
@@ -178,7 +178,7 @@ class Sharing:
         if tensors and visit.cancel is not None:
             raise RecordError("A run is going on. Wait for it before you save tensors.")
         held = visit.engine.tensors(record) if tensors else b""
-        return bundle(record, bench_of(visit, token), held).to_bytes()
+        return Bundle(record, bench_of(visit, token), csv_files(record), held).to_bytes()
 
     # -- undo and redo --------------------------------------------------------------------------------------
 
