@@ -31,18 +31,14 @@ from backend.records.judge import JudgeProblem, JudgeRequest
 from backend.records.offsets import OffsetRequest
 from backend.records.pools import PoolState
 from backend.records.proximity import ProximityRequest
-from backend.records.replay import Replay
 from backend.records.request import RunRequest
 from backend.records.run import Outcome, RunRecord
 from backend.records.sweep import Count, Swept
-from backend.session.admission import check_decoding
 from backend.session.estimate import Estimate
 from backend.session.familiarity import typed_outlook
 from backend.session.limits import Rate
-from backend.session.replay import check_replay, replay
 from backend.session.revision import Revised
 from backend.session.session import LabSession
-from backend.session.streams import stream_key
 from backend.session.tensors import tensor_bytes, tensor_file
 from backend.studies.anchor_cost import anchor_cost
 from backend.studies.blame import blame
@@ -109,32 +105,6 @@ class Lab:
         """Names and labels of the shipped weights trained for this model; see
         :mod:`backend.model.adapters`."""
         return fitting(self.session.model)
-
-    def replay(
-        self, request: RunRequest, last: int = 20, *, cancel: Cancel = None
-    ) -> Iterator[Progress | Replay]:
-        """Replay past requests under the request's methods from the log, without prefilling; ends with the
-        record. Nothing is remembered of it.
-
-        Args:
-            request: pinned; its pipeline and decoding say which past requests are meant, its values nothing.
-            last: how many of the latest requests to answer again; all that the log holds when it holds fewer.
-            cancel: ends it when set.
-
-        Raises:
-            LabError: see :func:`backend.session.replay.replay`; or there is nothing to replay.
-            RunCancelled: ``cancel`` was set.
-        """
-        session = self.session
-        check_decoding(request.decoding)
-        dense, *choices = session.admission.choices(request)
-        stream = session.streams.get(stream_key(request, dense[0]))
-        check_replay(request, choices, stream, last)
-        assert stream is not None
-        engines = {agent: session.engine_of(request, agent) for agent in request.pipeline.order}
-        yield from session.measure(
-            lambda: replay(stream, request, choices, session.engine, engines, last, cancel)
-        )
 
     # -- the judge lab, beside its study
 

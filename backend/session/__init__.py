@@ -1,4 +1,4 @@
-"""One visitor: logs and pools, a run from request to record, warm-up, replay, limits, measurements of runs.
+"""One visitor: logs and pools, a run from request to record, warm-up, limits, measurements of runs.
 
 A session is a trust domain: its logs are read by nobody else. It admits a request, lets every method read
 and answer it, and closes it by remembering or undoing what it left.
@@ -10,7 +10,6 @@ Others use, by module:
     limits: LOCAL_LIMITS, Limits, Rate
     request_state: RequestState
     streams: AnsweredRequest, MethodRun, PromptRun, Stream
-    replay: replay
     run: Run
     workspace: Workspace
 """

@@ -1,10 +1,11 @@
 """A finished pinned run under other methods or options, from what its session still holds.
 
-Dense has read every prompt of a pinned run, so what another method would decide, copy and correct follows
-from the log, as in :mod:`backend.session.replay`. The model forwards the tokens that a plan leaves to it and,
-once per changed method, dense's answer behind the method's cache. That gives errors, divergences and the
-first token that differs; only an answer that parts from dense's, or might by rounding, is decoded. Dense's
-own caches are read again once and kept for the next change of the same run.
+Dense has read every prompt of a pinned run, and the log keeps what it saw: base KV and offsets. So what
+another method would decide, copy and correct follows from the log: a fresh instance lives through the history
+in order. The model forwards the tokens that a plan leaves to it and, once per changed method, dense's answer
+behind the method's cache. That gives errors, divergences and the first token that differs; only an answer
+that parts from dense's, or might by rounding, is decoded. Dense's own caches are read again once and kept
+for the next change of the same run.
 """
 
 from __future__ import annotations

@@ -135,12 +135,6 @@ class ZeroSession:
         """
         raise OptionError("What a run stored is gone here, so a change needs a run.", field="methods")
 
-    def replay(
-        self, request: RunRequest, last: int = 20, *, cancel: threading.Event | None = None
-    ) -> Iterator[Any]:
-        """See :meth:`backend.lab.Lab.replay`."""
-        yield from self._events("replay", request, last, before=self._before(request), cancel=cancel)
-
     def study(self, request: object, *, cancel: threading.Event | None = None) -> Iterator[Any]:
         """See :meth:`backend.lab.Lab.study`; one about a run begins with what was sent."""
         before = self._before(request.run) if isinstance(request, BlameRequest) else None

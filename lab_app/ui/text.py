@@ -432,36 +432,6 @@ PAYS_UNREAD = "What stands in the boxes cannot be reckoned with"
 PAYS_UNREAD_HELP = "The box that is wrong says why; everything typed stays."
 PAYS_MIXED = "{mixed:,} anchors are mixed, more than the pool’s {anchors:,}. Lower it, or enlarge the pool."
 
-REPLAY = "What if"
-REPLAY_QUESTION = "What would other settings have done with the same requests?"
-REPLAY_HELP = (
-    "Change gamma, V, a step, a profile or the methods on the left, then replay the requests that this page "
-    "remembers: the pools fill again from what the full read has seen, the caches are copied and corrected "
-    "again, and the agents answer again. No prompt is read again."
-)
-REPLAY_LAST = "Past requests"
-REPLAY_RUN = "Replay with the methods on the left"
-REPLAY_ABLATION = "Replay Table 5’s ablation"
-REPLAY_REQUEST = "Texts of request"
-REPLAY_BUSY = "A run of this page is still going on. Wait for it or press Cancel on the left."
-REPLAY_STOPPED = "Stopped. Nothing of this replay was kept; an earlier one still stands below."
-REPLAY_BENCH = "The setup cannot be replayed. {why}"
-REPLAY_PINNED = (
-    "The mode is free-running, where each method has texts of its own; only pinned requests can be replayed. "
-    "Choose pinned under “Mode and decoding”, and run."
-)
-REPLAY_PLAN = "What will be done?"
-REPLAY_STEPS = (
-    "Take the pinned requests that this page remembers: their texts, the KV of every text alone, and the "
-    "offsets that the full read saw.",
-    "Let each method on the left live through all of them in order, so that its pools are what they would "
-    "have been.",
-    "At the last ones, carry out its plans, which copy and correct, and let the agents answer. What a method "
-    "would not share is the full read’s answer already.",
-    "Count which answers stay the full read’s, and show the agents’ texts side by side. One click does so "
-    "for every choice of KVCOMM’s three alignment steps (Table 5, Fig. A.2).",
-)
-
 LOOP = "Agent loop"
 LOOP_TITLE = "A question for an agent with tools"
 LOOP_HELP = (

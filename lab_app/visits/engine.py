@@ -19,7 +19,6 @@ from backend.records.model_info import ModelInfo
 from backend.records.offsets import OffsetRequest
 from backend.records.pools import PoolState
 from backend.records.proximity import ProximityRequest
-from backend.records.replay import Replay
 from backend.records.request import RunRequest
 from backend.records.run import Outcome, RunRecord
 from backend.records.sweep import Count, Swept
@@ -78,12 +77,6 @@ class Engine(Protocol):
     ) -> Iterator[Any]:
         """A finished run under the request's methods, from what it stored: ``.record`` and ``.pending``, the
         agents and labels whose answers are still to be decoded; ends with nothing pending."""
-
-    @work()
-    def replay(
-        self, request: RunRequest, last: int, *, cancel: threading.Event | None = None
-    ) -> Iterator[Progress | Replay]:
-        """Progress, then the record of past requests under the request's methods."""
 
     @work(alone=True)
     def write_candidates(

@@ -27,7 +27,6 @@ from backend.records.documents import DocumentStudy
 from backend.records.judge import Judged
 from backend.records.offsets import OffsetStudy
 from backend.records.proximity import ProximityRecord
-from backend.records.replay import Replay
 from backend.records.run import RunRecord
 from backend.records.sharing.store import SharedRuns
 from backend.session.limits import Limits
@@ -42,9 +41,7 @@ LEFT_SECONDS = 60.0  # a browser that has gone may come back: a reload of the ne
 
 
 #: What a measurement leaves, each kind under a name of its own in :attr:`Visit.results`.
-Measured = (
-    ProximityRecord | OffsetStudy | AnchorCost | BlameRecord | BlendStudy | DocumentStudy | Replay | Judged
-)
+Measured = ProximityRecord | OffsetStudy | AnchorCost | BlameRecord | BlendStudy | DocumentStudy | Judged
 
 
 class Kept(NamedTuple):

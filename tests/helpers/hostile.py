@@ -33,7 +33,6 @@ from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 from backend.records.offsets import PARTS, Approximated, OffsetRequest, OffsetStudy, SampleOffsets, Twins
 from backend.records.prompt import Span
 from backend.records.proximity import ProximityRecord
-from backend.records.replay import PastRequest, Replay, Replayed
 from backend.records.request import MethodChoice
 from backend.records.risk import GateTest, RiskRecord, RiskRequest
 from backend.records.risk_gate import EVERY, RiskGate
@@ -250,25 +249,6 @@ def offsets() -> OffsetStudy:
             random(layers, heads, tokens), random(layers, heads, tokens), twins, samples, estimated, 1.0,
         )
     )  # fmt: skip
-
-
-def replayed() -> Replay:
-    record = make_record(agents=2)
-
-    def row(request: int, agent: int, method: str) -> Replayed:
-        found = record.outcome(agent, method)
-        return Replayed(
-            request, agent, method, found.state, "because", found.gate, 90, 30 * (method != "dense"), 3, 2, 9,
-            found.text, tuple(found.texts), found.answer, method != "naive", found.correct,
-        )  # fmt: skip
-
-    rows = tuple(row(n, a, m) for n in (1, 2) for a in record.agents for m in record.labels)
-    asked = tuple(PastRequest(n, {"user_question": "How many?"}, "38") for n in (1, 2))
-    numbers = dict.fromkeys(
-        ("held", "forgotten", "log_bytes", "budget_bytes", "cache_bytes", "prefill_tokens", "decode_tokens",
-         "encoded_tokens", "again_tokens"), 9,
-    )  # fmt: skip
-    return sullied(Replay(record.request, MODEL, asked, rows, wall_ms=1.0, notes=("a note",), **numbers))
 
 
 def blend() -> BlendStudy:

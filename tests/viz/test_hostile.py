@@ -49,7 +49,6 @@ from viz.studies import (
     offset_study,
     proximity,
     recompute_ratio,
-    replay,
     reproduction,
     sweep,
 )
@@ -149,7 +148,6 @@ DRAWN: dict[str, Callable[[], Any]] = {
     "anchor cost": lambda: cost.views(hostile.cost()),
     "proximity": lambda: (*proximity.views(hostile.pairs()), proximity.examples(hostile.pairs())),
     "offset study": of_offsets,
-    "replay": lambda: replay.views(hostile.replayed(), 1),
     "recompute ratio": lambda: recompute_ratio.views(hostile.blend()),
     "sweep": lambda: sweep.views(hostile.sweep()),
     "document study": lambda: document_study.views(hostile.documents()),

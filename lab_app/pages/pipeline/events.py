@@ -13,7 +13,7 @@ from lab_app.pages.pipeline.form import FORM, PICKERS, Form
 from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.layout import PipelinePage
 from lab_app.pages.pipeline.live import change
-from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity, replay
+from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.sharing.events import CARRY, connect_sharing
 from lab_app.ui import html, initial_state
@@ -44,7 +44,7 @@ def connect(page: PipelinePage, act: Handlers) -> None:
     connect_runs(page, act)
     connect_sharing(page, Sharing(act.lab))
     connect_results(page, act)
-    for section in (proximity, offset_study, anchor_cost, replay, blame, break_even):
+    for section in (proximity, offset_study, anchor_cost, blame, break_even):
         section.connect(page)
 
 

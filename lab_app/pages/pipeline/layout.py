@@ -15,7 +15,7 @@ from lab_app.pages.pipeline.form import AGENT_SLOTS, FORM, VALUE_SLOTS
 from lab_app.pages.pipeline.form_group import form_view, options_view
 from lab_app.pages.pipeline.method_options import copied_panels, method_panel, with_options
 from lab_app.pages.pipeline.rules import rules, value_classes, weights_choices
-from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity, replay
+from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity
 from lab_app.pages.pipeline.sharing.widgets import build_edits, build_files
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import block, error_slot, figure_view, raw_html, section
@@ -242,6 +242,5 @@ def build_results(page: PipelinePage) -> None:
                         break_even.build(page)
                 page.tabs[tab.key] = widget
                 if tab.key == BEFORE_PROXIMITY:
-                    replay.build(page)
                     proximity.build(page)
     build_files(page)

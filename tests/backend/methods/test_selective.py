@@ -15,7 +15,6 @@ from tiny import QUESTIONS, assert_same, request, run, walk
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.engine.prefill import Prefill
-from backend.lab import Lab
 from backend.methods.base import Arrived, Method, PromptView
 from backend.methods.cacheblend import CacheBlendMethod, first_seen
 from backend.methods.naive import NaiveMethod, NaiveOptions
@@ -337,15 +336,3 @@ def test_gradual_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("backend.model.hooks.LAYERWISE", ("qwen3",))
     with pytest.raises(OptionError, match="family 'llama'"):
         execute("cacheblend", selection="gradual")
-
-
-def test_past_requests_can_be_replayed_under_it(tiny_model: LoadedModel) -> None:
-    session = LabSession(tiny_model)
-    choices = [MethodChoice("cacheblend", {"ratio": r}, f"ratio {r:g}") for r in (0.1, 1.0)]
-    asked = request(["dense", *choices])
-    record = run(session, asked)
-    replayed = list(Lab(session).replay(asked, 1))[-1]
-    for row in replayed.rows:  # type: ignore[union-attr]
-        assert row.text == record.outcome(row.agent, row.method).text
-        if row.method == "ratio 1":
-            assert row.as_dense
