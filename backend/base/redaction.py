@@ -6,22 +6,36 @@ import logging
 import os
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 #: Names of environment variables that hold one.
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL", re.IGNORECASE)
 #: What tokens of hubs look like, and passwords in addresses.
-SECRET_LOOK = re.compile(r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)")
+SECRET_LOOK = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
+    r"|AKIA[A-Z0-9]{16}\b|AIza[\w-]{35}|xox[abeprs]-[\w-]{10,})"
+    r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"
+)
 SHORTEST = 8  # a value that is shorter would hide ordinary words
 HIDDEN = "[hidden]"
 
 
 def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
     """``text`` without the values of secret environment variables and without what looks like a token."""
-    values = {value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST}
-    for value in sorted(values, key=len, reverse=True):
-        text = text.replace(value, HIDDEN)
-    return SECRET_LOOK.sub(HIDDEN, text)
+    return redacter(environ)(text)
+
+
+def redacter(environ: Mapping[str, str] = os.environ) -> Callable[[str], str]:
+    """:func:`redact` for many texts: the environment is looked through once."""
+    secret = {value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST}
+    values = sorted(secret, key=len, reverse=True)
+
+    def hide(text: str) -> str:
+        for value in values:
+            text = text.replace(value, HIDDEN)
+        return SECRET_LOOK.sub(HIDDEN, text)
+
+    return hide
 
 
 class Discreet(logging.Filter):

@@ -1,0 +1,217 @@
+"""A call of a model, as every log's reader tells it: one typed form for all formats.
+
+A format's reader makes :class:`Call` objects out of what a line holds; :class:`Fields` holds the checks that
+all of them need. What has the wrong type raises :class:`BadLine`, which the log's reader turns into a message
+with the line's number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from backend.base.text import show
+
+
+class BadLine(Exception):
+    """A line holds no call; the message says why, without file and number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """``role``: system, user, assistant or tool; empty for a plain prompt. ``text`` is all that the model
+    reads of it, calls of tools included."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that the model may call; ``text`` is its declaration as JSON (name, description, parameters)."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the server counted them; None where the log does not say. ``cached`` of the input."""
+
+    input: int | None = None
+    output: int | None = None
+    cached: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to a model and its answer.
+
+    Attributes:
+        where: file and line (or span), for messages.
+        agent: its name; empty where the log names none.
+        session, id, parent: as logged; empty where they are not.
+        time: seconds since 1970, None where the log has no time.
+        messages: in the order in which the model reads them, the system prompt first.
+        output: the answer's text, calls of tools included; empty where the log has none.
+    """
+
+    where: str
+    messages: tuple[Message, ...]
+    agent: str = ""
+    session: str = ""
+    id: str = ""
+    parent: str = ""
+    time: float | None = None
+    tools: tuple[Tool, ...] = ()
+    output: str = ""
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+
+
+def tool_call(name: object, arguments: object) -> str:
+    """A call of a tool as text, the same from every format: arguments are an object or its JSON."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return f"{name}({arguments})"
+    return f"{name}({plain_json(arguments or {})})"
+
+
+def tool(name: object, description: object, parameters: object) -> Tool:
+    """A declaration as text, the same from every format. Keys of the parameters keep their order, for it
+    causes misses."""
+    return Tool(
+        str(name or ""),
+        plain_json({"name": name, "description": description or "", "parameters": parameters or {}}),
+    )
+
+
+def plain_json(value: object) -> str:
+    """JSON on one line, with letters as they are."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def text_of(content: object, what: str = "content") -> str:
+    """The text of a message's content: a text, nothing, or a list of blocks with texts. A picture or sound is
+    told by its type, since it takes tokens that no tokenizer counts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, Mapping):
+        content = [content]
+    if not isinstance(content, list):
+        raise BadLine(f"{what} is {show(content)}; a text or a list of blocks is allowed")
+    return "\n".join(filter(None, (block_text(block, what) for block in content)))
+
+
+def block_text(block: object, what: str = "content") -> str:
+    """One block's text."""
+    if isinstance(block, str):
+        return block
+    if not isinstance(block, Mapping):
+        raise BadLine(f"{what} has the block {show(block)}; a text or an object is allowed")
+    for key in ("text", "content", "thinking", "reasoning"):
+        if isinstance(block.get(key), str):
+            return str(block[key])
+        if isinstance(block.get(key), list):
+            return text_of(block[key], what)
+    return f"[{block.get('type', 'block')}]"
+
+
+class Fields:
+    """Values of objects that may be anything, checked: the first that is there, of the names in turn."""
+
+    def __init__(self, *objects: object) -> None:
+        self.objects = [o for o in objects if isinstance(o, Mapping)]
+
+    def value(self, *names: str) -> Any:
+        """The first that is not None."""
+        for name in names:
+            for table in self.objects:
+                if table.get(name) is not None:
+                    return table[name]
+        return None
+
+    def text(self, *names: str) -> str:
+        """A text or number as text; empty where there is none."""
+        value = self.value(*names)
+        if value is None or isinstance(value, bool | list | Mapping):
+            return ""
+        return show(value) if isinstance(value, int) and abs(value) > 1 << 64 else str(value)
+
+    def whole(self, *names: str) -> int | None:
+        """A whole number from 0; None where there is none."""
+        value = self.value(*names)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
+            value = int(value)
+        return value if type(value) is int and 0 <= value < 1 << 53 else None
+
+    def rows(self, name: str) -> list[Any]:
+        """A list; empty where there is none.
+
+        Raises:
+            BadLine: it is something else.
+        """
+        value = self.value(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise BadLine(f"{name} is {show(value)}; a list is allowed")
+        return value
+
+
+def about(*objects: object) -> dict[str, Any]:
+    """Agent, session, id, parent, time and model as logs name them, for :class:`Call`.
+
+    Args:
+        objects: where they may stand, the most trusted first.
+    """
+    found = Fields(*objects, *(o.get("metadata") for o in objects if isinstance(o, Mapping)))
+    return {
+        "agent": found.text("agent", "agent_name"),
+        "session": found.text("session_id", "session", "conversation_id", "thread_id"),
+        "id": found.text("request_id", "custom_id", "id"),
+        "parent": found.text("parent_id", "parent"),
+        "time": seconds(found.value("timestamp", "time", "created_at", "created")),
+        "model": found.text("model"),
+    }
+
+
+def seconds(value: object) -> float | None:
+    """A time as seconds since 1970: a number (of seconds, or thousandths, or less), or ISO 8601."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            try:
+                moment = datetime.fromisoformat(str(value))
+                return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            except (ValueError, OverflowError):
+                return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, int) and abs(value) > 1 << 80:
+        return None
+    number = float(value)
+    if not math.isfinite(number):
+        return None
+    while abs(number) > 1e11:  # thousandths, millionths or billionths of a second
+        number /= 1000
+    return number
+
+
+def checked(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Messages without empty ones; the system prompt's first.
+
+    Raises:
+        BadLine: none is left.
+    """
+    found = tuple(m for m in messages if m.text)
+    if not found:
+        raise BadLine("it has no message with a text")
+    return found
