@@ -88,20 +88,24 @@ class AssembledPrompt:
             self._dense = self.runner.prefill(self.context.prompt.ids)
         return self._dense
 
-    @torch.inference_mode()
     def attention(self, queries: Sequence[int], layer: int) -> Tensor:
-        tokens = list(queries)
-        with watch_attention(self.runner.model, layer) as recorded:
-            self._probe(tokens, layer + 1)
-        if not recorded:
+        return self._attention(list(queries), range(layer, layer + 1))[0]
+
+    def attentions(self, queries: Sequence[int]) -> Tensor:
+        return self._attention(list(queries), range(self.runner.model.info.layers), together=True)
+
+    @torch.inference_mode()
+    def _attention(self, tokens: list[int], layers: range, together: bool = False) -> Tensor:
+        with watch_attention(self.runner.model, layers) as recorded:
+            self._probe(tokens, layers[-1] + 1, together)
+        if len(recorded) != len(layers):
             name = self.runner.model.info.name
-            raise ModelError(f"{name} does not tell what its layer {layer} attends to.")
+            raise ModelError(f"{name} does not tell what its layers {layers[0]} to {layers[-1]} attend to.")
         length = self.cache.length
-        weights = recorded[0][0].float()  # (heads, queries, places + queries)
-        out = torch.zeros(weights.shape[0], len(tokens), self.total, device=weights.device)
-        out[:, :, : self._held] = weights[:, :, : self._held]
-        rows = torch.arange(len(tokens))
-        out[:, rows, torch.tensor(tokens)] = weights[:, rows, length + rows]
+        weights = torch.cat(recorded).float()  # (layers, heads, queries, places + queries)
+        out = weights.new_zeros(*weights.shape[:2], len(tokens), self.total)
+        out[..., : self._held] = weights[..., : self._held]
+        out[..., tokens] += weights[..., length:]  # where a stale copy is hidden, its weight is 0
         return out
 
     @torch.inference_mode()
@@ -227,15 +231,19 @@ class AssembledPrompt:
         positions = self.layout.positions
         return torch.cat([positions[: self._held], self.layout.soft, positions[appended]])
 
-    def _probe(self, tokens: list[int], layers: int) -> Tensor | None:
-        """Forward tokens, each over the cache with itself fresh and all others as they are; none is kept."""
+    def _probe(self, tokens: list[int], layers: int, together: bool = False) -> Tensor | None:
+        """Forward tokens, each over the cache with itself fresh and all others as they are, or ``together``,
+        with each of them fresh; none is kept."""
         chosen = torch.tensor(tokens, dtype=torch.long)
         held = self.cache.length
-        sees = self.sees(chosen, "exact")
-        rows = torch.arange(len(tokens))
-        inside = chosen < self._held
-        sees[rows[inside], chosen[inside]] = False
-        sees = torch.cat([sees, torch.eye(len(tokens), dtype=torch.bool)], dim=1)
+        own = torch.eye(len(tokens), dtype=torch.bool)
+        if together:
+            own = self.layout.places[chosen][None] <= self.layout.places[chosen][:, None]
+            if self.plan.visible is not None:
+                own &= self.plan.visible.cpu()[chosen][:, chosen]
+        sees, inside = self.sees(chosen, "exact"), chosen < self._held
+        sees[:, chosen[inside]] &= ~own[:, inside]
+        sees = torch.cat([sees, own], dim=1)
         ids = self.runner.ids([self.context.prompt.ids[t] for t in tokens])
         positions = self.key_positions(chosen)
         try:

@@ -63,6 +63,10 @@ class PromptView(Protocol):
     def attention(self, queries: Sequence[int], layer: int) -> Tensor:
         """Probabilities (heads, queries, total), fp32, with which tokens look at the assembled cache."""
 
+    def attentions(self, queries: Sequence[int]) -> Tensor:
+        """At every layer, (layers, heads, queries, total), in one pass that forwards the queries together, so
+        that each sees the others fresh."""
+
     def logits_at(self, tokens: Sequence[int]) -> Tensor:
         """Next-token logits (n, vocabulary), fp32, at tokens, each forwarded over the assembled cache."""
 

@@ -22,6 +22,7 @@ from backend.methods.options import Options
 from backend.methods.oracle import OracleMethod
 from backend.methods.prefix import PrefixMethod
 from backend.methods.promptcache import PromptCacheMethod
+from backend.methods.prophetkv import ProphetKVMethod
 from backend.methods.recompute_slots import RecomputeSlotsMethod
 from backend.methods.repair import RepairMethod
 from backend.methods.segments.method import SegmentsMethod
@@ -36,6 +37,7 @@ METHODS: tuple[type[Method], ...] = (
     SlotAlignedMethod,
     CacheBlendMethod,
     EpicMethod,
+    ProphetKVMethod,
     QueryNormMethod,
     RandomKMethod,
     OracleKMethod,

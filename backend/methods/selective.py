@@ -84,9 +84,13 @@ class SelectiveMethod(Method):
     def score(self, view: PromptView, clock: Clock) -> Tensor:
         """(total,) how much each prompt token deserves to be computed again."""
 
+    def parts(self, view: PromptView) -> tuple[list[int], list[int]]:
+        """Copied tokens to choose from, and those that are computed again in any case."""
+        return candidates(view, self.options.suffix)
+
     def select(self, view: PromptView, clock: Clock) -> Selection | None:
         o, layers = self.options, int(view.cache.keys.shape[0])
-        free, suffix = candidates(view, o.suffix)
+        free, suffix = self.parts(view)
         count = round(o.ratio * len(free))
         tokens = best(self.score(view, clock), free, count) if 0 < count < len(free) else free[:count]
         chosen = tuple(sorted({*tokens, *suffix}))
@@ -136,7 +140,7 @@ class QueryNormMethod(SelectiveMethod):
     name = "query_norm"
     title = "Query norm"
     summary = "Copies the cache, then computes again the tokens that the words behind the texts look at most."
-    paper = "InfoFlow-KV, ProphetKV (this lab's reading)"
+    paper = "InfoFlow-KV (this lab's reading)"
     Options = QueryNormOptions
 
     def score(self, view: PromptView, clock: Clock) -> Tensor:

@@ -112,9 +112,9 @@ def masked_at(model: LoadedModel, first: int, last: int, masks: Tensor | dict[st
 
 
 @contextmanager
-def watch_attention(model: LoadedModel, layer: int) -> Iterator[list[Tensor]]:
-    """Collect a layer's attention probabilities, (rows, heads, queries, keys), of a pass in the body, which
-    ends behind that layer. Uses the eager attention, the one that gives them."""
+def watch_attention(model: LoadedModel, layers: range) -> Iterator[list[Tensor]]:
+    """Collect the attention probabilities, (rows, heads, queries, keys), of some layers in a pass in the
+    body, which ends behind the last of them. Uses the eager attention, the one that gives them."""
     seen: list[Tensor] = []
 
     def keep(_module: Any, _inputs: Any, outputs: Any) -> None:
@@ -122,10 +122,11 @@ def watch_attention(model: LoadedModel, layer: int) -> Iterator[list[Tensor]]:
             seen.extend(x for x in outputs[1:] if isinstance(x, Tensor) and x.ndim == 4)
 
     before = model.module.config._attn_implementation
-    handles = [child.register_forward_hook(keep) for child in layers_of(model)[layer].children()]
+    children = [child for layer in layers for child in layers_of(model)[layer].children()]
+    handles = [child.register_forward_hook(keep) for child in children]
     model.module.set_attn_implementation("eager")
     try:
-        with stop_after(model, layer):
+        with stop_after(model, layers[-1]):
             yield seen
     finally:
         model.module.set_attn_implementation(before)

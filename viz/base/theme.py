@@ -77,6 +77,7 @@ METHOD_NAMES = {
     "cacheblend": "CacheBlend",
     "epic": "EPIC",
     "segments": "Segment reuse",
+    "prophetkv": "ProphetKV",
     "query_norm": "Query norm",
     "random_k": "Random tokens",
     "oracle_k": "Largest true error",

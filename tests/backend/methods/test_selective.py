@@ -203,6 +203,51 @@ def test_query_norm_takes_what_the_suffix_looks_at() -> None:
     assert found.token_layers == 2 * queries + 3 * (len(wanted) + queries)
 
 
+def test_prophetkv_is_dense_at_ratio_one_and_position_only_at_zero() -> None:
+    found = execute("prophetkv", ratio=1.0)
+    assert_same(found, walked().dense[3], total())
+    none = execute("prophetkv", ratio=0.0)
+    assert_same(none, execute("random_k", ratio=0.0), total())  # both compute what stands behind the texts
+
+
+@torch.inference_mode()
+def test_prophetkv_fuses_what_every_layer_of_the_query_looks_at() -> None:
+    """Its attention is that of a plain pass of the query's tokens over the assembled cache."""
+    one, start, end = walked(), suffix_start(), total()
+    cache = naive().cache.copy()
+    cache.length = start
+    module = one.engine.model.module
+    module.set_attn_implementation("eager")
+    ids = torch.tensor([one.contexts[3].prompt.ids[start:]])
+    out = module(
+        ids,
+        position_ids=torch.arange(start, end)[None],
+        past_key_values=cache.cache,
+        output_attentions=True,
+    )
+    module.set_attn_implementation("sdpa")
+    looks: list[torch.Tensor] = []
+
+    class Looking(NaiveMethod):
+        def select(self, view: PromptView, clock: Clock) -> Selection | None:
+            looks.append(view.attentions(range(start, end)))
+            return None
+
+    context, looking = one.contexts[3], Looking(NaiveOptions())
+    plan = looking.plan(context, one.log, Clock())
+    one.engine.execute(context.prompt, plan, Clock(), method=looking, context=context)
+    assert tiny.error(looks[0], torch.cat(out.attentions)) <= tiny.TOLERANCE
+    first = one.contexts[3].prompt.spans[0].end  # an exact beginning is no candidate
+    seen = torch.stack([a[0].sum(dim=(0, 1))[first:start] for a in out.attentions])
+    score = (seen / seen.sum(dim=1, keepdim=True)).mean(dim=0)
+    wanted = {first + i for i in score.topk(round(0.2 * (start - first))).indices.tolist()}
+    found = execute("prophetkv")
+    assert set(np.flatnonzero(found.actions[0, :start] == RECOMPUTED)) == wanted
+    assert (found.actions[0] == found.actions[2]).all()
+    queries = end - start
+    assert found.token_layers == 3 * queries + 3 * (len(wanted) + queries)
+
+
 def test_random_tokens_follow_their_seed() -> None:
     maps = [execute("random_k", ratio=0.3, seed=seed).actions for seed in (0, 0, 1)]
     assert (maps[0] == maps[1]).all()
