@@ -65,7 +65,8 @@ def shown(value: Any, pictures: bool) -> dict[str, Any]:
         bundle = {"application/vnd.plotly.v1+json": figure, "text/plain": [plain]}
         image = picture(figure) if pictures else ""
         return bundle | ({"image/png": image} if image else {})
-    return {"text/plain": repr(value).splitlines(keepends=True)}
+    plain = {"text/plain": repr(value).splitlines(keepends=True)}
+    return {"text/html": value._repr_html_(), **plain} if hasattr(value, "_repr_html_") else plain
 
 
 def picture(figure: dict[str, Any]) -> str:

@@ -1,0 +1,96 @@
+"""Conversations as pipelines of one agent: what stays is the template, texts fill its placeholders. Free of
+torch.
+
+A placeholder's text is what reuse may copy. The roles of a conversation become headings, for a pipeline's
+prompt is one message to the model; of one message behind the system's no heading is needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backend.base.errors import PromptError
+from backend.base.text import check_text, show
+from backend.prompts.agent import Agent
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.template import FAMILY, QUESTION
+
+FIRST = ("system", "developer")  # roles whose texts are the template's
+_TEXT = re.compile(r"text_[0-9]+")
+_BRACES = re.compile(r"\{([A-Za-z0-9_-]{1,64})\}")
+
+#: A part of a prompt: its text, and whether it is the template's.
+Part = tuple[str, bool]
+
+
+def pipeline_of_parts(
+    parts: Sequence[Part], *, name: str, title: str, max_new_tokens: int
+) -> tuple[Pipeline, dict[str, str]]:
+    """A pipeline of one agent that reads these parts, and the values of its placeholders ``text_1``, ...
+
+    What looks like a placeholder in a template's part is a text like any other, so it becomes a value.
+
+    Raises:
+        PromptError: there is nothing to read, or a text cannot be used.
+    """
+    template: list[str] = []
+    values: dict[str, str] = {}
+    for text, fixed in parts:
+        if not text:
+            continue
+        if fixed and not any(_would_be_a_hole(match[1]) for match in _BRACES.finditer(text)):
+            template.append(text)
+            continue
+        if not text.strip():
+            template.append(text)  # a value may not be blank
+            continue
+        name_of = f"text_{len(values) + 1}"
+        values[name_of] = text
+        template.append(f"{{{name_of}}}")
+    agent = Agent(1, title, "", "".join(template), max_new_tokens)
+    return Pipeline(name, title, "", (agent,), tuple(values), scoring="none"), values
+
+
+def _would_be_a_hole(name: str) -> bool:
+    return name == QUESTION or bool(FAMILY.fullmatch(name) or _TEXT.fullmatch(name))
+
+
+def message_parts(messages: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """The parts of one call's messages, as chat interfaces take them: what the system says is the template's,
+    and each other message a text of its own.
+
+    Args:
+        messages: ``role`` and ``content`` each; the content a text, or blocks of type ``text``.
+
+    Raises:
+        PromptError: a message cannot be read, with its number in ``field``.
+    """
+    read = [_message(message, number) for number, message in enumerate(messages)]
+    headed = sum(role not in FIRST for role, _ in read) > 1
+    parts: list[Part] = []
+    for role, text in read:
+        if role in FIRST:
+            parts.append((f"{text}\n\n", True))
+        elif headed:
+            parts += [(f"{role.capitalize()}:\n", True), (text, False), ("\n\n", True)]
+        else:
+            parts.append((text, False))
+    return [*parts, ("Assistant:\n", True)] if headed else parts
+
+
+def _message(message: object, number: int) -> tuple[str, str]:
+    field = f"messages.{number}"
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise PromptError(
+            f"Message {number + 1} is {show(message)}; a message is a mapping with a role and a content, as "
+            "in {'role': 'user', 'content': 'Hello'}. Correct it.",
+            field=field,
+        )
+    content = message.get("content")
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        texts = [block.get("text") if isinstance(block, Mapping) else None for block in content]
+        known = [text for text in texts if isinstance(text, str)]
+        content = "\n".join(known) if len(known) == len(texts) else content
+    return message["role"], check_text(content, f"The content of message {number + 1}", field)
