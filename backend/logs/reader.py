@@ -19,10 +19,10 @@ from typing import IO, Any
 from backend.base.bounded_json import JSON_BYTES, excess
 from backend.base.errors import RecordError
 from backend.base.redaction import redacter
-from backend.logs import openai_chat, plain
+from backend.logs import anthropic_messages, inspect_eval, openai_chat, otlp, plain
 from backend.logs.calls import BadLine, Call, Message, Tool
 
-FORMATS = (openai_chat, plain)  # the first that fits
+FORMATS = (otlp, anthropic_messages, openai_chat, plain)  # the first that fits
 BAD_KEPT = 20  # messages of skipped lines
 _HALVES = re.compile("[\ud800-\udfff]")
 _EXAMPLES = '{"messages": [...]}, {"prompt": "..."} or {"resourceSpans": [...]}'
@@ -69,6 +69,16 @@ class LogReader:
             )
 
     def _calls(self) -> Iterator[Call]:
+        with self.path.open("rb") as file:
+            start = file.read(4)
+        if inspect_eval.fits(start):
+            self.formats.add(inspect_eval.NAME)
+            for told in inspect_eval.calls(self.path):
+                if isinstance(told, Call):
+                    yield told
+                else:
+                    self._tell(f"{told}.")
+            return
         with self._open() as file:
             number = 0
             while line := file.readline(JSON_BYTES + 1):

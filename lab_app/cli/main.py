@@ -22,6 +22,7 @@ from lab_app.cli.reproduce import add_reproduce
 from lab_app.cli.run import add_run
 from lab_app.cli.sweep import add_sweep
 from lab_app.cli.train import add_training
+from lab_app.cli.xray import add_xray
 
 
 def serve(args: argparse.Namespace) -> int:
@@ -188,6 +189,7 @@ def parser() -> argparse.ArgumentParser:
     add_reproduce(add)
     add_break_even(add)
     add_bench(add)
+    add_xray(add)
     add_training(add)
     return main_parser
 

@@ -1,0 +1,98 @@
+"""Anthropic's messages: ``system`` beside ``messages``, blocks of content, tools with an ``input_schema``.
+
+A line is the request or ``{"request": ..., "response": ...}``. Results of tools stand in a user's message;
+here they are messages of their own, as in other formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from backend.base.text import show
+from backend.logs.calls import (
+    BadLine,
+    Call,
+    Fields,
+    Message,
+    Tool,
+    Usage,
+    about,
+    block_text,
+    checked,
+    text_of,
+    tool,
+    tool_call,
+)  # fmt: skip
+from backend.logs.openai_chat import unwrapped
+
+NAME = "Anthropic messages"
+OWN = ("tool_use", "tool_result", "thinking")  # types of blocks that no other format has
+
+
+def fits(row: Mapping[str, Any]) -> bool:
+    """Whether a row is of this format: it has what OpenAI's never has."""
+    request, response = unwrapped(row)
+    if not isinstance(request.get("messages"), list):
+        return False
+    if "system" in request or response.get("type") == "message" or "claude" in str(request.get("model")):
+        return True
+    if any(isinstance(t, Mapping) and "input_schema" in t for t in Fields(request).value("tools") or ()):
+        return True
+    contents = (m.get("content") for m in request["messages"] if isinstance(m, Mapping))
+    blocks = (b for content in contents if isinstance(content, list) for b in content)
+    return any(isinstance(b, Mapping) and b.get("type") in OWN for b in blocks)
+
+
+def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
+    """The row's call."""
+    request, response = unwrapped(row)
+    messages = [Message("system", text_of(request.get("system"), "system"))]
+    for given in Fields(request).rows("messages"):
+        messages += split(given)
+    found = Fields(response.get("usage"), row.get("usage"))
+    cached, made = found.whole("cache_read_input_tokens"), found.whole("cache_creation_input_tokens")
+    fresh = found.whole("input_tokens")
+    answer = split({"role": "assistant", "content": response.get("content", row.get("output"))})
+    yield Call(
+        where,
+        checked(messages),
+        tools=tuple(declared(t) for t in Fields(request).rows("tools")),
+        output="\n".join(m.text for m in answer),
+        usage=Usage(
+            None if fresh is None else fresh + (cached or 0) + (made or 0),  # reported apart
+            found.whole("output_tokens"),
+            cached,
+        ),
+        **about(row, request, response),
+    )
+
+
+def split(given: object) -> Iterator[Message]:
+    """A message; results of tools in it are messages of their own, before it."""
+    if not isinstance(given, Mapping):
+        raise BadLine(f"a message is {show(given)}; an object is allowed")
+    role, content = given.get("role", "user"), given.get("content")
+    if not isinstance(role, str) or len(role) > 40:
+        raise BadLine(f"a message's role is {show(role)}; a word is allowed")
+    if not isinstance(content, list):
+        yield Message(role, text_of(content))
+        return
+    parts = []
+    for block in content:
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        if kind == "tool_result":
+            yield Message("tool", text_of(block.get("content")))
+        elif kind == "tool_use":
+            parts.append(tool_call(block.get("name"), block.get("input")))
+        else:
+            parts.append(block_text(block))
+    if text := "\n".join(filter(None, parts)):
+        yield Message(role, text)
+
+
+def declared(given: object) -> Tool:
+    """One of ``tools``; those that the server runs itself have no schema."""
+    if not isinstance(given, Mapping):
+        raise BadLine(f"a tool is {show(given)}; an object is allowed")
+    return tool(given.get("name"), given.get("description"), given.get("input_schema"))

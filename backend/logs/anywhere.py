@@ -1,0 +1,82 @@
+"""What any cache could reuse: text that an earlier call had, wherever it stood there.
+
+A piece that was sent before counts whole. In a new piece, every run of at least ``RUN`` tokens that stood in
+a piece of an earlier call counts: all windows of that length are hashed at once and sorted, and what has the
+same hash is compared token by token. Their union is what maximal matches would cover.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.logs.pieces import Tokens
+
+RUN = 16
+AT_ONCE = 1 << 22  # windows that are sorted together
+_ODD = [
+    np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Of each piece: what stood in pieces of earlier calls when it was first sent.
+
+    Attributes:
+        first: the call that sent it first; ``tokens`` of it had been sent before.
+        source: a piece that such tokens came from; -1 where there is none.
+        mask: of each token of all pieces, whether it had been sent before.
+    """
+
+    first: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    source: NDArray[np.int64]
+    mask: NDArray[np.bool_]
+
+
+def seen_before(tokens: Tokens, first: NDArray[np.int64]) -> Seen:
+    """See :class:`Seen`.
+
+    Args:
+        first: of each piece, the call that sent it first, ascending.
+    """
+    size, count = len(tokens.flat), len(tokens.lengths)
+    owner = np.repeat(np.arange(count, dtype=np.int32), tokens.lengths)
+    source = np.full(count, -1, np.int64)
+    depth = np.zeros(size + 1, np.int32)
+    hashes = _windows(tokens.flat)
+    starts = (
+        np.flatnonzero(owner[: len(hashes)] == owner[RUN - 1 :]) if len(hashes) else np.zeros(0, np.int64)
+    )
+    parts = max(1, -(-len(starts) // AT_ONCE))
+    share = hashes[starts] >> np.uint64(40)
+    for part in range(parts):
+        mine = starts[share % np.uint64(parts) == part] if parts > 1 else starts
+        order = mine[np.argsort(hashes[mine], kind="stable")]
+        begins = np.flatnonzero(np.concatenate([[True], hashes[order[1:]] != hashes[order[:-1]]]))
+        earliest = np.repeat(order[begins], np.diff(np.append(begins, len(order)))) if len(order) else order
+        again = first[owner[earliest]] < first[owner[order]]
+        mine, earliest = order[again], earliest[again]
+        same = np.ones(len(mine), bool)
+        for step in range(RUN):
+            same &= tokens.flat[mine + step] == tokens.flat[earliest + step]
+        mine, earliest = mine[same], earliest[same]
+        depth[mine] += 1
+        depth[mine + RUN] -= 1
+        source[owner[mine]] = owner[earliest]
+    mask = depth[:-1].cumsum() > 0
+    upto = np.concatenate([[0], mask.cumsum()])
+    return Seen(first, upto[tokens.starts + tokens.lengths] - upto[tokens.starts], source, mask)
+
+
+def _windows(flat: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """A hash of every window of ``RUN`` tokens, doubled from one token."""
+    found = (flat.astype(np.uint64) + np.uint64(1)) * np.uint64(0xFF51AFD7ED558CCD)
+    found ^= found >> np.uint64(32)
+    for step, odd in enumerate(_ODD):
+        width = 1 << step
+        found = found[:-width] * odd + found[width:] if len(found) > width else found[:0]
+    return found

@@ -1,0 +1,106 @@
+"""A log in numbers: its calls by time, as pieces, with agents and sessions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backend.logs.calls import Call
+from backend.logs.pieces import SYSTEM, Ids, Pieces, Tokens
+from backend.logs.reader import LogReader
+
+_VARIES = re.compile(r"\b[0-9a-fA-F]{7,}\b|\d+")
+_NAMED_BY = 160  # characters of a system prompt
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A log's calls in the order of their time (of the file, where a call has none).
+
+    Attributes:
+        where, pieces, agents, sessions: of each call; agents as places in ``names``.
+        texts, headers, tokens: of the pieces, numbered as they first appear.
+        cut_tax: tokens that cutting adds, and of how many.
+        logged: sums of what servers counted: input, cached; None where a call has none.
+    """
+
+    reader: LogReader
+    where: list[str]
+    pieces: list[Ids]
+    agents: list[int]
+    sessions: list[str]
+    names: list[str]
+    by_prompt: bool
+    texts: list[str]
+    headers: dict[int, str]
+    tokens: Tokens
+    cut_tax: tuple[int, int]
+    logged: tuple[int | None, int | None]
+
+
+def gather(
+    path: Path, tokenizer: Any, *, skip_bad: bool = False, said: Callable[[str], None] = lambda _: None
+) -> Gathered:
+    """Read a log.
+
+    Raises:
+        RecordError, OptionError: see :class:`backend.logs.reader.LogReader`.
+    """
+    reader, cutter = LogReader(path, skip_bad=skip_bad), Pieces(tokenizer)
+    where, pieces, agents, sessions = [], [], [], []
+    times: list[float | None] = []
+    names: dict[str, int] = {}
+    by_prompt = False
+    usage: list[list[int | None]] = [[], []]
+    for call in reader:
+        name = call.agent or _name_of_prompt(call)
+        by_prompt |= not call.agent
+        agents.append(names.setdefault(name, len(names)))
+        where.append(call.where)
+        sessions.append(call.session)
+        times.append(call.time)
+        pieces.append(cutter.of(call))
+        usage[0].append(call.usage.input)
+        usage[1].append(call.usage.cached)
+        if len(where) % 500 == 0:
+            said(f"{len(where):,} calls read")
+    said("tokenising")
+    tokens = cutter.tokens()
+    tax = cutter.cut_tax(tokens)
+    order = sorted(range(len(where)), key=times.__getitem__) if None not in times else list(range(len(where)))  # type: ignore[arg-type]
+    pieces, place = _renumbered([pieces[n] for n in order], len(cutter.texts))
+    input_tokens, cached = (None if None in column else sum(column) for column in usage)  # type: ignore[arg-type]
+    return Gathered(
+        reader,
+        [where[n] for n in order], pieces, [agents[n] for n in order], [sessions[n] for n in order],
+        list(names), by_prompt,
+        [cutter.texts[n] for n in place.argsort()],
+        {int(place[n]): role for n, role in cutter.headers.items()},
+        tokens.renumbered(place), tax, (input_tokens, cached),
+    )  # fmt: skip
+
+
+def _renumbered(calls: list[Ids], count: int) -> tuple[list[Ids], Ids]:
+    """The calls with pieces numbered as they first appear; of each old number the new one."""
+    place = np.full(count, -1, np.int32)
+    seen = 0
+    out = []
+    for pieces in calls:
+        fresh = pieces[place[pieces] < 0]
+        for piece in dict.fromkeys(fresh.tolist()):
+            place[piece], seen = seen, seen + 1
+        out.append(place[pieces])
+    place[place < 0] = np.arange(seen, count)  # of lines that broke off
+    return out, place
+
+
+def _name_of_prompt(call: Call) -> str:
+    """An agent without a name is called by how its system prompt begins, without what varies."""
+    system = next((m.text for m in call.messages if m.role == SYSTEM), "")
+    words = " ".join(_VARIES.sub("#", system[:_NAMED_BY]).split())
+    return words or "without a system prompt"

@@ -1,0 +1,91 @@
+"""Inspect's logs (``.eval``), read through its own package, an extra; sample by sample.
+
+A sample and its epoch are a session, its model events the calls. A call's agent is the innermost span of an
+agent around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from backend.base.errors import OptionError, RecordError
+from backend.logs.calls import BadLine, Call, Message, Tool, Usage, checked, text_of, tool, tool_call
+
+NAME = "Inspect log"
+
+
+def fits(start: bytes) -> bool:
+    """Whether a file begins as such a log, which is a zip archive, does."""
+    return start.startswith(b"PK\x03\x04")
+
+
+def calls(path: Path) -> Iterator[Call | BadLine]:
+    """Every call; what is none is told in its place.
+
+    Raises:
+        OptionError: the package is not installed.
+        RecordError: the file is no such log.
+    """
+    try:
+        from inspect_ai.log import read_eval_log_samples
+    except ImportError:
+        raise OptionError(
+            "Inspect's logs need inspect_ai, which is not installed. Install it with pip install "
+            "'kv-reuse-lab[inspect]', or choose a log of another format.",
+            field="log",
+        ) from None
+    try:
+        for sample in read_eval_log_samples(str(path), all_samples_required=False):
+            yield from _of_sample(sample, path.name)
+    except Exception as error:  # its readers raise whatever zip, JSON or a type does
+        told = f"{path.name} cannot be read as Inspect's log ({type(error).__name__}). Choose another file."
+        raise RecordError(told, field="log") from None
+
+
+def _of_sample(sample: Any, file: str) -> Iterator[Call | BadLine]:
+    session = f"{sample.id}/{sample.epoch}"
+    spans = {e.id: e for e in sample.events if e.event == "span_begin"}
+    for number, event in enumerate((e for e in sample.events if e.event == "model"), 1):
+        where = f"{file}, sample {session}, call {number}"
+        usage = event.output.usage
+        try:
+            answer = _message(event.output.choices[0].message).text if event.output.choices else ""
+            yield Call(
+                where,
+                checked(_message(m) for m in event.input),
+                agent=_agent(event.span_id, spans),
+                session=session,
+                id=str(event.uuid or ""),
+                time=event.timestamp.timestamp(),
+                tools=tuple(map(_tool, event.tools)),
+                output=answer,
+                usage=Usage(usage.input_tokens, usage.output_tokens, usage.input_tokens_cache_read)
+                if usage
+                else Usage(),
+                model=str(event.model),
+            )
+        except BadLine as error:
+            yield BadLine(f"{where}: {error}")
+
+
+def _agent(span: str | None, spans: dict[str, Any]) -> str:
+    seen: set[str] = set()
+    while span in spans and span not in seen:
+        seen.add(span)
+        if spans[span].type == "agent":
+            return str(spans[span].name)
+        span = spans[span].parent_id
+    return ""
+
+
+def _message(given: Any) -> Message:
+    content = given.content
+    blocks = content if isinstance(content, str) else [b.model_dump() for b in content]
+    asked = [tool_call(c.function, c.arguments) for c in getattr(given, "tool_calls", None) or ()]
+    return Message(str(given.role), "\n".join(filter(None, [text_of(blocks), *asked])))
+
+
+def _tool(given: Any) -> Tool:
+    return tool(given.name, given.description, given.parameters.model_dump(exclude_none=True))

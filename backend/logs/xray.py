@@ -1,0 +1,299 @@
+"""What reuse would save of a log, without a model: shared tokens, cache hits, and why prefixes missed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.base.ranges import check_whole
+from backend.logs.advice import Advice, Template, advise, templates
+from backend.logs.anywhere import RUN, Seen, seen_before
+from backend.logs.causes import Cause, cause
+from backend.logs.gather import Gathered, gather
+from backend.logs.pieces import EMBEDDED, load_tokenizer
+from backend.logs.prefixes import block_hits, lru_hits, shared_prefixes
+from backend.records.break_even import Machine
+from backend.records.hardware import given_machine
+
+MOST_AGENTS = 24  # in the matrix; the rest are one line
+ASSUMED = ("llama-8b", 600.0, 2500.0)  # a shape, TFLOP/s and GB/s, where no machine is named
+OTHERS = "others"
+
+
+@dataclass(frozen=True)
+class CallXRay:
+    """One call's tokens.
+
+    Attributes:
+        prefix: its longest beginning that ``donor``, an earlier call, had; ``blocks`` of it in whole blocks.
+        bounded: in blocks of the bounded cache.
+        anywhere: that an earlier call had in any place; ``repeated``: new, but twice in this call; ``new``.
+        cause: why what stood in ``against`` was missed; None where nothing was.
+    """
+
+    where: str
+    agent: str
+    session: str
+    tokens: int
+    prefix: int
+    donor: str
+    blocks: int
+    bounded: int
+    anywhere: int
+    repeated: int
+    new: int
+    cause: Cause | None = None
+    against: str = ""
+
+
+@dataclass(frozen=True)
+class Missed:
+    """One cause over the log: how many ``calls`` missed ``tokens`` for it, and an example."""
+
+    kind: str
+    calls: int
+    tokens: int
+    example: CallXRay
+
+
+@dataclass(frozen=True)
+class XRay:
+    """All of a log.
+
+    Attributes:
+        totals: tokens, and of them: prefix, blocks, bounded, anywhere, repeated, new.
+        matrix: row: reader, column: who had sent it before; tokens of whole paragraphs, ``prefixes`` of
+            beginnings. Text that several had sent counts for each of them.
+        seconds, dollars: to read all prompts: in full, and with each kind of cache.
+        cut_tax: tokens that cutting at paragraphs adds, and of how many that was measured.
+        logged: input and cached tokens as servers counted them; None where a call does not say.
+    """
+
+    file: str
+    formats: tuple[str, ...]
+    tokenizer: str
+    block: int
+    capacity: int
+    machine: str
+    calls: list[CallXRay]
+    totals: dict[str, int]
+    agents: list[str]
+    by_prompt: bool
+    matrix: list[list[int]]
+    prefixes: list[list[int]]
+    missed: list[Missed]
+    seconds: dict[str, float]
+    dollars: dict[str, float]
+    cut_tax: tuple[int, int]
+    logged: tuple[int | None, int | None]
+    skipped: int
+    bad: list[str]
+    templates: list[Template] = field(default_factory=list)
+    advice: list[Advice] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def xray(
+    path: Path,
+    *,
+    tokenizer: str = EMBEDDED,
+    block: int = 16,
+    cache_tokens: int = 400_000,
+    skip_bad: bool = False,
+    machine: Machine | None = None,
+    hour_price: float = 3.0,
+    said: Callable[[str], None] = lambda _: None,
+) -> XRay:
+    """X-ray a log.
+
+    Args:
+        tokenizer: see :func:`backend.logs.pieces.load_tokenizer`.
+        block: tokens of an engine's block; ``cache_tokens``: what its bounded cache holds.
+        skip_bad: leave out lines that hold no call.
+        machine: whose times are counted; ``hour_price``: what it costs in dollars.
+        said: is told how far it is.
+
+    Raises:
+        RecordError: the log cannot be read, or has a bad line.
+        OptionError: an option is out of range, or the tokenizer cannot be loaded.
+    """
+    check_whole(block, 1, 4096, "block")
+    check_whole(cache_tokens, block, 1 << 40, "cache_tokens")
+    log = gather(path, load_tokenizer(tokenizer), skip_bad=skip_bad, said=said)
+    totals = np.array([log.tokens.count(p) for p in log.pieces], np.int64)
+    said("shared beginnings")
+    prefix, donor = shared_prefixes(log.pieces, log.tokens)
+    blocks = block_hits(prefix, totals, block)
+    said("a bounded cache")
+    bounded = lru_hits(log.pieces, log.tokens, block, cache_tokens // block)
+    said("text anywhere")
+    seen = seen_before(log.tokens, _first(log))
+    lines, matrix, prefixes = _calls(log, seen, totals, prefix, donor, blocks, bounded)
+    said("layouts")
+    machine = machine or given_machine(*ASSUMED)
+    anywhere = np.array([c.anywhere for c in lines], np.int64)
+    seconds = {
+        "full": _seconds(machine, totals, 0 * totals), "bounded cache": _seconds(machine, totals, bounded),
+        "unlimited cache": _seconds(machine, totals, blocks),
+        "anywhere": _seconds(machine, totals, anywhere, moved=anywhere - prefix),
+    }  # fmt: skip
+    fields = ("tokens", "prefix", "blocks", "bounded", "anywhere", "repeated", "new")
+    return XRay(
+        path.name, tuple(sorted(log.reader.formats)), tokenizer, block, cache_tokens, machine.name, lines,
+        {name: sum(getattr(c, name) for c in lines) for name in fields},
+        *_named(log, matrix, prefixes), _missed(lines),
+        seconds, {name: value / 3600 * hour_price for name, value in seconds.items()},
+        log.cut_tax, log.logged,
+        log.reader.skipped, log.reader.bad, templates(log), advise(log, totals, anywhere, block),
+    )  # fmt: skip
+
+
+def _first(log: Gathered) -> NDArray[np.int64]:
+    """Of each piece, the call that sent it first."""
+    first = np.full(len(log.tokens.lengths), len(log.pieces), np.int64)
+    for number in range(len(log.pieces) - 1, -1, -1):
+        first[log.pieces[number]] = number
+    return first
+
+
+def _calls(
+    log: Gathered, seen: Seen, totals: NDArray[np.int64], prefix: NDArray[np.int64], donor: NDArray[np.int64],
+    blocks: NDArray[np.int64], bounded: NDArray[np.int64],
+) -> tuple[list[CallXRay], NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
+    """Call by call; and both matrices."""
+    count = min(len(log.names), MOST_AGENTS + 1)
+    had = np.zeros((count, len(log.tokens.lengths)), bool)
+    matrix, prefixes = np.zeros((count, count), np.int64), np.zeros((count, count), np.int64)
+    last = _Last()
+    lines = []
+    for n, pieces in enumerate(log.pieces):
+        agent, session = min(log.agents[n], MOST_AGENTS), log.sessions[n]
+        lengths = log.tokens.lengths[pieces]
+        anywhere, repeated = _anywhere(log, seen, n, int(prefix[n]))
+        matrix[agent] += had[:, pieces] @ lengths
+        had[agent, pieces] = True
+        if donor[n] >= 0:
+            prefixes[agent, min(log.agents[int(donor[n])], MOST_AGENTS)] += prefix[n]
+        told, against = None, -1
+        if anywhere - prefix[n] >= RUN:
+            against = _against(
+                log, seen, n, [*last.of(log.agents[n], session), int(donor[n])], int(prefix[n])
+            )
+            told = cause(
+                log.pieces[against].tolist(), pieces.tolist(), log.texts, log.headers,
+                log.agents[against] == log.agents[n],
+            )  # fmt: skip
+        last.keep(log.agents[n], session, n)
+        lines.append(
+            CallXRay(
+                log.where[n],
+                log.names[log.agents[n]],
+                session,
+                int(totals[n]),
+                int(prefix[n]),
+                log.where[int(donor[n])] if donor[n] >= 0 else "",
+                int(blocks[n]),
+                int(bounded[n]),
+                anywhere,
+                repeated,
+                int(totals[n]) - anywhere - repeated,
+                told,
+                log.where[against] if told else "",
+            )
+        )
+    return lines, matrix, prefixes
+
+
+def _anywhere(log: Gathered, seen: Seen, n: int, prefix: int) -> tuple[int, int]:
+    """Tokens of a call that an earlier one had, and of the others those that stand in it twice."""
+    pieces, lengths = log.pieces[n], log.tokens.lengths[log.pieces[n]]
+    new = seen.first[pieces] == n
+    fresh = np.unique(pieces[new])
+    repeated = int(lengths[new].sum() - log.tokens.lengths[fresh].sum())
+    found = int(lengths[~new].sum() + seen.tokens[fresh].sum())
+    ends = lengths.cumsum()
+    cut = int(np.searchsorted(ends, prefix, "right"))
+    if cut < len(pieces) and new[cut]:  # its beginning is shared, however short that is
+        inside = prefix - int(ends[cut] - lengths[cut])
+        start = log.tokens.starts[pieces[cut]]
+        found += inside - int(seen.mask[start : start + inside].sum())
+    return max(found, prefix), min(repeated, int(lengths.sum()) - max(found, prefix))
+
+
+class _Last:
+    """The last call of each agent in each session, of each agent, and of each session."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int | None, str | None], int] = {}
+
+    def of(self, agent: int, session: str) -> list[int]:
+        keys: tuple[tuple[int | None, str | None], ...] = ((agent, session), (agent, None), (None, session))
+        return [self._calls[key] for key in keys if key in self._calls]
+
+    def keep(self, agent: int, session: str, call: int) -> None:
+        for key in ((agent, session), (agent, None), (None, session)):
+            self._calls[key] = call
+
+
+def _against(log: Gathered, seen: Seen, n: int, known: list[int], prefix: int) -> int:
+    """The earlier call that had most of a call's text, of those that may be expected to, the nearest first;
+    if none had more than the prefix, the one that had the longest missed paragraph first."""
+    pieces, lengths = log.pieces[n], log.tokens.lengths[log.pieces[n]]
+    partly, source = seen.tokens[pieces], seen.source[pieces]
+    best, most = -1, prefix + RUN - 1
+    missed = np.where(seen.first[pieces] < n, lengths, partly) * (lengths.cumsum() > prefix)
+    longest = int(missed.argmax())
+    owner = int(pieces[longest] if seen.first[pieces[longest]] < n else source[longest])
+    owner_call = int(seen.first[owner]) if owner >= 0 else -1
+    for other in dict.fromkeys([*known, owner_call]):
+        if other < 0 or other >= n:
+            continue
+        theirs = log.pieces[other]
+        whole = np.isin(pieces, theirs)
+        score = int(lengths[whole].sum() + partly[~whole & np.isin(source, theirs)].sum())
+        if score > most:
+            best, most = other, score
+    return best if best >= 0 else owner_call if 0 <= owner_call < n else known[0]
+
+
+def _missed(lines: list[CallXRay]) -> list[Missed]:
+    calls: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    example: dict[str, CallXRay] = {}
+    for line in lines:
+        if line.cause is not None:
+            kind = line.cause.kind
+            calls[kind] += 1
+            tokens[kind] += line.anywhere - line.prefix
+            example.setdefault(kind, line)
+    return [Missed(kind, calls[kind], count, example[kind]) for kind, count in tokens.most_common()]
+
+
+def _named(
+    log: Gathered, matrix: NDArray[np.int64], prefixes: NDArray[np.int64]
+) -> tuple[list[str], bool, list[list[int]], list[list[int]]]:
+    names = log.names[:MOST_AGENTS] + [OTHERS] * (len(log.names) > MOST_AGENTS)
+    return names, log.by_prompt, matrix.tolist(), prefixes.tolist()
+
+
+def _seconds(
+    machine: Machine,
+    totals: NDArray[np.int64],
+    cached: NDArray[np.int64],
+    moved: NDArray[np.int64] | None = None,
+) -> float:
+    """What reading all prompts takes: dense's polynomial less that of the cached tokens, and the time to
+    write what was moved from another place (:mod:`backend.records.break_even`)."""
+    _, b, c = machine.dense_ms
+    left, whole, had = totals - cached, totals.astype(float), cached.astype(float)
+    ms = machine.dense_ms[0] * len(totals) + b * left.sum() + c * (whole * whole - had * had).sum()
+    return float(ms + (machine.write_ms * moved.sum() if moved is not None else 0.0)) / 1e3
