@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -103,6 +103,16 @@ class KVOffset:
         return KVOffset(self.keys.to(device), self.values.to(device))
 
 
+@dataclass(frozen=True)
+class Temper:
+    """How attention to some places is changed: scores divided by ``temperature``, the logarithm of their sum
+    multiplied by ``scale``. ``places``: (places,) bool, on the CPU; those behind its end are as ever."""
+
+    places: Tensor
+    temperature: float
+    scale: float
+
+
 class BufferLayer(DynamicLayer):
     """A cache layer over a preallocated buffer: appending writes in place instead of copying."""
 
@@ -137,7 +147,8 @@ class KVCache:
 
     Keys are rotated to their positions, as the model's attention wants them. A token's position is its place,
     but for two cases: ``positions`` (places,) holds those of the first places of a single row where a method
-    gave them others, and ``shifts``, one per row, are added to the places of all tokens to come.
+    gave them others, and ``shifts``, one per row, are added to the places of all tokens to come. ``tempers``:
+    one per row; None for attention as it is.
     """
 
     def __init__(
@@ -147,6 +158,7 @@ class KVCache:
         self.values = in_large_pages(torch.empty(shape, dtype=dtype, device=device))
         self.positions: Tensor | None = None
         self.shifts = [0] * shape[1]
+        self.tempers: list[Temper | None] = [None] * shape[1]
         self._wrap(0)
 
     def _wrap(self, length: int) -> None:
@@ -191,6 +203,7 @@ class KVCache:
         twin.keys.copy_(self.keys)
         twin.values.copy_(self.values)
         twin.positions, twin.shifts = self.positions, list(self.shifts)
+        twin.tempers = list(self.tempers)
         twin.length = self.length
         return twin
 
@@ -250,4 +263,8 @@ class KVCache:
                 target[:, index, :, empty:longest] = source[:, row, :, pad : cache.length]
         joined.length = longest
         joined.shifts = [cache.shifts[row] for cache, row, _ in parts]
+        for index, (cache, row, pad) in enumerate(parts):
+            if (temper := cache.tempers[row]) is not None:
+                moved = torch.nn.functional.pad(temper.places, (padding[index] - pad, 0))
+                joined.tempers[index] = replace(temper, places=moved)
         return joined, padding

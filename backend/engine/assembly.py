@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -86,6 +86,7 @@ class Assembly:
                 continue
             # Said here and at the end, not span by span: each layer takes its views anew.
             cache.length = len(filled)
+            self._temper(filled)
             with self.clock.part("prefill"):
                 last_logits = self._forward_run(run, filled, new)
             filled += new
@@ -96,7 +97,14 @@ class Assembly:
         cache.length = len(filled)
         if len(forwarded) > 1:
             cache.reorder(torch.tensor(filled).argsort())
+        self._temper(sorted(filled))
         return logits
+
+    def _temper(self, filled: Sequence[int]) -> None:
+        """Say which of the places that are filled, in the cache's order, attention is tempered at."""
+        if (temper := self.plan.temper) is not None:
+            places = temper.places[torch.tensor(filled, dtype=torch.long)]
+            self.cache.tempers = [replace(temper, places=places)]
 
     def _forward_run(self, run: Sequence[Piece], filled: Sequence[int], new: Sequence[int]) -> Tensor:
         """Forward pieces whose tokens take the places ``new``, over those that the cache holds

@@ -257,8 +257,9 @@ def near(logits: Tensor, plain: Tensor, dtype: torch.dtype) -> bool:
 
 
 def recordable(model: LoadedModel, cache: KVCache) -> bool:
-    """A single row, and all of it on one CUDA device."""
-    return model.device.type == "cuda" and cache.keys.shape[1] == 1 and _undivided(model)
+    """A single row that is attended to as ever, and all of it on one CUDA device."""
+    single = cache.keys.shape[1] == 1 and not any(cache.tempers)
+    return model.device.type == "cuda" and single and _undivided(model)
 
 
 def _undivided(model: LoadedModel) -> bool:

@@ -51,15 +51,15 @@ class IsolatedEncoder:
         """The link tokens that the reader's weights were trained with; None: none."""
         return self.runner.model.links
 
-    def encode(self, ids: Sequence[int], clock: Clock) -> KVSegment:
-        """The KV of tokens that see each other alone; from the log where they were encoded before. Timed as
-        ``base``."""
-        key = (self.weights, tuple(ids))
+    def encode(self, ids: Sequence[int], clock: Clock, lead_in: Sequence[int] = ()) -> KVSegment:
+        """The KV of tokens that see each other and a lead-in alone; from the log where they were encoded
+        before. Timed as ``base``."""
+        key = (self.weights, (*ids, -1, *lead_in) if lead_in else tuple(ids))
         segment = self.log.isolated.get(key)
         if segment is None:
             before = clock.parts.get("base", 0.0)
             with clock.part("base"):
-                segment = self.log.isolated[key] = self.runner.encode(key[1], (), ALONE)
+                segment = self.log.isolated[key] = self.runner.encode(ids, lead_in, ALONE)
             self.spent[key] = clock.parts["base"] - before
         elif key in self.spent and key not in self._charged:
             clock.add("base", self.spent[key])

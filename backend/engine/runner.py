@@ -14,6 +14,7 @@ from backend.cache.kv_cache import KVCache, KVSegment
 from backend.model.hooks import masks_of
 from backend.model.load import LoadedModel
 from backend.model.suitability import stop_ids
+from backend.model.tempering import tempered
 from backend.prompts.template import called
 
 EVENTS: dict[str, Any] = {"cuda": torch.cuda.Event, "mps": torch.mps.event.Event}
@@ -122,14 +123,15 @@ class ModelRunner:
         count = self.model.info.layers if layers is None else layers
         self.token_layers += ids.shape[0] * ids.shape[1] * count
         given = {"inputs_embeds": ids} if ids.is_floating_point() else {"input_ids": ids}
-        logits = self.model.module(
-            **given,
-            position_ids=positions,
-            attention_mask=mask,
-            past_key_values=cache.cache,
-            use_cache=True,
-            logits_to_keep=keep,
-        ).logits
+        with tempered(self.model, cache):
+            logits = self.model.module(
+                **given,
+                position_ids=positions,
+                attention_mask=mask,
+                past_key_values=cache.cache,
+                use_cache=True,
+                logits_to_keep=keep,
+            ).logits
         return logits.float()  # type: ignore[no-any-return]
 
     def ids(self, tokens: Sequence[int]) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from backend.cache.kv_cache import KVSegment, Offset
+from backend.cache.kv_cache import KVSegment, Offset, Temper
 from backend.records.run import AgentState, GateDecision, Provenance
 
 MaskKind = Literal["exact", "shipped"]
@@ -101,7 +101,8 @@ class Plan:
     beside being causal; for the rows that are forwarded, and None where causal is all. ``visible_layers``:
     the first and the last layer at which that holds, where it is not all of them; only where nothing is
     copied. ``cut``: copy the layers below it alone, and forward every token from it on
-    (:mod:`backend.engine.partial_layers`); only with steps at their places.
+    (:mod:`backend.engine.partial_layers`); only with steps at their places. ``temper``: at which prompt
+    tokens, (tokens,), attention is tuned, and how; without links.
     """
 
     steps: tuple[Step, ...]
@@ -112,11 +113,12 @@ class Plan:
     visible: Tensor | None = None
     visible_layers: tuple[int, int] | None = None
     cut: int | None = None
+    temper: Temper | None = None
 
     @property
     def plain(self) -> bool:
         """Is it what a dense pass does, whatever its name?"""
-        bare = not self.links and self.visible is None
+        bare = not self.links and self.visible is None and self.temper is None
         return bare and all(
             isinstance(s.action, Compute) and s.position in (None, s.start) for s in self.steps
         )

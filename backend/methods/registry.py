@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from backend.base.errors import OptionError
+from backend.methods.ape import ApeMethod
 from backend.methods.base import Method
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.cacheblend import CacheBlendMethod
@@ -44,6 +45,7 @@ METHODS: tuple[type[Method], ...] = (
     PromptCacheMethod,
     BlockAttentionMethod,
     KVLinkMethod,
+    ApeMethod,
     SegmentsMethod,
     RepairMethod,
     MaskedMethod,

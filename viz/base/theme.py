@@ -84,6 +84,7 @@ METHOD_NAMES = {
     "promptcache": "PromptCache",
     "block_attention": "Block-Attention",
     "kvlink": "KVLink",
+    "ape": "APE",
     "repair": "Repair",
     "masked": "Masked candidates",
     "recompute_slots": "Recompute chosen candidates",
