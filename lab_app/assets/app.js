@@ -3,6 +3,7 @@
   "use strict";
   if (window.KVLab) return;
   const THEME = "kv-theme";
+  const THEMES = window.KVThemes || { light: {}, dark: {} }; // of the figures
   const drawn = new Set();
 
   const dark = () => document.body.classList.contains("dark");
@@ -263,11 +264,11 @@
     layout.shapes = [...(layout.shapes || []), ...frames];
   }
 
-  function paint(figure, themes) {
+  function paint(figure) {
     const view = figure.kvView, plot = figure.kvParts["kv-plot"];
     if (!view.figure || !window.Plotly) return;
     const { data, layout } = JSON.parse(view.figure);
-    const shown = themed(layout, dark() ? themes.dark : themes.light);
+    const shown = themed(layout, dark() ? THEMES.dark : THEMES.light);
     shown.uirevision = view.key;
     shown.autosize = true;
     frameChosen(shown);
@@ -322,7 +323,7 @@
       afterFrame(step);
     };
     const draw = (found) => {
-      paint(found, props.value.themes);
+      paint(found);
       const plot = found.kvParts["kv-plot"];
       if (plot.kvBound || !plot.on) return;
       plot.kvBound = true;
@@ -333,7 +334,7 @@
         trigger("select", { view: found.kvView.key, x: point.x, y: point.y, trace: point.data.name || "", custom });
       });
     };
-    const repaint = () => { if (element.isConnected) [...host.children].forEach((c) => c.kvParts && paint(c, props.value.themes)); };
+    const repaint = () => { if (element.isConnected) [...host.children].forEach((c) => c.kvParts && paint(c)); };
     drawn.add(repaint);
     new ResizeObserver(() => [...host.children].forEach((c) => {
       const plot = c.querySelector(".kv-plot");

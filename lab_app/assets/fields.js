@@ -108,6 +108,31 @@
         profiles.push(() => found.mark(String(node.settings.findIndex(holds))));
         return { root: found.root };
       },
+      checks(node, id) {
+        const group = make("div", "kv-checks", { role: "group", "aria-label": node.label });
+        const root = make("div", css(node, "checks"), { id }, group);
+        const boxes = () => [...group.querySelectorAll("input")];
+        const mark = () => boxes().forEach((box) => box.parentElement.classList.toggle("selected", box.checked));
+        const set = (names) => {
+          boxes().forEach((box) => { box.checked = (names || []).includes(box.value); });
+          mark();
+        };
+        const show = (how) => {
+          group.replaceChildren(...how.choices.map(([said, value]) => {
+            const box = make("input", "", { type: "checkbox", value });
+            box.addEventListener("change", () => { mark(); edit(node.name, boxes().filter((one) => one.checked).map((one) => one.value)); });
+            return make("label", "", {}, box, make("span", "", {}, said));
+          }));
+          set(scope.values()[node.name]);
+        };
+        show(node);
+        return { root, set, show };
+      },
+      button(node, id) {
+        const root = make("button", `kv-push ${node.primary ? "kv-push-primary" : ""} ${node.css || ""}`, { id, type: "button" }, node.label);
+        root.addEventListener("click", () => trigger(node.event));
+        return { root, show: (how) => { root.disabled = how.interactive === false; root.textContent = how.label; } };
+      },
       cards(node, id) { return cards(node, id); },
       copies(node, id) { return copies(node, id); },
       note(node, id) {
@@ -118,7 +143,7 @@
       },
       message(node, id) {
         const root = make("div", "kv-error-slot", { id });
-        return { root, show: (how) => message(root, how.html || "") };
+        return { root, show: (how) => message(root, how.html || "", nodes[node.name.slice("error_".length)]) };
       },
       row(node, id) { return { root: make("div", "kv-fields-row " + (node.css || ""), { id }, ...inside(node)) }; },
       panel(node, id) { return { root: make("div", "kv-fields-panel " + (node.css || ""), { id }, ...inside(node)) }; },
@@ -147,10 +172,11 @@
     }
 
     /* A message marks what it is about, and opens what it stands in. */
-    function message(root, html) {
+    function message(root, html, about) {
       if (root.kvHtml === html) return;
       root.innerHTML = root.kvHtml = html;
-      const box = root.previousElementSibling && root.previousElementSibling.querySelector("textarea, input[type=number]");
+      const beside = (about && about.root) || root.previousElementSibling;
+      const box = beside && beside.querySelector("textarea, input[type=number], select");
       if (box) html ? box.setAttribute("aria-invalid", "true") : box.removeAttribute("aria-invalid");
       for (let fold = html && root.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
     }

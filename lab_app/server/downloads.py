@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import io
+import json
 import re
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.sweeps import page as sweep_page
 from lab_app.pages.tour.html import room_link
 from lab_app.visits.visits import VisitStore
+from viz.base.theme import PLOTLY_DARK, PLOTLY_LIGHT
 from viz.run.report import report_html
 
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -40,6 +42,11 @@ def plotly_file() -> Path:
     return Path(str(importlib.resources.files("plotly") / "package_data" / "plotly.min.js"))
 
 
+def themes() -> str:
+    """The figures' colours, for ``app.js``."""
+    return f"window.KVThemes = {json.dumps({'light': PLOTLY_LIGHT, 'dark': PLOTLY_DARK})};"
+
+
 def routes(lab: VisitStore) -> list[Route]:
     """Routes under ``/lab/``. They are plain functions, so each is answered in a thread of its own."""
     sharing = Sharing(lab)
@@ -51,7 +58,9 @@ def routes(lab: VisitStore) -> list[Route]:
 
     def script(_: Request) -> Response:
         own = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
-        return Response(viz.base.theme.script() + "\n" + own, media_type="text/javascript", headers=CACHE)
+        return Response(
+            f"{themes()}\n{viz.base.theme.script()}\n{own}", media_type="text/javascript", headers=CACHE
+        )
 
     def plotly(_: Request) -> Response:
         return FileResponse(

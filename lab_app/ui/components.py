@@ -8,7 +8,6 @@ from typing import Any
 import gradio as gr
 
 from viz.base.figure import FigureView, Panel
-from viz.base.theme import PLOTLY_DARK, PLOTLY_LIGHT
 
 #: app.js is deferred, so a component may come to life before it.
 MOUNT = """
@@ -18,24 +17,21 @@ start();
 """
 
 
-def figure_view(name: str, first: dict[str, Any] | None = None) -> gr.HTML:
+def figure_view(name: str, first: dict[str, Any] | None = None, css: str = "") -> gr.HTML:
     """A view; give it :func:`payload`. Clicks arrive as its ``select`` event."""
     return gr.HTML(
         first or {"views": []},
         html_template='<div class="kv-figures"></div>',
         js_on_load=MOUNT,
         elem_id=f"kv-view-{name}",
-        elem_classes="kv-view",
+        elem_classes=["kv-view", *css.split()],
         apply_default_css=False,
     )
 
 
 def payload(views: Sequence[FigureView | Panel]) -> dict[str, Any]:
     """What the browser needs to draw the views."""
-    return {
-        "themes": {"light": PLOTLY_LIGHT, "dark": PLOTLY_DARK},
-        "views": [_panel(view) if isinstance(view, Panel) else _figure(view) for view in views],
-    }
+    return {"views": [_panel(view) if isinstance(view, Panel) else _figure(view) for view in views]}
 
 
 def _panel(view: Panel) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 import gradio as gr
 
 MOST_CHARACTERS = 1_000_000  # of one text; the limits of a request say more
+MOST_NAMES, MOST_NAME = 100, 200  # of a choice of several, and characters of each
 #: fields.js is deferred, so a component may come to life before it.
 MOUNT = """
 const spec = %s;
@@ -34,8 +35,8 @@ class Node:
     """A part of a component: a field if it has a ``value``.
 
     Attributes:
-        kind: of a field ``text``, ``number``, ``bool``, ``choice``, ``select`` or ``cards``; else ``note``,
-            ``message``, ``profiles``, ``row``, ``panel``, ``copies`` or ``fold``.
+        kind: of a field ``text``, ``number``, ``bool``, ``choice``, ``select``, ``checks`` or ``cards``; else
+            ``button``, ``note``, ``message``, ``profiles``, ``row``, ``panel``, ``copies`` or ``fold``.
         name: by which handlers read it and change it.
         value: what stands in a field at first; None for what is no field.
         items: what stands in it.
@@ -71,6 +72,9 @@ class Node:
         if self.kind == "number":  # an empty box holds None
             number = isinstance(sent, int | float) and not isinstance(sent, bool) and math.isfinite(sent)
             return sent if number else None
+        if self.kind == "checks":
+            names = sent if isinstance(sent, list) else self.value
+            return [name[:MOST_NAME] for name in names[:MOST_NAMES] if isinstance(name, str)]
         if self.kind == "cards":
             texts = sent if isinstance(sent, list) else self.value
             texts = texts[: self.look["most"]] if len(texts) >= self.look["fewest"] else self.value
@@ -101,6 +105,16 @@ def choice(name: str, label: str, choices: list[tuple[str, str]], value: str, **
 def select(name: str, label: str, choices: list[tuple[str, str]], value: str, **look: Any) -> Node:
     """One of many, in a list that opens; ``choices``: words and values."""
     return Node("select", name, value, look={"label": label, "choices": choices, **look})
+
+
+def checks(name: str, label: str, choices: list[tuple[str, str]], value: list[str], **look: Any) -> Node:
+    """Some of several, as chips; ``choices``: words and values; the value is a list."""
+    return Node("checks", name, value, look={"label": label, "choices": choices, **look})
+
+
+def button(name: str, label: str, event: str = "submit", **look: Any) -> Node:
+    """A button; pressed, it is the component's event of this name, of which each has one."""
+    return Node("button", name, look={"label": label, "event": event, **look})
 
 
 def cards(name: str, noun: str, fewest: int, most: int, **look: Any) -> Node:
@@ -155,7 +169,7 @@ class Fields:
         values: of the fields, at first.
     """
 
-    def __init__(self, elem_id: str, *nodes: Node) -> None:
+    def __init__(self, elem_id: str, *nodes: Node, **extra: Any) -> None:
         every = [found for node in nodes for found in node.walk()]
         self.nodes = {node.name: node for node in every if node.name}
         for node in every:
@@ -165,7 +179,7 @@ class Fields:
         spec = json.dumps([node.spec() for node in nodes], ensure_ascii=False, separators=(",", ":"))
         self.widget = gr.HTML(
             dict(self.values), html_template='<div class="kv-fields"></div>', js_on_load=MOUNT % spec,
-            elem_id=elem_id, apply_default_css=False, shown={},
+            elem_id=elem_id, apply_default_css=False, shown={}, **extra,
         )  # fmt: skip
 
     def read(self, sent: Any) -> dict[str, Any]:

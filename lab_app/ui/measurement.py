@@ -1,60 +1,103 @@
-"""The one way a measurement runs: a section of a page with boxes, a button, figures and a link to save."""
+"""The one way a measurement runs: a section of a page with boxes, a button, figures and a link to save.
+
+A section is one object: its words, its boxes, how they become a request, and what the record is drawn as.
+:meth:`Section.build` and :meth:`Section.connect` make the rest of it.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
-
-import gradio as gr
 
 from backend.base.errors import LabError, RunCancelled
 from backend.records.events import Progress
-from lab_app.ui import html, text
+from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import PageBuilder, unexpected
+from lab_app.ui.fields import Node
+from lab_app.ui.page import STATUS, PageBuilder, unexpected
 from lab_app.ui.streaming import Throttle
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
-from viz.base.figure import Panel
+from viz.base.figure import FigureView, Panel
+from viz.base.format import clip, milliseconds
 
 LOG = logging.getLogger("lab_app")
+OTHER = "measure"  # the place of messages that are about no box
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page that measures.
+    """A part of a page that measures. A subclass says what is not as usual.
 
-    Its widgets are ``<part>_<field>`` for each box, ``error_<part>_<field>`` for what is wrong with it,
-    ``<part>_measure`` for the button, ``<part>_status`` for what is said and ``view_<part>`` for the figures.
+    Its boxes are to handlers ``<part>_<field>``, messages beside them ``error_<part>_<field>``, its button
+    ``<part>_measure``, what is said ``<part>_status`` and its figures ``view_<part>``.
 
     Attributes:
         part: its name on the page.
-        fields: the boxes that have a place for messages.
-        other: the place of messages that are about no box.
+        title, help: what it says of itself.
+        boxes: its rows of boxes and its button; they are made by :meth:`number` and its like.
+        read: the checked request, from the values of its boxes and of ``reads``.
+        figures: what a record is drawn as.
+        facts: what was measured, for the sentence beside the link that saves it.
+        kind: under which a visit keeps the record.
+        reads: what else of the page is read.
+        tab: the tab of figures in which it stands, or after which it has one of its own.
+        label, question: of a tab of its own.
+        plan: what is shown before anything was measured: a title and steps.
         page: the page's key; empty for the pipeline's.
         as_run: it counts as the visit's one run, and the page's Cancel stops it. Other measurements go on
             beside a run of the visit, one at a time.
-        busy: said when another run or measurement goes on.
-        stopped: said when it was stopped.
     """
 
     part: str
-    fields: tuple[str, ...] = ()
-    other: str = "measure"
+    title: str
+    help: str
+    boxes: Callable[[Any], Sequence[Node]]
+    read: Callable[[Visit, Given], Any]
+    figures: Callable[[Any], Sequence[FigureView | Panel]]
+    facts: Callable[[Any], str]
+    kind: str
+    reads: tuple[str, ...] = ()
+    tab: str = ""
+    label: str = ""
+    question: str = ""
+    plan: tuple[str, Sequence[str]] | None = None
     page: str = ""
     as_run: bool = False
-    busy: str = text.MEASURES_ALREADY
-    stopped: str = text.CANCELLED
+
+    # -- names -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Its boxes and its button."""
+        return tuple(self.boxes(self))
+
+    @cached_property
+    def usual(self) -> dict[str, Any]:
+        """What stands in the boxes at first, by their names on the page."""
+        every = (found for node in self.nodes for found in node.walk())
+        return {node.name: node.value for node in every if node.value is not None}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its boxes' names on the page."""
+        return tuple(self.usual)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The same without the part's name."""
+        return tuple(name.removeprefix(f"{self.part}_") for name in self.usual)
 
     @property
     def status(self) -> str:
-        """The widget that says how it stands."""
+        """What says how it stands."""
         return f"{self.part}_status"
 
     @property
@@ -63,14 +106,14 @@ class Section:
         return f"view_{self.part}"
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The boxes' names on the page."""
-        return tuple(f"{self.part}_{name}" for name in self.fields)
+    def form(self) -> str:
+        """The widget of its boxes."""
+        return f"{self.part}_form"
 
     @property
     def ids(self) -> str:
         """How its elements' ids begin."""
-        return f"kv-{self.page}-{self.part}" if self.page else f"kv-{self.part}"
+        return f"kv-{self.page}-{self.part}".replace("--", "-").replace("_", "-")
 
     def asked(self, given: Given) -> dict[str, Any]:
         """What stands in the boxes, by field."""
@@ -78,41 +121,23 @@ class Section:
 
     def errors(self, error: LabError | None) -> Update:
         """Messages beside their boxes; boxes without one are cleared."""
-        slots = dict.fromkeys((f"error_{self.part}_{name}" for name in (*self.fields, self.other)), "")
+        slots = dict.fromkeys((f"error_{self.part}_{name}" for name in (*self.fields, OTHER)), "")
         found = error.found if isinstance(error, Problems) else () if error is None else (
             Problem(error.field or "", str(error)),
         )  # fmt: skip
         for problem in found:
             name = problem.field.rpartition(".")[2]
-            slots[f"error_{self.part}_{name if name in self.fields else self.other}"] += html.error(
-                problem.message
-            )
+            where = name if name in self.fields else OTHER
+            slots[f"error_{self.part}_{where}"] += html.error(problem.message)
         return dict(slots)
-
-    def saved(self, facts: str, kind: str, token: str) -> Update:
-        """What was measured, and the link that saves it."""
-        return {self.status: html.saved_measurement(facts, f"{self.ids}-save", kind, token)}
 
     # -- running ---------------------------------------------------------------------------------------------
 
-    def measure(
-        self,
-        lab: VisitStore,
-        visit: Visit,
-        read: Callable[[], Any],
-        events: Callable[[Any, threading.Event], Iterator[Any]],
-        finished: Callable[[Any], Update],
-    ) -> Iterator[Update]:
-        """Measure in turn, and say how it goes; between two steps it can be stopped.
-
-        Args:
-            lab, visit: whose.
-            read: the checked request.
-            events: of the request: progress, the last one the record.
-            finished: the record as an update of the page.
-        """
+    def measure(self, lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
+        """Measure in turn, and say how it goes; between two steps it can be stopped."""
         if visit.cancel is not None if self.as_run else visit.measuring:
-            yield {self.status: html.status(self.busy, "busy")}
+            busy = text.RUN_ELSEWHERE if self.as_run else text.MEASURES_ALREADY
+            yield {self.status: html.status(busy, "busy")}
             return
         cancel = threading.Event()
         if self.as_run:
@@ -120,22 +145,22 @@ class Section:
         else:
             visit.measuring = True
         try:
-            request = read()
+            request = self.read(visit, given)
             starting = html.status("Starting", "measuring", 0, 1)
             yield self.errors(None) | self._going(True) | {self.status: starting}
             with lab.in_line() as place:
                 for said in wait_for_turn(place, cancel):
                     yield {self.status: html.status(said, "busy")}
-                soon = Throttle()
-                for event in events(request, cancel):
+                soon, began = Throttle(), time.monotonic()
+                for event in self.work(visit, request, cancel):
                     if cancel.is_set():
-                        raise RunCancelled(self.stopped)
+                        raise RunCancelled(text.CANCELLED)
                     if not isinstance(event, Progress):
-                        yield finished(event)
+                        yield self.finished(visit, given, event, (time.monotonic() - began) * 1e3)
                     elif soon():
                         yield {self.status: html.status(event.text, "measuring", event.done, event.total)}
         except RunCancelled:
-            yield {"status": "", self.status: html.status(self.stopped, "note")}
+            yield {"status": "", self.status: html.status(text.CANCELLED, "note")}
         except LabError as error:
             yield self.errors(error) | {self.status: ""}
         except Exception as error:
@@ -156,49 +181,108 @@ class Section:
             return said | {"run.visible": not going, "cancel.visible": going}
         return {f"{self.part}_measure.interactive": not going}
 
-    # -- widgets ---------------------------------------------------------------------------------------------
+    def work(self, visit: Visit, request: Any, cancel: threading.Event) -> Iterator[Any]:
+        """Progress, then the record."""
+        return visit.engine.study(request, cancel=cancel)
 
-    @contextmanager
-    def box(
-        self, title: str, help_: str, elem_id: str = "", classes: str = "kv-measure-box"
-    ) -> Iterator[None]:
-        """The titled frame around the boxes."""
-        with gr.Column(elem_id=elem_id or self.ids, elem_classes=classes, min_width=0):
-            if title:
-                gr.HTML(f'<h3 class="kv-card-title">{title}</h3>', apply_default_css=False)
-            gr.HTML(f'<p class="kv-help">{help_}</p>', elem_id=f"{self.ids}-help", apply_default_css=False)
-            yield
+    def finished(self, visit: Visit, given: Given, record: Any, spent_ms: float) -> Update:
+        """Keep a record, and show it."""
+        visit.keep_result(self.kind, record)
+        where = f"{clip(record.model.name, 40)}, {record.model.device}"
+        visit.pages[f"measured {self.kind}"] = (
+            f"{self.facts(record)} on {where}, in {milliseconds(spent_ms)}."
+        )
+        return self.saved(visit) | {self.view: payload(self.figures(record))}
 
-    def number(self, page: PageBuilder, name: str, field: NumberField, value: Any, **extra: Any) -> None:
+    def saved(self, visit: Visit) -> Update:
+        """What was measured, and the link that saves it."""
+        facts, token = visit.pages[f"measured {self.kind}"], visit.results[self.kind].token
+        return {self.status: html.saved_measurement(facts, f"{self.ids}-save", self.kind, token)}
+
+    def edited(self, visit: Visit, given: Given) -> Update:
+        """Messages about what was just typed, and whether the figures still belong to it."""
+        if visit.measuring:
+            return {}
+        try:
+            request = self.read(visit, given)
+        except LabError as error:
+            return self.errors(error)
+        record = visit.result(self.kind)
+        if record is None:
+            return self.errors(None)
+        if record.request == request:
+            return self.errors(None) | self.saved(visit)
+        return self.errors(None) | {self.status: html.status(text.MEASURE_EDITED, "note")}
+
+    def opened(self, visit: Visit, given: Given) -> Update:
+        """What comes when its tab is opened."""
+        return {}
+
+    # -- boxes -----------------------------------------------------------------------------------------------
+
+    def number(self, name: str, field: NumberField, value: Any, **look: Any) -> Node:
         """The box of a number."""
-        look: dict[str, Any] = {"min_width": 90, "step": 1 if field.whole else 0.1} | extra
-        box = gr.Number(value, label=field.label, elem_id=f"{self.ids}-{name}", **look)
-        page.add(**{f"{self.part}_{name}": box})
+        step = 1 if field.whole else 0.1
+        return fields.number(f"{self.part}_{name}", field.label, value, step=step, **self._id(name), **look)
 
-    def text_box(self, page: PageBuilder, name: str, label: str, value: str, **extra: Any) -> None:
+    def text_box(self, name: str, label: str, value: str, **look: Any) -> Node:
         """The box of a text."""
-        box = gr.Textbox(value, label=label, elem_id=f"{self.ids}-{name}", **extra)
-        page.add(**{f"{self.part}_{name}": box})
+        return fields.text(f"{self.part}_{name}", label, value, **self._id(name), **look)
 
-    def button(self, page: PageBuilder, label: str = text.MEASURE, elem_id: str = "", **extra: Any) -> None:
+    def select(
+        self, name: str, label: str, choices: Sequence[tuple[str, str]], value: str, **look: Any
+    ) -> Node:
+        """A list to choose from."""
+        return fields.select(f"{self.part}_{name}", label, list(choices), value, **self._id(name), **look)
+
+    def button(self, label: str = text.MEASURE, **look: Any) -> Node:
         """The button that measures."""
-        look: dict[str, Any] = {"variant": "primary", "size": "md", "scale": 0} | extra
-        button = gr.Button(label, elem_id=elem_id or f"{self.ids}-measure", **look)
-        page.add(**{f"{self.part}_measure": button})
+        return fields.button(f"{self.part}_measure", label, primary=True, **self._id("measure") | look)
 
-    def error(self, page: PageBuilder, *names: str) -> None:
-        """Places for messages."""
-        for name in names:
-            page.error(f"{self.part}_{name}", own=True)
+    def error(self, name: str) -> Node:
+        """The place of messages about a box; those that ``boxes`` leaves out stand below all."""
+        return fields.message(f"{self.part}_{name}", f"{self.ids[3:]}-{name}".replace("_", "-"))
 
-    def said(self, page: PageBuilder) -> None:
-        """The place that says how it stands."""
-        page.block(self.status)
+    def _id(self, name: str) -> dict[str, str]:
+        return {"id": f"{self.ids}-{name}"}
 
-    def figures(self, page: PageBuilder, first: Mapping[str, Any] | None = None) -> None:
-        """The place of the figures."""
-        name = f"{self.page}-{self.part}" if self.page else self.part
-        page.add(**{self.view: figure_view(name, dict(first) if first else None)})
+    # -- on the page -----------------------------------------------------------------------------------------
+
+    def build(self, page: PageBuilder) -> None:
+        """The widgets."""
+        there = {found.name for node in self.nodes for found in node.walk()}
+        errors = [self.error(name) for name in (*self.fields, OTHER)]
+        title = [fields.note("", f'<h3 class="kv-card-title">{self.title}</h3>')] if self.title else []
+        help_ = fields.note("", f'<p class="kv-help">{self.help}</p>', id=f"{self.ids}-help")
+        below = [node for node in errors if node.name not in there]
+        page.form(
+            self.form,
+            fields.panel(self.part, *title, help_, *self.nodes, *below, id=self.ids, css="kv-section"),
+            fields.note(self.status, id=f"{self.ids}-status"),
+            own=True,
+        )
+        self.between(page)
+        first = None if self.plan is None else plan(f"{self.part}_plan", *self.plan)
+        page.add(**{self.view: figure_view(self.ids[3:], first, "kv-own-view")})
+
+    def between(self, page: PageBuilder) -> None:
+        """Widgets between the boxes and the figures."""
+
+    def outputs(self, page: PageBuilder) -> list[Any]:
+        """What its handlers may change."""
+        return [page[name] for name in (self.form, self.view, *STATUS)]
+
+    def connect(self, page: PageBuilder) -> None:
+        """What the widgets do."""
+        reads, outputs = (*self.names, *self.reads), self.outputs(page)
+        page.stream(
+            page.pressed(f"{self.part}_measure"),
+            lambda visit, given: self.measure(page.lab, visit, given),
+            *reads,
+            outputs=outputs,
+        )
+        if not self.as_run:
+            page.on(page[self.form].input, self.edited, *reads, latest=True, outputs=outputs)
 
 
 def plan(key: str, title: str, steps: Sequence[str]) -> dict[str, Any]:

@@ -35,17 +35,12 @@ LOG = logging.getLogger("lab_app")
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 LATEST: dict[str, Any] = QUIET | {"trigger_mode": "always_last"}
 OPTIONS = "options"  # the methods' options, as they stand on the pipeline's page
-STATUS = ("status", "run", "cancel")  # what every handler may change
+STATUS = ("status", "run", "cancel")  # what every measurement may change, beside its own
 Act = Callable[[Visit, Given], Update]
 Select = Callable[[Visit, Given, Any], Update]
 Steps = Callable[[Visit, Given], Iterator[Update]]
 Answer = dict[Any, Any]
 Sent = dict[tuple[str, str], Any]  # by page and name
-
-
-def any_edit(box: Any) -> Any:
-    """The event of an edit. A text box reports pasted and dropped text by its change event only."""
-    return box.change if isinstance(box, gr.Textbox) else box.input
 
 
 @dataclass(frozen=True)
@@ -123,12 +118,22 @@ class PageBuilder:
         )
         return found
 
-    def form(self, name: str, *nodes: Node) -> Fields:
-        """A component of many controls; its nodes are as other widgets to handlers, by their names."""
-        self.fields[name] = found = Fields(f"{self.ids}-{name}", *nodes)
+    def form(self, name: str, *nodes: Node, own: bool = False, **extra: Any) -> Fields:
+        """A component of many controls; its nodes are as other widgets to handlers, by their names.
+        ``own``: ``"errors"`` leaves its messages as they are."""
+        self.fields[name] = found = Fields(f"{self.ids}-{name}", *nodes, **extra)
         self.widgets[name] = found.widget
         self.home |= dict.fromkeys(found.nodes, name)
+        if own:
+            self._own_errors |= {node for node in found.nodes if node.startswith("error_")}
         return found
+
+    def pressed(self, name: str) -> Any:
+        """The event of a button, by its name."""
+        home = self.home.get(name)
+        if home is None:
+            return self.widgets[name].click
+        return getattr(self.widgets[home], self.fields[home].nodes[name].look["event"])
 
     def error(self, name: str, own: bool = False) -> gr.HTML:
         """An empty place for messages about ``name``; ``own``: ``"errors"`` leaves it as it is."""
@@ -185,7 +190,6 @@ class PageBuilder:
         latest: bool = False,
         follow: bool = False,
         outputs: Sequence[Any] | None = None,
-        then: tuple[Callable[[], Any], Any] | None = None,
     ) -> None:
         """Answer ``event``, or each of several events, once.
 
@@ -195,14 +199,13 @@ class PageBuilder:
             latest: of several quick events the last is answered.
             follow: say what follows, too.
             outputs: the widgets that it may change; usually all of the page.
-            then: what comes after the answer, and the widget that it changes.
         """
         listen = partial(gr.on, event) if isinstance(event, list) else event
 
         def answer(visit_id: str, *values: Any) -> Answer:
             return self.guarded(visit_id, lambda visit: self._once(visit, act, names, values, follow))
 
-        self._listen(listen, answer, names, LATEST if latest else QUIET, follow, outputs, then)
+        self._listen(listen, answer, names, LATEST if latest else QUIET, follow, outputs)
 
     def select(self, event: Any, act: Select, *names: str, outputs: Sequence[Any] | None = None) -> None:
         """Answer a choice inside a widget, such as a click on a token; ``act`` is given what was chosen."""
@@ -268,10 +271,6 @@ class PageBuilder:
     def outputs(self) -> list[Any]:
         """The widgets that a handler may change."""
         return list(self.widgets.values())
-
-    def part(self, name: str) -> list[Any]:
-        """The widgets of a part, which have its name in theirs, and what every handler may change."""
-        return [w for known, w in self.widgets.items() if name in known.split("_") or known in STATUS]
 
     def boxes(self, names: Sequence[str]) -> list[Any]:
         """The components that hold the boxes which are asked for by these names, each once."""
@@ -341,13 +340,10 @@ class PageBuilder:
         how: Mapping[str, Any],
         follow: bool,
         outputs: Sequence[Any] | None,
-        then: tuple[Callable[[], Any], Any] | None = None,
     ) -> None:
         def attach() -> None:
             changed = self.outputs if outputs is None else list(outputs)
-            done = listen(handler, [self.session, *self.boxes(self._asked(names, follow))], changed, **how)
-            if then is not None:
-                done.then(then[0], None, then[1], **QUIET)
+            listen(handler, [self.session, *self.boxes(self._asked(names, follow))], changed, **how)
 
         self._events.append(attach)
 
@@ -425,7 +421,10 @@ class PageBuilder:
         for key, value in self._by_name(update).items():
             name, _, what = key.partition(".")
             if (home := self.home.get(name)) is not None:
-                if name in self.fields[home].values and what in ("", "value"):
+                if name.startswith("pick_") and isinstance(value, tuple):
+                    shown.setdefault(home, {}).setdefault(name, {})["choices"] = value[0]
+                    values.setdefault(home, {})[name] = value[1]
+                elif name in self.fields[home].values and what in ("", "value"):
                     values.setdefault(home, {})[name] = value
                 else:
                     shown.setdefault(home, {}).setdefault(name, {})[what or "html"] = value

@@ -197,37 +197,6 @@ DOCUMENTS_EMPTY_HELP = (
 )
 DOCUMENTS_EDITED = "Edited since this run, so the results below belong to the earlier input."
 DOCUMENTS_CLOSER_HELP = "Errors by layer, offsets, timing and the saved record of this run are there."
-RATIO = "Does recomputing some tokens help?"
-RATIO_HELP = (
-    "CacheBlend computes the tokens again whose cached values are furthest from true, as a share of all. "
-    "Measured here against choosing at random, by the question’s attention and by the true error, under the "
-    "exact mask and under the one that is shipped with CacheBlend."
-)
-RATIO_NUMBERS = {"prompts": NumberField("Prompts", 2, 40), "seed": NumberField("Seed", 0, 2**31 - 1)}
-RATIO_SOURCE = "Prompts are"
-RATIO_SOURCES = {"drawn": "Drawn, of this kind", "page": "The one above"}
-RATIO_RUN = "Measure"
-RATIO_PAGE_WRONG = (
-    "What stands above cannot be read yet. Mend what is marked there, or measure drawn prompts."
-)
-TRAINED = "How much accuracy does training recover?"
-TRAINED_HELP = (
-    "KVLink and Block-Attention train the model to read documents that were encoded apart, and KVLink puts "
-    "trained link tokens behind each. Ask two-hop questions under every method, and under each set of "
-    "trained weights beside the full read on the same weights; above, all methods read with the model’s own. "
-    "From 60 questions on also by where the answer stands."
-)
-TRAINED_ENOUGH = 60  # questions, below which a place or a number of documents has but a handful
-TRAINED_NUMBERS = {
-    "questions": NumberField("Questions", 2, 100),
-    "seed": NumberField("Seed", 0, 2**31 - 1),
-}
-TRAINED_WEIGHTS = "Trained weights"
-TRAINED_RUN = "Ask"
-TRAINED_NONE = (
-    "No weights trained for this model are shipped. Train some (kvlab train-links), and ask from the command "
-    "line (kvlab documents --links FILE)."
-)
 DOCUMENT_EMPTY = "Document {number} is empty. Write a text, or remove it."
 
 JUDGE = "Judge"
@@ -325,113 +294,10 @@ GATE_EVERY = "safe under every method"
 GATE_THRESHOLD = "Reuse only where the chance is at least"
 GATE_NO_SET = "No set was judged in this visit, so there is nothing to learn from. Judge a set first."
 
-PROXIMITY = "Proximity"
-PROXIMITY_QUESTION = "Does nearness in embedding space predict nearness in the cache? (KVCOMM, Fig. 4)"
-PROXIMITY_HELP = (
-    "KVCOMM corrects a text by what similar texts needed, so it must hold that similar tokens have similar "
-    "KV, and that a change of prefix moves them alike. This measures both on the loaded model, without a run."
-)
-PREFIX_A = "Prefix A"
-PREFIX_B = "Prefix B"
-PROXIMITY_NUMBERS = {"vocabulary": "Tokens sampled", "pairs": "Pairs", "seed": "Seed"}
 MEASURE = "Measure"
 MEASURES_ALREADY = "A measurement of this page is still going on."
 MEASURE_EDITED = "Edited since this measurement, so the figures belong to the earlier input. Measure again."
 MEASURE_SAVE = "Save this measurement"
-PROXIMITY_PLAN = "What will be measured?"
-PROXIMITY_STEPS = (
-    "Sample tokens of the vocabulary and take the pairs whose embeddings are nearest, in thirds: near, mid "
-    "and far.",
-    "Read every token behind prefix A. How far apart are the keys and values of a pair, layer by layer?",
-    "Read every token behind prefix B as well. What changes from A to B is a token’s offset: how far apart "
-    "are the offsets of a pair?",
-    "Correlate those distances with the distance of the embeddings. Reuse by anchors rests on the second "
-    "correlation.",
-)
-
-STUDY = "Study one text behind several prefixes"
-STUDY_HELP = (
-    "A copied text is wrong by its offset: what the context would have added to its keys and values. This "
-    "reads one text behind each prefix below, without a run (KVCOMM, Fig. 1), and sends requests of the "
-    "scenario in the setup through its agents, to see how well each estimate meets the real offsets "
-    "(Fig. A.4 to A.12)."
-)
-STUDY_TEXT = "Text"
-STUDY_PREFIXES = "Prefixes, divided by lines of three dashes"
-STUDY_SAMPLES = "Requests of the scenario"
-STUDY_TAKE = "Take the chosen segment"
-STUDY_PREFIX = "Offsets of the text behind"
-STUDY_PLACE = "Requests: offsets of"
-STUDY_ONE = "One request leaves no other to estimate it from; 0 or 2 to 40 are allowed. Change it."
-STUDY_NO_SEGMENT = (
-    "No segment of a run is chosen. Choose one above under “Segment or token”, or write a text."
-)
-STUDY_STEPS = (
-    "Read the text alone: the KV that a copy would start from.",
-    "Read it behind every prefix. What differs, keys turned back to one position, is its offset: by layer, "
-    "head and token.",
-    "Put the most similar token in each token’s place: does it need the same offset?",
-    "Send requests of the scenario through its agents and collect the offsets of shared texts and of the "
-    "template text behind them.",
-    "Estimate each request’s offsets from the other requests, by every rule and profile, and compare them "
-    "with the real ones.",
-)
-
-COST = "What would larger pools cost here?"
-COST_HELP = (
-    "Draws pools of these sizes in the model’s own shapes on this machine, and measures their memory and the "
-    "time of matching, mixing and moving them. The lab’s other work waits meanwhile."
-)
-COST_BOXES = {
-    "anchors": "Anchors of a placeholder",
-    "lengths": "Their length (tokens)",
-    "agents": "Agents that read them",
-}
-
-BLAME = "Which part of the cache changed this answer?"
-BLAME_HELP = (
-    "For the agent and the method chosen above: puts dense’s keys and values into the method’s cache, "
-    "segment by segment and layer by layer, and looks for the smallest set that brings dense’s "
-    "verdict back. A pass is one such cache and the answer from it."
-)
-BLAME_BOXES = {"most_parts": "Most parts of a set", "passes": "Most passes", "draws": "Random sets"}
-BLAME_NO_RUN = "There is no run to look into. Run one first, with a method beside dense."
-
-PAYS = "When would reuse pay?"
-PAYS_HELP = (
-    "For a prompt of your own, on hardware of your choice. Shared text is what other agents read "
-    "too; the unseen share of it nobody has read yet, such as a question, and all its readers pay for it "
-    "together. It is arithmetic, so the answer is there at once; nothing is run."
-)
-PAYS_BOXES = {
-    "prompt": "Prompt (tokens)",
-    "shared": "Shared text (%)",
-    "outside": "Unseen share (%)",
-    "readers": "Readers of a text",
-    "anchors": "Anchors in a pool",
-    "mixed": "Anchors mixed",
-    "tflops": "TFLOP/s reached",
-    "gb_s": "GB/s copied",
-}
-PAYS_HARDWARE = "Hardware and model"
-PAYS_HERE = "This machine and the model loaded here, measured now"
-PAYS_SHIPPED = "Measured before: {model} on {where}"
-PAYS_SHEET = "A data sheet"
-PAYS_BY_SHEET = "bf16, the least that operations and bytes need"
-PAYS_SHAPE = "Model"
-PAYS_SHAPES = {"smollm2-135m": "SmolLM2 135M", "llama-8b": "Llama 8B"}
-PAYS_MEASURE = "Measure"
-PAYS_NOT_YET_TITLE = "This machine has not been measured yet"
-PAYS_NOT_YET = (
-    "Measure reads a few prompts of random tokens, densely and "
-    "through full pools, which takes some seconds with a small model; the lab’s other work waits meanwhile. "
-    "(The run above is no substitute: in a few short prompts, what each token takes cannot be told from what "
-    "each step takes to begin.)"
-)
-PAYS_UNREAD = "What stands in the boxes cannot be reckoned with"
-PAYS_UNREAD_HELP = "The box that is wrong says why; everything typed stays."
-PAYS_MIXED = "{mixed:,} anchors are mixed, more than the pool’s {anchors:,}. Lower it, or enlarge the pool."
-
 LOOP = "Agent loop"
 LOOP_TITLE = "A question for an agent with tools"
 LOOP_HELP = (

@@ -196,6 +196,9 @@ def above(visit: Visit, given: Given) -> tuple[str, RunRequest | None]:
         return state(visit).preset, None
 
 
+RATIO = documents_ratio.section(READS, above)
+
+
 # -- running
 
 
@@ -282,8 +285,8 @@ def build_results(page: PageBuilder) -> None:
             )
         )
     page.add(**{"closer-row": row})
-    documents_ratio.build(page)
-    documents_trained.build(page)
+    for section_ in (RATIO, documents_trained.SECTION):
+        section_.build(page)
 
 
 def connect(page: PageBuilder) -> None:
@@ -295,8 +298,8 @@ def connect(page: PageBuilder) -> None:
     page.stream(page["run"].click, partial(run, page.lab), *READS)
     page.on(page["cancel"].click, cancelled)
     page.to_pipeline(page["closer"].click, open_in_pipeline)
-    documents_ratio.connect(page, READS, above)
-    documents_trained.connect(page)
+    for section_ in (RATIO, documents_trained.SECTION):
+        section_.connect(page)
 
 
 PAGE = PageSpec(KEY, text.DOCUMENTS, build)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -13,10 +13,11 @@ from lab_app.pages.pipeline.form import FORM, PICKERS, Form
 from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.layout import PipelinePage
 from lab_app.pages.pipeline.live import change
-from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity
+from lab_app.pages.pipeline.sections import SECTIONS
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.sharing.events import CARRY, connect_sharing
 from lab_app.ui import html, initial_state
+from lab_app.ui.measurement import Section
 from lab_app.ui.page import QUIET, merged, unexpected
 from lab_app.ui.run_results import span_of_token
 from lab_app.ui.types import Given, Update
@@ -44,7 +45,7 @@ def connect(page: PipelinePage, act: Handlers) -> None:
     connect_runs(page, act)
     connect_sharing(page, Sharing(act.lab))
     connect_results(page, act)
-    for section in (proximity, offset_study, anchor_cost, blame, break_even):
+    for section in SECTIONS:
         section.connect(page)
 
 
@@ -110,8 +111,14 @@ def connect_results(page: PipelinePage, act: Handlers) -> None:
         span = span_of_token(visit.record, agent, method, getattr(chosen, "token", None))
         return act.look(visit, agent, method, span, strip=False)
 
-    def open_tab(key: str) -> Callable[[Visit, Given], Update]:
-        return lambda visit, given: act.look(visit, *picked(given), key, strip=False)
+    def open_tab(key: str, sections: Sequence[Section]) -> Callable[[Visit, Given], Update]:
+        def opened(visit: Visit, given: Given) -> Update:
+            update = act.look(visit, *picked(given), key, strip=False)
+            for section in sections:
+                update |= section.opened(visit, given)
+            return update
+
+        return opened
 
     page.on([page[name].input for name in PICKERS], look, *PICKERS, latest=True, outputs=changed)
     page.select(page["strip"].select, select, outputs=changed)
@@ -122,10 +129,9 @@ def connect_results(page: PipelinePage, act: Handlers) -> None:
         outputs=changed,
     )
     for key, tab in page.tabs.items():
-        page.on(
-            tab.select, open_tab(key), *PICKERS, outputs=changed,
-            then=(break_even.reveal, page["pays"]) if key == "timing" else None,
-        )  # fmt: skip
+        there = [section for section in SECTIONS if section.tab == key]
+        boxes = [name for section in there for name in (*section.names, *section.reads)]
+        page.on(tab.select, open_tab(key, there), *PICKERS, *boxes, outputs=changed)
 
 
 class Arrival:

@@ -15,7 +15,7 @@ from lab_app.pages.pipeline.form import AGENT_SLOTS, FORM, VALUE_SLOTS
 from lab_app.pages.pipeline.form_group import form_view, options_view
 from lab_app.pages.pipeline.method_options import copied_panels, method_panel, with_options
 from lab_app.pages.pipeline.rules import rules, value_classes, weights_choices
-from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity
+from lab_app.pages.pipeline.sections import SECTIONS
 from lab_app.pages.pipeline.sharing.widgets import build_edits, build_files
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import block, error_slot, figure_view, raw_html, section
@@ -27,7 +27,6 @@ from viz.run.tabs import TABS
 from viz.run.verdict_card import QUESTION_2
 
 METHODS_AT_FIRST = ("naive", "kvcomm")
-BEFORE_PROXIMITY = "anchors"  # the tab that it follows
 
 
 class PipelinePage(PageBuilder):
@@ -232,15 +231,15 @@ def build_results(page: PipelinePage) -> None:
                 with gr.Tab(tab.label, id=tab.key, elem_id=f"kv-tab-{tab.key}") as widget:
                     block(f"tab-question-{tab.key}", f'<p class="kv-tab-question">{tab.question}</p>')
                     page.add(**{f"view_{tab.key}": figure_view(tab.key)})
-                    if tab.key == "errors":
-                        blame.build(page)
-                    if tab.key == "offsets":
-                        offset_study.build(page)
-                    if tab.key == "anchors":
-                        anchor_cost.build(page)
-                    if tab.key == "timing":
-                        break_even.build(page)
+                    for section_ in SECTIONS:
+                        if section_.tab == tab.key and not section_.label:
+                            section_.build(page)
                 page.tabs[tab.key] = widget
-                if tab.key == BEFORE_PROXIMITY:
-                    proximity.build(page)
+                for own in SECTIONS:
+                    if own.tab == tab.key and own.label:
+                        with gr.Tab(own.label, id=own.part, elem_id=f"kv-tab-{own.part}"):
+                            block(
+                                f"tab-question-{own.part}", f'<p class="kv-tab-question">{own.question}</p>'
+                            )
+                            own.build(page)
     build_files(page)

@@ -383,8 +383,9 @@ def visit(tiny_model: LoadedModel) -> Visit:
     return Visit("v", tiny.lab(tiny_model))  # type: ignore[arg-type]
 
 
-def boxes(**changes: Any) -> tab.Asked:
-    return dataclasses.replace(tab.Asked(TEXT, "\n---\n".join(PREFIXES[1:]), 0), **changes)
+def boxes(bench: Form | None = None, **changes: Any) -> dict[str, Any]:
+    typed = {"text": TEXT, "prefixes": "\n---\n".join(PREFIXES[1:]), "samples": 0} | changes
+    return {f"study_{name}": value for name, value in typed.items()} | {tab.FORM: bench or form()}
 
 
 def last(updates: Iterator[dict[str, Any]]) -> dict[str, Any]:
@@ -394,9 +395,8 @@ def last(updates: Iterator[dict[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def test_the_boxes_begin_with_ten_prefixes_and_read_back() -> None:
-    first = tab.first_asked()
-    request = tab.read(first, form())
+def test_the_boxes_begin_with_ten_prefixes_and_read_back(visit: Visit) -> None:
+    request = tab.read(visit, tab.SECTION.usual | {tab.FORM: form()})
     assert len(request.prefixes) == len(set(request.prefixes)) == 10
     assert len(request.values) == 10
     assert request.pipeline == load_preset("math-3").pipeline.unrolled
@@ -417,9 +417,9 @@ def test_the_boxes_begin_with_ten_prefixes_and_read_back() -> None:
         ({"samples": 41, "text": ""}, {"samples", "text"}),
     ],
 )
-def test_what_is_typed_is_checked(changes: dict[str, Any], fields: set[str]) -> None:
+def test_what_is_typed_is_checked(changes: dict[str, Any], fields: set[str], visit: Visit) -> None:
     with pytest.raises(Problems) as caught:
-        tab.read(boxes(**changes), form())
+        tab.read(visit, boxes(**changes))
     assert {problem.field for problem in caught.value.found} == {f"study.{name}" for name in fields}
 
 
@@ -431,25 +431,25 @@ def test_what_is_typed_is_checked(changes: dict[str, Any], fields: set[str]) -> 
         (form(max_new_tokens=0), "allowed: 1 to 4096"),
     ],
 )
-def test_a_scenario_that_cannot_be_sent_is_told_beside_its_number(bad: Form, said: str) -> None:
+def test_a_scenario_that_cannot_be_sent_is_told_beside_its_number(bad: Form, said: str, visit: Visit) -> None:
     with pytest.raises(Problems) as caught:
-        tab.read(boxes(samples=3), bad)
+        tab.read(visit, boxes(bad, samples=3))
     assert caught.value.field == "study.samples"
     assert said in str(caught.value)
 
 
 def test_a_measurement_is_shown_and_a_token_moves_every_figure(visit: Visit, tiny_model: LoadedModel) -> None:
     lab = VisitStore(lambda: tiny_model, lambda _: visit.engine)
-    found = last(tab.measure(lab, visit, form(), boxes()))
-    assert not any(found[f"error_study_{name}"] for name in (*tab.FIELDS, "measure"))
+    found = last(tab.SECTION.measure(lab, visit, boxes()))
+    assert not any(found[f"error_study_{name}"] for name in (*tab.SECTION.fields, "measure"))
     assert "offsets" in visit.results
     token = visit.results["offsets"].token
     assert lab.result("offsets", token) is None, "the visit is not the lab's"
     assert f"lab/measured/offsets/{token}" in found["study_status"]
     assert len(found["view_study"]["views"]) == 8
     assert len(found["pick_study_prefix"][0]) == 3
-    assert "Edited" in tab.edited(visit, boxes(text="other"))["study_status"]
-    assert token in tab.edited(visit, boxes())["study_status"]
+    assert "Edited" in tab.SECTION.edited(visit, boxes(text="other"))["study_status"]
+    assert token in tab.SECTION.edited(visit, boxes())["study_status"]
 
 
 def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: OffsetStudy) -> None:
@@ -472,12 +472,12 @@ def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: O
 def test_errors_of_the_engine_stand_beside_their_boxes(visit: Visit, tiny_model: LoadedModel) -> None:
     lab = VisitStore(lambda: tiny_model, lambda _: visit.engine)
     for changes, slot in (({"prefixes": "alone"}, "prefixes"), ({"text": "word " * 600}, "text")):
-        found = last(tab.measure(lab, visit, form(), boxes(**changes)))
+        found = last(tab.SECTION.measure(lab, visit, boxes(**changes)))
         assert "are allowed" in found[f"error_study_{slot}"]
         assert found["study_measure.interactive"] is True
         assert not visit.measuring
     visit.engine = None  # type: ignore[assignment]
-    assert "did not expect" in last(tab.measure(lab, visit, form(), boxes()))["study_status"]
+    assert "did not expect" in last(tab.SECTION.measure(lab, visit, boxes()))["study_status"]
 
 
 def test_a_segment_of_the_run_can_be_taken(visit: Visit, tiny_model: LoadedModel) -> None:

@@ -216,13 +216,18 @@ def test_unknown_weights_are_told_at_their_card_and_nothing_fails(
 
 
 def test_the_study_of_offsets_says_that_it_reads_with_the_labs_own(shipped: Callable[..., None]) -> None:
-    asked = replace(offset_study.first_asked(), samples=2)
+    usual = offset_study.SECTION.usual
+    visit = served(tiny.model()).lab.open()
+
+    def asked(samples: int, form: Form) -> dict[str, Any]:
+        return {**usual, "study_samples": samples, offset_study.FORM: form}
+
     with pytest.raises(Problems) as caught:
-        offset_study.read(asked, bench("", "tuned"))
+        offset_study.read(visit, asked(2, bench("", "tuned")))
     assert caught.value.field == "study.samples"
     assert "Agent 2 runs on the weights 'tuned'" in str(caught.value)
-    assert offset_study.read(replace(asked, samples=0), bench("", "tuned")).pipeline is None
-    assert offset_study.read(asked, bench()).pipeline is not None
+    assert offset_study.read(visit, asked(0, bench("", "tuned"))).pipeline is None
+    assert offset_study.read(visit, asked(2, bench())).pipeline is not None
 
 
 # -- the results

@@ -33,7 +33,7 @@ def given(**changes: Any) -> dict[str, Any]:
 
 def test_without_a_run_there_is_nothing_to_look_into(visit: tuple[VisitStore, Visit]) -> None:
     lab, who = visit
-    assert "no run" in said(blame.measure(lab, who, given()))["error_blame_measure"]
+    assert "no run" in said(blame.SECTION.measure(lab, who, given()))["error_blame_measure"]
 
 
 def test_the_chosen_agent_is_looked_into(visit: tuple[VisitStore, Visit]) -> None:
@@ -41,13 +41,13 @@ def test_the_chosen_agent_is_looked_into(visit: tuple[VisitStore, Visit]) -> Non
     engine: Any = who.engine
     record = tiny.run(engine.session, tiny.request())
     who.records["now"], who.shown = record, "now"
-    update = said(blame.measure(lab, who, given()))
+    update = said(blame.SECTION.measure(lab, who, given()))
     found = who.result("blame")
     assert (found.request.agent, found.request.method, found.request.passes) == (3, "naive", 60)
     assert f"lab/measured/blame/{who.results['blame'].token}" in update["blame_status"]
     [view] = update["view_blame"]["views"]
     assert "%" in str(view) or "No set of at most 2 parts" in str(view)
-    dense = said(blame.measure(lab, who, given(pick_method="dense")))
+    dense = said(blame.SECTION.measure(lab, who, given(pick_method="dense")))
     assert "can be looked into" in dense["error_blame_measure"]
-    wrong = said(blame.measure(lab, who, given(blame_passes=1)))
+    wrong = said(blame.SECTION.measure(lab, who, given(blame_passes=1)))
     assert "50 to 5000" in wrong["error_blame_passes"]

@@ -198,7 +198,7 @@ def test_the_ratio_study_draws_prompts_of_the_kind_and_keeps_its_record(
 ) -> None:
     request = documents_ratio.read(asked(), "documents-5", None)
     assert (len(request.values), len(request.pipeline.declared)) == (3, 5)
-    found = merged(documents_ratio.measure(lab, visit, lambda: request))
+    found = merged(documents.RATIO.measure(lab, visit, made(TEXTS) | asked()))
     assert len(found["view_ratio"]["views"]) == 5
     token, record = visit.results["blend"]
     assert token in found["ratio_status"]
@@ -237,7 +237,7 @@ def test_without_such_weights_the_page_says_how_to_train_some(
 
 def test_questions_are_asked_under_trained_weights_too(lab: VisitStore, visit: Visit) -> None:
     asked = questions(trained_weights=["kvlink5", "block"])
-    found = merged(documents_trained.measure(lab, visit, asked))
+    found = merged(documents_trained.SECTION.measure(lab, visit, asked))
     assert len(found["view_trained"]["views"]) == 1, "too few questions to tell places apart"
     token, record = visit.results["documents"]
     assert isinstance(record, DocumentStudy)
@@ -248,20 +248,20 @@ def test_questions_are_asked_under_trained_weights_too(lab: VisitStore, visit: V
 
 
 def test_many_questions_tell_places_apart(lab: VisitStore, visit: Visit) -> None:
-    found = merged(documents_trained.measure(lab, visit, questions(trained_questions=60)))
+    found = merged(documents_trained.SECTION.measure(lab, visit, questions(trained_questions=60)))
     assert len(found["view_trained"]["views"]) == 3
 
 
-def test_wrong_numbers_of_questions_are_told_beside_their_places() -> None:
+def test_wrong_numbers_of_questions_are_told_beside_their_places(visit: Visit) -> None:
     with pytest.raises(Problems) as caught:
-        documents_trained.read(questions(trained_questions=101, trained_seed=None))
+        documents_trained.read(visit, questions(trained_questions=101, trained_seed=None))
     slots = documents_trained.SECTION.errors(caught.value)
     assert "allowed: 2 to 100" in slots["error_trained_questions"]
     assert "empty" in slots["error_trained_seed"]
 
 
 def test_the_questions_stop_between_two(lab: VisitStore, visit: Visit) -> None:
-    for update in documents_trained.measure(lab, visit, questions()):
+    for update in documents_trained.SECTION.measure(lab, visit, questions()):
         if "question 1" in update.get("trained_status", ""):
             assert visit.cancel is not None
             visit.cancel.set()
@@ -270,7 +270,7 @@ def test_the_questions_stop_between_two(lab: VisitStore, visit: Visit) -> None:
 
 def test_weights_that_are_not_offered_are_refused(real: VisitStore) -> None:
     visit = real.open()
-    found = merged(documents_trained.measure(real, visit, questions(trained_weights=["../kvlink5"])))
+    found = merged(documents_trained.SECTION.measure(real, visit, questions(trained_weights=["../kvlink5"])))
     assert "there are: none" in str(found)
     assert visit.results == {}
 
@@ -279,14 +279,14 @@ def test_the_ratio_study_says_everything_that_is_wrong_beside_its_place() -> Non
     given = asked(ratio_prompts=41, ratio_seed=None, ratio_source="page")
     with pytest.raises(Problems) as caught:
         documents_ratio.read(given, "documents-5", None)
-    slots = documents_ratio.SECTION.errors(caught.value)
+    slots = documents.RATIO.errors(caught.value)
     assert "allowed: 2 to 40" in slots["error_ratio_prompts"]
     assert "empty" in slots["error_ratio_seed"]
     assert "Mend what is marked" in slots["error_ratio_measure"]
 
 
 def test_the_ratio_study_stops_between_prompts(lab: VisitStore, visit: Visit) -> None:
-    updates = documents_ratio.measure(lab, visit, lambda: documents_ratio.read(asked(), "documents-5", None))
+    updates = documents.RATIO.measure(lab, visit, made(TEXTS) | asked())
     for update in updates:
         if "Prompt 1" in update.get("ratio_status", ""):
             assert visit.cancel is not None

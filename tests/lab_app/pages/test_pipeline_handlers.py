@@ -27,7 +27,6 @@ from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.method_options import read_copies
 from lab_app.pages.pipeline.results import results
 from lab_app.pages.pipeline.sections import proximity
-from lab_app.pages.pipeline.sections.proximity import Asked
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.state import state
 from lab_app.ui.scenarios import USUAL_WARM
@@ -348,28 +347,29 @@ def test_an_empty_box_is_named(handlers: Handlers, visit: Visit) -> None:
 MEASURE = "proximity_measure.interactive"
 
 
-def asked(**changes: Any) -> Asked:
-    return dataclasses.replace(proximity.first_asked(), vocabulary=100, pairs=12, **changes)
+def asked(**changes: Any) -> dict[str, Any]:
+    changes = {"vocabulary": 100, "pairs": 12} | changes
+    return proximity.SECTION.usual | {f"proximity_{name}": value for name, value in changes.items()}
 
 
 def test_the_prefixes_are_role_texts_at_first() -> None:
-    first = proximity.first_asked()
-    assert first.prefix_a.startswith("You are a math solver")
-    assert first.prefix_b.startswith("You are the judge")
-    assert "{" not in first.prefix_a + first.prefix_b
-    assert (first.vocabulary, first.pairs, first.seed) == (4000, 300, 0)
+    prefix_a, prefix_b, *numbers = proximity.SECTION.usual.values()
+    assert prefix_a.startswith("You are a math solver")
+    assert prefix_b.startswith("You are the judge")
+    assert "{" not in prefix_a + prefix_b
+    assert numbers == [4000, 300, 0]
 
 
 def test_a_measurement_needs_no_run(handlers: Handlers, visit: Visit) -> None:
     assert visit.record is None
-    updates = list(proximity.measure(handlers.lab, visit, asked()))
+    updates = list(proximity.SECTION.measure(handlers.lab, visit, asked()))
     assert any("Behind prefix" in u.get("proximity_status", "") for u in updates)
     merged = last(updates)
     assert [u[MEASURE] for u in updates if MEASURE in u] == [False, True]
     keys = [view["key"] for view in merged["view_proximity"]["views"]]
     assert len(keys) == len(set(keys)) == 8
     assert all(view["csv"] for view in merged["view_proximity"]["views"][:7])
-    assert not any(merged[f"error_proximity_{name}"] for name in (*proximity.FIELDS, "measure"))
+    assert not any(merged[f"error_proximity_{name}"] for name in (*proximity.SECTION.fields, "measure"))
     assert "proximity" in visit.results
     token, record = visit.results["proximity"]
     assert f"lab/measured/proximity/{token}" in merged["proximity_status"]
@@ -394,8 +394,8 @@ def test_a_measurement_needs_no_run(handlers: Handlers, visit: Visit) -> None:
 def test_a_refused_measurement_is_told_beside_its_box(
     changes: dict[str, Any], slots: set[str], handlers: Handlers, visit: Visit
 ) -> None:
-    found = last(proximity.measure(handlers.lab, visit, dataclasses.replace(asked(), **changes)))
-    told = {name for name in (*proximity.FIELDS, "measure") if found[f"error_proximity_{name}"]}
+    found = last(proximity.SECTION.measure(handlers.lab, visit, asked(**changes)))
+    told = {name for name in (*proximity.SECTION.fields, "measure") if found[f"error_proximity_{name}"]}
     assert told == slots
     assert "view_proximity" not in found
     assert not visit.measuring
@@ -403,19 +403,17 @@ def test_a_refused_measurement_is_told_beside_its_box(
 
 
 def test_an_edit_after_a_measurement_is_announced(handlers: Handlers, visit: Visit) -> None:
-    assert "proximity_status" not in proximity.edited(visit, asked())
-    last(proximity.measure(handlers.lab, visit, asked()))
-    assert "Edited" in proximity.edited(visit, asked(seed=1))["proximity_status"]
-    assert "seed 0" in proximity.edited(visit, asked())["proximity_status"]
-    assert (
-        "allowed" in proximity.edited(visit, dataclasses.replace(asked(), pairs=0))["error_proximity_pairs"]
-    )
+    assert "proximity_status" not in proximity.SECTION.edited(visit, asked())
+    last(proximity.SECTION.measure(handlers.lab, visit, asked()))
+    assert "Edited" in proximity.SECTION.edited(visit, asked(seed=1))["proximity_status"]
+    assert "seed 0" in proximity.SECTION.edited(visit, asked())["proximity_status"]
+    assert "allowed" in proximity.SECTION.edited(visit, asked(pairs=0))["error_proximity_pairs"]
 
 
 def test_one_measurement_at_a_time(handlers: Handlers, visit: Visit) -> None:
-    stream = proximity.measure(handlers.lab, visit, asked())
+    stream = proximity.SECTION.measure(handlers.lab, visit, asked())
     next(stream)
-    [busy] = proximity.measure(handlers.lab, visit, asked())
+    [busy] = proximity.SECTION.measure(handlers.lab, visit, asked())
     assert "still going on" in busy["proximity_status"]
     stream.close()  # the page was closed
     assert not visit.measuring
@@ -424,7 +422,7 @@ def test_one_measurement_at_a_time(handlers: Handlers, visit: Visit) -> None:
 
 def test_a_measurement_waits_for_its_turn(handlers: Handlers, visit: Visit) -> None:
     ticket = handlers.lab.turns.join()
-    stream = proximity.measure(handlers.lab, visit, asked())
+    stream = proximity.SECTION.measure(handlers.lab, visit, asked())
     next(stream)
     assert "1 run before you" in next(stream)["proximity_status"]
     handlers.lab.turns.leave(ticket)
@@ -434,11 +432,11 @@ def test_a_measurement_waits_for_its_turn(handlers: Handlers, visit: Visit) -> N
 def test_a_measurement_that_breaks_shows_no_traceback(
     handlers: Handlers, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def explode(*_: Any) -> Any:
+    def explode(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("secret detail")
 
     monkeypatch.setattr(visit.engine, "study", explode)
-    found = last(proximity.measure(handlers.lab, visit, asked()))
+    found = last(proximity.SECTION.measure(handlers.lab, visit, asked()))
     assert "did not expect" in found["proximity_status"]
     assert "secret detail" not in str(found)
     assert not visit.measuring

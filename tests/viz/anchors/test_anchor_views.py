@@ -24,7 +24,7 @@ from backend.records.request import MethodChoice
 from backend.records.run import GateDecision, RunRecord
 from backend.session.pool_views import principal_coordinates
 from backend.session.session import LabSession
-from lab_app.pages.pipeline.sections.anchor_cost import SECTION, first_asked, read
+from lab_app.pages.pipeline.sections.anchor_cost import SECTION, read
 from lab_app.ui.validation import Problems
 from lab_app.visits.umap_worker import LayoutWorker
 from viz.anchors import pool_map as maps
@@ -485,10 +485,10 @@ def test_a_pool_over_the_labs_budget_is_refused(tiny_model: Any) -> None:
 
 @pytest.mark.parametrize("bad", ["", "x", "5, -1", "1.5", "99", "1,2,3,4,5,6,7,8,9", "9" * 30, "٣", None])
 def test_boxes_that_cannot_be_read_are_told_beside_them(bad: Any) -> None:
-    usual = first_asked()
-    assert read(usual) == AnchorCostRequest()
+    visit: Any = None  # it is about no visit
+    assert read(visit, SECTION.usual) == AnchorCostRequest()
     with pytest.raises(Problems) as error:
-        read(replace(usual, anchors=bad))
+        read(visit, SECTION.usual | {"pool_cost_anchors": bad})
     assert [p.field for p in error.value.found] == ["anchors"]
-    assert "1 to 64" in SECTION.errors(error.value)["error_cost_anchors"]
-    assert not SECTION.errors(error.value)["error_cost_lengths"]
+    assert "1 to 64" in SECTION.errors(error.value)["error_pool_cost_anchors"]
+    assert not SECTION.errors(error.value)["error_pool_cost_lengths"]

@@ -2,58 +2,48 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import gradio as gr
-
 from backend.base.errors import OptionError
 from backend.records.anchor_cost import COST_LIMITS, AnchorCost, AnchorCostRequest
-from lab_app.ui import text
-from lab_app.ui.components import payload
+from lab_app.ui import fields
+from lab_app.ui.fields import Node
 from lab_app.ui.measurement import Section
-from lab_app.ui.page import PageBuilder
-from lab_app.ui.types import Update
+from lab_app.ui.types import Given
 from lab_app.ui.validation import FormReader
-from lab_app.visits.visits import Visit, VisitStore
+from lab_app.visits.visits import Visit
 from viz.anchors.cost import views
-from viz.base.format import clip, milliseconds, plural
+from viz.base.format import plural
 
-KIND = "anchors"
+BOXES = {
+    "anchors": "Anchors of a placeholder",
+    "lengths": "Their length (tokens)",
+    "agents": "Agents that read them",
+}
 MOST_NUMBERS = 8
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The boxes as they stand; may be wrong. Numbers in a box are separated by commas."""
-
-    anchors: Any
-    lengths: Any
-    agents: Any
-
-
-FIELDS = tuple(field.name for field in dataclasses.fields(Asked))
-SECTION = Section("cost", FIELDS)
-
-
-def first_asked() -> Asked:
-    """What stands in the boxes at first."""
+def boxes(section: Section) -> Sequence[Node]:
+    """The boxes and what stands in them at first. Numbers in a box are separated by commas."""
     usual = AnchorCostRequest()
-    anchors, lengths = (", ".join(map(str, row)) for row in (usual.anchors, usual.lengths))
-    return Asked(anchors, lengths, str(usual.agents))
+    rows = {name: getattr(usual, name) for name in ("anchors", "lengths")} | {"agents": [usual.agents]}
+    written = [
+        section.text_box(name, label, ", ".join(map(str, rows[name]))) for name, label in BOXES.items()
+    ]
+    return [fields.row(*written, section.button(), css="kv-measure")]
 
 
-def read(asked: Asked) -> AnchorCostRequest:
+def read(visit: Visit, given: Given) -> AnchorCostRequest:
     """A checked request.
 
     Raises:
         Problems: every box that cannot be read.
     """
-    reader = FormReader(vars(asked))
-    found = {name: reader.attempt(name, partial(_numbers, getattr(asked, name), name)) for name in FIELDS}
+    asked = SECTION.asked(given)
+    reader = FormReader(asked)
+    found = {name: reader.attempt(name, partial(_numbers, asked[name], name)) for name in BOXES}
     reader.done()
     return AnchorCostRequest(found["anchors"], found["lengths"], found["agents"][0])
 
@@ -68,47 +58,23 @@ def _numbers(box: Any, name: str) -> tuple[int, ...]:
         bad = next((p for p in parts if p not in good), written.strip() or "empty")
         count = "one whole number" if most == 1 else f"up to {most} whole numbers with commas between"
         raise OptionError(
-            f"{text.COST_BOXES[name]} is {bad[:40]!r}; allowed: {count}, {low} to {high:,}. Change it.",
-            field=name,
+            f"{BOXES[name]} is {bad[:40]!r}; allowed: {count}, {low} to {high:,}. Change it.", field=name
         )
     return tuple(sorted({int(p) for p in good}))
 
 
-def measure(lab: VisitStore, visit: Visit, asked: Asked) -> Iterator[Update]:
-    """Measure, one at a time per visit, and show the record."""
-
-    def finished(record: AnchorCost) -> Update:
-        facts = (
-            f"Pools of up to {plural(record.request.anchors[-1], 'anchor')} of up to "
-            f"{plural(record.request.lengths[-1], 'token')} on {clip(record.model.name, 40)}, "
-            f"{record.model.device}, in {milliseconds(record.wall_ms)}."
-        )
-        saved = SECTION.saved(facts, KIND, visit.keep_result(KIND, record))
-        return saved | {SECTION.view: payload(views(record))}
-
-    yield from SECTION.measure(
-        lab, visit, lambda: read(asked), lambda request, _: visit.engine.study(request), finished
+def facts(record: AnchorCost) -> str:
+    """What was measured."""
+    request = record.request
+    return (
+        f"Pools of up to {plural(request.anchors[-1], 'anchor')} of up to "
+        f"{plural(request.lengths[-1], 'token')}"
     )
 
 
-def build(page: PageBuilder) -> None:
-    """The widgets, inside the Anchors tab."""
-    usual = first_asked()
-    with SECTION.box(text.COST, text.COST_HELP, elem_id="kv-pool-cost"):
-        with gr.Row(elem_classes="kv-measure"):
-            for name, label in text.COST_BOXES.items():
-                SECTION.text_box(page, name, label, getattr(usual, name), max_lines=1, min_width=110)
-            SECTION.button(page)
-        SECTION.error(page, *FIELDS, "measure")
-    SECTION.said(page)
-    SECTION.figures(page)
-
-
-def connect(page: PageBuilder) -> None:
-    """What the widgets do."""
-    page.stream(
-        page["cost_measure"].click,
-        lambda visit, given: measure(page.lab, visit, Asked(**SECTION.asked(given))),
-        *SECTION.names,
-        outputs=page.part(SECTION.part),
-    )
+SECTION = Section(
+    "pool_cost", "What would larger pools cost here?",
+    "Draws pools of these sizes in the model’s own shapes on this machine, and measures their memory and the "
+    "time of matching, mixing and moving them. The lab’s other work waits meanwhile.",
+    boxes, read, views, facts, kind="anchors", tab="anchors",
+)  # fmt: skip

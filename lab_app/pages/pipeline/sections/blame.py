@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-import gradio as gr
 
 from backend.base.errors import OptionError
 from backend.records.blame import BLAME_LIMITS, BlameRecord, BlameRequest
-from lab_app.ui import text
-from lab_app.ui.components import payload
+from lab_app.ui import fields
+from lab_app.ui.fields import Node
 from lab_app.ui.measurement import Section
-from lab_app.ui.page import PageBuilder
 from lab_app.ui.run_results import choices
-from lab_app.ui.types import Given, Update
+from lab_app.ui.types import Given
 from lab_app.ui.validation import FormReader, NumberField
-from lab_app.visits.visits import Visit, VisitStore
-from viz.base.format import agent_name, clip, milliseconds, plural
+from lab_app.visits.visits import Visit
+from viz.base.format import agent_name, clip, plural
 from viz.studies.blame import views
 
-KIND = "blame"
-PICKED = ("pick_agent", "pick_method")
-FIELDS = {name: NumberField(text.BLAME_BOXES[name], *BLAME_LIMITS[name]) for name in text.BLAME_BOXES}
-SECTION = Section("blame", tuple(FIELDS))
+BOXES = {"most_parts": "Most parts of a set", "passes": "Most passes", "draws": "Random sets"}
+NUMBERS = {name: NumberField(label, *BLAME_LIMITS[name]) for name, label in BOXES.items()}
+NO_RUN = "There is no run to look into. Run one first, with a method beside dense."
+
+
+def boxes(section: Section) -> Sequence[Node]:
+    """The boxes and what stands in them at first."""
+    row = [section.number(name, field, getattr(BlameRequest, name)) for name, field in NUMBERS.items()]
+    return [fields.row(*row, section.button(), css="kv-measure")]
 
 
 def read(visit: Visit, given: Given) -> BlameRequest:
@@ -35,50 +35,25 @@ def read(visit: Visit, given: Given) -> BlameRequest:
         Problems: a box is wrong; OptionError: there is no run.
     """
     if visit.record is None:
-        raise OptionError(text.BLAME_NO_RUN, field="run")
+        raise OptionError(NO_RUN, field="run")
     chosen = choices(visit.record, given["pick_agent"], given["pick_method"], None)["selection"]
     reader = FormReader(SECTION.asked(given))
-    found: dict[str, Any] = {name: reader.number(name, field) for name, field in FIELDS.items()}
+    found = {name: reader.number(name, field) for name, field in NUMBERS.items()}
     reader.done()
     return replace(BlameRequest(visit.record.request, chosen.method, chosen.agent), **found)
 
 
-def measure(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
-    """Search, one at a time per visit, and show the record."""
-
-    def events(request: BlameRequest, cancel: threading.Event) -> Iterator[Any]:
-        return visit.engine.study(request, cancel=cancel)
-
-    def finished(record: BlameRecord) -> Update:
-        asked = record.request
-        facts = (
-            f"{agent_name(asked.run.pipeline, asked.agent)} under {clip(asked.method, 40)}, "
-            f"{plural(record.passes, 'pass', 'passes')} in {milliseconds(record.wall_ms)}."
-        )
-        saved = SECTION.saved(facts, KIND, visit.keep_result(KIND, record))
-        return saved | {SECTION.view: payload(views(record))}
-
-    yield from SECTION.measure(lab, visit, lambda: read(visit, given), events, finished)
+def facts(record: BlameRecord) -> str:
+    """What was looked into."""
+    asked = record.request
+    who = agent_name(asked.run.pipeline, asked.agent)
+    return f"{who} under {clip(asked.method, 40)}, {plural(record.passes, 'pass', 'passes')}"
 
 
-def build(page: PageBuilder) -> None:
-    """The widgets, inside the Errors tab."""
-    with SECTION.box(text.BLAME, text.BLAME_HELP):
-        with gr.Row(elem_classes="kv-measure"):
-            for name, field in FIELDS.items():
-                SECTION.number(page, name, field, getattr(BlameRequest, name))
-            SECTION.button(page)
-        SECTION.error(page, *FIELDS, "measure")
-    SECTION.said(page)
-    SECTION.figures(page)
-
-
-def connect(page: PageBuilder) -> None:
-    """What the widgets do."""
-    page.stream(
-        page["blame_measure"].click,
-        lambda visit, given: measure(page.lab, visit, given),
-        *SECTION.names,
-        *PICKED,
-        outputs=page.part(SECTION.part),
-    )
+SECTION = Section(
+    "blame", "Which part of the cache changed this answer?",
+    "For the agent and the method chosen above: puts dense’s keys and values into the method’s cache, "
+    "segment by segment and layer by layer, and looks for the smallest set that brings dense’s "
+    "verdict back. A pass is one such cache and the answer from it.",
+    boxes, read, views, facts, kind="blame", reads=("pick_agent", "pick_method"), tab="errors",
+)  # fmt: skip

@@ -4,58 +4,61 @@ out at once (docs/break-even.md). It belongs to no run; only *this machine* has 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
-
-import gradio as gr
 
 from backend.base.errors import LabError
 from backend.records.break_even import MOST, Case
 from backend.records.hardware import OF_SHEET, SHAPES, Figures, given_machine, shipped_figures
-from lab_app.ui import text
+from lab_app.ui import fields
 from lab_app.ui.components import payload
+from lab_app.ui.fields import Node
 from lab_app.ui.measurement import Section
-from lab_app.ui.page import PageBuilder
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, NumberField, Problem
-from lab_app.visits.visits import Visit, VisitStore
+from lab_app.visits.visits import Visit
 from viz.base.figure import FigureView, Panel
 from viz.studies.break_even_calculator import views
 
-KEY = "break_even"
+KIND = "break_even"
 HERE, SHEET = "here", "sheet"
-NUMBERS = {
-    "prompt": NumberField(text.PAYS_BOXES["prompt"], 1, MOST["prompt"]),
-    "shared": NumberField(text.PAYS_BOXES["shared"], 0, 100, whole=False),
-    "outside": NumberField(text.PAYS_BOXES["outside"], 0, 100, whole=False),
-    "readers": NumberField(text.PAYS_BOXES["readers"], 1, MOST["readers"]),
-    "anchors": NumberField(text.PAYS_BOXES["anchors"], 0, MOST["anchors"]),
-    "mixed": NumberField(text.PAYS_BOXES["mixed"], 0, MOST["mixed"]),
-    **{name: NumberField(text.PAYS_BOXES[name], *limits, whole=False) for name, limits in OF_SHEET.items()},
+BOXES = {
+    "prompt": "Prompt (tokens)",
+    "shared": "Shared text (%)",
+    "outside": "Unseen share (%)",
+    "readers": "Readers of a text",
+    "anchors": "Anchors in a pool",
+    "mixed": "Anchors mixed",
+    "tflops": "TFLOP/s reached",
+    "gb_s": "GB/s copied",
 }
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The boxes as they stand; may be wrong. ``shared`` and ``outside`` in percent."""
-
-    prompt: Any = 1000
-    shared: Any = 75
-    outside: Any = 0
-    readers: Any = 1
-    anchors: Any = 20
-    mixed: Any = 20
-    hardware: Any = SHEET
-    shape: Any = "llama-8b"
-    tflops: Any = 600
-    gb_s: Any = 2500
-
-
-FIELDS = tuple(field.name for field in dataclasses.fields(Asked))
-SECTION = Section("pays", FIELDS)
+NUMBERS = {
+    "prompt": NumberField(BOXES["prompt"], 1, MOST["prompt"]),
+    "shared": NumberField(BOXES["shared"], 0, 100, whole=False),
+    "outside": NumberField(BOXES["outside"], 0, 100, whole=False),
+    "readers": NumberField(BOXES["readers"], 1, MOST["readers"]),
+    "anchors": NumberField(BOXES["anchors"], 0, MOST["anchors"]),
+    "mixed": NumberField(BOXES["mixed"], 0, MOST["mixed"]),
+    **{name: NumberField(BOXES[name], *limits, whole=False) for name, limits in OF_SHEET.items()},
+}
+#: What stands in the boxes at first.
+USUAL = {
+    "prompt": 1000, "shared": 75, "outside": 0, "readers": 1, "anchors": 20, "mixed": 20, "tflops": 600,
+    "gb_s": 2500,
+}  # fmt: skip
+SHAPE_WORDS = {"smollm2-135m": "SmolLM2 135M", "llama-8b": "Llama 8B"}
+NOT_YET_TITLE = "This machine has not been measured yet"
+NOT_YET = (
+    "Measure reads a few prompts of random tokens, densely and "
+    "through full pools, which takes some seconds with a small model; the lab’s other work waits meanwhile. "
+    "(The run above is no substitute: in a few short prompts, what each token takes cannot be told from what "
+    "each step takes to begin.)"
+)
+UNREAD = "What stands in the boxes cannot be reckoned with"
+UNREAD_HELP = "The box that is wrong says why; everything typed stays."
+MIXED = "{mixed:,} anchors are mixed, more than the pool’s {anchors:,}. Lower it, or enlarge the pool."
 
 
 @cache
@@ -64,21 +67,50 @@ def shipped() -> dict[str, Figures]:
     return shipped_figures()
 
 
-def first_asked() -> Asked:
-    """What stands in the boxes at first: hardware that was measured, if figures of some lie with the lab."""
-    return Asked(hardware=next(iter(shipped()), SHEET))
+def first_hardware() -> str:
+    """What is chosen at first: hardware that was measured, if figures of some lie with the lab."""
+    return next(iter(shipped()), SHEET)
 
 
 def hardware() -> list[tuple[str, str]]:
     """The choices of hardware."""
     measured = [
-        (text.PAYS_SHIPPED.format(model=found.machine.name, where=found.where), name)
-        for name, found in shipped().items()
+        (f"Measured before: {found.machine.name} on {found.where}", name) for name, found in shipped().items()
     ]
-    return [(text.PAYS_HERE, HERE), *measured, (text.PAYS_SHEET, SHEET)]
+    return [
+        ("This machine and the model loaded here, measured now", HERE),
+        *measured,
+        ("A data sheet", SHEET),
+    ]
 
 
-def read(asked: Asked, here: Figures | None) -> tuple[Figures | None, Case]:
+def boxes(section: Section) -> Sequence[Node]:
+    """The boxes and what stands in them at first."""
+    chosen = first_hardware()
+    shapes = [(SHAPE_WORDS.get(name, name), name) for name in SHAPES]
+
+    def numbers(*names: str) -> list[Node]:
+        return [section.number(name, NUMBERS[name], USUAL[name]) for name in names]
+
+    return [
+        fields.row(*numbers(*(name for name in NUMBERS if name not in OF_SHEET)), css="kv-six"),
+        fields.row(
+            section.select("hardware", "Hardware and model", hardware(), chosen, css="kv-wider"),
+            section.button(hidden=chosen != HERE),
+            css="kv-six",
+        ),
+        fields.panel(
+            "pays_sheet",
+            fields.row(
+                section.select("shape", "Model", shapes, "llama-8b", css="kv-wide"), *numbers(*OF_SHEET),
+                css="kv-six",
+            ),
+            hidden=chosen != SHEET, id="kv-pays-sheet",
+        ),
+    ]  # fmt: skip
+
+
+def read_case(given: Given, here: Figures | None) -> tuple[Figures | None, Case]:
     """The hardware's figures (None: this machine, which is not measured yet) and the case.
 
     Args:
@@ -87,141 +119,77 @@ def read(asked: Asked, here: Figures | None) -> tuple[Figures | None, Case]:
     Raises:
         Problems: everything that is wrong.
     """
-    sheet, reader = asked.hardware == SHEET, FormReader(vars(asked))
+    asked = SECTION.asked(given)
+    chosen, reader = asked["hardware"], FormReader(asked)
     numbers = {
-        name: reader.number(name, field) for name, field in NUMBERS.items() if sheet or name not in OF_SHEET
+        name: reader.number(name, field)
+        for name, field in NUMBERS.items()
+        if chosen == SHEET or name not in OF_SHEET
     }
     wrong = {problem.field for problem in reader.found}
-    if sheet and asked.shape not in SHAPES:
-        reader.found.append(_unknown("shape", asked.shape))
-    if not sheet and asked.hardware != HERE and asked.hardware not in shipped():
-        reader.found.append(_unknown("hardware", asked.hardware))
+    if chosen == SHEET and asked["shape"] not in SHAPES:
+        reader.found.append(_unknown("shape", asked["shape"]))
+    if chosen not in (SHEET, HERE, *shipped()):
+        reader.found.append(_unknown("hardware", chosen))
     if not wrong & {"anchors", "mixed"} and numbers["mixed"] > numbers["anchors"]:
-        message = text.PAYS_MIXED.format(mixed=numbers["mixed"], anchors=numbers["anchors"])
-        reader.found.append(Problem("mixed", message))
+        reader.found.append(Problem("mixed", MIXED.format(**numbers)))
     reader.done()
     shared = round(numbers["prompt"] * numbers["shared"] / 100)
     counts = {name: numbers[name] for name in ("readers", "anchors", "mixed")}
     case = Case(numbers["prompt"], shared, round(shared * numbers["outside"] / 100), **counts)
-    if sheet:
-        machine = given_machine(str(asked.shape), numbers["tflops"], numbers["gb_s"])
-        return Figures(machine, text.PAYS_BY_SHEET), case
-    return here if asked.hardware == HERE else shipped()[asked.hardware], case
+    if chosen == SHEET:
+        machine = given_machine(str(asked["shape"]), numbers["tflops"], numbers["gb_s"])
+        return Figures(machine, "bf16, the least that operations and bytes need"), case
+    return here if chosen == HERE else shipped()[chosen], case
 
 
 def _unknown(name: str, value: Any) -> Problem:
     return Problem(name, f"There is no {name} {str(value)[:40]!r}. Choose one of the list.")
 
 
-def render_figures(asked: Asked, here: Figures | None) -> dict[str, Any]:
+def answer(given: Given, here: Figures | None) -> dict[str, Any]:
     """The answer's figures.
 
     Raises:
-        Problems: see :func:`read`.
+        Problems: see :func:`read_case`.
     """
-    figures, case = read(asked, here)
-    found: tuple[Panel | FigureView, ...] = (
-        (Panel("pays", text.PAYS_NOT_YET_TITLE, f'<p class="kv-how">{text.PAYS_NOT_YET}</p>'),)
+    figures, case = read_case(given, here)
+    found: Sequence[Panel | FigureView] = (
+        (Panel("pays", NOT_YET_TITLE, f'<p class="kv-how">{NOT_YET}</p>'),)
         if figures is None
         else views(figures, case)
     )
     return payload(found)
 
 
-def edited(visit: Visit, asked: Asked) -> Update:
-    """The answer to what was just typed, or what is wrong with it."""
-    boxes: Update = {
-        "pays_sheet.visible": asked.hardware == SHEET,
-        "pays_measure.visible": asked.hardware == HERE,
-    }
-    try:
-        return SECTION.errors(None) | boxes | {"view_pays": render_figures(asked, visit.pages.get(KEY))}
-    except LabError as error:
-        unread = Panel("pays", text.PAYS_UNREAD, f'<p class="kv-how">{text.PAYS_UNREAD_HELP}</p>')
-        return SECTION.errors(error) | boxes | {"view_pays": payload((unread,))}
+class BreakEven(Section):
+    """A section that answers while its boxes change. Only *this machine* is measured."""
+
+    def work(self, visit: Visit, request: Any, cancel: threading.Event) -> Iterator[Any]:
+        return visit.engine.machine_figures()
+
+    def finished(self, visit: Visit, given: Given, record: Any, spent_ms: float) -> Update:
+        visit.pages[KIND] = record
+        return self.edited(visit, given) | {self.status: ""}
+
+    def edited(self, visit: Visit, given: Given) -> Update:
+        """The answer to what was just typed, or what is wrong with it."""
+        chosen = given["pays_hardware"]
+        parts: Update = {"pays_sheet.visible": chosen == SHEET, "pays_measure.visible": chosen == HERE}
+        try:
+            return self.errors(None) | parts | {self.view: answer(given, visit.pages.get(KIND))}
+        except LabError as error:
+            unread = Panel("pays", UNREAD, f'<p class="kv-how">{UNREAD_HELP}</p>')
+            return self.errors(error) | parts | {self.view: payload((unread,))}
+
+    def opened(self, visit: Visit, given: Given) -> Update:
+        return {self.view: self.edited(visit, given)[self.view]}
 
 
-def measure(lab: VisitStore, visit: Visit, asked: Asked) -> Iterator[Update]:
-    """Measure this machine, one at a time per visit, and answer by it."""
-
-    def finished(figures: Figures) -> Update:
-        visit.pages[KEY] = figures
-        return edited(visit, asked) | {SECTION.status: ""}
-
-    yield from SECTION.measure(
-        lab, visit, lambda: None, lambda request, _: visit.engine.machine_figures(), finished
-    )
-
-
-# -- the widgets ---------------------------------------------------------------------------------------------
-
-
-def build(page: PageBuilder) -> None:
-    """The widgets, inside the Timing tab."""
-    usual = first_asked()
-
-    def numbers(*names: str) -> None:
-        for name in names:
-            with gr.Column(min_width=0):
-                SECTION.number(page, name, NUMBERS[name], getattr(usual, name))
-                SECTION.error(page, name)
-
-    # Its boxes take the browser half a second, and the tab's figures come first: see :func:`connect`.
-    with gr.Column(visible=False, min_width=0) as column:
-        page.add(pays=column)
-        with SECTION.box(text.PAYS, text.PAYS_HELP):
-            with gr.Row(elem_classes="kv-pays-row"):
-                numbers("prompt", "shared", "outside", "readers", "anchors", "mixed")
-            with gr.Row(elem_classes="kv-pays-row"):
-                with gr.Column(min_width=0, elem_classes="kv-pays-wide"):
-                    page.add(
-                        pays_hardware=gr.Dropdown(
-                            hardware(), value=usual.hardware, label=text.PAYS_HARDWARE, filterable=False,
-                            elem_id="kv-pays-hardware",
-                        )
-                    )  # fmt: skip
-                    SECTION.error(page, "hardware")
-                SECTION.button(page, text.PAYS_MEASURE, visible=False)
-            with gr.Row(
-                elem_classes="kv-pays-row", elem_id="kv-pays-sheet", visible=usual.hardware == SHEET
-            ) as sheet:
-                page.add(pays_sheet=sheet)
-                with gr.Column(min_width=0, elem_classes="kv-pays-wide"):
-                    page.add(
-                        pays_shape=gr.Dropdown(
-                            [(text.PAYS_SHAPES.get(name, name), name) for name in SHAPES], value=usual.shape,
-                            label=text.PAYS_SHAPE, filterable=False, elem_id="kv-pays-shape",
-                        )
-                    )  # fmt: skip
-                    SECTION.error(page, "shape")
-                numbers(*OF_SHEET)
-            SECTION.error(page, "measure")
-        SECTION.said(page)
-        SECTION.figures(page, render_figures(usual, None))
-
-
-def connect(page: PageBuilder) -> None:
-    """What the widgets do. They are put on the page once the tab is open and its own figures are there."""
-
-    def asked(given: Given) -> Asked:
-        return Asked(**SECTION.asked(given))
-
-    outputs = page.part(SECTION.part)
-    page.on(
-        [page[name].input for name in SECTION.names],
-        lambda visit, given: edited(visit, asked(given)),
-        *SECTION.names,
-        latest=True,
-        outputs=outputs,
-    )
-    page.stream(
-        page["pays_measure"].click,
-        lambda visit, given: measure(page.lab, visit, asked(given)),
-        *SECTION.names,
-        outputs=outputs,
-    )
-
-
-def reveal() -> Any:
-    """Put it on the page, once the tab's own figures are there."""
-    return gr.update(visible=True)
+SECTION = BreakEven(
+    "pays", "When would reuse pay?",
+    "For a prompt of your own, on hardware of your choice. Shared text is what other agents read "
+    "too; the unseen share of it nobody has read yet, such as a question, and all its readers pay for it "
+    "together. It is arithmetic, so the answer is there at once; nothing is run.",
+    boxes, lambda visit, given: None, lambda record: (), lambda record: "", kind=KIND, tab="timing",
+)  # fmt: skip

@@ -6,11 +6,8 @@ Its figures share one chosen token, which a click on the text or on the map of t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
-
-import gradio as gr
 
 from backend.base.errors import LabError, OptionError, PromptError
 from backend.base.text import check_text
@@ -21,21 +18,35 @@ from backend.records.offsets import MOST_SAMPLES, PARTS, OffsetRequest, OffsetSt
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline.form import FORM, PICKERS, Form
 from lab_app.pages.pipeline.state import state
-from lab_app.ui import html, text
+from lab_app.ui import fields, text
 from lab_app.ui.components import payload, raw_html
-from lab_app.ui.measurement import Section, plan
-from lab_app.ui.page import PageBuilder, any_edit
+from lab_app.ui.fields import Node
+from lab_app.ui.measurement import Section
+from lab_app.ui.page import PageBuilder
 from lab_app.ui.run_results import marked, read_selection
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems
-from lab_app.visits.visits import Visit, VisitStore
-from viz.base.format import agent_name, clip, milliseconds, plural, prompt_of
+from lab_app.visits.visits import Visit
+from viz.base.format import agent_name, clip, plural, prompt_of
 from viz.studies.offset_study import PART_WORDS, Focus, tokens_html, valid_focus, views
 
 KIND = "offsets"
 PICKS = ("pick_study_prefix", "pick_study_place")
-SAMPLES = NumberField(text.STUDY_SAMPLES, 0, MOST_SAMPLES)
+SAMPLES = NumberField("Requests of the scenario", 0, MOST_SAMPLES)
+ONE = "One request leaves no other to estimate it from; 0 or 2 to 40 are allowed. Change it."
+NO_SEGMENT = "No segment of a run is chosen. Choose one above under “Segment or token”, or write a text."
+PLAN = "What will be measured?"
+STEPS = (
+    "Read the text alone: the KV that a copy would start from.",
+    "Read it behind every prefix. What differs, keys turned back to one position, is its offset: by layer, "
+    "head and token.",
+    "Put the most similar token in each token’s place: does it need the same offset?",
+    "Send requests of the scenario through its agents and collect the offsets of shared texts and of the "
+    "template text behind them.",
+    "Estimate each request’s offsets from the other requests, by every rule and profile, and compare them "
+    "with the real ones.",
+)
 #: Whose openings stand in the box at first: (preset, agent).
 ROLES = (
     ("math-2", 1), ("math-2", 2), ("math-3", 3), ("math-4", 4), ("math-5", 5), ("judge-majority", 1),
@@ -45,24 +56,29 @@ FIRST_PRESET = "math-3"
 DIVIDER = re.compile(r"(?:^|\n)-{3,}[ \t]*(?:\n|$)")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The boxes as they stand; may be wrong."""
-
-    text: Any
-    prefixes: Any
-    samples: Any
-
-
-FIELDS = ("text", "prefixes", "samples")
-SECTION = Section("study", FIELDS)
-
-
-def first_asked() -> Asked:
-    """What stands in the boxes at first: a question, and ten agents' prompts up to their first hole."""
+def boxes(section: Section) -> Sequence[Node]:
+    """The boxes; in them stand at first a question, and ten agents' prompts up to their first hole."""
     openings = (str(load_preset(name).pipeline.template(agent).parts[0]) for name, agent in ROLES)
     [example] = preset_requests(load_preset(FIRST_PRESET), 1)
-    return Asked(example.values[QUESTION], "\n---\n".join(openings), 10)
+    texts = (
+        ("text", "Text", example.values[QUESTION]),
+        ("prefixes", "Prefixes, divided by lines of three dashes", "\n---\n".join(openings)),
+    )
+    return [
+        fields.row(
+            *(
+                fields.panel("", section.text_box(*box, lines=4, max=8), section.error(box[0]))
+                for box in texts
+            ),
+            css="kv-prefixes",
+        ),
+        fields.row(
+            section.number("samples", SAMPLES, 10),
+            fields.button("study_take", "Take the chosen segment", event="apply", id="kv-study-take"),
+            section.button(),
+            css="kv-measure",
+        ),
+    ]
 
 
 def divided(box: Any) -> tuple[str, ...]:
@@ -70,19 +86,21 @@ def divided(box: Any) -> tuple[str, ...]:
     return tuple(DIVIDER.split(str(box or "").replace("\r\n", "\n")))
 
 
-def read(asked: Asked, form: Form) -> OffsetRequest:
+def read(visit: Visit, given: Given) -> OffsetRequest:
     """A checked request; the scenario's requests and templates are the bench's.
 
     Raises:
         Problems: everything that is wrong.
     """
     problems: list[Problem] = []
-    prefixes = divided(asked.prefixes)
+    form: Form = given[FORM]
+    asked = SECTION.asked(given)
+    prefixes = divided(asked["prefixes"])
     samples, longest = 0, 96
     pipeline: Pipeline | None = None
     values: tuple[dict[str, str], ...] = ()
     try:
-        if not check_text(str(asked.text or ""), "The text", "study.text").strip():
+        if not check_text(str(asked["text"] or ""), "The text", "study.text").strip():
             raise PromptError(
                 "The text is empty. Write some, or take a segment of the run.", field="study.text"
             )
@@ -94,9 +112,9 @@ def read(asked: Asked, form: Form) -> OffsetRequest:
     except LabError as error:
         problems.append(Problem("study.prefixes", str(error)))
     try:
-        samples = SAMPLES.read(asked.samples, "study.samples")
+        samples = SAMPLES.read(asked["samples"], "study.samples")
         if samples == 1:
-            raise OptionError(text.STUDY_ONE, field="study.samples")
+            raise OptionError(ONE, field="study.samples")
     except LabError as error:
         problems.append(Problem("study.samples", str(error)))
     if samples and not problems:
@@ -117,7 +135,7 @@ def read(asked: Asked, form: Form) -> OffsetRequest:
             problems.append(Problem("study.samples", f"The scenario on the bench cannot be sent. {error}"))
     if problems:
         raise Problems(problems)
-    return OffsetRequest(str(asked.text), prefixes, pipeline, values, longest)
+    return OffsetRequest(str(asked["text"]), prefixes, pipeline, values, longest)
 
 
 def take(visit: Visit, agent: Any, method: Any, segment: Any) -> Update:
@@ -126,45 +144,16 @@ def take(visit: Visit, agent: Any, method: Any, segment: Any) -> Update:
     chosen = read_selection(record, agent, method, segment) if record is not None else None
     place = marked(record, chosen) if record is not None and chosen is not None else None
     if record is None or chosen is None or place is None:
-        return SECTION.errors(OptionError(text.STUDY_NO_SEGMENT, field="study.text"))
+        return SECTION.errors(OptionError(NO_SEGMENT, field="study.text"))
     texts = prompt_of(record, record.outcome(chosen.agent, chosen.method)).texts
     return SECTION.errors(None) | {"study_text": "".join(texts[place[0] : place[1]])}
 
 
-def measure(lab: VisitStore, visit: Visit, form: Form, asked: Asked) -> Iterator[Update]:
-    """Measure, one at a time per visit, and show the record."""
-
-    def finished(record: OffsetStudy) -> Update:
-        visit.keep_result(KIND, record)
-        state(visit).study_token = -1
-        return render_result(visit)
-
-    yield from SECTION.measure(
-        lab, visit, lambda: read(asked, form), lambda request, _: visit.engine.study(request), finished
-    )
-
-
-def edited(visit: Visit, asked: Asked) -> Update:
-    """Whether the figures still belong to what stands in the boxes."""
-    if visit.measuring or KIND not in visit.results:
-        return {}
-    record = visit.result(KIND)
-    now = (str(asked.text or ""), divided(asked.prefixes), asked.samples)
-    if now == (record.request.text, record.request.prefixes, len(record.request.values)):
-        return SECTION.errors(None) | saved(visit)
-    return SECTION.errors(None) | {SECTION.status: html.status(text.MEASURE_EDITED, "note")}
-
-
-def saved(visit: Visit) -> Update:
-    """What was studied, and the link that saves it."""
-    token, record = visit.results[KIND]
+def facts(record: OffsetStudy) -> str:
+    """What was studied."""
     sent = f", and {plural(len(record.request.values), 'request')}" if record.request.values else ""
     prefixes = plural(len(record.prefix_tokens), "prefix", "prefixes")
-    facts = (
-        f"{plural(len(record.tokens), 'token')} behind {prefixes}{sent} on "
-        f"{clip(record.model.name, 40)}, in {milliseconds(record.wall_ms)}."
-    )
-    return SECTION.saved(facts, KIND, token)
+    return f"{plural(len(record.tokens), 'token')} behind {prefixes}{sent},"
 
 
 def read_focus(visit: Visit, prefix: Any, place: Any) -> Focus:
@@ -200,7 +189,7 @@ def look(visit: Visit, prefix: Any, place: Any) -> Update:
 
 
 def render_result(visit: Visit) -> Update:
-    """A finished study: what it was, its boxes, its text and its figures."""
+    """A finished study: its pickers, its text and its figures."""
     record = visit.result(KIND)
     prefixes = [("mean of all", "")] + [
         (f"{number}: {clip(prefix, 48) or '(nothing)'}", str(number - 1))
@@ -217,7 +206,6 @@ def render_result(visit: Visit) -> Update:
         for agent in (None, *agents)
     ]
     return {
-        **saved(visit),
         "study_looks.visible": True,
         "pick_study_prefix": (prefixes, ""),
         "pick_study_place": (places, ":0"),
@@ -225,75 +213,56 @@ def render_result(visit: Visit) -> Update:
     }
 
 
-# -- the widgets ---------------------------------------------------------------------------------------------
+class OffsetSection(Section):
+    """A section with a text of tokens to choose from, and lists that choose what its figures show."""
 
+    def finished(self, visit: Visit, given: Given, record: Any, spent_ms: float) -> Update:
+        state(visit).study_token = -1
+        return super().finished(visit, given, record, spent_ms) | render_result(visit)
 
-def build(page: PageBuilder) -> None:
-    """The widgets, inside the Offsets tab."""
-    usual = first_asked()
-    with SECTION.box(text.STUDY, text.STUDY_HELP):
-        with gr.Row(elem_classes="kv-prefixes"):
-            for name, label, value in (
-                ("text", text.STUDY_TEXT, usual.text),
-                ("prefixes", text.STUDY_PREFIXES, usual.prefixes),
-            ):
-                with gr.Column(min_width=0):
-                    SECTION.text_box(page, name, label, value, lines=4, max_lines=8)
-                    SECTION.error(page, name)
-        with gr.Row(elem_classes="kv-measure"):
-            SECTION.number(page, "samples", SAMPLES, usual.samples)
-            page.add(study_take=gr.Button(text.STUDY_TAKE, size="sm", elem_id="kv-study-take", scale=0))
-            SECTION.button(page)
-        SECTION.error(page, "samples", "measure")
-    SECTION.said(page)
-    with gr.Row(visible=False, elem_id="kv-study-looks", elem_classes="kv-measure") as looks:
-        page.add(
-            study_looks=looks,
-            pick_study_prefix=gr.Dropdown(
-                [], label=text.STUDY_PREFIX, min_width=160, filterable=False, elem_id="kv-study-prefix"
+    def between(self, page: PageBuilder) -> None:
+        page.form(
+            "study_looks",
+            fields.row(
+                fields.select(PICKS[0], "Offsets of the text behind", [], "", id="kv-study-prefix"),
+                fields.select(PICKS[1], "Requests: offsets of", [], "", id="kv-study-place"),
+                css="kv-measure",
             ),
-            pick_study_place=gr.Dropdown(
-                [], label=text.STUDY_PLACE, min_width=160, filterable=False, elem_id="kv-study-place"
-            ),
+            visible=False,
         )
-    page.add(study_tokens=raw_html("kv-study-tokens"))
-    SECTION.figures(page, plan("study_plan", text.PROXIMITY_PLAN, text.STUDY_STEPS))
+        page.add(study_tokens=raw_html("kv-study-tokens"))
 
+    def outputs(self, page: PageBuilder) -> list[Any]:
+        return [*super().outputs(page), page["study_looks"], page["study_tokens"]]
 
-def connect(page: PageBuilder) -> None:
-    """What the widgets do."""
+    def connect(self, page: PageBuilder) -> None:
+        def chosen(visit: Visit, given: Given, event: Any) -> Update:
+            from_map = getattr(event, "x", None) if getattr(event, "view", "") == "study_tokens" else None
+            return pick(visit, getattr(event, "token", from_map), *map(given.get, PICKS))
 
-    def asked(given: Given) -> Asked:
-        return Asked(**SECTION.asked(given))
-
-    def chosen(visit: Visit, given: Given, event: Any) -> Update:
-        from_map = getattr(event, "x", None) if getattr(event, "view", "") == "study_tokens" else None
-        return pick(visit, getattr(event, "token", from_map), *map(given.get, PICKS))
-
-    outputs = page.part(SECTION.part)
-    page.stream(
-        page["study_measure"].click,
-        lambda visit, given: measure(page.lab, visit, given[FORM], asked(given)),
-        *SECTION.names,
-        FORM,
-        outputs=outputs,
-    )
-    for name in SECTION.names:
+        super().connect(page)
         page.on(
-            any_edit(page[name]), lambda visit, given: edited(visit, asked(given)), *SECTION.names,
-            latest=True, outputs=outputs,
+            page.pressed("study_take"), lambda visit, given: take(visit, *map(given.get, PICKERS)), *PICKERS,
+            outputs=self.outputs(page),
         )  # fmt: skip
-    page.on(
-        page["study_take"].click, lambda visit, given: take(visit, *map(given.get, PICKERS)), *PICKERS,
-        outputs=outputs,
-    )  # fmt: skip
-    figures = [page["study_tokens"], page["view_study"], page["status"]]
-    page.on(
-        [page[name].input for name in PICKS],
-        lambda visit, given: look(visit, *map(given.get, PICKS)),
-        *PICKS,
-        latest=True,
-        outputs=figures,
-    )
-    for view in figures[:2]:
-        page.select(view.select, chosen, *PICKS, outputs=figures)
+        figures = [page["study_tokens"], page[self.view], page["status"]]
+        page.on(
+            page["study_looks"].input,
+            lambda visit, given: look(visit, *map(given.get, PICKS)),
+            *PICKS,
+            latest=True,
+            outputs=figures,
+        )
+        for view in figures[:2]:
+            page.select(view.select, chosen, *PICKS, outputs=figures)
+
+
+SECTION = OffsetSection(
+    "study", "Study one text behind several prefixes",
+    "A copied text is wrong by its offset: what the context would have added to its keys and values. This "
+    "reads one text behind each prefix below, without a run (KVCOMM, Fig. 1), and sends requests of the "
+    "scenario in the setup through its agents, to see how well each estimate meets the real offsets "
+    "(Fig. A.4 to A.12).",
+    boxes, read, lambda record: (), facts, kind=KIND, reads=(FORM,), tab="offsets",
+    plan=(PLAN, STEPS),
+)  # fmt: skip
