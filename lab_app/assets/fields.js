@@ -20,9 +20,10 @@
   // Only what differs is written, so that the caret stays.
   const put = (box, value) => { if (box.value !== value) box.value = value; };
 
-  function mount(element, props, trigger, watch, spec) {
+  function mount(element, props, trigger, watch) {
     const host = element.querySelector(".kv-fields");
     const ids = (element.closest('[id^="kv-"]') || element).id;
+    const spec = window.KVForms[ids];
     const nodes = {}; // by name: {root, set, show, look}
     const profiles = []; // what follows from the values in the browser
     let values = { ...props.value }, shown = {}, newest = 0;
@@ -100,12 +101,13 @@
         return { root: found.root, set: found.mark };
       },
       profiles(node, id) {
+        const wanted = node.settings.map(([, own]) => ({ ...node.usual, ...own }));
         const found = radios(node, id, node.settings.map(([said], i) => [said, String(i)]), (i) => {
-          scope.write(node.settings[Number(i)][1]);
+          scope.write(wanted[Number(i)]);
           scope.read();
         });
-        const holds = ([, wanted]) => Object.entries(wanted).every(([name, value]) => scope.values()[name] === value);
-        profiles.push(() => found.mark(String(node.settings.findIndex(holds))));
+        const holds = (all) => Object.entries(all).every(([name, value]) => scope.values()[name] === value);
+        profiles.push(() => found.mark(String(wanted.findIndex(holds))));
         return { root: found.root };
       },
       checks(node, id) {

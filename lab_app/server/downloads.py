@@ -6,7 +6,9 @@ import importlib.resources
 import io
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import segno
 from starlette.requests import Request
@@ -42,13 +44,20 @@ def plotly_file() -> Path:
     return Path(str(importlib.resources.files("plotly") / "package_data" / "plotly.min.js"))
 
 
-def themes() -> str:
-    """The figures' colours, for ``app.js``."""
-    return f"window.KVThemes = {json.dumps({'light': PLOTLY_LIGHT, 'dark': PLOTLY_DARK})};"
+def declarations(forms: Mapping[str, Any]) -> str:
+    """What the scripts draw by: the figures' colours, and the components of many controls."""
+    themes = {"light": PLOTLY_LIGHT, "dark": PLOTLY_DARK}
+    told = json.dumps(forms, ensure_ascii=False, separators=(",", ":"))
+    return f"window.KVThemes = {json.dumps(themes)};\nwindow.KVForms = {told};\n"
 
 
-def routes(lab: VisitStore) -> list[Route]:
-    """Routes under ``/lab/``. They are plain functions, so each is answered in a thread of its own."""
+def routes(lab: VisitStore, forms: Mapping[str, Any]) -> list[Route]:
+    """Routes under ``/lab/``. They are plain functions, so each is answered in a thread of its own.
+
+    Args:
+        lab: whose records they serve.
+        forms: see :class:`lab_app.ui.page.PageBuilder`.
+    """
     sharing = Sharing(lab)
 
     def css(_: Request) -> Response:
@@ -59,7 +68,9 @@ def routes(lab: VisitStore) -> list[Route]:
     def script(_: Request) -> Response:
         own = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
         return Response(
-            f"{themes()}\n{viz.base.theme.script()}\n{own}", media_type="text/javascript", headers=CACHE
+            f"{declarations(forms)}{viz.base.theme.script()}\n{own}",
+            media_type="text/javascript",
+            headers=CACHE,
         )
 
     def plotly(_: Request) -> Response:

@@ -160,7 +160,7 @@ def launch(
     operations.watch(lab)
     keep_swept(lab)
     keep_log_discreet("lab_app")
-    routes = [*web.routes(lab), *operation_routes(lab, operations)]
+    routes = [*web.routes(lab, app.page.forms), *operation_routes(lab, operations)]
     more: dict[str, Any] = {}
     if mcp:
         from lab_app.api.mcp import Tools

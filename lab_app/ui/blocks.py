@@ -63,8 +63,28 @@ class Session(BlocksConfig):
         return {}
 
 
+#: What the framework says of every widget and its client never reads (tests/lab_app/ui/test_blocks.py): a
+#: third of the configuration.
+UNREAD = (
+    "api_info", "api_info_as_input", "api_info_as_output", "example_inputs", "skip_api", "component_class_id",
+    "key",
+)  # fmt: skip
+UNREAD_PROPS = ("preserved_by_key", "_retryable", "_undoable", "likeable", "streamable")
+
+
 class PageConfig(BlocksConfig):
     """The page, of which each session gets a :class:`Session`."""
+
+    @staticmethod
+    def config_for_block(
+        _id: int, rendered_ids: list[int], block: Block, renderable: Any = None
+    ) -> dict[str, Any]:
+        """See ``gradio.blocks.BlocksConfig``; the endpoints for programs are described in full."""
+        told: dict[str, Any] = BlocksConfig.config_for_block(_id, rendered_ids, block, renderable)
+        if isinstance(block, Api):
+            return told
+        props = {name: value for name, value in told["props"].items() if name not in UNREAD_PROPS}
+        return {name: value for name, value in told.items() if name not in UNREAD} | {"props": props}
 
     def __copy__(self) -> Session:
         new = Session(self.root_block)

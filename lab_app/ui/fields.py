@@ -10,7 +10,6 @@ What a browser sends is taken as far as its field allows; all else becomes the f
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,11 +20,10 @@ import gradio as gr
 
 MOST_CHARACTERS = 1_000_000  # of one text; the limits of a request say more
 MOST_NAMES, MOST_NAME = 100, 200  # of a choice of several, and characters of each
-#: fields.js is deferred, so a component may come to life before it.
+#: fields.js is deferred, so a component may come to life before it. It brings every component's declaration.
 MOUNT = """
-const spec = %s;
 const start = () =>
-  window.KVFields ? window.KVFields.mount(element, props, trigger, watch, spec) : setTimeout(start, 30);
+  window.KVFields ? window.KVFields.mount(element, props, trigger, watch) : setTimeout(start, 30);
 start();
 """
 
@@ -131,8 +129,11 @@ def copies(name: str, read: Callable[[Any], Any], **look: Any) -> Node:
 
 
 def profiles(label: str, settings: Sequence[tuple[str, Mapping[str, Any]]], **look: Any) -> Node:
-    """Named bundles of values: choosing one sets its fields, and the one that the fields say is marked."""
-    return Node("profiles", look={"label": label, "settings": settings, **look})
+    """Named bundles of values: choosing one sets its fields, and the one that the fields say is marked. The
+    browser is told the first whole, and of each what differs from it."""
+    usual = settings[0][1]
+    differ = [(said, {k: v for k, v in wanted.items() if v != usual[k]}) for said, wanted in settings]
+    return Node("profiles", look={"label": label, "usual": usual, "settings": differ, **look})
 
 
 def note(name: str, html: str = "", **look: Any) -> Node:
@@ -167,6 +168,7 @@ class Fields:
         widget: the component.
         nodes: all with a name; the messages of a text on a card have names of their own.
         values: of the fields, at first.
+        spec: what the browser is told, once for all visits.
     """
 
     def __init__(self, elem_id: str, *nodes: Node, **extra: Any) -> None:
@@ -176,9 +178,9 @@ class Fields:
             if node.kind == "cards":
                 self.nodes |= {f"error_{node.name}_{i}": Node("message") for i in range(node.look["most"])}
         self.values = {node.name: node.value for node in every if node.value is not None}
-        spec = json.dumps([node.spec() for node in nodes], ensure_ascii=False, separators=(",", ":"))
+        self.spec = [node.spec() for node in nodes]
         self.widget = gr.HTML(
-            dict(self.values), html_template='<div class="kv-fields"></div>', js_on_load=MOUNT % spec,
+            dict(self.values), html_template='<div class="kv-fields"></div>', js_on_load=MOUNT,
             elem_id=elem_id, apply_default_css=False, shown={}, **extra,
         )  # fmt: skip
 

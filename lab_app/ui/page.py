@@ -77,6 +77,7 @@ class PageBuilder:
         fields: components of many controls (``lab_app.ui.fields``), by name.
         home: the component in which each of their nodes stands, by the node's name.
         rules: what becomes of further keys of an update, as updates by name.
+        forms: of the pipeline's page: how components of many controls are declared, of all pages, by id.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class PageBuilder:
         self.widgets: dict[str, Any] = {}
         self.fields: dict[str, Fields] = {}
         self.home: dict[str, str] = {}
+        self.forms: dict[str, Any] = {}
         self.rules: dict[str, Callable[[Any], Update]] = {}
         self._own_errors: set[str] = set()
         self._arrive: Act = lambda visit, given: {}
@@ -121,7 +123,9 @@ class PageBuilder:
     def form(self, name: str, *nodes: Node, own: bool = False, **extra: Any) -> Fields:
         """A component of many controls; its nodes are as other widgets to handlers, by their names.
         ``own``: ``"errors"`` leaves its messages as they are."""
-        self.fields[name] = found = Fields(f"{self.ids}-{name}", *nodes, **extra)
+        elem_id = f"{self.ids}-{name}"
+        self.fields[name] = found = Fields(elem_id, *nodes, **extra)
+        (self.pipeline or self).forms[elem_id] = found.spec
         self.widgets[name] = found.widget
         self.home |= dict.fromkeys(found.nodes, name)
         if own:

@@ -257,7 +257,7 @@ def test_a_measurement_and_its_file(page: Page, tmp_path: Path) -> None:
     page.fill("#kv-proximity-pairs input", "30")
     expect(page.locator("#kv-error-proximity-pairs .kv-problem")).to_have_count(0)
     page.fill("#kv-proximity-prefix_a textarea", "<b>odd</b> ")
-    page.click("#kv-measure")
+    page.click("#kv-proximity-measure")
     figures = page.locator("#kv-view-proximity")
     expect(figures.locator(".main-svg").first).to_be_visible()
     expect(figures.locator(".kv-card")).to_have_count(8)

@@ -358,7 +358,7 @@ def test_the_last_run_becomes_a_sweep(lab: VisitStore, visit: Visit) -> None:
 def test_rows_are_saved_as_files_by_whoever_has_the_token(
     lab: VisitStore, visit: Visit, tmp_path: Path
 ) -> None:
-    client = TestClient(Starlette(routes=routes(lab)))
+    client = TestClient(Starlette(routes=routes(lab, {})))
     mine = sweep_page.state(visit)
     assert client.get(f"/lab/sweep/{mine.token}/csv").status_code == 404, "nothing has been run"
     merged(sweep_page.run(lab, visit, given()))

@@ -284,7 +284,7 @@ def test_news_of_a_room_tell_no_prediction(lab: VisitStore) -> None:
 
 
 def test_the_qr_code_is_of_the_rooms_link_and_of_nothing_else(lab: VisitStore) -> None:
-    client, room = TestClient(Starlette(routes=routes(lab))), lab.rooms.open()
+    client, room = TestClient(Starlette(routes=routes(lab, {}))), lab.rooms.open()
     answer = client.get(f"/lab/room/{room.id}/qr.svg", params={"at": "https://lab.example/kv/"})
     wanted = segno.make(f"https://lab.example/kv/?lesson=1&room={room.id}#tour", error="m")
     assert answer.headers["content-type"] == "image/svg+xml"

@@ -88,6 +88,6 @@ def test_the_styles_are_served(tmp_path: Path) -> None:
 
     from lab_app.server import downloads as web
 
-    routes = {route.path: route.endpoint for route in web.routes(lab=None)}  # type: ignore[arg-type]
+    routes = {route.path: route.endpoint for route in web.routes(lab=None, forms={})}  # type: ignore[arg-type]
     css = routes["/lab/app.css"](Request({"type": "http", "headers": []})).body.decode()
     assert "body.kv-early-seen > gradio-app" in css

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import pytest
 from gradio.state_holder import SessionState
 
-from lab_app.ui.blocks import LabBlocks
+from lab_app.ui.blocks import UNREAD, UNREAD_PROPS, LabBlocks
 
 
 def page(kind: type[gr.Blocks]) -> tuple[gr.Blocks, list[Any], Any]:
@@ -67,3 +68,18 @@ def test_an_address_is_no_file(path: str) -> None:
                 blocks.preprocess_data(event, ["text http://example.com", given], SessionState(blocks))
             )
     assert asyncio.run(blocks.preprocess_data(event, ["http://example.com", "x"], SessionState(blocks)))
+
+
+def test_the_frameworks_client_reads_nothing_of_what_is_left_out() -> None:
+    """Its scripts are minified, but names of properties stay. Where one comes up, it is asked for here."""
+    folder = Path(gr.__file__).parent / "templates" / "frontend" / "assets"
+    kinds = ("core", "Blocks", "HTML", "Index", "Button", "Dropdown", "index")
+    scripts = [path for path in folder.glob("*.js") if path.name.split("-")[0] in kinds]
+    assert len(scripts) > 50, "the framework keeps its scripts elsewhere now"
+    read = {name for path in scripts for name in ("example_inputs", "skip_api", "preserved_by_key")
+            if name in path.read_text(encoding="utf-8")}  # fmt: skip
+    assert not read
+    assert {"example_inputs", "skip_api"} < set(UNREAD)
+    core = next(path for path in scripts if path.name.startswith("core-")).read_text(encoding="utf-8")
+    assert not any(name in core for name in (*UNREAD_PROPS, "api_info"))
+    assert "component_class_id||" in core, "without an id, a component is found by its type"
