@@ -50,6 +50,7 @@ def serve(args: argparse.Namespace) -> int:
         limits=Limits.read(args.limit),
         offline=args.offline,
         frame_ancestors=[*args.frame_ancestor, *os.environ.get("KVLAB_FRAME_ANCESTORS", "").split()],
+        static_lab=args.static_lab,
         data=path_of(args.data) if args.data else None,
         mcp=args.mcp,
     )
@@ -60,6 +61,10 @@ def space(args: argparse.Namespace) -> int:
     from lab_app.cli.space import ZERO_HARDWARE, render_docker, render_zero
 
     out = path_of(args.out)
+    if args.kind == "static":
+        if args.hardware:
+            raise OptionError("A static Space runs on no hardware. Leave --hardware out.", field="hardware")
+        return static_lab(args, out)
     if args.kind == "docker":
         made = render_docker(out, args.hardware or "cpu-basic")
     elif args.hardware in (None, ZERO_HARDWARE):
@@ -71,6 +76,18 @@ def space(args: argparse.Namespace) -> int:
             field="hardware",
         )
     print(f"The Space is in {made}")
+    return 0
+
+
+def static_lab(args: argparse.Namespace, out: Path) -> int:
+    from lab_app.static_lab.build import build
+
+    if not 0 <= args.examples <= 1000:
+        raise OptionError(f"--examples is {args.examples}; it can be 0 to 1,000.", field="examples")
+    size = build(out, [path_of(path) for path in args.add], args.examples)
+    print(
+        f"{out / 'index.html'}: {size / 2**20:.1f} MiB in all, opens without a server and without a network"
+    )
     return 0
 
 
@@ -154,6 +171,12 @@ def parser() -> argparse.ArgumentParser:
         help="a page that may show the lab in a frame, such as https://huggingface.co; may be repeated",
     )
     sub.add_argument(
+        "--static-lab",
+        default=os.environ.get("KVLAB_STATIC_LAB", ""),
+        metavar="URL",
+        help="where visitors are sent while the lab is full: kvlab space static (or KVLAB_STATIC_LAB)",
+    )
+    sub.add_argument(
         "--data",
         default=os.environ.get("KVLAB_DATA", ""),
         metavar="DIR",
@@ -165,8 +188,18 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--json-log", action="store_true", help="log one JSON object a line, without any text")
 
     sub = add("space", space, "Render a folder that Hugging Face Spaces can build.")
-    sub.add_argument("kind", choices=("docker", "zerogpu"))
+    sub.add_argument(
+        "kind",
+        choices=("docker", "zerogpu", "static"),
+        help="static: files alone, which any web host can serve",
+    )
     sub.add_argument("--out", required=True, metavar="DIR", help="a new folder")
+    sub.add_argument(
+        "--add", action="append", default=[], metavar="PATH", help="static: a saved run, or a folder of them"
+    )
+    sub.add_argument(
+        "--examples", type=int, default=20, help="static: how many checked examples are run (20)"
+    )
     sub.add_argument("--hardware", help="what a docker Space is suggested to run on (cpu-basic)")
 
     sub = add("report", report, "One HTML file of a saved run that needs neither the lab nor a network.")

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.base.bounded_json import excess
@@ -31,6 +31,7 @@ from lab_app.server import request_limits as limits
 from lab_app.server.browsers import Browsers
 from lab_app.server.heartbeats import Heartbeats
 from lab_app.server.request_limits import Minute, Names, Open, address_of
+from viz.base.html import html
 
 LOG = logging.getLogger("lab_app")
 API = "/gradio_api/"
@@ -53,6 +54,10 @@ DOWNLOADS = re.compile(r"/lab/(record|measured|sweep|bundle|report)/.*")
 NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{limits.MOST_NAME}}}")
 BUSY = (
     "Too much is open at once from your address or on this lab. Close some pages, or try again in a minute."
+)
+ELSEWHERE = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>KV Reuse Lab: busy</title><p>{}</p>'
+    '<p>Recorded runs, the tour and the papers’ tables: <a href="{}">the static lab</a>.</p></html>'
 )
 MANY_CALLS = "Too many calls came from your address or to this lab within a minute. Wait a minute."
 MANY_PAGES = (
@@ -99,6 +104,20 @@ HEADERS = {
 }
 
 
+def check_static_lab(address: str) -> str:
+    """An address that visitors may be sent to, or none.
+
+    Raises:
+        OptionError: it is no address of the web.
+    """
+    if address and not re.fullmatch(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[\w./~%-]*)?", address):
+        raise OptionError(
+            f"{show(address)} is no address of a static lab. Give one such as https://example.org/lab/.",
+            field="static_lab",
+        )
+    return address
+
+
 def check_frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
     """Sources that may stand in the policy.
 
@@ -125,6 +144,7 @@ class RequestGuard:
         heartbeats: answers these.
         for_programs: whether the event of a number is one that programs may call, without having opened the
             page.
+        static_lab: address of the static lab, where visitors are sent while this one is full.
         clock: seconds.
     """
 
@@ -135,11 +155,13 @@ class RequestGuard:
         opened: Sequence[re.Pattern[str]] = (),
         heartbeats: Heartbeats | None = None,
         for_programs: Callable[[object], bool] = lambda number: False,
+        static_lab: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.app, self._opened, self._clock = app, opened, clock
         self._heartbeats, self._for_programs = heartbeats or Heartbeats(), for_programs
         self._headers = HEADERS | {"Content-Security-Policy": policy(frame_ancestors)}
+        self._static_lab = static_lab
         self._uploads: deque[tuple[float, int]] = deque()
         self.browsers, self.names = Browsers(), Names(clock)
         self._calls = Minute(limits.CALLS, clock)
@@ -183,7 +205,7 @@ class RequestGuard:
         )
         address = address_of(request.client.host if request.client else "")
         if path != "/healthz" and not self.open[kind].enter(address):
-            await told(BUSY, 503, path)(scope, receive, answer)
+            await self._busy(path)(scope, receive, answer)
             return
         try:
             async with asyncio.timeout(None if kind is limits.STREAMS else limits.ANSWER_SECONDS):
@@ -200,6 +222,12 @@ class RequestGuard:
         finally:
             if path != "/healthz":
                 self.open[kind].leave(address)
+
+    def _busy(self, path: str) -> Response:
+        """The refusal while too much is open; who opens the page is sent to the static lab, if any."""
+        if path == "/" and self._static_lab:
+            return HTMLResponse(html(ELSEWHERE, BUSY, self._static_lab), status_code=503)
+        return told(BUSY, 503, path)
 
     async def _let_in(self, request: Request, address: str, receive: Receive, send: Send) -> None:
         """Look for the session that a request names and for what its body unfolds to, and pass it on."""

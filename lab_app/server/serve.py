@@ -28,7 +28,7 @@ from lab_app.server.monitoring import routes as operation_routes
 from lab_app.server.offline import go_offline, is_local
 from lab_app.server.placeholder_page import early_page
 from lab_app.server.prefill import prefill_pools
-from lab_app.server.request_guard import RequestGuard, check_frame_ancestors
+from lab_app.server.request_guard import RequestGuard, check_frame_ancestors, check_static_lab
 from lab_app.ui.theme import theme
 from lab_app.visits.engine import Engine, Model
 from lab_app.visits.visits import keep_swept
@@ -63,6 +63,7 @@ def serve(
     limits: Limits | None = None,
     offline: bool | None = None,
     frame_ancestors: Sequence[str] = (),
+    static_lab: str = "",
     data: Path | None = None,
     mcp: bool = False,
     block: bool = True,
@@ -82,6 +83,7 @@ def serve(
         offline: refuse every connection that leaves this machine; where it is not said, when all models are
             local.
         frame_ancestors: pages that may show the lab in a frame.
+        static_lab: address of the static lab, where visitors are sent while this one is full.
         data: the folder where shared runs are stored; without one they are not.
         mcp: answer MCP clients at ``/mcp`` too.
         block: wait until the server is stopped.
@@ -122,7 +124,7 @@ def serve(
     return launch(
         lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others),
         first_run=None if own else FIRST_RUN, gallery=None if own else GALLERY, limits=limits,
-        frame_ancestors=frame_ancestors, data=data, mcp=mcp, fill_pools=True,
+        frame_ancestors=frame_ancestors, static_lab=static_lab, data=data, mcp=mcp, fill_pools=True,
     )  # fmt: skip
 
 
@@ -139,6 +141,7 @@ def launch(
     weights: Sequence[str] = (),
     limits: Limits | None = None,
     frame_ancestors: Sequence[str] = (),
+    static_lab: str = "",
     data: Path | None = None,
     mcp: bool = False,
     fill_pools: bool = False,
@@ -193,6 +196,7 @@ def launch(
                 Middleware(
                     RequestGuard,
                     frame_ancestors=check_frame_ancestors(frame_ancestors),
+                    static_lab=check_static_lab(static_lab),
                     opened=[route.path_regex for route in routes],
                     heartbeats=Heartbeats(lab.back, lab.leave, lambda: blocks.app.stop_event),
                     for_programs=lambda number: is_for_programs(blocks, number),

@@ -226,4 +226,5 @@ def serve(
         lambda: model, os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"),
         int(os.environ.get("GRADIO_SERVER_PORT", "7860")),
         engine=engine, limits=limits, frame_ancestors=FRAMES, block=block,
+        static_lab=os.environ.get("KVLAB_STATIC_LAB", ""),
     )  # fmt: skip

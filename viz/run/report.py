@@ -1,7 +1,8 @@
 """A run as one HTML file that needs neither the lab nor a network: words, texts, strips and live figures.
 
 Everything is inlined once, plotly.js included, and a content security policy in the file's head forbids every
-request, so that not even a mistake here could make one.
+request, so that not even a mistake here could make one. Files of a folder share their styles and scripts
+instead (``assets``), and may load nothing but them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.resources
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
@@ -27,21 +29,23 @@ from viz.run.token_strip import strip_html
 from viz.run.verdict_card import run_card
 
 FOLDER = Path(__file__).parent
-POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
-    "form-action 'none'; base-uri 'none'"
-)
+#: Of a file by itself, and of one beside others: where scripts, styles and pictures may come from.
+INLINED = "script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+LINKED = "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:"
+POLICY = "default-src 'none'; {sources}; form-action 'none'; base-uri 'none'"
 MOST_STRIPS = 24  # agents whose prompts are shown token by token
 
 
-def report_html(record: RunRecord) -> str:
+def report_html(record: RunRecord, assets: str | None = None) -> str:
     """The file's content; where a figure is of one agent and method, those of :func:`default_selection`.
+
+    ``assets``: see :func:`document_html`.
 
     Raises:
         RecordError: the record is well formed, but its parts do not fit one another.
     """
     try:
-        return _report(record)
+        return _report(record, assets)
     except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise RecordError(
             "This record is complete but cannot be drawn by this version of the lab "
@@ -49,7 +53,7 @@ def report_html(record: RunRecord) -> str:
         ) from None
 
 
-def _report(record: RunRecord) -> str:
+def _report(record: RunRecord, assets: str | None) -> str:
     chosen = default_selection(record)
     tabs = [(tab, tab.views(record, chosen)) for tab in TABS]
     body = render(
@@ -64,28 +68,52 @@ def _report(record: RunRecord) -> str:
         citation=citations(m.name for m in record.request.methods),
     )
     title = f"{record.request.pipeline.title}: the full read beside reuse"
-    return _file(title, body, [view for _, views in tabs for view in views])
+    return document_html(title, body, [view for _, views in tabs for view in views], assets)
 
 
 def figure_html(view: FigureView, heading: str, note: str = "") -> str:
     """One figure as a file of the same kind; ``note`` stands below it, as plain text."""
-    return _file(heading, card_html(view) + Markup("<p>{}</p>").format(note), [view])
+    return document_html(heading, card_html(view) + Markup("<p>{}</p>").format(note), [view])
 
 
-def _file(title: str, body: Markup, views: Sequence[View]) -> str:
-    """The HTML around a body whose figures are ``views``."""
+def document_html(title: str, body: Markup, views: Sequence[View] = (), assets: str | None = None) -> str:
+    """The file around a body.
+
+    Args:
+        title: plain text.
+        body: between the title and the file's end.
+        views: the figures that stand in the body.
+        assets: the folder of the styles and scripts as the file's links name it; None: they are inlined.
+    """
     figures = {v.key: v.figure.to_plotly_json() for v in views if isinstance(v, FigureView) and not v.empty}
     data = {"themes": {"light": PLOTLY_LIGHT, "dark": PLOTLY_DARK}, "figures": figures}
     file = render(
         "run/report.html",
         title=title,
         body=body,
-        policy=POLICY,
-        style=Markup(stylesheet() + _asset("report.css")),
-        data=htmlsafe_json_dumps(data, dumps=to_json_plotly),
-        scripts=[Markup(code) for code in (plotly_script(), script(), _asset("report.js"))],
+        policy=POLICY.format(sources=INLINED if assets is None else LINKED),
+        assets=assets,
+        style=Markup(style()) if assets is None else "",
+        data=data_script(data),
+        scripts=[Markup(plotly_script()), Markup(scripts())] if assets is None else [],
+        plots=bool(figures),
     )
     return f"{file}\n"
+
+
+def data_script(data: Any) -> Markup:
+    """Data as JSON that may stand inside a ``<script>`` element."""
+    return htmlsafe_json_dumps(data, dumps=to_json_plotly)
+
+
+def style() -> str:
+    """The style sheet of every file."""
+    return stylesheet() + _asset("report.css")
+
+
+def scripts() -> str:
+    """What draws the figures and answers clicks in every file, beside plotly.js."""
+    return f"{script()}\n{_asset('report.js')}"
 
 
 def csv_files(record: RunRecord) -> dict[str, str]:

@@ -12,10 +12,11 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from backend.base.errors import OptionError
 from lab_app.app import build_app
 from lab_app.server import request_limits as limits
 from lab_app.server.heartbeats import Heartbeats
-from lab_app.server.request_guard import RequestGuard
+from lab_app.server.request_guard import RequestGuard, check_static_lab
 from lab_app.server.request_limits import Bound, Minute, Names, Open, address_of
 
 JOIN = "/gradio_api/queue/join"
@@ -199,3 +200,15 @@ def test_a_session_copies_no_description_of_the_page() -> None:
     assert not any(made.config_values.values())
     assert made.blocks_config.blocks == blocks.blocks
     assert made.blocks_config.blocks is not blocks.blocks, "what a session changes is its own"
+
+
+def test_a_full_lab_sends_visitors_to_the_static_one() -> None:
+    doors = Doors(static_lab="https://example.org/lab/")
+    for answers in doors.guard.open.values():
+        answers.enter = lambda address: False  # type: ignore[method-assign]
+    page = doors.browser(opens=False).get("/")
+    assert page.status_code == 503
+    assert '<a href="https://example.org/lab/">' in page.text
+    assert "<a" not in doors.browser(opens=False).get("/config").text
+    with pytest.raises(OptionError, match="no address"):
+        check_static_lab("javascript:alert(1)")

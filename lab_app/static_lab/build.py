@@ -1,0 +1,214 @@
+"""Render the static lab: tour, checked examples, one run under many settings, other pages' runs, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from backend.base.errors import LabError
+from backend.lab import Lab
+from backend.model.load import load_model
+from backend.prompts.presets import load_preset
+from backend.prompts.template import QUESTION
+from backend.records.events import RunDone
+from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.run import RunRecord
+from backend.records.sharing.bundle import read_file
+from backend.session.session import LabSession
+from backend.studies.gallery import GALLERY, GalleryEntry, load_gallery
+from lab_app.app import FIRST_RUN
+from lab_app.pages.judge import page as judge
+from lab_app.pages.sweeps import page as sweeps
+from lab_app.pages.tour import html as tour_html
+from lab_app.pages.tour.page import notes
+from lab_app.pages.tour.steps import recorded, steps
+from lab_app.static_lab.settings import METHOD, axes, revised, setting
+from lab_app.static_lab.site import ASSETS, ROOT, Entry, Site, template
+from lab_app.ui.first_runs import first_run
+from viz.base.figure import card_html
+from viz.base.format import clip
+from viz.base.html import joined
+from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
+from viz.pages.tour import told
+from viz.run.comparison import comparison_html
+from viz.run.report import data_script, report_html
+from viz.run.token_strip import strip_html
+from viz.run.verdict_card import verdict_card
+from viz.studies.sweep import views as sweep_views
+
+START, TOUR, RUNS, PAGES, ADDED, TEXTS = (
+    "Start here", "The tour, step by step", "Checked examples: one of every scenario",
+    "Documents, judge, agent loop, sweep", "Added runs", "Tables and findings",
+)  # fmt: skip
+COLUMNS = ("dense", "naive", METHOD)
+DOCUMENTS = {
+    "docs/reproductions.md": "The papers’ tables beside what this lab measured.",
+    "FINDINGS.md": "What was learned, with every figure’s source.",
+    "docs/methods.md": "Every method: what it copies, what it computes, and its source.",
+    "docs/models.md": "Which kinds of models the lab accepts.",
+    "docs/teaching.md": "A lesson plan.",
+}
+
+
+def build(
+    out: Path, added: Sequence[Path] = (), examples: int = 20, say: Callable[[str], None] = print
+) -> int:
+    """Render the folder with the model that ships.
+
+    Args:
+        out: a folder that does not exist or is empty.
+        added: saved runs, or folders of them.
+        examples: how many of the checked examples are run.
+        say: told what was written.
+
+    Returns:
+        the folder's bytes.
+
+    Raises:
+        LabError: ``out`` holds something, or a saved run cannot be read.
+    """
+    site = Site(out)
+    runs = list(_saved(added))  # first, since one of them may be damaged
+    model = load_model("embedded")
+    opening = RunRecord.load(FIRST_RUN)
+    say("One run under many settings")
+    add_settings(site, Lab(LabSession(model)), opening)
+    add_run(site, "runs/first-run.html", START, opening)
+    say("The tour")
+    add_tour(site)
+    say("Checked examples")
+    add_examples(site, model, examples)
+    add_pages(site)
+    for name, record in runs:
+        add_run(site, f"runs/added-{name}.html", ADDED, record)
+    add_documents(site)
+    return site.finish()
+
+
+def add_run(site: Site, href: str, group: str, record: RunRecord, title: str = "") -> None:
+    """A run's report."""
+    asked = record.request.values.get(QUESTION) or next(iter(record.request.values.values()), "")
+    words = " ".join([*record.labels, *record.request.values.values(), *(o.text for o in record.outcomes)])
+    title = title or record.request.pipeline.title
+    site.write(Entry(href, group, title, clip(asked, 140), words), report_html(record, "../" + ASSETS))
+
+
+def add_settings(site: Site, lab: Any, record: RunRecord) -> None:
+    """The page with the controls."""
+    known: list[dict[str, Any]] = []
+    views: Sequence[Any] = ()
+    for _, found in revised(lab, record):
+        shown, figures = setting(found)
+        known.append(shown)
+        views = views or figures
+    drawn, at = [], 0
+    for axis in axes():
+        drawn.append(
+            {
+                "key": axis.key, "label": axis.label, "help": axis.help, "names": axis.names, "at": axis.at,
+                "settings": list(range(at, at + len(axis.names))),
+            }
+        )  # fmt: skip
+        at += len(axis.names)
+    body = template(
+        "sliders.html", title=record.request.pipeline.title, axes=axes(), cards=joined(map(card_html, views)),
+        settings=data_script({"axes": drawn, "settings": known}),
+    )  # fmt: skip
+    about = "Turn gamma, pool size, steps and profile, and see the gate, the error and the answer move."
+    site.add(
+        Entry("controls.html", START, "Turn KVCOMM’s controls", about, "gamma pool capacity profile"),
+        body,
+        views,
+    )
+
+
+def add_tour(site: Site) -> None:
+    """A page a step, and the runs behind them."""
+    every = [(step, record) for step in steps() if (record := recorded(step.key)) is not None]
+    for at, (step, record) in enumerate(every):
+        found = told(step.key, record)
+        said = notes(step, record, False)
+        reveals = {
+            key: Markup(tour_html.reveal(step, found, key, record, False, said)) for key in step.choices
+        }
+        texts = [comparison_html(record)] if found.texts else []
+        if found.strip is not None:
+            texts.append(strip_html(record, found.strip))
+        body = template(
+            "tour.html", step=step, at=at, count=len(every), reveals=reveals, texts=joined(texts),
+            nav=Markup(tour_html.steps_nav([s for s, _ in every], at, (), False)),
+            lesson=Markup(tour_html.lesson(step, at, len(every), record.request)),
+            cards=joined(map(card_html, found.views)), takeaway=Markup(tour_html.takeaway(step)),
+        )  # fmt: skip
+        entry = Entry(f"tour/{at + 1}.html", TOUR, f"{at + 1}. {step.title}", step.short, " ".join(step.text))
+        site.add(entry, body, found.views)
+        add_run(site, f"runs/tour-{step.key}.html", "", record)
+
+
+def add_examples(site: Site, model: Any, count: int) -> None:
+    """Examples on which reuse changed the answer, and some on which it did no harm, run now."""
+    if not GALLERY.is_file():
+        return
+    _, rows = load_gallery(GALLERY)
+    first: dict[str, GalleryEntry] = {}
+    for row in rows:  # flips stand first
+        first.setdefault(row.preset, row)
+    for row in list(first.values())[:count]:
+        preset = load_preset(row.preset)
+        request = RunRequest(
+            preset.pipeline, dict(row.values), tuple(map(MethodChoice, COLUMNS)),
+            decoding=Decoding(max_new_tokens=preset.pipeline.longest_answer), expected=row.expected,
+        )  # fmt: skip
+        [record] = [e.record for e in LabSession(model).run(request) if isinstance(e, RunDone)]
+        add_run(site, f"runs/{row.name}.html", RUNS, record)
+
+
+def add_pages(site: Site) -> None:
+    """The finished runs of the other pages."""
+    folder = FIRST_RUN.parent / "pages"
+    for key in ("documents", "loop"):
+        if (record := first_run(folder, key)) is not None:
+            add_run(site, f"runs/{key}.html", PAGES, record)
+    if (judged := first_run(folder, "judge")) is not None:
+        row, request = judged.row, judged.request
+        card = verdict_card(
+            sentence(row, request), tone(row), row.notes, baseline(row), repaired(row, request),
+            judge.factline(request),
+        )  # fmt: skip
+        body = joined([Markup(card), grid_html(row, request), picks_html(row, request)])
+        question = request.problems[0].question
+        entry = Entry(
+            "judge.html", PAGES, "A judge before candidates", clip(question, 140), "judge candidates order"
+        )
+        site.add(entry, body)
+        for at, record in enumerate(judged.records, 1):
+            add_run(site, f"runs/judge-{at}.html", PAGES, record, f"The judge’s prompt, order {at}")
+    if (swept := first_run(folder, "sweep")) is not None:
+        views = sweep_views(swept.swept)
+        body = joined([Markup(sweeps.verdict_of(swept.swept)), *map(card_html, views)])
+        about = f"{swept.swept.title or swept.swept.name}: every method in every setting, with intervals."
+        site.add(Entry("sweep.html", PAGES, "A sweep", about, "sweep"), body, views)
+
+
+def add_documents(site: Site) -> None:
+    """The papers' tables and other texts, where they are: a checkout of the repository has them."""
+    known = [path for name in DOCUMENTS if (path := ROOT / name).is_file()]
+    for path in known:
+        site.add_document(path, TEXTS, DOCUMENTS[path.relative_to(ROOT).as_posix()], known)
+
+
+def _saved(added: Iterable[Path]) -> Iterable[tuple[str, RunRecord]]:
+    """Saved runs by a number each."""
+    files = [
+        file
+        for path in added
+        for file in (sorted(p for p in path.rglob("*.kv*") if p.is_file()) if path.is_dir() else [path])
+    ]
+    for at, file in enumerate(files, 1):
+        record = read_file(file).record
+        if record is None:
+            raise LabError(f"{file.name} holds a bench and no run. Name saved runs.")
+        yield str(at), record
