@@ -358,7 +358,7 @@ def numbered(values: Mapping[str, str], name: str) -> list[str]:
 
 def framed(text: str) -> str:
     """A result in words, out of the sentence around it."""
-    for said in sorted(candidate_words.SAID, key=len, reverse=True):
+    for said in sorted(candidate_words.CANDIDATES.said, key=len, reverse=True):
         frame = re.escape(said).replace(r"\(", "(?:").replace(r"\)", ")").replace(r"\|", "|")
         if found := re.fullmatch(frame.replace(r"\{v\}", "(.+?)"), text):
             return found[1]
@@ -370,7 +370,7 @@ def results_of(values: Mapping[str, str]) -> list[int | str]:
     found: list[int | str] = []
     for text in numbered(values, "candidate_{}"):
         numbers = re.findall(r"\d+", text)
-        if text in candidate_words.UNCLEAR:
+        if text in candidate_words.CANDIDATES.unclear:
             found.append("none")
         else:
             found.append(int(numbers[-1]) if numbers else framed(text))

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 from backend.prompts.filled_results import COMPARISONS
 from backend.prompts.tasks.base import ITEMS, NAMES, Document, Piece, Style, Wording, held_out
-from backend.prompts.tasks.roles import AGENT_HEADERS, BEFORE_TASK, role_text
+from backend.prompts.tasks.phrases import phrases
+from backend.prompts.tasks.roles import role_text
 from backend.prompts.tasks.stories import draw_story
 from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw
+
+ROLE_WORDS = phrases("roles")
+
 
 STORY_EDITS = ("extra", "words", "numbers", "ratios", "bare")
 TRIES = 50
@@ -266,7 +270,7 @@ def question_pieces(
     if kind and opened(rng, style):
         d = style.draw(rng)
         text = role_text(d, kind) if d.chance(0.9) or kind == "inspector" else ""
-        before = d.pick(BEFORE_TASK)
+        before = d.pick(ROLE_WORDS.before_task)
         return [
             Piece((text + before).lstrip() or "Task: "),
             Piece(problem.question, name="user_question"),
@@ -307,9 +311,9 @@ def make_worker(rng: random.Random, style: Style, held: bool, kind: str, size: i
     others: list[Role | None] = [None, *ROLES[: count - 1]]
     if not stock and rng.random() < 0.4:
         others = [rng.choice((None, *ROLES)) for _ in range(count)]
-    header = AGENT_HEADERS[0]
+    header = ROLE_WORDS.agent_headers[0]
     if opened(rng, style, 0.35):
-        header = style.draw(rng).pick(AGENT_HEADERS)
+        header = style.draw(rng).pick(ROLE_WORDS.agent_headers)
     pieces = question_pieces(rng, style, role.wording, problem, kind)
     seen: list[int] = []
     # an agent's number is its own: some may have been taken out of the team

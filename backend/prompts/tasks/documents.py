@@ -5,9 +5,13 @@ from __future__ import annotations
 import random
 
 from backend.prompts.tasks.base import COLORS, NAMES, Document, Piece, Style, held_out
-from backend.prompts.tasks.facts import FILLERS, Said, choose, draw_story
+from backend.prompts.tasks.facts import Said, choose, draw_story
 from backend.prompts.tasks.layouts import draw_layout
+from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw, start_sentence
+
+DOCUMENTS = phrases("documents")
+
 
 CITIES = "Rome Paris Oslo Berlin Madrid Cairo Lima Tokyo Delhi Athens Dublin Vienna".split()
 LANDS = "rain snow wind fog sun frost storms clouds".split()
@@ -186,7 +190,7 @@ def _written(
         while shelf:
             one = shelf.pop()
             if one is None:
-                sentences.append(choose(draw, FILLERS).rstrip("." if not mark else ""))
+                sentences.append(choose(draw, DOCUMENTS.fillers).rstrip("." if not mark else ""))
                 continue
             held, text = [one], one.text
             if shelf and (other := shelf[-1]) and draw.chance(joined):

@@ -7,39 +7,29 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from backend.prompts.tasks.domains import ABOUTS, VALUES
+from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.relations import RELATIONS, VERBS, Relation
-from backend.prompts.tasks.words import SOMEBODY, Draw, kept_back, start_sentence
+from backend.prompts.tasks.words import Draw, kept_back, start_sentence
 
-# {t} is what is told ("where Alice lives"), {n} speaks of the object ("the city where Alice lives")
-ASK_TOLD = (
-    "[Please] (tell|show) me {t}.;[Please] (say|find out|write down|write|read|look up) {t}.;Can you (tell "
-    "me|say|find) {t}?;Could you (tell me|say) {t}[, please]?;Do (you|we|they) know {t}?;Do the (texts|"
-    "documents|notes) say {t}?;I (want|would like|need|have) to know {t}.;I wonder {t}.;Find [out] {t}.;"
-    "Who knows {t}?;My question is {t}.;I (forgot|do not know) {t}.;We (want|would like|need) to know {t}.;"
-    "Let me know {t}.;(Answer|Explain) {t}."
-)
-ASK_NOUN = (
-    "{W} is {n}?;[Please] (name|give|state|find|write) {n}.;[Please] (tell me|give me|say|write down|look "
-    "up) {n}.;{n}?;{n};{n} is {w}?;I (need|want to know|am looking for|would like to know|ask for) {n}.;"
-    "{W} is {n}, please?;(And|So|Now) {w} is {n}?;Do you know {n}?;Can you (name|find|tell me) {n}?;{n} =;"
-    "{n}: ?;(According to the text|In the documents), {w} is {n}?;{W} would be {n}?"
-)
+DOCUMENTS = phrases("documents")
+DOMAINS = phrases("domains")
+WORDS = phrases("words")
+
+
 # a fact with another subject or object does not answer; two of these are one
 SAME = {"color": "colour", "town": "city", "meal": "food", "dish": "food", "game": "sport"}
-FILLERS = (
-    "It is (a nice|a cold|a quiet|a warm|a long) day.;(Nobody|Everybody) (knows|says) (why|so).;This is "
-    "(all|well known|not new|quite normal|an old story).;(More|The rest) (follows|comes) later.;(Thank you|"
-    "Thanks) for (reading|asking|your time).;(These|Those) are (the facts|my notes|just notes).;Please "
-    "(read on|keep this|take note).;(Here|There) is (more|some news).;We (checked|heard|wrote) this (twice|"
-    "today|last week).;(The|This) (list|page|text) is (short|old|new|complete).;(Last|This) year was (good|"
-    "busy|quiet|hard).;That is (true|all|right|what we know).;(Nothing|Not much) else (is known|happened|"
-    "changed).;(Note|Remember) (that|this) (well|for later).;I (hope|think) this helps."
-)
 TRIES = 400
+# what a relation may be about, and the kind of its object
+ABOUTS = {
+    "favourite": DOMAINS.favourites,
+    "attribute": DOMAINS.attributes,
+    "of place": DOMAINS.of_places,
+    "count": dict.fromkeys(DOMAINS.counted, "number"),
+    "count of place": dict.fromkeys(DOMAINS.counted_places, "number"),
+}
 
 
-def choose(draw: Draw, patterns: str, *, nested: bool = False, noun: bool = False) -> str:
+def choose(draw: Draw, patterns: tuple[str, ...], *, nested: bool = False, noun: bool = False) -> str:
     """One pattern of a list with its choices made, of this document's side; empty where none fits.
 
     ``nested``: the subject is a description, which takes no ``'s``; ``noun``: it has to be one itself.
@@ -49,7 +39,9 @@ def choose(draw: Draw, patterns: str, *, nested: bool = False, noun: bool = Fals
 
 
 @cache
-def _options(patterns: str, nested: bool, noun: bool, unseen: bool) -> tuple[tuple[str, ...], ...]:
+def _options(
+    patterns: tuple[str, ...], nested: bool, noun: bool, unseen: bool
+) -> tuple[tuple[str, ...], ...]:
     """What fits of each pattern, of one side; of both where that side has none."""
 
     def fits(text: str) -> bool:
@@ -57,7 +49,7 @@ def _options(patterns: str, nested: bool, noun: bool, unseen: bool) -> tuple[tup
             return False
         return bool(text) and not (noun and text.startswith("what "))
 
-    every = [tuple(filter(fits, expanded(pattern))) for pattern in patterns.split(";")]
+    every = [tuple(filter(fits, expanded(pattern))) for pattern in patterns]
     mine = [tuple(text for text in made if kept_back(text, 10) == unseen) for made in every]
     return tuple(filter(None, mine)) or tuple(filter(None, every))
 
@@ -138,7 +130,7 @@ class Cast:
         if domain.startswith("the "):
             return "the " + self._one(domain[4:], subject)
         if domain == "person":
-            return draw.pick(SOMEBODY) if subject and draw.chance(0.1) else draw.name()
+            return draw.pick(WORDS.somebody) if subject and draw.chance(0.1) else draw.name()
         if domain == "place":
             return (
                 draw.place()
@@ -153,13 +145,13 @@ class Cast:
             if domain == "year":
                 return str(draw.rng.randint(1400, 2030))
             number = draw.number(2)
-            return f"{number} {draw.pick(VALUES['unit'])}" if domain == "price" else str(number)
+            return f"{number} {draw.pick(DOMAINS.values['unit'])}" if domain == "price" else str(number)
         if domain in ("word", "made-up") or draw.chance(0.12):
             word = draw.word()
             return word.capitalize() if domain in ("language", "country", "river") else word
         if domain == "country" and draw.chance(0.3):
             return draw.word().capitalize()
-        return draw.pick(VALUES[domain], 8)
+        return draw.pick(DOMAINS.values[domain], 8)
 
 
 def draw_story(draw: Draw, hops: int, count: int) -> Story:
@@ -197,7 +189,7 @@ class _Filled:
         if relation.about:
             k = draw.pick(tuple(ABOUTS[relation.about]))
             object_ = ABOUTS[relation.about][k]
-        uses = "{v}" in relation.says
+        uses = any("{v}" in text for text in relation.says)
         verb = draw.word() if uses else ""
         return cls(relation, object_, k, verb.rstrip("s") or verb)
 
@@ -225,16 +217,16 @@ class _Filled:
         noun = choose(draw, relation.that, nested=nested, noun=True)
         simple = choose(draw, relation.asks, nested=nested)
         if told and at < 0.2:
-            return choose(draw, ASK_TOLD).format(t=self.fill(told, subject))
+            return choose(draw, DOCUMENTS.ask_told).format(t=self.fill(told, subject))
         if noun and (at < 0.4 or not simple):
-            return self.fill(choose(draw, ASK_NOUN).replace("{n}", self.fill(noun, subject)))
+            return self.fill(choose(draw, DOCUMENTS.ask_noun).replace("{n}", self.fill(noun, subject)))
         return self.fill(simple, subject)
 
     def ask_back(self, draw: Draw, object_: str) -> str:
         """A question for the subject."""
         question = self.fill(choose(draw, self.relation.back), object_=object_)
         if question.startswith("Who ") and draw.chance(0.25):
-            return choose(draw, ASK_TOLD).format(t="w" + question[1:-1])
+            return choose(draw, DOCUMENTS.ask_told).format(t="w" + question[1:-1])
         return question
 
 

@@ -9,22 +9,17 @@ from typing import TypeVar
 
 from backend.prompts.tasks.arithmetic import Problem, checked, draw_problem, wrong_solution
 from backend.prompts.tasks.base import Piece, Style, held_out
-from backend.prompts.tasks.candidate_words import (
-    HEADERS,
-    LEADS,
-    ROLE_NAMES,
-    SUMS,
-    UNCLEAR,
-    said,
-    same_form,
-    unit_of,
-    worked,
-)
-from backend.prompts.tasks.judge_words import FORMS, role_text
+from backend.prompts.tasks.candidate_words import said, same_form, unit_of, worked
+from backend.prompts.tasks.judge_words import role_text
 from backend.prompts.tasks.parts import joined, one, opened, pick, settled
+from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.question_words import open_question, open_values
 from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw
+
+CANDIDATES = phrases("candidates")
+JUDGES = phrases("judges")
+
 
 SOLVING = ("right", "all", "corrects")  # what needs the judge's own solution
 LARGEST = 9999
@@ -94,16 +89,16 @@ def draw_prompt(
             break
     header, gap = "Candidate {i}:", "\n"
     if opened(rng, style, "names"):
-        header, gap = pick(d, HEADERS), d.rng.choice(("\n", " "))
+        header, gap = pick(d, CANDIDATES.headers), d.rng.choice(("\n", " "))
     numbers = tuple(range(1, count + 1))
     if "{i}" in header and style.wording != "stock" and d.chance(0.06):
         numbers = (1, *sorted(rng.sample(range(2, 10), count - 1)))
     names = d.names(count)
     letters = "ABCDEF" if d.chance(0.8) else "abcdef"
     people = (
-        [pick(d, ROLE_NAMES) for _ in range(count)]
+        [pick(d, CANDIDATES.role_names) for _ in range(count)]
         if header.count("{") > 1
-        else d.rng.sample(ROLE_NAMES, count)
+        else d.rng.sample(CANDIDATES.role_names, count)
     )
     candidates = []
     for at, text in enumerate(case.texts):
@@ -113,14 +108,14 @@ def draw_prompt(
     if opened(rng, style, "roles"):
         role = role_text(d, kind, firsts, style.level)
         if form:
-            role = f"{role} {pick(d, FORMS)}"
+            role = f"{role} {pick(d, JUDGES.forms)}"
         elif kind == "right" and case.question and d.chance(0.05):
             role = ""
     else:
         role += form
     asked = []
     if case.question:
-        lead = pick(d, LEADS) if opened(rng, style) else "The task is: "
+        lead = pick(d, CANDIDATES.leads) if opened(rng, style) else "The task is: "
         asked = [Piece(lead), Piece(case.question, name="user_question")]
     return Shown(_laid_out(d, style, role, asked, candidates), case.problem, tuple(case.results), numbers)
 
@@ -227,7 +222,7 @@ def _unclear(d: Draw, kind: str, case: Case) -> Case:
         return case
     at = d.rng.randrange(kind == "differs", len(case.results))
     results, texts = list(case.results), list(case.texts)
-    results[at], texts[at] = NONE, pick(d, UNCLEAR)
+    results[at], texts[at] = NONE, pick(d, CANDIDATES.unclear)
     return replace(case, results=results, texts=texts)
 
 
@@ -273,7 +268,7 @@ def _sum_case(d: Draw, style: Style, kind: str, count: int) -> Case:
     sep = "=" if tight else " = "
     works = [f"{written}{sep}{v}" for v in drawn]
     texts = _told(d, style, results, d.thing(), works)
-    problem = Problem(one(d, SUMS, e=words), tuple(steps), value)
+    problem = Problem(one(d, CANDIDATES.sums, e=words), tuple(steps), value)
     return _unclear(d, kind, Case(problem.question, results, texts, problem))
 
 

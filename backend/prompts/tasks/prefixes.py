@@ -6,9 +6,13 @@ import random
 from dataclasses import dataclass
 
 from backend.prompts.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style, held_out
-from backend.prompts.tasks.layouts import LABELS as QUESTIONS
-from backend.prompts.tasks.layouts import MANNER, draw_label, draw_role
+from backend.prompts.tasks.layouts import draw_label, draw_role
 from backend.prompts.tasks.messages import draw_told
+from backend.prompts.tasks.phrases import phrases
+
+LAYOUTS = phrases("layouts")
+PREFIXES = phrases("prefixes")
+
 
 UNITS = "box bag crate basket".split()
 SIZES = (2, 3, 4, 5)  # pieces in a pack
@@ -21,71 +25,6 @@ READERS = {
     "who": "You know who writes to whom. Answer the question about the message.",
 }
 STOCK = 0.32  # of what training sees
-# sentences of a role in open wording: who the reader is, and what to do
-WHO = {
-    "codebook": (
-        "You (know|have|own|get|use) (the|a|our|your own) (codebook|code|key|list of words).;You are (a|an|"
-        "the|our) (spy|agent|decoder|clerk|code breaker|reader|receiver) [with a codebook].;You work (with|"
-        "on) (codes|secret messages).;Each word (means|stands for|is) a number.;(Words|The words) (stand "
-        "for|mean|are) numbers.;(Here|This) is (the|our|a) (code|codebook|key).;(Below|Here) you (find|"
-        "see) what (the|our) words mean.;I (send|write) you (messages|words) in code.;Act as (a|our) "
-        "(decoder|spy|calculator).;(Your|The) (job|task) is to (read|decode) messages.;(Hello|Hi), (agent|"
-        "spy).;We (speak|write) in code.;(Nobody|No one) else (has|knows) (the|this) (code|codebook)."
-    ),
-    "units": (
-        "You know (how much|what) (a pack|each pack|a box) holds.;You work in (a|our|the) (store|shop|"
-        "warehouse|factory|harbour|market).;You are (a|the|our) (clerk|shopkeeper|packer|storekeeper|"
-        "seller|keeper).;(Packs|Boxes) hold (pieces|things).;(Here|Below) (are|come) the packs.;(Every|"
-        "Each) pack has (a|its) size.;You (count|pack|sell|store) things.;This is (a|our) (store|shop|"
-        "warehouse).;(We|I) (sell|send|pack) things in packs.;Act as (a|our) (clerk|packer).;(Your|The) "
-        "(job|task) is to count (pieces|things).;These are (our|the) (units|packs|sizes).;(Hello|Hi)! (I|"
-        "We) count things."
-    ),
-    "who": (
-        "You know who writes to whom.;You (read|get|sort|open) (the|our|some) (mail|letters|messages).;You "
-        "are (a|the|our) (postman|reader|clerk|secretary|mail carrier).;(Two|Some) people (write|talk) to "
-        "each other.;(Here|This) is a (letter|message|note).;(One|Somebody) writes and (one|somebody) "
-        "reads.;You (help|work for) (a|the) (post office|team|family).;(Below|Here) you (find|see) a "
-        "(letter|message).;Act as (a|our) (clerk|reader|postman).;(Your|The) (job|task) is to (read|sort) "
-        "(letters|messages).;(I and you|You and I) are two people.;(Hello|Hi)! A letter came.;It is about "
-        "who has (what|how many)."
-    ),
-}
-TASK = {
-    "codebook": (
-        "(Say|Tell me|Find|Work out|Write|Give) what the message (comes to|means|is).;(Read|Decode|Solve|"
-        "Work out|Compute) the message [step by step].;What (number|result) does the message (give|come "
-        "to)?;(Replace|Change) (each|every) word (with|by) its number.;(Use|Look at) the (code|codebook|"
-        "key|list) [and answer].;(Calculate|Find) the (number|result|value).;Write (each|every) step.;(Put "
-        "in|Insert) the numbers and (calculate|compute|answer).;(Translate|Turn) the words into numbers.;"
-        "(Show|Write down) your (work|steps).;Answer with (a|one) number.;(Please|Now) (decode|solve) it.;"
-        "(First|Always) say what each word means."
-    ),
-    "units": (
-        "(Say|Tell me|Find|Work out|Write) how many (pieces|things|units) (the message means|that is|there "
-        "are|we have).;How many (pieces|things) (is|are) (it|that|there)?;(Read|Solve|Work out|Compute) "
-        "the message [step by step].;(Count|Add up) the (pieces|things).;(Use|Look at) the (units|packs|"
-        "sizes) [and answer].;(Calculate|Find) the (number|total|sum).;Write (each|every) step.;(Turn|"
-        "Change) packs into pieces.;(Multiply|Count) and (add|answer).;(Show|Write down) your (work|"
-        "steps).;Answer with (a|one) number.;(Please|Now) (count|solve) it.;(First|Always) look up the "
-        "pack."
-    ),
-    "who": (
-        "(Answer|Read|Solve) the question [about the (message|letter)].;(Mind|Think about|Watch) who (I "
-        "and you are|I is and who you is|writes).;(Say|Tell me|Find out) who has what.;(Say|Tell me|Find) "
-        "how many (there are|it is).;I is the (writer|sender), you is the reader.;(Read|Study) the "
-        "(message|letter|note) [step by step].;Write (each|every) step.;(Calculate|Find) the (number|"
-        "answer).;(Show|Write down) your (work|steps).;Answer with (a|one) number.;(Please|Now) answer.;"
-        "(First|Always) say who (writes|reads).;Do not mix up I and you.;(Use|Look at) the (message|letter|"
-        "note)."
-    ),
-}
-LABELS = (
-    "The message is: ;Message: ;Message:~;Here is the message: ;The message: ;The message says: ;It says: ;"
-    "The note says:~;The text: ;Text: ;The letter: ;Letter:~;The letter says: ;This arrived: ;Read this: ;"
-    "Now the message: ;The mail: ;What it says: ;You get this: ;They write: ;The word is: ;Note: ;The "
-    "task: ;The question is: ;Question: ;Input: ;> "
-)
 
 
 @dataclass(frozen=True)
@@ -220,13 +159,13 @@ def _open(rng: random.Random, style: Style, held: bool, kind: str, steps: int) -
         told = draw_told(draw, style, kind, steps)
         if held_out(told.book + told.text) == held:
             break
-    role = draw_role(draw, WHO[kind], TASK[kind], MANNER)
+    role = draw_role(draw, PREFIXES.who[kind], PREFIXES.task[kind], LAYOUTS.manner)
     between = "\n\n" if draw.chance(0.1) else "\n"
     parts = [
         [Piece(role)] if role else [],
         [Piece(told.book, name="prefix_1")],
-        [Piece(draw_label(draw, LABELS, 0.15)), Piece(told.text, name="user_question")],
-        [Piece(draw_label(draw, QUESTIONS, 0.4) + told.asked)] if told.asked else [],
+        [Piece(draw_label(draw, PREFIXES.labels, 0.15)), Piece(told.text, name="user_question")],
+        [Piece(draw_label(draw, LAYOUTS.labels, 0.4) + told.asked)] if told.asked else [],
     ]
     pieces: list[Piece] = []
     for part in filter(None, parts):

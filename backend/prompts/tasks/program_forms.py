@@ -14,27 +14,16 @@ from dataclasses import dataclass, field
 from backend.prompts.filled_results import COMPARISONS
 from backend.prompts.tasks.arithmetic import ordered
 from backend.prompts.tasks.parts import pick
+from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw
+
+PROGRAMS = phrases("programs")
+
 
 LARGEST = 999
 LONGEST = 12  # lines of a run
 MOST = {"*": 5, "//": 9, "%": 12}  # the largest right side, where it is small
-VARIABLES = (
-    "x y z n a b k m i j c s t v w total count price score num value result amount level points steps coins "
-    "apples age size speed height width length weight money balance temp number my_var x1 x2 foo bar baz "
-    "acc cur left counter budget stock page pages year days hours cost answer out res val tmp"
-).split()
-FUNCTIONS = (
-    "f g h foo main compute run calc_it solve work do_it step func test my_function process change apply "
-    "demo example mystery puzzle add_all next_step bonus game round_two price_of grow shrink convert "
-    "score_it ride loop_it count_up double_it helper update move build fun update_value transform magic "
-    "play start_here get_value go program task "
-).split()
-COMMENTS = (
-    "start|now the next step|add it up|this is the result|do not forget this|first|a comment|here it changes|"
-    "next|count|todo: rename|check this|the last step|simple|note the order|main part"
-).split("|")
 _RESERVED = {"print", "range", "int", "str", "list", "sum", "len", "min", "max", "and", "vs"}
 
 
@@ -183,7 +172,7 @@ def _loop(d: Draw, names: list[str], taken: set[str], start: int) -> Loop:
         body.append(_branch(d, names, nested=True) if d.chance(0.4) else _step(d, names))
     variable = pick(d, ("i", "i", "i", "j", "_", "step", "turn", "k"))
     if variable in taken:
-        variable = identifier(d, VARIABLES, taken)
+        variable = identifier(d, PROGRAMS.variables, taken)
     at = d.rng.random()
     if at < 0.2:
         add = d.number(1, 100)
@@ -251,7 +240,7 @@ def draw_open(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
 def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
     rng = d.rng
     taken: set[str] = set()
-    names = [identifier(d, VARIABLES, taken) for _ in range(2 if d.chance(0.3) else 1)]
+    names = [identifier(d, PROGRAMS.variables, taken) for _ in range(2 if d.chance(0.3) else 1)]
     starts = [d.number(0 if d.chance(0.1) else 1, LARGEST) for _ in names]
     block: list[Step | If | Loop] = [_step(d, names) for _ in range(lines)]
     at = rng.randrange(lines)
@@ -260,7 +249,7 @@ def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
     elif kind == "loop":
         block[at] = _loop(d, names, taken, starts[0])
     elif len(names) == 1 and d.chance(0.1):  # a second variable from the first
-        second = identifier(d, VARIABLES, taken)
+        second = identifier(d, PROGRAMS.variables, taken)
         block[-1] = Step(second, names[0], rng.choice("+-*"), d.number(1, 9))
     shown = block[-1].target if isinstance(block[-1], Step) else names[0]
     deeper = rng.choice(("    ", "    ", "    ", "    ", "  ", "  ", "\t", "   "))
@@ -274,7 +263,7 @@ def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
     if plain:
         source = [*_source(opening, "", deeper), *_source(block, "", deeper), f"print({shown})"]
     else:
-        function = identifier(d, FUNCTIONS, taken)
+        function = identifier(d, PROGRAMS.functions, taken)
         call = ", ".join(map(str, starts))
         inner = d.chance(0.15)  # the start values are set inside
         source = [f"def {function}({'' if inner else ', '.join(names)}):"]
@@ -310,8 +299,8 @@ def _decorated(d: Draw, source: list[str]) -> list[str]:
         if number and d.chance(0.06) and not line.lstrip().startswith("else"):
             out.append("")
         if d.chance(0.03) and not line.startswith(" "):
-            out.append(f"# {pick(d, COMMENTS)}")
+            out.append(f"# {pick(d, PROGRAMS.comments)}")
         if d.chance(0.05):
-            line += f"  # {pick(d, COMMENTS)}"
+            line += f"  # {pick(d, PROGRAMS.comments)}"
         out.append(line)
     return out

@@ -7,8 +7,11 @@ import random
 from backend.prompts.tasks.arithmetic import ordered
 from backend.prompts.tasks.base import ASIDES, Document, Piece, Style, Wording, held_out
 from backend.prompts.tasks.parts import one, opened, pick, settled
+from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.program_forms import draw_open
-from backend.prompts.tasks.program_words import RUNNERS
+
+PROGRAMS = phrases("programs")
+
 
 RUNNER = Wording(
     "You run Python programs. Write down every step.",
@@ -82,9 +85,9 @@ def role_text(rng: random.Random, style: Style, own: Style) -> str:
     """What is asked about a program; the presets have two ways to say it, training all that are not open."""
     if opened(rng, style, "roles"):
         d = style.draw(rng)
-        said = one(d, RUNNERS)
+        said = one(d, PROGRAMS.runners)
         if d.chance(0.15 + 0.2 * style.level):
-            more = pick(d, ASIDES) if d.chance(0.5) else one(d, RUNNERS)
+            more = pick(d, ASIDES) if d.chance(0.5) else one(d, PROGRAMS.runners)
             said = f"{more} {said}" if d.chance(0.3) else f"{said} {more}"
         return said.lower() if d.chance(0.06) else said
     if own.wording == "any":

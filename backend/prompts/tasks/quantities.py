@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any
 
-from backend.prompts.tasks import quantity_words as words
-from backend.prompts.tasks import situation_words
-from backend.prompts.tasks.situations import COUNT_WORDS, Telling, blocks, number
+from backend.prompts.tasks.phrases import phrases
+from backend.prompts.tasks.situations import COUNT_WORDS, Telling, number
 from backend.prompts.tasks.story_teller import Step, Story, compute, verb
 from backend.prompts.tasks.words import Draw, plural, start_sentence
 
+QUANTITY_WORDS = phrases("quantities")
+SITUATIONS = phrases("situations")
+
+
 Drawn = tuple[str, list[Step], int]
-
-
-@cache
-def _compared() -> tuple[dict[str, tuple[str, ...]], ...]:
-    return blocks(words.COMPARED)
 
 
 def singular(things: str) -> str:
@@ -42,7 +39,7 @@ def _text(*sentences: str) -> str:
 def draw_compared(d: Draw, story: Story, steps: int) -> Drawn:
     """Two amounts, counted or measured: one is told by the other, before or after it."""
     rng = d.rng
-    table = d.rng.choice(_compared()) if d.chance(0.6) else _compared()[0]
+    table = d.rng.choice(QUANTITY_WORDS.compared) if d.chance(0.6) else QUANTITY_WORDS.compared[0]
     t = _anybody(d)
     people = table["who"] == ("person",)
     if people:
@@ -147,25 +144,25 @@ def draw_groups(d: Draw, story: Story, steps: int) -> Drawn:
     m = rng.randint(2, 12)
     n = d.number(max(2, min(story.lowest, 700)), max(20, story.highest // 20))
     shown, kind = number(d, m, 0.35), rng.choices(("rate", "carried", "each", "shared"), (30, 35, 12, 23))[0]
-    container = d.pick(situation_words.CARRIED_IN, 8)
+    container = d.pick(SITUATIONS.carried_in, 8)
     slots: dict[str, Any] = {
         "m": shown,
         "n": number(d, n),
-        "g": d.pick(words.GROUP, 8),
+        "g": d.pick(QUANTITY_WORDS.group, 8),
         "C": container,
         "c": singular(container),
     }
     if kind == "shared":
         slots["v"] = m * n
-        text = t.fill(d.pick(words.SHARED), **slots)
+        text = t.fill(d.pick(QUANTITY_WORDS.shared), **slots)
         return _text(text), [(m * n, "/", m)], n
     does = verb("does", t.who.agrees, t.past and d.chance(0.4))
     if kind == "rate":
-        doing, _, slots["i"] = d.pick(words.RATES, 8).partition(" ")
-        slots["d"] = d.pick(words.SPANS, 8)
+        doing, _, slots["i"] = d.pick(QUANTITY_WORDS.rates, 8).partition(" ")
+        slots["d"] = d.pick(QUANTITY_WORDS.spans, 8)
         left = steps > 1 and d.chance(0.4)
         slots["v"] = v = m * n + d.number(2, 500)
-        pattern = d.pick(words.RATE_LEFT if left else words.RATE).replace("<does>", does)
+        pattern = d.pick(QUANTITY_WORDS.rate_left if left else QUANTITY_WORDS.rate).replace("<does>", does)
         pattern = pattern.replace("<DO>", f"<{doing}>").replace("DO", doing)
         text = t.fill(pattern, **slots)
         done = [_in_order(pattern, n, m)]
@@ -173,18 +170,21 @@ def draw_groups(d: Draw, story: Story, steps: int) -> Drawn:
             done.append((v, "-", m * n))
         return _text(text), done, compute(*done[-1])
     if kind == "each":
-        pattern, ask = d.pick(words.EACH), d.pick(words.ASK_EACH)
+        pattern, ask = d.pick(QUANTITY_WORDS.each), d.pick(QUANTITY_WORDS.ask_each)
     else:
-        carrier, does, thing = d.pick(words.CARRIERS, 8).split()
+        carrier, does, thing = d.pick(QUANTITY_WORDS.carriers, 8).split()
         t.thing = thing
         slots |= {"C": carrier, "c": singular(carrier)}
-        pattern, ask = d.pick(words.CARRIED).replace("<V/", f"<{does}/"), d.pick(words.ASK_EACH)
+        pattern, ask = (
+            d.pick(QUANTITY_WORDS.carried).replace("<V/", f"<{does}/"),
+            d.pick(QUANTITY_WORDS.ask_each),
+        )
     done = [_in_order(pattern, n, m)]
     text, more, value = t.fill(pattern, **slots), "", m * n
     if steps > 1 and d.chance(0.6) and value > 3:
         gain = d.chance(0.35)
         k = d.number(2, value - 1)
-        source = words.LIST_GAIN if gain else words.LIST_LOSS
+        source = QUANTITY_WORDS.list_gain if gain else QUANTITY_WORDS.list_loss
         more = t.fill(_cut(d.pick(source)), n=number(d, k)) + "."
         done.append((value, "+" if gain else "-", k))
         value = compute(*done[-1])
@@ -222,16 +222,16 @@ def draw_listed(d: Draw, story: Story, steps: int) -> Drawn:
     more, k, gain = "", 0, d.chance(0.35)
     later = steps > 1 and d.chance(0.5)
     if by_time:
-        name = rng.choice(tuple(words.PERIODS))
-        times = rng.sample(words.PERIODS[name].split("|"), count)
-        doing = d.pick(words.PERIOD_DO, 8)
+        name = rng.choice(tuple(QUANTITY_WORDS.periods))
+        times = rng.sample(QUANTITY_WORDS.periods[name], count)
+        doing = d.pick(QUANTITY_WORDS.period_do, 8)
         told = [
             f"{amounts[0]} {{i}} {times[0]}",
             *(f"{a}{rng.choice((' ', ' {i} '))}{at}" for a, at in zip(amounts[1:], times[1:], strict=True)),
         ]
         first = t.fill(f"{{s}} <{doing}> {_listing(told)}.")
         ask = (
-            d.pick(words.ASK_PERIOD)
+            d.pick(QUANTITY_WORDS.ask_period)
             .replace("DO", doing)
             .replace("<does>", verb("does", t.who.agrees, t.past))
         )
@@ -242,18 +242,18 @@ def draw_listed(d: Draw, story: Story, steps: int) -> Drawn:
             more = t.fill(t.event("up" if gain else "down"), n=number(d, k)) + "."
             ask = d.say(d.pick(t.table["ask"])).replace("<does>", verb("does", t.who.agrees, False)) + "?"
     else:
-        whole = rng.choice(tuple(words.KINDS))
-        kinds = rng.sample(words.KINDS[whole].split("|"), count) if whole != "things" else d.things(count)
-        place = d.say(f"({words.SPOTS})")
+        whole = rng.choice(tuple(QUANTITY_WORDS.kinds))
+        kinds = rng.sample(QUANTITY_WORDS.kinds[whole], count) if whole != "things" else d.things(count)
+        place = d.say(f"({QUANTITY_WORDS.spots})")
         first = (
             t.fill(
-                d.pick(words.LISTED),
+                d.pick(QUANTITY_WORDS.listed),
                 list=_listing([f"{number(d, a)} {x}" for a, x in zip(amounts, kinds, strict=True)]),
                 l=place,
             )
             + "."
         )
-        ask = d.pick(words.ASK_LIST)
+        ask = d.pick(QUANTITY_WORDS.ask_list)
         slots = {"w": whole, "l": place}
         if later:
             at = rng.randrange(count)
@@ -261,7 +261,13 @@ def draw_listed(d: Draw, story: Story, steps: int) -> Drawn:
                 gain = True
             k = d.number(2, 99 if gain else amounts[at] - 1)
             t.thing = kinds[at]
-            more = t.fill(_cut(d.pick(words.LIST_GAIN if gain else words.LIST_LOSS)), n=number(d, k)) + "."
+            more = (
+                t.fill(
+                    _cut(d.pick(QUANTITY_WORDS.list_gain if gain else QUANTITY_WORDS.list_loss)),
+                    n=number(d, k),
+                )
+                + "."
+            )
     if k:
         done.append((value, "+" if gain else "-", k))
         value = compute(*done[-1])
@@ -271,17 +277,17 @@ def draw_listed(d: Draw, story: Story, steps: int) -> Drawn:
 def draw_priced(d: Draw, story: Story, steps: int) -> Drawn:
     """What some of two goods cost, told by the prices of one each."""
     t, rng = _anybody(d), d.rng
-    a, b = rng.sample(words.GOODS, 2)
+    a, b = rng.sample(QUANTITY_WORDS.goods, 2)
     p, q = (d.number(2, max(9, min(600, story.highest // 20))) for _ in range(2))
     x, y = rng.randint(1, 9), rng.randint(1, 9)
     money = d.pick("euros|dollars|coins|pounds|cents|francs|crowns|yen".split("|"), 8)
-    told = t.fill(d.pick(words.PRICED), a=a, b=b, A=plural(a), B=plural(b), p=p, q=q, e=money)
+    told = t.fill(d.pick(QUANTITY_WORDS.priced), a=a, b=b, A=plural(a), B=plural(b), p=p, q=q, e=money)
     amounts = [
         f"{number(d, z) if z > 1 else rng.choice(('1', 'one'))} {w if z == 1 else plural(w)}"
         for z, w in ((x, a), (y, b))
     ]
     t.said = "{s}" in told
-    ask = d.pick(words.ASK_PRICED).replace("<does>", verb("does", t.who.agrees, t.past))
+    ask = d.pick(QUANTITY_WORDS.ask_priced).replace("<does>", verb("does", t.who.agrees, t.past))
     asked = t.fill(ask, x=" and ".join(amounts), e=money)
     done: list[Step] = [(price, "*", z) for price, z in ((p, x), (q, y)) if z > 1]
     done.append((p * x, "+", q * y))
@@ -298,12 +304,12 @@ def draw_part(d: Draw, story: Story, steps: int) -> Drawn:
     n = d.number(2, value - 1)
     first = t.fill(d.pick(t.table["start"]), n=number(d, value)) + "."
     t.said = True
-    part, rest = d.pick(words.PARTS).split(">")
+    part, rest = d.pick(QUANTITY_WORDS.parts).split(">")
     color, place = d.color(), d.place()
     said = t.fill(f"{{n}} [of them|of the {{i}}|{{i}}] {part}", n=number(d, n), k=color, t=place) + "."
     joined = d.chance(0.2)
     told = f"{first[:-1]} and {said}" if joined else first
-    if d.chance(0.4) and re.search(words.KEPT_PARTS, part):
+    if d.chance(0.4) and re.search(QUANTITY_WORDS.kept_parts, part):
         ask = d.say(d.pick(t.table["ask"])).replace("<does>", verb("does", t.who.agrees, False))
         if re.search(r"left|remain|stay|still|good|whole|unsold|to (do|come)|missing|travel|arrive", ask):
             ask = "How many {i} are there"

@@ -1,45 +1,30 @@
 """Word problems in situations: people in a bus, files on a phone, a rope that is cut, money, birds.
 
-What happens is drawn as more, less or neither, from the tables of :mod:`situation_words`. The first amount is
-told at the start, at the end or inside another sentence, and what is clear may be left out.
+What happens is drawn as more, less or neither, from the tables of ``presets/tasks/situations.yaml``. The
+first amount is told at the start, at the end or inside another sentence, and what is clear may be left out.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any
 
-from backend.prompts.tasks import situation_words as words
+from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.story_teller import Person, Step, Story, compute, draw_person, verb
 from backend.prompts.tasks.words import Draw, start_sentence
+
+SITUATIONS = phrases("situations")
+
 
 PARTICLES = ("away", "out", "up", "off", "back", "in", "over", "down")
 COUNT_WORDS = "two three four five six seven eight nine ten eleven twelve".split()
 _VERB = re.compile(r"<([A-Za-z ,{}']+)(?:/(\w*))?>")
 
 
-def blocks(text: str) -> tuple[dict[str, tuple[str, ...]], ...]:
-    """A table's blocks: what stands behind each key, as a list."""
-    found = []
-    for block in text.strip().split("\n\n"):
-        lines = (line.split(": ", 1) for line in block.split("\n"))
-        found.append({key: tuple(told.split("|" if key in _LISTS else ";")) for key, told in lines})
-    return tuple(found)
-
-
-@cache
-def _situations() -> tuple[dict[str, tuple[str, ...]], ...]:
-    return blocks(words.SITUATIONS)
-
-
-_LISTS = ("who", "of", "at", "top")
-
-
 def participle(base: str) -> str:
     """The form after *is*: ``given away`` of ``give away``."""
     head, _, tail = base.partition(" ")
-    return f"{words.PARTICIPLES.get(head) or verb(head, '3', True)} {tail}".strip()
+    return f"{SITUATIONS.participles.get(head) or verb(head, '3', True)} {tail}".strip()
 
 
 def gerund(base: str) -> str:
@@ -74,7 +59,7 @@ class Telling:
 
     def __init__(self, d: Draw, situation: int | None = None) -> None:
         self.d = d
-        tables = _situations()
+        tables = SITUATIONS.situations
         # anybody's things, with any verb, come first and are a third
         at = situation if situation is not None else 0 if d.chance(0.33) else d.rng.randrange(len(tables))
         self.table = tables[at]
@@ -94,7 +79,7 @@ class Telling:
         self.past = d.chance(0.5)
         self.said = False
         self.others = [x for x in d.names(4) if x.split()[-1] not in self.who.subject.split()][:2]
-        self.times = d.rng.choice(words.TIMES) if d.chance(0.25) else ()
+        self.times = d.rng.choice(SITUATIONS.times) if d.chance(0.25) else ()
 
     @property
     def top(self) -> int:
@@ -105,14 +90,14 @@ class Telling:
         d, person = self.d, self.who
         tense = self.past if past is None else past
         text = d.say(pattern)
-        for name, options in (("BUY", words.BUY), ("MORE", words.MORE), ("LESS", words.LESS)):
+        for name, options in (("BUY", SITUATIONS.buy), ("MORE", SITUATIONS.more), ("LESS", SITUATIONS.less)):
             if name in text:
                 text = d.say(re.sub(rf"\b{name}\b", lambda _, o=options: o, text))  # type: ignore[misc]
 
         def form(found: re.Match[str]) -> str:
             base, how = found[1], found[2]
-            if base in words.VERBS:
-                base = d.pick(words.VERBS[base], 8)
+            if base in SITUATIONS.verbs:
+                base = d.pick(SITUATIONS.verbs[base], 8)
             if how == "g":
                 return participle(base)
             told = how in ("d", "d3", "dp") or (tense and how != "n")
@@ -147,7 +132,7 @@ class Telling:
         pattern = d.pick(self.table[kind])
         pattern = pattern.replace("TO", "").replace("GIVEP", "<GIVE/p>").replace("GIVE ", "<GIVE/3> ")
         if "ANY" in pattern or "DONE" in pattern:
-            base = d.pick(words.GAIN if kind == "up" else words.LOSE, 8)
+            base = d.pick(SITUATIONS.gain if kind == "up" else SITUATIONS.lose, 8)
             head, _, last = base.rpartition(" ")
             pattern = pattern.replace(
                 "DONE", f"<{base.replace('be ', '')}/g>" if "{x}" not in base else "<lose/g>"
@@ -162,7 +147,7 @@ class Telling:
             and d.chance(0.4)
             and ("ANY" in pattern or re.match(r"\{s\} <", pattern))
         ):
-            pattern += f" ({words.TAIL_UP if kind == 'up' else words.TAIL_DOWN})"
+            pattern += f" ({SITUATIONS.tail_up if kind == 'up' else SITUATIONS.tail_down})"
         return named(pattern) if bare else pattern
 
 
@@ -227,7 +212,7 @@ def draw_situation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], 
         keep = (*t.others, t.who.subject[0].isupper() and t.who.subject.split()[0], "I")
         told_all = [x if x.split()[0] in keep else x[:1].lower() + x[1:] for x in told_all]
         sentences = [start_sentence(f"{asked} if {' and '.join(told_all)}?")]
-    for share, patterns in ((story.filler, words.ASIDES), (story.amounts, words.NUMBERED)):
+    for share, patterns in ((story.filler, SITUATIONS.asides), (story.amounts, SITUATIONS.numbered)):
         if d.chance(share) and len(sentences) > 1:
             t.said = True
             text = start_sentence(t.fill(d.pick(patterns), a=rng.randint(2, 99)))
@@ -268,7 +253,7 @@ def _start(t: Telling, value: int, hidden: str, told: list[str], slots: list[dic
         if own[at] and at + 1 < len(told) and own[at + 1] and d.chance(0.12):
             verb_form = re.sub(
                 r"^\{s\} (?:also )?<([^/>]+)>",
-                lambda m: "After " + gerund(d.pick(words.VERBS.get(m[1], (m[1],)))),
+                lambda m: "After " + gerund(d.pick(SITUATIONS.verbs.get(m[1], (m[1],)))),
                 told[at],
             )
             if verb_form.startswith("After ") and "(" not in verb_form.split("ing")[0]:
@@ -304,7 +289,7 @@ def _timed(t: Telling, text: str, at: int) -> str:
     if t.times and at < len(t.times):
         time = t.times[at]
     elif at and d.chance(0.3):
-        time = d.pick(words.SINGLE_TIMES)
+        time = d.pick(SITUATIONS.single_times)
     else:
         return start_sentence(text) + "."
     if d.chance(0.6) or ", " in text or time in ("next", "again"):

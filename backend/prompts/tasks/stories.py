@@ -1,7 +1,7 @@
 """Word problems as people write them: anybody, anything, any verb, any order, with what does not matter in between.
 
 A story is drawn as what happens to an amount, put into sentences of one tense and one person, and comes with its
-steps. The patterns are in :mod:`story_words`.
+steps. The patterns are in ``presets/tasks/stories.yaml``.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from backend.prompts.tasks import story_words as words
 from backend.prompts.tasks.base import Style
+from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.quantities import QUANTITIES
 from backend.prompts.tasks.situations import draw_situation
 from backend.prompts.tasks.story_teller import LARGEST, Step, Story, Teller, _ask, _lowered, compute, verb
 from backend.prompts.tasks.story_totals import draw_purchase, draw_sum
 from backend.prompts.tasks.words import Draw, start_sentence
+
+STORIES = phrases("stories")
 
 
 def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
@@ -25,7 +27,7 @@ def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]
     done: list[Step] = []
     if steps and d.chance(story.ratios * 0.35):
         groups, each = rng.randint(2, 12), d.number(max(2, min(story.lowest, 700)), max(20, top // 12))
-        start = d.pick(words.GROUPS_START)
+        start = d.pick(STORIES.groups_start)
         first = teller.sentence(start, m=groups, n=each)
         order = (each, groups) if start.find("{n}") < start.find("{m}") else (groups, each)
         value = groups * each
@@ -36,7 +38,7 @@ def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]
             if not d.chance(0.5)
             else d.number(max(story.lowest, 10), min(top, 999))
         )
-        first = teller.sentence(d.pick(words.START), n=value)
+        first = teller.sentence(d.pick(STORIES.start), n=value)
     teller.mentioned = True
     clauses: list[tuple[str, bool]] = []
     while len(done) < steps:
@@ -47,7 +49,7 @@ def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]
         value = {"+": left + right, "-": left - right, "*": left * right, "/": left // max(1, right)}[op]
     sentences = [first, *_join(teller, clauses)]
     question_first = d.chance(0.08)
-    ask = _ask(teller, words.ASK_FIRST if question_first else words.ASK)
+    ask = _ask(teller, STORIES.ask_first if question_first else STORIES.ask)
     if question_first:
         sentences.insert(0, ask)
     elif d.chance(0.06) and len(sentences) == 2 and ask.startswith("How many"):
@@ -55,7 +57,7 @@ def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]
         sentences = [f"{ask.rstrip('?.')} if {_lowered(first, teller)} and {_lowered(second, teller)}?"]
     else:
         sentences.append(ask)
-    for share, patterns in ((story.filler, words.FILLER), (story.amounts, words.ASIDE_AMOUNTS)):
+    for share, patterns in ((story.filler, STORIES.filler), (story.amounts, STORIES.aside_amounts)):
         while d.chance(share):
             at = rng.randint(0, max(0, len(sentences) - 1))
             sentences.insert(at, start_sentence(teller.fill(d.pick(patterns))))
@@ -84,29 +86,29 @@ def _change(teller: Teller, value: int, left: int) -> tuple[tuple[str, bool], li
     if kind == "+":
         n = d.number(low, max(low, story.highest - value))
         own = d.chance(0.7)
-        return teller.event(words.GAINS if own else words.OTHERS_GAIN, n=n), [(value, "+", n)]
+        return teller.event(STORIES.gains if own else STORIES.others_gain, n=n), [(value, "+", n)]
     if kind == "-":
         n = d.number(min(low, value), value)
         own = d.chance(0.7)
-        return teller.event(words.LOSSES if own else words.OTHERS_LOSE, n=n), [(value, "-", n)]
+        return teller.event(STORIES.losses if own else STORIES.others_lose, n=n), [(value, "-", n)]
     if kind == "twice":
-        return teller.event(words.TWICE), [(value, "*", 2)]
+        return teller.event(STORIES.twice), [(value, "*", 2)]
     if kind == "times":
         m = rng.randint(3, max(3, min(10, story.highest // value))) if value else 3
         shown = (
             ("three", "four", "five", "six", "seven", "eight", "nine", "ten")[m - 3] if d.chance(0.7) else m
         )
-        return teller.event(words.TIMES, m=shown), [(value, "*", m)]
+        return teller.event(STORIES.times, m=shown), [(value, "*", m)]
     if kind == "half":
-        return teller.event(words.HALF), [(value, "/", 2)]
+        return teller.event(STORIES.half), [(value, "/", 2)]
     if kind == "groups+":
         m, n = rng.randint(2, 9), d.number(2, max(3, (story.highest - value) // 9))
-        pattern = d.pick(words.GROUPS_GAIN)
+        pattern = d.pick(STORIES.groups_gain)
         order = (n, m) if pattern.find("{n}") < pattern.find("{m}") else (m, n)
         return (teller.fill(pattern, m=m, n=n), False), [(order[0], "*", order[1]), (value, "+", m * n)]
     m = rng.randint(2, min(9, value // 2))
     n = rng.randint(1, value // m)
-    pattern = d.pick(words.GROUPS_LOSE)
+    pattern = d.pick(STORIES.groups_lose)
     order = (n, m) if pattern.find("{n}") < pattern.find("{m}") else (m, n)
     return (teller.fill(pattern, m=m, n=n), False), [(order[0], "*", order[1]), (value, "-", m * n)]
 
@@ -148,7 +150,7 @@ def _join(teller: Teller, clauses: list[tuple[str, bool]]) -> list[str]:
                 text += d.rng.choice(_BETWEEN[1:]) + more.removeprefix("then ")
             bare = bare and more_bare
         if d.chance(0.25):
-            text = d.pick(words.CONNECT) + text
+            text = d.pick(STORIES.connect) + text
         out.append(start_sentence(text) + ".")
         i += 1
     return out
@@ -281,7 +283,7 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
             # something more happens to the one who is asked about
             value, n = (a if wanted == "one" else b), d.number(1, 99)
             gain = d.chance(0.5) or n > value
-            vb = verb(rng.choice(words.GAIN_VERBS if gain else words.LOSS_VERBS), "3", past)
+            vb = verb(rng.choice(STORIES.gain_verbs if gain else STORIES.loss_verbs), "3", past)
             base += f" {told} {who} {vb} {n}{' more' if gain else ''}."
             told = ""
             done.append((value, "+" if gain else "-", n))

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.prompts.filled_results import CALCULATIONS
-from backend.prompts.tasks import story_words as words
-from backend.prompts.tasks.words import SOMEBODY, Draw, start_sentence
+from backend.prompts.tasks.phrases import phrases
+from backend.prompts.tasks.words import Draw, start_sentence
+
+STORIES = phrases("stories")
+WORDS = phrases("words")
+
 
 Step = tuple[int, str, int]
 LARGEST = 9999
@@ -65,7 +69,7 @@ def draw_person(d: Draw) -> Person:
         one, two = d.names(2)
         return Person(f"{one} and {two}", "they", "them", "their", "p", "p")
     if at < 0.3:
-        who = d.pick(SOMEBODY)
+        who = d.pick(WORDS.somebody)
         if _HOUSES.search(who):
             return Person(who, "it", "it", "its")
         return Person(who, *d.rng.choice(_PRONOUNS[:2])[:3])
@@ -82,7 +86,7 @@ def verb(base: str, agrees: str, past: bool) -> str:
     elif head == "does":
         form = "did" if past else ("does" if agrees == "3" else "do")
     elif past:
-        form = words.IRREGULAR.get(head) or _regular_past(head)
+        form = STORIES.irregular.get(head) or _regular_past(head)
     elif agrees != "3":
         form = head
     elif head == "have":
@@ -118,8 +122,8 @@ class Teller:
         self.who = draw_person(d)
         self.others = [x for x in d.names(4) if x not in self.who.subject][:3]
         self.thing, self.other_thing = d.things(2)
-        self.container = d.pick(words.CONTAINER)
-        self.containers = d.pick(words.CONTAINERS)
+        self.container = d.pick(STORIES.container)
+        self.containers = d.pick(STORIES.containers)
         self.mentioned = False
         self.verbs: set[str] = set()
 
@@ -128,23 +132,23 @@ class Teller:
         d, who = self.d, self.who
         agrees = self._agreement(pattern)
         for mark, patterns in (
-            ("GOT", words.GOT),
-            ("LOST", words.LOST),
-            ("WHERE", words.WHERE),
-            ("WHEN", words.WHEN),
+            ("GOT", STORIES.got),
+            ("LOST", STORIES.lost),
+            ("WHERE", STORIES.where),
+            ("WHEN", STORIES.when),
         ):
             pattern = pattern.replace(mark, patterns)
         while "SOMEONE" in pattern:
-            pattern = pattern.replace("SOMEONE", d.say(f"({words.SOMEONE})"), 1)
+            pattern = pattern.replace("SOMEONE", d.say(f"({STORIES.someone})"), 1)
         pattern = d.say(pattern)
         tense = self.past if past is None else past
         chosen = {
-            "GAIN": words.GAIN_VERBS,
-            "LOSS": words.LOSS_VERBS,
-            "TO": words.TO_VERBS,
-            "FROM": words.FROM_VERBS,
-            "LEAVE": words.LEAVE_VERBS,
-            "COME": words.COME_VERBS,
+            "GAIN": STORIES.gain_verbs,
+            "LOSS": STORIES.loss_verbs,
+            "TO": STORIES.to_verbs,
+            "FROM": STORIES.from_verbs,
+            "LEAVE": STORIES.leave_verbs,
+            "COME": STORIES.come_verbs,
         }
 
         def conjugate(found: re.Match[str]) -> str:

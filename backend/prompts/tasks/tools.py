@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from backend.prompts.tasks import tool_words as words
 from backend.prompts.tasks.arithmetic import ordered
 from backend.prompts.tasks.base import ASIDES, ITEMS, NAMES, Document, Piece, Style, Wording, held_out
 from backend.prompts.tasks.parts import joined, one, opened, pick, settled
+from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw, start_sentence
+
+TOOL_WORDS = phrases("tools")
+
 
 AGENT = Wording(
     "You answer with tools: lookup gives a price, calc gives a result, finish gives the answer.", (), ()
@@ -78,7 +81,7 @@ def draw_open_loop(d: Draw, kind: str, *, small: bool = False) -> tuple[str, lis
     while True:
         things, name = d.things(3), d.name()
         found = _asked(d, kind, things, name, 60 if small else LARGEST)
-        question = one(d, words.WORTH[found[0]], n=name, **found[1])
+        question = one(d, TOOL_WORDS.worth[found[0]], n=name, **found[1])
         if d.chance(0.06):
             question = f"{pick(d, ASIDES)} {question}" if d.chance(0.5) else f"{question} {pick(d, ASIDES)}"
         if d.chance(0.04):
@@ -92,7 +95,7 @@ def _amount(d: Draw, price: int) -> tuple[int, str]:
     """How many, and how it is written; with the price it stays in bounds."""
     most = max(2, min(99, LARGEST // max(1, price)))
     amount = d.rng.randint(2, min(most, 12)) if d.chance(0.8) else d.number(2, most)
-    return amount, words.NUMBERS[amount] if amount <= 12 and d.chance(0.25) else str(amount)
+    return amount, TOOL_WORDS.numbers[amount] if amount <= 12 and d.chance(0.25) else str(amount)
 
 
 def _asked(
@@ -103,7 +106,7 @@ def _asked(
     first, second, third = things
     if kind == "difference":
         answer = loop.apart(loop.look(first, d.number(1, most)), loop.look(second, d.number(1, most)))
-        return "difference", {"t": first, "s": second, "m": d.rng.choice(words.MONEY)}, loop, answer
+        return "difference", {"t": first, "s": second, "m": d.rng.choice(TOOL_WORDS.money)}, loop, answer
     if kind == "one item":
         price = d.number(1, most if at < 0.2 else min(most, 4999))
         if at < 0.2:
@@ -116,7 +119,7 @@ def _asked(
         given = d.rng.choice(
             [n for n in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, LARGEST) if n >= total][:3]
         )
-        money = d.rng.choice((f"{given} {d.rng.choice(words.MONEY)}", f"{given}", f"${given}"))
+        money = d.rng.choice((f"{given} {d.rng.choice(TOOL_WORDS.money)}", f"{given}", f"${given}"))
         answer = loop.calc(f"The rest of {given}.", given, "-", total)
         return "change", slots | {"w": money}, loop, answer
     if at < 0.25:
@@ -143,7 +146,7 @@ def turn_text(number: int, turn: Turn) -> str:
 
 def agent_text(d: Draw) -> str:
     """The agent's role in open language."""
-    three = [one(d, said, o="[", c="]") for said in (words.LOOKUP, words.CALC, words.FINISH)]
+    three = [one(d, said, o="[", c="]") for said in (TOOL_WORDS.lookup, TOOL_WORDS.calc, TOOL_WORDS.finish)]
     names = ["lookup", "calc", "finish"]
     if d.chance(0.35):
         d.rng.shuffle(three)
@@ -153,7 +156,7 @@ def agent_text(d: Draw) -> str:
     tools = d.rng.choice((", ", ", ", "; ", ". ")).join(three)
     if ". " in tools:
         tools = ". ".join(start_sentence(part) for part in tools.split(". "))
-    pattern = pick(d, words.AGENTS)
+    pattern = pick(d, TOOL_WORDS.agents)
     if d.chance(0.25):
         pattern = pattern.split("{Tools}")[0] if not pattern.startswith("{Tools}") else pattern
     listed = d.rng.choice(("{}, {} and {}", "{}, {}, {}", "{} and {} and {}")).format(*names)
@@ -169,8 +172,8 @@ def _observed(d: Draw, turn: Turn) -> str:
     """What a tool answers, in open language."""
     inside = turn[1].partition("[")[2][:-1]
     if turn[1].startswith("lookup"):
-        return one(d, words.PRICES, p=turn[2], t=inside, m=d.rng.choice(words.MONEY))
-    return one(d, words.SUMS, p=turn[2], e=inside)
+        return one(d, TOOL_WORDS.prices, p=turn[2], t=inside, m=d.rng.choice(TOOL_WORDS.money))
+    return one(d, TOOL_WORDS.sums, p=turn[2], e=inside)
 
 
 def make_tools(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
@@ -191,8 +194,8 @@ def make_tools(rng: random.Random, style: Style, held: bool, kind: str, size: in
     most = 2 + round((len(turns) - 2) * style.level)
     last = min(size or rng.randint(1, most), len(turns))
     role = agent_text(d) if opened(rng, style, "roles") else AGENT.stock
-    lead = pick(d, words.LEADS) if opened(rng, style) else "The question is: "
-    observation = pick(d, words.OBSERVATIONS) if opened(rng, style) else "Observation {i}: "
+    lead = pick(d, TOOL_WORDS.leads) if opened(rng, style) else "The question is: "
+    observation = pick(d, TOOL_WORDS.observations) if opened(rng, style) else "Observation {i}: "
     plain = not opened(rng, style, "words") or d.chance(0.5)
     pieces = [Piece(f"{role}\n{lead}"), Piece(question, name="user_question"), Piece("\n")]
     for number, turn in enumerate(turns[: last - 1], 1):

@@ -14,65 +14,10 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-FIRST_NAMES = (
-    "Tess Omar Lena Hugo Iris Noah Mara Felix Nina Otto Ruth Sami Vera Yara Emil Alma Cleo Dina Ezra Finn Gwen "
-    "Jonas Kira Leo Alice Bob Carol David Emma Frank Grace Henry Ivy Jack Kate Liam Mia Nick Olivia Paul Quinn "
-    "Rosa Sam Tom Uma Victor Wendy Xavier Yusuf Zoe Anna Ben Clara Dan Eva Fred Gina Hans Ines Jane Karl Laura "
-    "Mark Nora Oscar Peter Rita Sara Tim Ursula Vince Walter Yvonne Zack Amir Bianca Carlos Diego Elena Fatima "
-    "Gabriel Hana Ibrahim Jamal Keiko Lucia Mateo Nadia Olga Pablo Rania Sofia Tariq Valentina Wei Ximena Yuki "
-    "Zainab Aisha Bruno Chen Dmitri Esther Francesca Giorgos Hiro Ilse Joao Kofi Leila Marco Naomi Oleg Priya "
-    "Rahul Sven Thanh Umberto Vikram Wanda Yannick Zhang Ada Bill Cora Dora Earl Faye Gus Hope Ian Jill Kurt Lola "
-    "Max Nell Owen Pam Ray Sue Ted Val Will Amy Bella Chris Daisy Eric Fiona George Hannah Isaac Julia Kevin Lily "
-    "Martin Nancy Oliver Penny Robert Susan Thomas Violet William Adam Beth Charles Diana Edward Flora Gerald Helen "
-    "Irene James Karen Louis Mary Nathan Patrick Rachel Simon Teresa Vincent Andrew Betty Colin Donna Elliot "
-    "Florence Greg Heidi Jason Kim Linda Michael Natalie Philip Rose Stephen Tina Wesley Abdul Bjorn Ciara Dario "
-    "Eleni Farid Goran Hassan Ismail Jorge Kenji Lars Milan Nils Pedro Rosalind Stella Tobias Anya Boris Celeste "
-    "Doris Enzo Freya Gustav Hilda Igor Jolene Katya Lorenzo Maxine Nico Odette Pia Raul Signe Tamara Ulrich Vlad "
-    "Renée José Zoë Søren Anaïs Jürgen Chloé André Noël Łukasz Élodie Måns Núria Björk"
-).split()
-TITLES = "Mr. Mrs. Ms. Dr. Uncle Aunt Professor Captain Coach".split()
-LAST_NAMES = (
-    "Brown Smith Lee Garcia Khan Novak Silva Meyer Rossi Tanaka Jones Miller Davis Wilson Moore Taylor Clark Lewis "
-    "Walker Hall Young King Wright Hill Scott Green Baker Adams Nelson Carter Mitchell Perez Turner Parker Cook Bell "
-    "Murphy Ward Cox Gray Watson Price Bennett Wood Ross Kelly Long Hughes Sanders Okafor Petrov Kowalski Larsen"
-).split()
-# somebody without a name, as the subject of a sentence
-SOMEBODY = (
-    "my sister|my brother|my friend|my mother|my father|my neighbour|my uncle|my aunt|my cousin|my teacher|"
-    "the teacher|the farmer|the baker|the shop|the library|the school|the museum|the girl|the boy|the old man|"
-    "the clerk|the chef|the gardener|the nurse|the driver|the student|the artist|the seller|the market|"
-    "the restaurant|the factory|the captain|the king|the queen|the cook|a farmer|a baker|a girl|a boy|a student|"
-    "a shop|a collector|a child|a teacher|a woman|a man|a fisherman|her son|his daughter|our team|our class|"
-    "the team|the club|the bakery|the zoo|the store|the kid|the child|the hotel|the company|the bookshop"
-).split("|")
-THINGS = (
-    "coins books pens shells cards stamps apples stones marbles cookies keys ribbons tickets beads nuts cups eggs "
-    "ribbons oranges pears bananas lemons cherries plums grapes melons mangoes peaches berries tomatoes potatoes "
-    "onions carrots peppers mushrooms beans cabbages pumpkins cakes pies muffins donuts sandwiches pizzas pancakes "
-    "candies chocolates lollipops biscuits crackers loaves buns bagels rolls bottles cans jars boxes bags baskets "
-    "buckets plates bowls spoons forks knives glasses mugs pots pans candles lamps bulbs batteries chairs tables "
-    "desks stools pillows blankets towels sheets curtains rugs pencils crayons erasers rulers markers notebooks "
-    "folders papers envelopes letters postcards magazines comics newspapers posters paintings photos pictures "
-    "stickers buttons needles threads scarves hats caps gloves socks shoes boots shirts dresses coats belts ties "
-    "rings necklaces bracelets earrings watches clocks balls bats kites dolls puppets robots trains cars trucks "
-    "bikes boats planes blocks bricks puzzles games dice tokens medals trophies flags balloons whistles drums "
-    "guitars violins flutes flowers roses tulips daisies lilies seeds plants trees bushes leaves branches pebbles "
-    "rocks crystals gems diamonds pearls feathers eggshells fish goldfish crabs shrimps ducks chickens hens geese "
-    "turkeys pigeons parrots sheep goats cows pigs horses ponies rabbits hamsters mice cats kittens dogs puppies "
-    "turtles frogs snails butterflies bees ants spiders logs planks nails screws bolts tiles pipes ropes wires "
-    "tools hammers magnets chips discs records films videos songs poems stories pages stamps points dollars euros "
-    "cents pounds pesos yen vouchers coupons tickets passes forms files emails messages calls questions tests "
-    "exercises lessons students children players guests visitors passengers workers soldiers friends members "
-    "seats rooms bottles parcels packages crates bundles slices pieces scoops liters kilos meters miles minutes"
-).split()
-ADJECTIVES = (
-    "red blue green yellow black white small big large old new shiny wooden plastic paper golden silver tiny round "
-    "fresh ripe sweet dried clean broken rare pretty striped soft heavy light cheap Dutch Italian spare empty lost"
-).split()
-COLORS = (
-    "red blue green gold black white brown pink orange purple yellow silver grey violet scarlet turquoise beige "
-    "crimson teal indigo maroon cream navy olive"
-).split()
+from backend.prompts.tasks.phrases import phrases
+
+WORDS = phrases("words")
+
 
 _ONSETS = "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p pl pr qu r s sh sk sl sm sn sp st t th tr v w x y z".split()
 _VOWELS = "a e i o u a e i o u ai au ea ee ei ia io oo ou".split()
@@ -164,13 +109,13 @@ class Draw:
     def name(self) -> str:
         """Somebody's name: a first name, a made-up one, two words, or a title before a name."""
         at = self.rng.random()
-        first = self.pick(FIRST_NAMES, 8) if at < 0.72 else self.word().capitalize()
+        first = self.pick(WORDS.first_names, 8) if at < 0.72 else self.word().capitalize()
         if 0.60 < at < 0.66:
-            return f"{first} {self.pick(LAST_NAMES, 8)}"
+            return f"{first} {self.pick(WORDS.last_names, 8)}"
         if 0.66 < at < 0.70:
-            return f"{self.rng.choice(TITLES)} {self.pick(LAST_NAMES, 8)}"
+            return f"{self.rng.choice(WORDS.titles)} {self.pick(WORDS.last_names, 8)}"
         if 0.70 < at < 0.72:
-            return f"{first} {self.pick([x for x in FIRST_NAMES if x != first], 8)}"
+            return f"{first} {self.pick([x for x in WORDS.first_names if x != first], 8)}"
         return first
 
     def names(self, count: int) -> list[str]:
@@ -178,14 +123,14 @@ class Draw:
         found: dict[str, str] = {}
         while len(found) < count:
             name = self.name()
-            found.setdefault(name.split()[0] if name.split()[0] not in TITLES else name, name)
+            found.setdefault(name.split()[0] if name.split()[0] not in WORDS.titles else name, name)
         return list(found.values())
 
     def thing(self) -> str:
         """Things, in the plural: a noun, a made-up one, or one with an adjective before it."""
         at = self.rng.random()
-        noun = self.pick(THINGS, 8) if at < 0.8 else plural(self.word())
-        return f"{self.rng.choice(ADJECTIVES)} {noun}" if self.rng.random() < 0.12 else noun
+        noun = self.pick(WORDS.things, 8) if at < 0.8 else plural(self.word())
+        return f"{self.rng.choice(WORDS.adjectives)} {noun}" if self.rng.random() < 0.12 else noun
 
     def things(self, count: int) -> list[str]:
         """Different things."""
@@ -195,11 +140,11 @@ class Draw:
         return list(found)
 
     def color(self) -> str:
-        return self.pick(COLORS, 8) if self.chance(0.85) else self.word()
+        return self.pick(WORDS.colors, 8) if self.chance(0.85) else self.word()
 
     def place(self) -> str:
         """A town's name."""
-        return self.pick(PLACES, 8) if self.chance(0.6) else self.word().capitalize()
+        return self.pick(WORDS.places, 8) if self.chance(0.6) else self.word().capitalize()
 
     def number(self, low: int = 1, high: int = 9999) -> int:
         """A number, small ones more often: every power of ten about alike, as far as the bounds allow."""
@@ -211,13 +156,6 @@ class Draw:
         return self.rng.randint(low, max(low, min(high, limit - 1)))
 
 
-PLACES = (
-    "Rome Paris Oslo Berlin Madrid Cairo Lima Tokyo Delhi Athens Dublin Vienna London Lisbon Prague Warsaw Moscow "
-    "Boston Chicago Denver Seattle Toronto Sydney Melbourne Nairobi Lagos Accra Dakar Tunis Istanbul Ankara Tehran "
-    "Baghdad Mumbai Beijing Shanghai Seoul Osaka Kyoto Manila Jakarta Bangkok Hanoi Singapore Havana Bogota Quito "
-    "Santiago Geneva Zurich Munich Hamburg Milan Naples Venice Florence Porto Seville Lyon Marseille Brussels Ghent "
-    "Amsterdam Utrecht Copenhagen Stockholm Helsinki Riga Vilnius Tallinn Krakow Budapest Zagreb Belgrade Sofia"
-).split()
 _INNERMOST = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")
 
 
