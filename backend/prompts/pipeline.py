@@ -295,6 +295,20 @@ class Pipeline:
         """The agent that runs last; its answer is the pipeline's."""
         return self.order[-1]
 
+    @cached_property
+    def scored(self) -> frozenset[int]:
+        """Agents whose right answer is the request's: the final one, those whose texts lead to it, and those
+        that read the same outside texts. Readers of other texts have right answers of their own."""
+        found = {self.final}
+        for agent in reversed(self.order):
+            if any(producer == agent and reader in found for producer, reader in self.edges):
+                found.add(agent)
+        same = self._outside(self.final)
+        return frozenset(agent for agent in self.order if agent in found or self._outside(agent) == same)
+
+    def _outside(self, agent: int) -> set[str]:
+        return {h.name for h in self.template(agent).placeholders if h.kind in ("question", "declared")}
+
     @property
     def longest_answer(self) -> int:
         """The most new tokens that any agent may write."""

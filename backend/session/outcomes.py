@@ -118,7 +118,9 @@ def outcome_of(
     text = engine.model.tokens.decode(decoded.ids)
     scoring = request.pipeline.scoring
     answer = extract_answer(text, scoring)
-    correct = right(answer, request.expected, scoring) if request.expected is not None else None
+    agent = row.context.prompt.agent
+    known = request.expected if agent in request.pipeline.scored else None
+    correct = right(answer, known, scoring) if known is not None else None
     nearness = key_error = value_error = None
     copied: tuple[Transfer, ...] = ()
     if forced is not None:
@@ -135,7 +137,7 @@ def outcome_of(
             )
     parts = row.clock.parts
     return Outcome(
-        agent=row.context.prompt.agent,
+        agent=agent,
         method=row.run.choice.label,
         prompt=prompt_index,
         state=row.plan.state,

@@ -19,6 +19,7 @@ from backend.base.text import MAX_TEXT
 from backend.prompts.agent import Agent
 from backend.prompts.notices import notices
 from backend.prompts.pipeline import Pipeline
+from backend.prompts.presets import load_preset
 from backend.prompts.scoring import extract_number, same_answer
 from backend.prompts.template import Placeholder, PromptTemplate
 
@@ -445,3 +446,10 @@ def test_same_answer(a: str | None, b: str | None, same: bool) -> None:
 def test_importing_prompts_leaves_torch_unloaded() -> None:
     code = "import sys, backend.prompts.pipeline; exit(bool({'torch', 'transformers'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("preset", "scored"), [("message-units", {3}), ("math-3", {1, 2, 3, 4}), ("documents-5", {1})]
+)
+def test_agents_with_a_right_answer_of_their_own_are_not_scored(preset: str, scored: set[int]) -> None:
+    assert load_preset(preset).pipeline.scored == scored
