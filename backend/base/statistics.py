@@ -202,3 +202,90 @@ def logistic(
         value = found.get(name, math.nan)
         total += factor * (value - middle) / size if math.isfinite(value) else 0.0
     return 1 / (1 + math.exp(-max(-700.0, min(700.0, total))))
+
+
+# -- a share's limits, exact ---------------------------------------------------------------------------------
+
+
+def upper_limit(hits: int, seen: int, level: float = 0.95) -> float:
+    """The largest share under which as few as ``hits`` of ``seen`` still happen with 1 - ``level``: the
+    one-sided exact limit (Clopper and Pearson 1934, "The use of confidence or fiducial limits", Biometrika
+    26). The true share is at most this at least as often as ``level`` says. 1 where nothing was seen."""
+    if hits >= seen:
+        return 1.0
+    return _crossing(lambda share: _at_most(hits, seen, share) - (1 - level), hits / seen, 1.0)
+
+
+def lower_limit(hits: int, seen: int, level: float = 0.95) -> float:
+    """The same from below: the true share is at least this."""
+    return 1 - upper_limit(seen - hits, seen, level)
+
+
+def confidence_sequence(
+    hits: int, seen: int, level: float = 0.95, around: float = 0.5
+) -> tuple[float, float]:
+    """An interval that holds the true share at every moment at once, so one may look after each observation
+    and stop whenever one likes: with ``level``, no interval of the whole sequence misses it.
+
+    A bet against each share p: the mean, over a Beta prior of what the share is, of how much likelier it
+    makes what was seen than p does. Under the true share this is a martingale from 1, which ever reaches
+    1 / (1 - level) with a chance of 1 - level at most (Ville's inequality); shares against which that much
+    was won are out. The beta-binomial mixture of Robbins (1970, "Statistical methods related to the law of
+    the iterated logarithm", Ann. Math. Stat. 41), as in Howard, Ramdas, McAuliffe and Sekhon (2021,
+    "Time-uniform, nonparametric, nonasymptotic confidence sequences", Ann. Stat. 49). Observations have to
+    be independent.
+
+    Args:
+        hits: so far; ``seen``: of so many.
+        around: the share near which it should be narrow; chosen before anything is seen.
+    """
+    if not seen:
+        return 0.0, 1.0
+    wanted = -math.log(1 - level)
+    middle = hits / seen
+
+    def short(share: float) -> float:  # positive where the share is not out
+        return wanted - log_evidence(hits, seen, share, around)
+
+    low = _crossing(lambda share: -short(share), 0.0, middle) if hits else 0.0
+    high = _crossing(short, middle, 1.0) if hits < seen else 1.0
+    return low, high
+
+
+def log_evidence(hits: int, seen: int, share: float, around: float = 0.5) -> float:
+    """Logarithm of what was won against a share; see :func:`confidence_sequence`. The prior is Beta(1/2, b)
+    with its mean at ``around``, and Jeffreys' at 1/2."""
+    if (share <= 0 and hits) or (share >= 1 and hits < seen):
+        return math.inf
+    a, b = 0.5, 0.5 * (1 - around) / around
+    won = _log_beta(a + hits, b + seen - hits) - _log_beta(a, b)
+    lost = (hits * math.log(share) if hits else 0.0) + (
+        (seen - hits) * math.log1p(-share) if hits < seen else 0.0
+    )
+    return won - lost
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
+def _at_most(hits: int, seen: int, share: float) -> float:
+    """Chance of at most so many of ``seen`` under a share between 0 and 1."""
+    if share <= 0 or share >= 1:
+        return float(share <= 0 or hits >= seen)
+    first = math.lgamma(seen + 1)
+    return sum(
+        math.exp(
+            first - math.lgamma(k + 1) - math.lgamma(seen - k + 1)
+            + k * math.log(share) + (seen - k) * math.log1p(-share)
+        )
+        for k in range(hits + 1)
+    )  # fmt: skip
+
+
+def _crossing(falling: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function that falls from above 0 passes it, to a relative 1e-12."""
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
+    return high

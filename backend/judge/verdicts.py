@@ -16,8 +16,8 @@ from backend.judge.prompts import (
     truth,
 )
 from backend.prompts.scoring import selection_token
-from backend.records.judge import NEAR_TIE, JudgeOutcome, JudgeProblem, JudgeRequest, originals
-from backend.records.run import Outcome, RunRecord, reuse
+from backend.records.judge import JudgeOutcome, JudgeProblem, JudgeRequest, originals
+from backend.records.run import NEAR_TIE, Outcome, RunRecord, reuse
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,6 @@ LIMITS: dict[str, tuple[int, int]] = {
     "seed": (0, 2**31 - 1),
 }
 MOST_ORDERS = 24  # all permutations of four candidates
-NEAR_TIE = 10.0  # a top-2 gap below this many floors is a near tie, as in a run's verdict
 ANSWER_TOKENS = 160  # of the judge's answer, as its presets have it
 CANDIDATE_TOKENS = 96
 SAMPLING = Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0)

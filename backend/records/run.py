@@ -31,6 +31,8 @@ from backend.records.transfer import Transfer
 FORMAT = 1
 AgentState = Literal["dense", "reused", "partial", "fallback"]
 
+NEAR_TIE = 10.0  # a top-2 gap below this many floors is a near tie
+
 #: Ends the source of a copy whose text was encoded before, so that nothing had to be encoded now.
 EARLIER = "earlier in this session"
 
@@ -165,6 +167,11 @@ class Fidelity:
     likely: tuple[str, ...] = ()
     dense_chances: tuple[float, ...] = ()
     method_chances: tuple[float, ...] = ()
+
+    @property
+    def near_tie(self) -> bool:
+        """Could rounding alone have swapped dense's two best tokens?"""
+        return self.margin is not None and self.margin < NEAR_TIE * self.floor
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from backend.base.serialization import as_json, from_json
 from backend.judge.judge_lab import JudgeLab
 from backend.model.load import LoadedModel
 from backend.records.events import Progress, RunDone
-from backend.records.judge import NEAR_TIE, JudgeOutcome, JudgeProblem, JudgeRequest
+from backend.records.judge import JudgeOutcome, JudgeProblem, JudgeRequest
 from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.rows import outcome_row
-from backend.records.run import RunRecord
+from backend.records.run import NEAR_TIE, RunRecord
 from backend.sweeps.grid import PlannedRow, Shard
 from backend.sweeps.problems import Request
 from backend.sweeps.rows import Finished, Row

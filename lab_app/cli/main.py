@@ -15,7 +15,8 @@ from lab_app.cli.agent_loop import add_loop
 from lab_app.cli.bench import add_bench
 from lab_app.cli.blame import add_blame
 from lab_app.cli.break_even import add_break_even
-from lab_app.cli.common import add_loading, add_weights, loading, named_file, parse_weights, path_of
+from lab_app.cli.certify import add_certify
+from lab_app.cli.common import add_weights, named_file, parse_weights, path_of
 from lab_app.cli.judge import add_judge
 from lab_app.cli.methods import add_methods
 from lab_app.cli.reproduce import add_reproduce
@@ -106,29 +107,6 @@ def report(args: argparse.Namespace) -> int:
     return 0
 
 
-def certify(args: argparse.Namespace) -> int:
-    from backend.model.load import load_model
-
-    info = load_model(args.model, dtype=args.dtype, **loading(args)).info
-    found = info.certificate
-    print(
-        f"{info.name}: {info.parameters:,} parameters, {info.layers} layers, {info.device}, "
-        f"{info.dtype}, weights {info.weights_hash}"
-    )
-    print(found.reason)
-    print(f"{'layer':>5}  {'kind':<18} {'turned':>6}  {'key error':>9}  {'value error':>11}")
-    for index, layer in enumerate(found.layers):
-        print(
-            f"{index:>5}  {layer.kind:<18} {layer.rotated_dims:>6}  {layer.key_error:>9.1e}  "
-            f"{layer.value_error:>11.1e}"
-        )
-    print(
-        f"Rounding noise (one piece against two): keys {found.floor:.1e} relative, logits "
-        f"{found.logit_floor:.1e} absolute"
-    )
-    return 0 if found.relocatable else 1
-
-
 def parser() -> argparse.ArgumentParser:
     """All commands and flags."""
     main_parser = argparse.ArgumentParser(
@@ -208,12 +186,7 @@ def parser() -> argparse.ArgumentParser:
 
     add_methods(add)
 
-    sub = add("certify", certify, "Probe whether a model's keys can be moved to another position.")
-    sub.add_argument("model", metavar="MODEL")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    add_loading(sub)
-    sub.add_argument("--dtype", choices=("fp32", "bf16", "fp16"))
-
+    add_certify(add)
     add_run(add)
     add_judge(add)
     add_blame(add)

@@ -14,7 +14,6 @@ from viz.base.html import render
 from viz.base.textdiff import diff_html
 from viz.base.theme import MethodStyle, method_styles
 from viz.run.differences import OptionNames, differences_html
-from viz.run.verdict import is_near_tie
 
 
 @dataclass(frozen=True)
@@ -125,5 +124,5 @@ def _cell(record: RunRecord, outcome: Outcome, dense: Outcome, pending: bool = F
         tools=[t for t in record.tools if (t.agent, t.method) == (outcome.agent, outcome.method)],
         counts={name: counts[name] for name in words.ACTION_ORDER if counts[name]},
         total=sum(counts.values()),
-        near_tie=outcome.fidelity is not None and is_near_tie(outcome.fidelity),
+        near_tie=outcome.fidelity is not None and outcome.fidelity.near_tie,
     )

@@ -8,7 +8,7 @@ from typing import Literal
 from markupsafe import Markup
 
 from backend.prompts.scoring import extract_answer
-from backend.records.run import Fidelity, Outcome, RunRecord
+from backend.records.run import Outcome, RunRecord
 from viz.base import format as words
 from viz.base.format import listing, number
 from viz.base.html import html, joined, listed, quoted
@@ -34,7 +34,6 @@ STATES: dict[Kind, str] = {
     "answer": "answer changed",
 }
 FULL_READ_WRONG = "nothing to compare: the full read is wrong"
-NEAR_TIE = 10.0  # a margin below this many floors is a near tie
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,7 @@ class Compared:
     @property
     def near_tie(self) -> bool:
         fidelity = self.evidence.fidelity if self.evidence else None
-        return fidelity is not None and is_near_tie(fidelity)
-
-
-def is_near_tie(fidelity: Fidelity) -> bool:
-    """Could rounding alone have swapped dense's two best tokens?"""
-    return fidelity.margin is not None and fidelity.margin < NEAR_TIE * fidelity.floor
+        return fidelity is not None and fidelity.near_tie
 
 
 def compare(record: RunRecord, label: str) -> Compared:

@@ -1,0 +1,144 @@
+"""A logged call as a pipeline of one agent that reuse can be tried on.
+
+The template is what stays: lines that nearly all calls of the agent have. Everything else is a text that
+fills a placeholder: what other agents read or wrote before in the session, each earlier answer by itself,
+and what is new. So calls with the same template share a pipeline and with it the anchor pools, as an agent's
+calls would in a serving system. A text that is new in its session is encoded alone and copied, as the
+question of a preset is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from backend.logs.calls import Call
+from backend.prompts.conversation import FIRST, Part, pipeline_of_parts
+from backend.prompts.pipeline import Pipeline
+
+STAYS = 0.9  # of an agent's calls have a line that is its template's
+LONG = 40  # characters from which a line that another agent read before is a text of its own
+
+
+def agent_of(call: Call) -> str:
+    """The call's agent: by its name, else by the beginning of what the system tells it."""
+    if call.agent:
+        return call.agent
+    first = call.messages[0]
+    return " ".join(first.text.split())[:60] if first.role in FIRST else "agent"
+
+
+class CallPipelines:
+    """Pipelines of a log's calls.
+
+    Args:
+        calls: in the log's order.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.calls = calls
+        self.agents = [agent_of(call) for call in calls]
+        of_agent, have = Counter(self.agents), defaultdict[str, Counter[str]](Counter)
+        for call, agent in zip(calls, self.agents, strict=True):
+            have[agent].update(_lines(call))
+        self._stays = {
+            agent: {line for line, count in lines.items() if 1 < count >= STAYS * of_agent[agent]}
+            for agent, lines in have.items()
+        }
+        self._shared, self._answers = self._of_sessions()
+
+    def _of_sessions(self) -> tuple[list[frozenset[str]], list[tuple[str, ...]]]:
+        """For each call: its long lines that another agent read or wrote before in the session, and the
+        answers before it."""
+        seen: dict[str, dict[str, str | None]] = defaultdict(dict)  # line: the one agent that has it, or None
+        answers: dict[str, dict[str, None]] = defaultdict(dict)
+        shared, before = [], []
+        for call, agent in zip(self.calls, self.agents, strict=True):
+            lines, known = _lines(call), seen[call.session]
+            shared.append(
+                frozenset(line for line in lines if len(line) >= LONG and known.get(line, agent) != agent)
+            )
+            before.append(tuple(answers[call.session]))
+            for line in lines:
+                known[line] = agent if known.get(line, agent) == agent else None
+            known.update(dict.fromkeys(call.output.splitlines(keepends=True)))
+            if len(call.output.strip()) >= LONG // 2:
+                answers[call.session][call.output.strip()] = None
+        return shared, before
+
+    def pipeline(self, index: int, max_new_tokens: int) -> tuple[Pipeline, dict[str, str]]:
+        """The pipeline of a call, and what fills its placeholders.
+
+        Raises:
+            PromptError: a text of it cannot be used.
+        """
+        agent = self.agents[index]
+        title = "".join(c if c.isprintable() else " " for c in agent)[:190].strip() or "agent"
+        return pipeline_of_parts(
+            list(self._parts(index)), name="logged-call", title=title, max_new_tokens=max_new_tokens
+        )
+
+    def _parts(self, index: int) -> Iterator[Part]:
+        call, stays = self.calls[index], self._stays[self.agents[index]] - self._shared[index]
+        if call.tools:
+            yield "Tools:\n", True
+            yield from self._cut("".join(f"{tool.text}\n" for tool in call.tools), stays, ())
+            yield "\n", True
+        headed = sum(message.role not in FIRST for message in call.messages) > 1
+        for message in call.messages:
+            if headed and message.role not in FIRST:
+                yield f"{(message.role or 'prompt').capitalize()}:\n", True
+            yield from self._cut(message.text, stays, self._answers[index])
+            if headed or message.role in FIRST:
+                yield "\n\n", True
+        if headed:
+            yield "Assistant:\n", True
+
+    @staticmethod
+    def _cut(text: str, stays: set[str], answers: Sequence[str]) -> Iterator[Part]:
+        """Lines that stay and those that do not, in runs; an empty line goes with the one before it."""
+        run, fixed = "", True
+        for line in text.splitlines(keepends=True):
+            mine = fixed if not line.strip() else line in stays
+            if mine != fixed and run:
+                yield from [(run, True)] if fixed else _texts(run, answers)
+                run = ""
+            run, fixed = run + line, mine
+        if run:
+            yield from [(run, True)] if fixed else _texts(run, answers)
+
+
+def _lines(call: Call) -> set[str]:
+    texts: Sequence[str] = [
+        *(message.text for message in call.messages),
+        *(f"{t.text}\n" for t in call.tools),
+    ]
+    return {line for text in texts for line in text.splitlines(keepends=True)}
+
+
+def _texts(run: str, answers: Sequence[str]) -> Iterator[Part]:
+    """A run of changing lines: every earlier answer in it by itself, the longest first; blanks around texts
+    are the template's."""
+    longest = max((answer for answer in answers if answer in run), key=len, default="")
+    if longest:
+        before, _, after = run.partition(longest)
+        if before:
+            yield from _texts(before, answers)
+        yield longest, False
+        if after:
+            yield from _texts(after, answers)
+        return
+    bare = run.strip()
+    start = run.index(bare) if bare else len(run)
+    for part, fixed in ((run[:start], True), (bare, False), (run[start + len(bare) :], True)):
+        if part:
+            yield part, fixed
+
+
+def by_template(pipelines: Mapping[int, Pipeline]) -> dict[str, list[int]]:
+    """Calls by their agent's template, in the log's order: those of one share their anchor pools."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for index in sorted(pipelines):
+        agent = pipelines[index].agent(1)
+        found[f"{agent.name}\n{agent.template}"].append(index)
+    return found
