@@ -181,10 +181,10 @@ class AssembledPrompt:
         ):
             raise ModelError("Sets of chosen tokens, one per layer, must shrink and be no more than layers.")
         walk = self._walk
-        if walk is None or walk.sets != layer_sets or walk.mask != selection.mask:
+        if walk is None or walk.sets != layer_sets[: walk.layer] or walk.mask != selection.mask:
             walk = LayerWalk(self)
-            for tokens in layer_sets:
-                walk.step(tokens, selection.mask)
+        for tokens in layer_sets[walk.layer :]:
+            walk.step(tokens, selection.mask)
         self.cache = walk.cache
         for layer, tokens in enumerate(layer_sets):
             actions[layer, list(tokens)] = RECOMPUTED

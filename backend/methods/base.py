@@ -76,7 +76,7 @@ class PromptView(Protocol):
     def step(self, tokens: Sequence[int], mask: MaskKind = "exact") -> tuple[Tensor, Tensor]:
         """Walk one layer deeper with ``tokens`` (at first any, then some of those before), over the cache
         that the walk has blended so far. Returns their keys (position-free) and values at that layer,
-        (kv_heads, n, head_dim). A gradual selection that says the same costs nothing more.
+        (kv_heads, n, head_dim). A gradual selection that begins so goes on from there.
 
         Raises:
             OptionError: :attr:`layerwise` says why.

@@ -184,7 +184,6 @@ class CacheBlendMethod(Method):
                 left = best(score, left, count)
             tokens = tuple(sorted((*left, *suffix)))
             sets.append(tokens)
-        view.step(tokens, mask)
         return tuple(sets)
 
 

@@ -27,8 +27,7 @@ from torch import Tensor
 from backend.base.clock import Clock
 from backend.methods.base import PromptView
 from backend.methods.options import Options, option, prefix_base_option
-from backend.methods.plan import Reuse
-from backend.methods.selective import SelectiveMethod, mask_option, ratio_option
+from backend.methods.selective import SelectiveMethod, exact_tokens, mask_option, ratio_option
 from backend.prompts.template import Placeholder
 
 
@@ -60,8 +59,7 @@ class ProphetKVMethod(SelectiveMethod):
     Options = ProphetKVOptions
 
     def parts(self, view: PromptView) -> tuple[list[int], list[int]]:
-        exact = [s for s in view.plan.steps if isinstance(s.action, Reuse) and s.action.exact]
-        known = {token for step in exact for token in range(step.start, step.end)}
+        known = exact_tokens(view)
         copied = [t for t in range(view.total - 1) if view.copied[t] and t not in known]
         start = query_start(view)
         return [t for t in copied if t < start], [t for t in copied if t >= start]

@@ -25,6 +25,7 @@ from backend.methods.prefix import PrefixMethod
 from backend.methods.promptcache import PromptCacheMethod
 from backend.methods.prophetkv import ProphetKVMethod
 from backend.methods.recompute_slots import RecomputeSlotsMethod
+from backend.methods.relaycaching import RelayCachingMethod
 from backend.methods.repair import RepairMethod
 from backend.methods.segments.method import SegmentsMethod
 from backend.methods.selective import OracleKMethod, QueryNormMethod, RandomKMethod
@@ -47,6 +48,7 @@ METHODS: tuple[type[Method], ...] = (
     KVLinkMethod,
     ApeMethod,
     SegmentsMethod,
+    RelayCachingMethod,
     RepairMethod,
     MaskedMethod,
     RecomputeSlotsMethod,

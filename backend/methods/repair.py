@@ -38,7 +38,8 @@ from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.options import PROFILES, KVCommOptions
 from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.options import Options, option
-from backend.methods.plan import Plan, Reuse, Selection
+from backend.methods.plan import Plan, Selection
+from backend.methods.selective import exact_tokens
 from backend.records.pools import PoolState
 
 BASES = {"naive": "", "kvcomm": "published", "kvcomm shipped": "shipped", "kvcomm corrected": "corrected"}
@@ -137,7 +138,7 @@ class RepairMethod(Method):
         template_spans = [(s.start, s.end) for s in spans if s.kind != "placeholder"]
         chosen = {"headers": headers, "question": texts, "words": [*headers, *texts, *template_spans]}
         places = chosen[self.options.selector]
-        exact, last = _exact(view), view.total - 1
+        exact, last = exact_tokens(view), view.total - 1
         tokens = (token for start, end in places for token in range(start, min(end, last)))
         return [token for token in dict.fromkeys(tokens) if view.copied[token] and token not in exact]
 
@@ -157,7 +158,7 @@ class RepairMethod(Method):
     def _chunks(self, view: PromptView) -> Sequence[Sequence[int]]:
         """The tokens that may be computed again, piece by piece."""
         if self.options.scope == "prompt":
-            exact = _exact(view)
+            exact = exact_tokens(view)
             spans = (range(start, min(end, view.total - 1)) for start, end in view.start.values())
             return [[token for token in span if token not in exact] for span in spans]
         texts = [range(b.text, min(b.end, view.total - 1)) for b in blocks(view.context.prompt)]
@@ -231,12 +232,6 @@ def shares(chunks: Sequence[Sequence[int]], most: int) -> list[int]:
     for index in by_remainder[: most - sum(out)]:
         out[index] += 1
     return out
-
-
-def _exact(view: PromptView) -> set[int]:
-    """Tokens whose copy is what dense would compute."""
-    steps = [s for s in view.plan.steps if isinstance(s.action, Reuse) and s.action.exact]
-    return {token for step in steps for token in range(step.start, step.end)}
 
 
 def _behind(view: PromptView) -> range:

@@ -27,7 +27,7 @@ from backend.cache.norms import token_norms
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method, PromptView, copy_everything
 from backend.methods.options import Options, option, prefix_base_option
-from backend.methods.plan import MaskKind, Plan, Selection
+from backend.methods.plan import MaskKind, Plan, Reuse, Selection
 
 
 def ratio_option(default: float, paper: str) -> Any:
@@ -116,6 +116,12 @@ def candidates(view: PromptView, with_suffix: bool) -> tuple[list[int], list[int
     behind = last.start if with_suffix and last is not None and last.kind == "prefix" and last.start else end
     copied = [t for t in range(end) if view.copied[t]]
     return [t for t in copied if t < behind], [t for t in copied if t >= behind]
+
+
+def exact_tokens(view: PromptView) -> set[int]:
+    """Tokens whose copy is what dense would compute."""
+    steps = [s for s in view.plan.steps if isinstance(s.action, Reuse) and s.action.exact]
+    return {token for step in steps for token in range(step.start, step.end)}
 
 
 def best(score: Tensor, tokens: Sequence[int], count: int) -> list[int]:

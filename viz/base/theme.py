@@ -85,6 +85,7 @@ METHOD_NAMES = {
     "block_attention": "Block-Attention",
     "kvlink": "KVLink",
     "ape": "APE",
+    "relaycaching": "RelayCaching",
     "repair": "Repair",
     "masked": "Masked candidates",
     "recompute_slots": "Recompute chosen candidates",

@@ -1,0 +1,163 @@
+"""RelayCaching: reuse what upstream agents decoded, repair a few tokens at a few layers (Geng et al., ICML
+2026, arXiv 2603.13289).
+
+An answer's KV is kept as its own agent decoded it and moved into the next agent's prompt; everything else
+there is read afresh. KV of the same words agree across phases but at few tokens and in a range of layers. All
+tokens are forwarded up to a *detection layer*; from there to the end of the range only those that deviate or
+have influence; above it none.
+
+* Deviation (Eq. 1, 5): 1 - cos(v reused, v fresh) at the detection layer, at least 1.5 times its mean.
+* Influence (Eq. 6): the attention that the prompt's last 10 tokens pay, at least 1.45 times its mean.
+* Both sets are joined (Eq. 9).
+
+Readings. At hand were the abstract and what others tell of Sections 4.2, 4.3 and 5.5; no code is public.
+
+* Layers under the range are skipped there. A token cannot enter a layer without its state before it,
+  which nobody stored: here the range begins at layer 0.
+* *The end of the range* is profiled offline there, on a U-shaped similarity by layer. Here, on what the
+  session saw in earlier requests: the last layer that deviates at least as much as the mean layer; without
+  any, the last. Or a given layer.
+* Influence is read at the detection layer, over all heads, by tokens that are read afresh.
+* Where a model's layers cannot be walked one by one, the chosen tokens are computed up to the last layer.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from backend.base.clock import Clock
+from backend.cache.samples import PromptInContext, SampleLog
+from backend.methods.base import Finished, Method, MethodEvent, PromptView, copy_everything
+from backend.methods.dense import dense_plan
+from backend.methods.options import Options, option
+from backend.methods.plan import Plan, Selection
+from backend.methods.selective import exact_tokens
+from backend.prompts.template import Placeholder
+
+TO_THE_LAST = 255
+PROFILED = 32  # answers that the profile is of, the latest ones
+NOTHING = "No earlier agent's answer stands in this prompt: nothing was decoded before."
+
+
+@dataclass(frozen=True)
+class RelayCachingOptions(Options):
+    """Options of RelayCaching."""
+
+    choice: str = option(
+        "both", "Repaired",
+        "Tokens that deviate, have influence, or either; as many at random, as a control; none; or all.",
+        choices=("both", "deviation", "influence", "random", "none", "all"), paper="Section 4.3, Eq. 9",
+    )  # fmt: skip
+    deviation: float = option(
+        1.5, "Deviates from", "Times the mean deviation.", minimum=0.0, maximum=10.0, paper="Section 5.5",
+    )  # fmt: skip
+    influence: float = option(
+        1.45, "Has influence from", "Times the mean influence.", minimum=0.0, maximum=10.0,
+        paper="Section 5.5",
+    )  # fmt: skip
+    suffix_tokens: int = option(
+        10, "Last tokens that look", "Whose attention is influence.", minimum=1, maximum=128,
+        paper="Section 5.5", advanced=True,
+    )  # fmt: skip
+    detection_layer: int = option(
+        1, "Detection layer", "Up to it every token is computed. At layer 0 nothing deviates yet.",
+        minimum=0, maximum=TO_THE_LAST, paper="Section 4.2", advanced=True,
+    )  # fmt: skip
+    last_layer: int = option(
+        -1, "Repaired up to layer", "-1: as earlier requests show. One behind the last means the last.",
+        minimum=-1, maximum=TO_THE_LAST, paper="Section 4.2, layer-range profiler", advanced=True,
+    )  # fmt: skip
+    seed: int = option(0, "Seed", "Of the random control.", minimum=0, maximum=1_000_000, advanced=True)
+
+
+class RelayCachingMethod(Method):
+    """Answers by copy as they were decoded, repaired where they deviate or matter."""
+
+    name = "relaycaching"
+    title = "RelayCaching"
+    summary = "Copies earlier agents' answers as they were decoded, and repairs a few tokens at a few layers."
+    paper = "RelayCaching, arXiv 2603.13289"
+    Options = RelayCachingOptions
+    needs_masks = True
+
+    def __init__(self, options: RelayCachingOptions) -> None:
+        super().__init__(options)
+        self._last: int | None = None
+
+    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
+        if not any(decoded(name) for name in context.samples):
+            return dense_plan(context, NOTHING)
+        return copy_everything(context)
+
+    def on_event(self, event: MethodEvent, log: SampleLog) -> None:
+        """Profile the layers when a request is over, for those to come."""
+        if isinstance(event, Finished) and self.options.last_layer < 0:
+            self._last = profiled(log)
+
+    def select(self, view: PromptView, clock: Clock) -> Selection | None:
+        o, layers = self.options, int(view.cache.keys.shape[0])
+        known = exact_tokens(view)
+        copied = [t for t in range(view.total - 1) if view.copied[t] and t not in known]
+        inside = {t for name, ends in view.start.items() if decoded(name) for t in range(*ends)}
+        answers, others = [t for t in copied if t in inside], [t for t in copied if t not in inside]
+        reason = f"repaired ({o.choice}), or no answer's"
+        if o.choice in ("none", "all"):
+            return Selection(tuple(copied if o.choice == "all" else others), reason=reason)
+        at = min(o.detection_layer, layers - 1)
+        chosen = set(self._chosen(view, copied, answers, at))
+        if o.choice == "random":
+            draw = random.Random(f"{o.seed}:{view.context.prompt.ids}")
+            chosen = set(draw.sample(answers, len(chosen)))
+        last = o.last_layer if o.last_layer >= 0 else layers if self._last is None else self._last
+        tokens = tuple(t for t in copied if t not in inside or t in chosen)
+        if view.layerwise:
+            return Selection(tokens, fresh_below=at + 1, reason=reason)
+        sets = [tuple(copied)] * (at + 1) + [tokens] * (min(last, layers - 1) - at)
+        return Selection((*sets, *[tuple(others)] * (layers - len(sets))), reason=reason)
+
+    def _chosen(self, view: PromptView, copied: list[int], answers: list[int], layer: int) -> list[int]:
+        """Those tokens of answers that deviate or have influence."""
+        o, score = self.options, dict[str, Tensor]()
+        if o.choice != "influence":
+            old = view.stale(layer)[1][:, copied]
+            if view.layerwise:
+                new = view.fresh(layer)[1][:, copied]
+            else:  # the walk goes on from here
+                new = [view.step(copied)[1] for _ in range(layer + 1)][-1]
+            pair = (values.float().transpose(0, 1).flatten(1) for values in (new, old))  # (tokens, channels)
+            score["deviation"] = torch.zeros(view.total)
+            score["deviation"][copied] = (1 - cosine_similarity(*pair)).cpu()
+        if o.choice != "deviation":
+            queries = range(max(0, view.total - o.suffix_tokens), view.total)
+            score["influence"] = view.attention(queries, layer).sum(dim=(0, 1)).cpu()
+        own = torch.zeros(len(answers), dtype=torch.bool)
+        for name, every in score.items():
+            found = every[answers]
+            own |= found >= getattr(o, name) * found.mean()
+        return [token for token, taken in zip(answers, own.tolist(), strict=True) if taken]
+
+
+def decoded(name: str) -> bool:
+    """Does a span hold what an agent wrote?"""
+    return Placeholder(name).family == "agent"
+
+
+def profiled(log: SampleLog) -> int | None:
+    """The end of the range of layers that deviate, over the answers whose true offsets are known; None: none
+    are."""
+    found = []
+    answers = [s for s in log.samples.values() if decoded(s.placeholder) and s.tokens and s.offsets]
+    for sample in answers[-PROFILED:]:
+        for seen in sample.offsets.values():
+            old = sample.base.values.float().transpose(1, 2).flatten(2)  # (layers, tokens, heads x channels)
+            new = old + seen.placeholder.values.float().to(old.device).transpose(1, 2).flatten(2)
+            found.append((1 - cosine_similarity(old, new, dim=-1)).mean(dim=1))
+    if not found:
+        return None
+    by_layer = torch.stack(found).mean(dim=0)
+    return int((by_layer >= by_layer.mean()).nonzero().max())
