@@ -14,7 +14,7 @@ from backend.logs.pieces import SYSTEM, TOOLS, Ids
 from backend.logs.prefixes import block_hits, shared_prefixes
 
 STAYS = 0.9  # share of an agent's calls that have a piece which stays
-TRIED = 20_000  # calls that a layout is tried on
+TRIED = 5_000  # calls that a layout is tried on
 LONGEST_EXCERPT = 80
 
 
@@ -134,12 +134,12 @@ def advise(log: Gathered, totals: NDArray[np.int64], anywhere: NDArray[np.int64]
     before = int(_hits(log, log.pieces[:tried], block))
     total = int(totals[:tried].sum())
     found = []
+    own = [_messages(pieces, log.headers) for pieces in log.pieces[:tried]]
     for name, layout in layouts.items():
-        calls = [
-            np.array(_flat(layout(n, _messages(log.pieces[n], log.headers)), header), np.int32)
-            for n in range(tried)
-        ]
-        found.append(Advice(name, _hits(log, calls, block) - before, total, tried))
+        made = [layout(n, messages) for n, messages in enumerate(own)]
+        if made != own:
+            calls = [np.array(_flat(messages, header), np.int32) for messages in made]
+            found.append(Advice(name, _hits(log, calls, block) - before, total, tried))
     reused = int(anywhere[:tried].sum()) - before
     found.append(
         Advice("cut at paragraphs and reuse each wherever it stands (needs a method)", reused, total, tried)

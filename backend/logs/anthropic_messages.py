@@ -37,11 +37,11 @@ def fits(row: Mapping[str, Any]) -> bool:
         return False
     if "system" in request or response.get("type") == "message" or "claude" in str(request.get("model")):
         return True
-    if any(isinstance(t, Mapping) and "input_schema" in t for t in Fields(request).value("tools") or ()):
+    if any(isinstance(t, dict) and "input_schema" in t for t in Fields(request).value("tools") or ()):
         return True
-    contents = (m.get("content") for m in request["messages"] if isinstance(m, Mapping))
+    contents = (m.get("content") for m in request["messages"] if isinstance(m, dict))
     blocks = (b for content in contents if isinstance(content, list) for b in content)
-    return any(isinstance(b, Mapping) and b.get("type") in OWN for b in blocks)
+    return any(isinstance(b, dict) and b.get("type") in OWN for b in blocks)
 
 
 def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
@@ -70,7 +70,7 @@ def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
 
 def split(given: object) -> Iterator[Message]:
     """A message; results of tools in it are messages of their own, before it."""
-    if not isinstance(given, Mapping):
+    if not isinstance(given, dict):
         raise BadLine(f"a message is {show(given)}; an object is allowed")
     role, content = given.get("role", "user"), given.get("content")
     if not isinstance(role, str) or len(role) > 40:
@@ -80,7 +80,7 @@ def split(given: object) -> Iterator[Message]:
         return
     parts = []
     for block in content:
-        kind = block.get("type") if isinstance(block, Mapping) else None
+        kind = block.get("type") if isinstance(block, dict) else None
         if kind == "tool_result":
             yield Message("tool", text_of(block.get("content")))
         elif kind == "tool_use":
@@ -93,6 +93,6 @@ def split(given: object) -> Iterator[Message]:
 
 def declared(given: object) -> Tool:
     """One of ``tools``; those that the server runs itself have no schema."""
-    if not isinstance(given, Mapping):
+    if not isinstance(given, dict):
         raise BadLine(f"a tool is {show(given)}; an object is allowed")
     return tool(given.get("name"), given.get("description"), given.get("input_schema"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -102,7 +102,7 @@ def text_of(content: object, what: str = "content") -> str:
     told by its type, since it takes tokens that no tokenizer counts."""
     if content is None or isinstance(content, str):
         return content or ""
-    if isinstance(content, Mapping):
+    if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list):
         raise BadLine(f"{what} is {show(content)}; a text or a list of blocks is allowed")
@@ -113,7 +113,7 @@ def block_text(block: object, what: str = "content") -> str:
     """One block's text."""
     if isinstance(block, str):
         return block
-    if not isinstance(block, Mapping):
+    if not isinstance(block, dict):
         raise BadLine(f"{what} has the block {show(block)}; a text or an object is allowed")
     for key in ("text", "content", "thinking", "reasoning"):
         if isinstance(block.get(key), str):
@@ -127,7 +127,7 @@ class Fields:
     """Values of objects that may be anything, checked: the first that is there, of the names in turn."""
 
     def __init__(self, *objects: object) -> None:
-        self.objects = [o for o in objects if isinstance(o, Mapping)]
+        self.objects = [o for o in objects if isinstance(o, dict)]
 
     def value(self, *names: str) -> Any:
         """The first that is not None."""
@@ -140,7 +140,7 @@ class Fields:
     def text(self, *names: str) -> str:
         """A text or number as text; empty where there is none."""
         value = self.value(*names)
-        if value is None or isinstance(value, bool | list | Mapping):
+        if value is None or isinstance(value, bool | list | dict):
             return ""
         return show(value) if isinstance(value, int) and abs(value) > 1 << 64 else str(value)
 
@@ -171,7 +171,7 @@ def about(*objects: object) -> dict[str, Any]:
     Args:
         objects: where they may stand, the most trusted first.
     """
-    found = Fields(*objects, *(o.get("metadata") for o in objects if isinstance(o, Mapping)))
+    found = Fields(*objects, *(o.get("metadata") for o in objects if isinstance(o, dict)))
     return {
         "agent": found.text("agent", "agent_name"),
         "session": found.text("session_id", "session", "conversation_id", "thread_id"),

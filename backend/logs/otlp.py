@@ -118,7 +118,7 @@ def genai(found: Mapping[str, Any]) -> Read:
 
 def _parted(given: object) -> Message:
     """A message of parts, or with a text and calls of tools."""
-    if not isinstance(given, Mapping):
+    if not isinstance(given, dict):
         raise BadLine(f"a message is {show(given)}; an object is allowed")
     texts = [text_of(given.get("content"))]
     for part in [*Fields(given).rows("parts"), *Fields(given).rows("tool_calls")]:
@@ -173,7 +173,7 @@ CONVENTIONS: tuple[tuple[str, Callable[[Mapping[str, Any]], Read]], ...] = (
 def _declared(given: object) -> Tool:
     table = _loaded(given)
     table = Fields(table).value("function") or table
-    if not isinstance(table, Mapping):
+    if not isinstance(table, dict):
         raise BadLine(f"a tool is {show(given)}; an object is allowed")
     fields = Fields(table)
     return tool(
@@ -227,7 +227,7 @@ def _listed(value: Any) -> Any:
 
 def _objects(table: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     rows = Fields(table).rows(name)
-    if bad := [row for row in rows if not isinstance(row, Mapping)]:
+    if bad := [row for row in rows if not isinstance(row, dict)]:
         raise BadLine(f"{name} holds {show(bad[0])}; objects are allowed")
     return rows
 
@@ -238,17 +238,17 @@ def _attributes(given: object) -> dict[str, Any]:
         return {}
     if not isinstance(given, list):
         raise BadLine(f"attributes are {show(given)}; a list is allowed")
-    return {str(one.get("key")): _any(one.get("value")) for one in given if isinstance(one, Mapping)}
+    return {str(one.get("key")): _any(one.get("value")) for one in given if isinstance(one, dict)}
 
 
 def _any(value: object) -> Any:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return None
     for kind in _KINDS:
         if kind in value:
             return value[kind]
     for kind, read in (("arrayValue", lambda v: [_any(one) for one in v]), ("kvlistValue", _attributes)):
         inner = value.get(kind)
-        if isinstance(inner, Mapping):
+        if isinstance(inner, dict):
             return read(inner.get("values") if isinstance(inner.get("values"), list) else [])
     return None

@@ -1,13 +1,16 @@
 """What a cache of prefixes would hit: the longest beginning that an earlier call had, and an engine's blocks.
 
 Calls are walked in a tree of pieces; where a call leaves it, its next piece is compared token by token with
-its neighbours there, in the order of their tokens, among which the longest match has to be.
+its neighbours there, in the order of their tokens, among which the longest match has to be. (A few tokens may
+be missed where a text ends in one call and goes on in another, so that it is cut differently.)
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,12 +119,11 @@ def lru_hits(calls: Sequence[Ids], tokens: Tokens, block: int, capacity: int) ->
         mixed = (ids[: whole * block].reshape(whole, block) + np.uint64(1)) @ weights
         mixed ^= mixed >> np.uint64(29)
         chain = (mixed * places[:whole]).cumsum().tolist()  # a block's name tells all before it too
-        readable = (len(ids) - 1) // block
-        found = next((n for n, name in enumerate(chain[:readable]) if name not in held), readable)
+        # Whatever block is held, those before it are: they were read when it was, and go later.
+        found = bisect_left(chain, True, hi=(len(ids) - 1) // block, key=lambda name: name not in held)
         hits[number] = found * block
-        for name in reversed(chain):
-            held.pop(name, None)
-            held[name] = None
+        deque(map(held.pop, chain, repeat(None)), 0)  # read last is what stands last
+        held.update(dict.fromkeys(reversed(chain)))
         while len(held) > capacity:
             del held[next(iter(held))]
     return hits

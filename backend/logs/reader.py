@@ -11,7 +11,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -86,6 +86,8 @@ class LogReader:
                 where = f"{self.path.name}, line {number}"
                 if line.strip():
                     try:
+                        if len(line) > JSON_BYTES:
+                            raise BadLine(f"this line is longer than {JSON_BYTES:,} bytes")
                         if number == 1 and (whole := self._one_document(file, line)) is not None:
                             yield from self._of_row(whole, self.path.name)
                             return
@@ -112,7 +114,7 @@ class LogReader:
                 except BadLine as error:
                     self._tell(f"{where}, entry {number}: {error}.")
             return
-        if not isinstance(row, Mapping):
+        if not isinstance(row, dict):
             raise BadLine("this is no JSON object")
         kind = next((k for k in FORMATS if k.fits(row)), None)
         if kind is None:

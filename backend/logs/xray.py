@@ -34,7 +34,8 @@ class CallXRay:
         prefix: its longest beginning that ``donor``, an earlier call, had; ``blocks`` of it in whole blocks.
         bounded: in blocks of the bounded cache.
         anywhere: that an earlier call had in any place; ``repeated``: new, but twice in this call; ``new``.
-        cause: why what stood in ``against`` was missed; None where nothing was.
+        cause: why what stood in ``against`` was missed; None where nothing was, or the prompt
+            only grew.
     """
 
     where: str
@@ -183,11 +184,12 @@ def _calls(
         had[agent, pieces] = True
         if donor[n] >= 0:
             prefixes[agent, min(log.agents[int(donor[n])], MOST_AGENTS)] += prefix[n]
-        told, against = None, -1
-        if anywhere - prefix[n] >= RUN:
-            against = _against(
-                log, seen, n, [*last.of(log.agents[n], session), int(donor[n])], int(prefix[n])
-            )
+        told, against, before = None, -1, last.of(log.agents[n], session)
+        # What a prompt repeats at its end, having only grown since its last call, broke no prefix.
+        grew = before and (log.agents[before[0]], log.sessions[before[0]]) == (log.agents[n], session)
+        grew = grew and prefix[n] >= totals[before[0]]
+        if anywhere - prefix[n] >= RUN and not grew:
+            against = _against(log, seen, n, [*before, int(donor[n])], int(prefix[n]))
             told = cause(
                 log.pieces[against].tolist(), pieces.tolist(), log.texts, log.headers,
                 log.agents[against] == log.agents[n],

@@ -91,7 +91,7 @@ def coding_agent(seed: int = 0, calls: int = 175) -> list[Made]:
     return sorted(out, key=lambda c: c["time"])
 
 
-# -- formats ---------------------------------------------------------------------------------------------------
+# -- formats -------------------------------------------------------------------------------------------------
 
 
 def openai_line(call: Made) -> Made:
@@ -192,7 +192,7 @@ def write_log(path: Path, calls: list[Made], line: Callable[[Made], Made] = open
     return path
 
 
-# -- planted causes --------------------------------------------------------------------------------------------
+# -- planted causes ------------------------------------------------------------------------------------------
 
 Change = Callable[[random.Random, Made, int], None]  # changes a call in place; the number of the call
 
@@ -368,3 +368,86 @@ def planted(name: str, seed: int) -> list[Made]:
         call["tools"] = list(call["tools"])
         PLANTED[name][0](rng, call, number)
     return calls
+
+
+# -- damage --------------------------------------------------------------------------------------------------
+
+JUNK: list[Any] = [
+    None, True, 0, -1, 1e308, 10**30, "", "x", "\x00", "\ud800", [], {}, [[]], [None], [1, "a", {}], {"a": None},
+    {"text": 5}, {"type": "tool_use"}, {"function": {}}, "{", '["a"]', "not json", "9" * 400, {"": {"": []}},
+]  # fmt: skip
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container of a structure with every key or index in it."""
+    inner = list(
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else []
+    )
+    return [(value, key) for key, _ in inner] + [place for _, one in inner for place in _places(one)]
+
+
+def damaged(seed: int) -> bytes:
+    """A short log of any format with damage to values, keys, lines or bytes."""
+    rng = random.Random(f"damage {seed}")
+    line = rng.choice(list(FORMATS.values()))
+    rows: list[Any] = [line(call) for call in plain_run(rng)[: rng.randint(1, 4)]]
+    rows.append({"prompt": prose(rng, 20), "agent": "x"})
+    for _ in range(rng.choice([0, 1, 1, 2, 8])):
+        places = _places(rows)
+        where, key = rng.choice(places)
+        if rng.random() < 0.2:
+            del where[key]
+        else:
+            where[key] = deepcopy(rng.choice(JUNK))
+    indent = rng.choice([None, None, None, 1])
+    text = (
+        json.dumps(rows, indent=indent)
+        if rng.random() < 0.1
+        else "\n".join(json.dumps(r, indent=indent) for r in rows)
+    )
+    content = bytearray(text.encode())
+    for _ in range(rng.choice([0, 0, 1, 5])):
+        at = rng.randrange(len(content) + 1)
+        content[at : at + rng.choice([0, 1, 30])] = rng.choice(
+            [b"", b"\xff", b"\x00", b"[" * 300, b'"', b"\n", b"{}"]
+        )
+    if rng.random() < 0.1:
+        content = bytearray(b"PK\x03\x04") + content
+    return bytes(content[: rng.randrange(len(content) + 1)] if rng.random() < 0.1 else content)
+
+
+def write_inspect(path: Path, calls: list[Made]) -> Path:
+    """The calls as an Inspect log, a sample a session, by its own package."""
+    import inspect_ai.log as logs
+    import inspect_ai.model as models
+    from inspect_ai.event import ModelEvent, SpanBeginEvent
+    from inspect_ai.tool import ToolCall, ToolInfo
+
+    def message(m: Made) -> Any:
+        kind = {
+            "system": models.ChatMessageSystem, "user": models.ChatMessageUser, "tool": models.ChatMessageTool,
+            "assistant": models.ChatMessageAssistant,
+        }[m["role"]]  # fmt: skip
+        asked = [
+            ToolCall(id="1", function=c["name"], arguments=c["arguments"]) for c in m.get("tool_calls", ())
+        ]
+        return kind(content=m["content"], **({"tool_calls": asked} if asked else {}))
+
+    samples = []
+    for number, session in enumerate(dict.fromkeys(c["session"] for c in calls), 1):
+        mine = [c for c in calls if c["session"] == session]
+        events: list[Any] = [SpanBeginEvent(id="span", name=mine[0]["agent"], type="agent", span_id="span")]
+        for c in mine:
+            events.append(
+                ModelEvent(
+                    model="m", input=[message(m) for m in c["messages"]], tool_choice="auto", span_id="span",
+                    tools=[ToolInfo(**t) for t in c["tools"]], config=models.GenerateConfig(), timestamp=c["time"],
+                    output=models.ModelOutput(model="m", choices=[models.ChatCompletionChoice(message=message(c["output"]))]),
+                )
+            )  # fmt: skip
+        samples.append(logs.EvalSample(id=session, epoch=number, input="x", target="", events=events))
+    spec = logs.EvalSpec(
+        created=START.isoformat(), task="t", dataset=logs.EvalDataset(), model="m", config=logs.EvalConfig()
+    )
+    logs.write_eval_log(logs.EvalLog(eval=spec, samples=samples, status="success"), str(path))
+    return path
