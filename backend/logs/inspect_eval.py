@@ -29,7 +29,7 @@ def calls(path: Path) -> Iterator[Call | BadLine]:
         RecordError: the file is no such log.
     """
     try:
-        from inspect_ai.log import read_eval_log_samples
+        from inspect_ai.log import read_eval_log_sample, read_eval_log_sample_summaries
     except ImportError:
         raise OptionError(
             "Inspect's logs need inspect_ai, which is not installed. Install it with pip install "
@@ -37,7 +37,9 @@ def calls(path: Path) -> Iterator[Call | BadLine]:
             field="log",
         ) from None
     try:
-        for sample in read_eval_log_samples(str(path), all_samples_required=False):
+        for one in read_eval_log_sample_summaries(str(path)):
+            # Long texts stand apart from the events, and many calls name the same.
+            sample = read_eval_log_sample(str(path), id=one.id, epoch=one.epoch, resolve_attachments=True)
             yield from _of_sample(sample, path.name)
     except Exception as error:  # its readers raise whatever zip, JSON or a type does
         told = f"{path.name} cannot be read as Inspect's log ({type(error).__name__}). Choose another file."

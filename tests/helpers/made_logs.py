@@ -38,11 +38,8 @@ def paragraphs(rng: random.Random, count: int, words: int = 40) -> list[str]:
 
 
 def made_tool(rng: random.Random, name: str) -> Made:
-    names = rng.sample(WORDS, 3)
-    shape = {
-        "type": "object",
-        "properties": {n: {"type": "string", "description": prose(rng, 5)} for n in names},
-    }
+    fields = {n: {"type": "string", "description": prose(rng, 5)} for n in rng.sample(WORDS, 3)}
+    shape = {"type": "object", "properties": fields, "required": [], "additionalProperties": False}
     return {"name": name, "description": prose(rng, 12), "parameters": shape}
 
 
