@@ -21,8 +21,10 @@ from lab_app.cli.judge import add_judge
 from lab_app.cli.methods import add_methods
 from lab_app.cli.reproduce import add_reproduce
 from lab_app.cli.run import add_run
+from lab_app.cli.schema import add_schema
 from lab_app.cli.sweep import add_sweep
 from lab_app.cli.train import add_training
+from lab_app.cli.verify import add_verify
 from lab_app.cli.xray import add_xray
 
 
@@ -59,9 +61,12 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def space(args: argparse.Namespace) -> int:
-    from lab_app.cli.space import ZERO_HARDWARE, render_docker, render_zero
+    from lab_app.cli.space import ZERO_HARDWARE, render_dataset, render_docker, render_zero
 
     out = path_of(args.out)
+    if args.kind == "dataset":
+        print(f"The dataset is in {render_dataset(out)}")
+        return 0
     if args.kind == "static":
         if args.hardware:
             raise OptionError("A static Space runs on no hardware. Leave --hardware out.", field="hardware")
@@ -168,7 +173,7 @@ def parser() -> argparse.ArgumentParser:
     sub = add("space", space, "Render a folder that Hugging Face Spaces can build.")
     sub.add_argument(
         "kind",
-        choices=("docker", "zerogpu", "static"),
+        choices=("docker", "zerogpu", "static", "dataset"),
         help="static: files alone, which any web host can serve",
     )
     sub.add_argument("--out", required=True, metavar="DIR", help="a new folder")
@@ -187,6 +192,8 @@ def parser() -> argparse.ArgumentParser:
     add_methods(add)
 
     add_certify(add)
+    add_schema(add)
+    add_verify(add)
     add_run(add)
     add_judge(add)
     add_blame(add)

@@ -3,10 +3,12 @@ Dockerfile as it is, or a Gradio Space on ZeroGPU, which takes Python packages a
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tomllib
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -154,4 +156,42 @@ def rendered(out: Path, card: dict[str, Any], body: str, parts: Sequence[str]) -
         else:
             shutil.copy2(part, out / name)
     (out / "README.md").write_text(f"---\n{head}---\n{body}", encoding="utf-8")
+    return out
+
+
+DATASET_CARD = """---
+license: apache-2.0
+pretty_name: KV Reuse Lab, checked examples
+size_categories: [n<1K]
+task_categories: [question-answering]
+configs:
+  - config_name: default
+    data_files: gallery.jsonl
+---
+Requests to multi-agent pipelines on which copying KV caches between prompts changes the final answer
+(`effect: flip`), and others on which it does no harm. Each was found by a program on the lab's embedded model
+(`weights`); `dense` is the full read's answer, `reused` the one over caches that were copied and moved.
+
+```
+datasets.load_dataset("json", data_files="gallery.jsonl")   # no code of this repository is run
+kvlab verify gallery.jsonl                                  # runs every row again
+```
+"""
+
+
+def render_dataset(out: Path) -> Path:
+    """The gallery as a dataset repository: one row a line, and a card.
+
+    Raises:
+        LabError: ``out`` holds something.
+    """
+    from backend.studies.gallery import load_gallery
+
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise LabError(f"{out} is not empty. Name a new folder, as in --out dataset.")
+    out.mkdir(parents=True, exist_ok=True)
+    weights, entries = load_gallery()
+    rows = (json.dumps({"weights": weights} | asdict(e), ensure_ascii=False) for e in entries)
+    (out / "gallery.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (out / "README.md").write_text(DATASET_CARD, encoding="utf-8")
     return out

@@ -1,0 +1,75 @@
+"""``kvlab verify``: run a saved run, or every row of a gallery, again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backend.base.errors import RecordError
+from lab_app.cli.common import add_loading, loading, path_of
+
+if TYPE_CHECKING:
+    from backend.studies.gallery import GalleryEntry
+
+
+def add_verify(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """The command's flags."""
+    sub = add(
+        "verify", verify, "Run a saved run or a gallery again; 0 where every answer is the same, else 1."
+    )
+    sub.add_argument("file", metavar="FILE", help="a .kvrun file, a bundle, or a gallery (.json or .jsonl)")
+    sub.add_argument("--model", default="embedded", help="'embedded', a folder in hub layout, or a hub id")
+    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
+    sub.add_argument("--dtype", choices=("fp32", "bf16", "fp16"))
+    add_loading(sub)
+
+
+def verify(args: argparse.Namespace) -> int:
+    from backend.model.load import load_model
+    from backend.records.sharing.bundle import read_file
+    from backend.studies.verify import verify_gallery, verify_run
+
+    path = path_of(args.file)
+    model = load_model(args.model, device=args.device, dtype=args.dtype, **loading(args))
+    if path.suffix in (".json", ".jsonl"):
+        checked = verify_gallery(model, *read_gallery(path))
+    else:
+        record = read_file(path).record
+        if record is None:
+            raise RecordError(f"{path.name} holds a bench and no run. Name a saved run.")
+        checked = iter([verify_run(model, record, path.name)])
+    same = count = 0
+    for found in checked:
+        count += 1
+        same += not found.differs
+        told = "; ".join(found.differs) or "the same"
+        left = f" (not repeated, since they also follow from earlier requests: {', '.join(found.skipped)})"
+        print(f"{found.name}: {told}{left if found.skipped else ''}", flush=True)
+    print(f"{same} of {count} the same")
+    return 0 if same == count else 1
+
+
+def read_gallery(path: Path) -> tuple[str, tuple[GalleryEntry, ...]]:
+    """The weights and the entries of a gallery, as one JSON file or as a row a line.
+
+    Raises:
+        RecordError: it is none.
+    """
+    from backend.studies.gallery import GalleryEntry, load_gallery
+
+    try:
+        if path.suffix == ".json":
+            return load_gallery(path)
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        [weights] = {row.pop("weights") for row in rows}
+        return weights, tuple(GalleryEntry(**row) for row in rows)
+    except OSError as error:
+        raise RecordError(f"{path.name} cannot be read: {error.strerror}. Choose another file.") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordError(
+            f"{path.name} is no gallery ({type(error).__name__}): rows with weights, name, effect, preset, "
+            "values, expected, dense and reused. `kvlab space dataset` writes one."
+        ) from None
