@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backend.base.errors import OptionError
+from backend.methods.composed import expanded
 from backend.methods.registry import make_options, method_class, option_fields, profile_options
 from backend.records.request import MethodChoice
 
@@ -14,6 +15,7 @@ def parse_methods(text: str) -> tuple[MethodChoice, ...]:
 
     Methods are separated by commas; options follow a colon, joined by ``+``; a label follows ``@``. The
     option ``profile`` sets a bundle of options; others given beside it win.
+    ``kvcomm>prophetkv:ratio=0.3`` is a composition (:mod:`backend.methods.composed`).
 
     Raises:
         OptionError: it cannot be read so, or an option is unknown or out of range.
@@ -21,9 +23,9 @@ def parse_methods(text: str) -> tuple[MethodChoice, ...]:
     choices = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         body, _, label = item.partition("@")
-        name, _, settings = body.partition(":")
-        fields = {f.name: f for f in option_fields(method_class(name.strip()))}
-        options: dict[str, Any] = {}
+        expression, _, settings = body.partition(":")
+        name, options = expanded(expression)
+        fields = {f.name: f for f in option_fields(method_class(name))}
         for setting in filter(None, settings.split("+")):
             key, equals, value = setting.partition("=")
             if not equals:
@@ -31,12 +33,12 @@ def parse_methods(text: str) -> tuple[MethodChoice, ...]:
                     f"{setting!r} is no option; write option=value, as in kvcomm:gamma=0.5.", field="methods"
                 )
             if key.strip() == "profile":
-                options = profile_options(name.strip(), value.strip()) | options
+                options = profile_options(name, value.strip()) | options
                 continue
             known = fields.get(key.strip())
             options[key.strip()] = _value(value.strip(), known.kind if known else "choice", key.strip())
-        make_options(name.strip(), options)
-        choices.append(MethodChoice(name.strip(), options, label.strip() or body.strip()))
+        make_options(name, options)
+        choices.append(MethodChoice(name, options, label.strip() or body.strip()))
     if not choices:
         raise OptionError(
             "No method was named. Name at least one, as in --methods dense,naive,kvcomm.", field="methods"

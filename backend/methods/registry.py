@@ -11,6 +11,7 @@ from backend.methods.ape import ApeMethod
 from backend.methods.base import Method
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.cacheblend import CacheBlendMethod
+from backend.methods.composed import ComposedMethod
 from backend.methods.dense import DenseMethod
 from backend.methods.epic import EpicMethod
 from backend.methods.kvcomm.method import KVCommMethod
@@ -50,6 +51,7 @@ METHODS: tuple[type[Method], ...] = (
     SegmentsMethod,
     RelayCachingMethod,
     RepairMethod,
+    ComposedMethod,
     MaskedMethod,
     RecomputeSlotsMethod,
     OracleMethod,

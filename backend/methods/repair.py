@@ -24,25 +24,18 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
 
 from backend.base.clock import Clock
-from backend.cache.offset_packing import Stored
-from backend.cache.samples import PromptInContext, Sample, SampleLog
-from backend.methods.base import Method, MethodEvent, PromptView
+from backend.methods.base import PromptView
 from backend.methods.candidates import blocks
-from backend.methods.kvcomm.method import KVCommMethod
-from backend.methods.kvcomm.options import PROFILES, KVCommOptions
-from backend.methods.naive import NaiveMethod, NaiveOptions
 from backend.methods.options import Options, option
-from backend.methods.plan import Plan, Selection
+from backend.methods.over import KVCOMM, OverMethod
+from backend.methods.plan import Selection
 from backend.methods.selective import exact_tokens
-from backend.records.pools import PoolState
 
-BASES = {"naive": "", "kvcomm": "published", "kvcomm shipped": "shipped", "kvcomm corrected": "corrected"}
 WORDS = ("words", "headers", "question")
 SELECTORS = (*WORDS, "first", "tail", "cross", "asked", "deviation", "random")
 
@@ -54,7 +47,7 @@ class RepairOptions(Options):
     base: str = option(
         "kvcomm", "Repairs",
         "What is reused before: repositioned copies, or KVCOMM in one of its profiles.",
-        choices=tuple(BASES),
+        choices=("naive", *KVCOMM),
     )  # fmt: skip
     budget: float = option(
         0.25, "Budget", "Share of the prompt's tokens that choosing and computing again may forward.",
@@ -86,7 +79,7 @@ class RepairOptions(Options):
         return self.base == "kvcomm shipped"
 
 
-class RepairMethod(Method):
+class RepairMethod(OverMethod):
     """Another method's plan and pools, and a selection of its own."""
 
     name = "repair"
@@ -94,13 +87,6 @@ class RepairMethod(Method):
     summary = "Reuses the cache, then computes again the few words between the texts, in which they meet."
     paper = "a method of this lab, after the judge study's Section 7"
     Options = RepairOptions
-    needs_masks = True
-
-    def __init__(self, options: RepairOptions) -> None:
-        super().__init__(options)
-        self._base: Method = NaiveMethod(NaiveOptions())
-        if profile := BASES[options.base]:
-            self._base = KVCommMethod(KVCommOptions(**PROFILES[profile].options))
 
     def select(self, view: PromptView, clock: Clock) -> Selection | None:
         layers = int(view.cache.keys.shape[0])
@@ -185,41 +171,6 @@ class RepairMethod(Method):
             sign = -1.0 if how == "first" else 1.0
             score = sign * torch.arange(view.total, dtype=torch.float32)
         return score
-
-    # what the repaired method decides and remembers
-
-    def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
-        return self._base.plan(context, log, clock)
-
-    def on_event(self, event: MethodEvent, log: SampleLog) -> None:
-        self._base.on_event(event, log)
-
-    def pools(self, log: SampleLog) -> tuple[PoolState, ...]:
-        return self._base.pools(log)
-
-    def needed(self) -> set[int]:
-        return self._base.needed()
-
-    def offloadable(self) -> set[int]:
-        return self._base.offloadable()
-
-    @property
-    def held_bytes(self) -> int:
-        return self._base.held_bytes
-
-    def held_of(self, number: int) -> int:
-        return self._base.held_of(number)
-
-    def stored(self, anchor: Sample, agent: int) -> Stored | None:
-        return self._base.stored(anchor, agent)
-
-    def forget(self, numbers: set[int]) -> None:
-        self._base.forget(numbers)
-
-    def fork(self) -> Self:
-        twin = type(self)(self.options)
-        twin._base = self._base.fork()
-        return twin
 
 
 def shares(chunks: Sequence[Sequence[int]], most: int) -> list[int]:

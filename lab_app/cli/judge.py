@@ -79,6 +79,7 @@ def judge(args: argparse.Namespace) -> int:
     from backend.judge.batch import read_problems, run_judging
     from backend.judge.judge_lab import JudgeLab, check
     from backend.model.load import load_model
+    from backend.records.disagreement import disagreement, disagreement_rows
     from backend.records.judge import Judged, JudgedProblem, JudgeRequest, read_orders
     from backend.records.judge_summary import counted, heat, table
     from backend.records.request import Decoding
@@ -121,7 +122,7 @@ def judge(args: argparse.Namespace) -> int:
             print_judged(table(Judged(request, model.info, tuple(rows))), len(rows), request.count)
         else:
             show_progress(event.text)
-    lines = table(judged)
+    lines, gates = table(judged), disagreement(judged)
     report = {
         "request": as_json(replace(request, problems=())),
         "judge": as_json(model.info),
@@ -129,11 +130,14 @@ def judge(args: argparse.Namespace) -> int:
         "versions": versions(),
         "notes": list(judged.notes),
         "table": as_json(lines)["lines"],
+        "disagreement": [as_json(gate) for gate in gates],
         "heat": {name: heat(counted(judged, name)).tolist() for name in judged.orders},
     }
     write_json(out, report)
     out.with_suffix(".kvjudge").write_bytes(judged.to_bytes())
     print_table(judge_rows(lines), left=2)
+    print("\nDense only where two verdicts disagree; costs are shares of dense's prompt tokens:")
+    print_table(disagreement_rows(gates), left=2)
     print(
         f"{len(judged.rows)} problems in {out.with_suffix('.rows.jsonl')}, the record in "
         f"{out.with_suffix('.kvjudge')}, summary in {out}"
@@ -175,6 +179,7 @@ def judge_rows(lines: JudgeTable) -> list[tuple[str, ...]]:
 
 def train_gate(args: argparse.Namespace) -> int:
     from backend.judge.gate_training import risk_study
+    from backend.records.disagreement import disagreement, disagreement_rows
     from backend.records.judge import Judged
     from backend.records.risk import RiskRequest, sets_of
 
@@ -195,5 +200,7 @@ def train_gate(args: argparse.Namespace) -> int:
         interval, threshold = f"{test.auc_low:.3f} to {test.auc_high:.3f}", f"{test.gate.threshold:.2f}"
         rows.append((test.target, *shares, f"{test.auc:.3f}", interval, threshold, f"{kept:.0%}", str(file)))
     print_table(rows, left=1)
+    print("\nBeside a judge that reads densely only where two verdicts disagree, at its cost:")
+    print_table(disagreement_rows(disagreement(judged, study)), left=2)
     print(f"The study is in {out.with_suffix('.kvrisk')}")
     return 0

@@ -87,6 +87,7 @@ METHOD_NAMES = {
     "ape": "APE",
     "relaycaching": "RelayCaching",
     "repair": "Repair",
+    "composed": "Composition",
     "masked": "Masked candidates",
     "recompute_slots": "Recompute chosen candidates",
 }

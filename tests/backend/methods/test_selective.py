@@ -18,12 +18,13 @@ from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived, Method, PromptView
 from backend.methods.cacheblend import CacheBlendMethod, first_seen
 from backend.methods.naive import NaiveMethod, NaiveOptions
+from backend.methods.parse import parse_methods
 from backend.methods.plan import Selection
 from backend.methods.registry import make_options, method_class, profile_options
 from backend.methods.selective import best, candidates
 from backend.model.load import LoadedModel
 from backend.records.request import MethodChoice
-from backend.records.run import COMPUTED, RECOMPUTED, REUSED
+from backend.records.run import COMPUTED, CORRECTED, RECOMPUTED, REUSED
 from backend.session.session import LabSession
 
 CONTROLS = ("query_norm", "random_k", "oracle_k")
@@ -381,3 +382,39 @@ def test_gradual_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("backend.model.hooks.LAYERWISE", ("qwen3",))
     with pytest.raises(OptionError, match="family 'llama'"):
         execute("cacheblend", selection="gradual")
+
+
+# -- compositions
+
+
+@pytest.mark.parametrize("selector", [*CONTROLS, "cacheblend", "epic", "prophetkv"])
+def test_a_selector_over_naive_is_the_method_that_it_is_of(selector: str) -> None:
+    own = {} if selector == "epic" else {"ratio": 0.3}
+    found = execute("composed", base="naive", selector=selector, ratio=0.3)
+    wanted = execute(selector, **own)
+    assert torch.equal(found.logits, wanted.logits)
+    assert (found.actions == wanted.actions).all()
+    assert found.token_layers == wanted.token_layers
+
+
+def test_a_composition_is_written_as_one_expression() -> None:
+    [choice] = parse_methods("kvcomm>random_k:ratio=0.5")
+    assert (choice.name, choice.label) == ("composed", "kvcomm>random_k:ratio=0.5")
+    assert choice.options == {"base": "kvcomm", "selector": "random_k", "ratio": 0.5}
+    for wrong in ("kvcomm>dense", "dense>random_k", ">", "kvcomm>random_k>epic"):
+        with pytest.raises(OptionError, match="allowed:"):
+            parse_methods(wrong)
+
+
+def test_a_composition_reuses_as_its_base_and_at_ratio_one_is_dense() -> None:
+    """Behind some requests the pools hold anchors, so that what is chosen from was corrected."""
+    session = LabSession(tiny.model())
+    choices = parse_methods("dense,kvcomm,kvcomm>random_k:ratio=0.1@some,kvcomm>random_k:ratio=1.0@all")
+    for question in (*QUESTIONS[:4], QUESTIONS[0]):
+        record = run(session, request(choices, question))
+    dense, mine = record.outcome(3, "dense"), record.outcome(3, "all")
+    assert mine.texts == dense.texts
+    assert mine.fidelity is not None
+    assert mine.fidelity.kl_tokens.max() <= 1e-5
+    corrected = [o.method for o in record.outcomes if (o.actions == CORRECTED).any()]
+    assert corrected.count("some") == corrected.count("kvcomm") > 0
