@@ -131,12 +131,14 @@ class LogReader:
 
     def _masked(self, call: Call) -> Call:
         """The call with every text masked; what is no character becomes the sign for that."""
-        return replace(
-            call,
-            messages=tuple(Message(m.role, self._safe(m.text)) for m in call.messages),
-            tools=tuple(Tool(self._safe(t.name), self._safe(t.text)) for t in call.tools),
-            output=self._safe(call.output), agent=self._safe(call.agent), session=self._safe(call.session),
-        )  # fmt: skip
+        safe = self._safe
+        said = {
+            n: safe(getattr(call, n))
+            for n in ("where", "agent", "session", "id", "parent", "output", "model")
+        }
+        messages = tuple(Message(safe(m.role), safe(m.text)) for m in call.messages)
+        tools = tuple(Tool(safe(t.name), safe(t.text)) for t in call.tools)
+        return replace(call, messages=messages, tools=tools, **said)
 
     def _safe(self, text: str) -> str:
         if (key := hash(text)) in self._clean:

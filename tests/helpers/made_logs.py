@@ -391,6 +391,8 @@ def damaged(seed: int) -> bytes:
     rows.append({"prompt": prose(rng, 20), "agent": "x"})
     for _ in range(rng.choice([0, 1, 1, 2, 8])):
         places = _places(rows)
+        if not places:  # everything was deleted
+            break
         where, key = rng.choice(places)
         if rng.random() < 0.2:
             del where[key]
