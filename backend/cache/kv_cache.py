@@ -21,6 +21,9 @@ def in_large_pages(tensor: Tensor) -> Tensor:
     return tensor
 
 
+OWN_CONTEXT = "own context"  # ends the context, in words, of what an agent decoded itself
+
+
 @dataclass(frozen=True)
 class KVSegment:
     """The KV of a contiguous token span, computed in some context.

@@ -163,7 +163,7 @@ class TextEncoder(Protocol):
         """The link tokens that the weights were trained with (:class:`backend.model.link_tokens.Links`);
         None: none."""
 
-    def encode(self, ids: Sequence[int], clock: Clock) -> KVSegment:
+    def encode(self, ids: Sequence[int], clock: Clock, lead_in: Sequence[int] = ()) -> KVSegment:
         """The KV of tokens that see each other alone, timed as ``base``."""
 
     def surprisal(self, ids: Sequence[int]) -> Tensor:

@@ -31,13 +31,13 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from backend.base.clock import Clock
-from backend.cache.samples import PromptInContext, SampleLog
+from backend.cache.kv_cache import OWN_CONTEXT
+from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.methods.base import Finished, Method, MethodEvent, PromptView, copy_everything
 from backend.methods.dense import dense_plan
 from backend.methods.options import Options, option
 from backend.methods.plan import Plan, Selection
 from backend.methods.selective import exact_tokens
-from backend.prompts.template import Placeholder
 
 TO_THE_LAST = 255
 PROFILED = 32  # answers that the profile is of, the latest ones
@@ -90,7 +90,7 @@ class RelayCachingMethod(Method):
         self._last: int | None = None
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
-        if not any(decoded(name) for name in context.samples):
+        if not any(decoded(sample) for sample in context.samples.values()):
             return dense_plan(context, NOTHING)
         return copy_everything(context)
 
@@ -103,7 +103,8 @@ class RelayCachingMethod(Method):
         o, layers = self.options, int(view.cache.keys.shape[0])
         known = exact_tokens(view)
         copied = [t for t in range(view.total - 1) if view.copied[t] and t not in known]
-        inside = {t for name, ends in view.start.items() if decoded(name) for t in range(*ends)}
+        mine = [name for name, sample in view.context.samples.items() if decoded(sample)]
+        inside = {t for name in mine for t in range(*view.start[name])}
         answers, others = [t for t in copied if t in inside], [t for t in copied if t not in inside]
         reason = f"repaired ({o.choice}), or no answer's"
         if o.choice in ("none", "all"):
@@ -129,9 +130,9 @@ class RelayCachingMethod(Method):
                 new = view.fresh(layer)[1][:, copied]
             else:  # the walk goes on from here
                 new = [view.step(copied)[1] for _ in range(layer + 1)][-1]
-            pair = (values.float().transpose(0, 1).flatten(1) for values in (new, old))  # (tokens, channels)
+            new, old = (values.float().transpose(0, 1).flatten(1) for values in (new, old))
             score["deviation"] = torch.zeros(view.total)
-            score["deviation"][copied] = (1 - cosine_similarity(*pair)).cpu()
+            score["deviation"][copied] = (1 - cosine_similarity(new, old)).cpu()
         if o.choice != "deviation":
             queries = range(max(0, view.total - o.suffix_tokens), view.total)
             score["influence"] = view.attention(queries, layer).sum(dim=(0, 1)).cpu()
@@ -142,16 +143,16 @@ class RelayCachingMethod(Method):
         return [token for token, taken in zip(answers, own.tolist(), strict=True) if taken]
 
 
-def decoded(name: str) -> bool:
-    """Does a span hold what an agent wrote?"""
-    return Placeholder(name).family == "agent"
+def decoded(sample: Sample) -> bool:
+    """Is it what an agent wrote, with the KV that its decoding left?"""
+    return sample.base.context.endswith(OWN_CONTEXT)
 
 
 def profiled(log: SampleLog) -> int | None:
     """The end of the range of layers that deviate, over the answers whose true offsets are known; None: none
     are."""
     found = []
-    answers = [s for s in log.samples.values() if decoded(s.placeholder) and s.tokens and s.offsets]
+    answers = [s for s in log.samples.values() if decoded(s) and s.tokens and s.offsets]
     for sample in answers[-PROFILED:]:
         for seen in sample.offsets.values():
             old = sample.base.values.float().transpose(1, 2).flatten(2)  # (layers, tokens, heads x channels)

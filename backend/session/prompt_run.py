@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backend.base.clock import Clock
+from backend.cache.kv_cache import OWN_CONTEXT
 from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.engine.decoding import Decoded
 from backend.engine.engine import Engine
@@ -20,7 +21,7 @@ from backend.session.request_state import RequestState
 
 def own_context(agent: int) -> str:
     """In words, where the KV of an agent's answer was computed."""
-    return f"agent {called(agent)}'s own context"
+    return f"agent {called(agent)}'s {OWN_CONTEXT}"
 
 
 def read_prompt(
