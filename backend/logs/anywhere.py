@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from backend.logs.pieces import Tokens
 
 RUN = 16
-AT_ONCE = 1 << 22  # windows that are sorted together
+AT_ONCE = 1 << 21  # windows that are sorted together
 _ODD = [
     np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 ]
@@ -46,18 +46,16 @@ def seen_before(tokens: Tokens, first: NDArray[np.int64]) -> Seen:
     size, count = len(tokens.flat), len(tokens.lengths)
     owner = np.repeat(np.arange(count, dtype=np.int32), tokens.lengths)
     source = np.full(count, -1, np.int64)
-    depth = np.zeros(size + 1, np.int32)
+    depth = np.zeros(size + 1, np.int8)  # windows that begin less those that ended; at most RUN are open
     hashes = _windows(tokens.flat)
-    starts = (
-        np.flatnonzero(owner[: len(hashes)] == owner[RUN - 1 :]) if len(hashes) else np.zeros(0, np.int64)
-    )
-    parts = max(1, -(-len(starts) // AT_ONCE))
-    share = hashes[starts] >> np.uint64(40)
+    parts = 1 + len(hashes) // AT_ONCE
+    part_of = (hashes >> np.uint64(40)) % np.uint64(parts)
+    part_of = np.where(owner[: len(hashes)] == owner[size - len(hashes) :], part_of, parts).astype(np.uint16)
     for part in range(parts):
-        mine = starts[share % np.uint64(parts) == part] if parts > 1 else starts
+        mine = np.flatnonzero(part_of == part)
         order = mine[np.argsort(hashes[mine], kind="stable")]
-        begins = np.flatnonzero(np.concatenate([[True], hashes[order[1:]] != hashes[order[:-1]]]))
-        earliest = np.repeat(order[begins], np.diff(np.append(begins, len(order)))) if len(order) else order
+        begins = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order[:1]]))
+        earliest = np.repeat(order[begins], np.diff(np.append(begins, len(order))))
         again = first[owner[earliest]] < first[owner[order]]
         mine, earliest = order[again], earliest[again]
         same = np.ones(len(mine), bool)
@@ -67,9 +65,10 @@ def seen_before(tokens: Tokens, first: NDArray[np.int64]) -> Seen:
         depth[mine] += 1
         depth[mine + RUN] -= 1
         source[owner[mine]] = owner[earliest]
-    mask = depth[:-1].cumsum() > 0
-    upto = np.concatenate([[0], mask.cumsum()])
-    return Seen(first, upto[tokens.starts + tokens.lengths] - upto[tokens.starts], source, mask)
+    mask = depth[:-1].cumsum(dtype=np.int8) > 0
+    upto = np.concatenate([[0], mask.cumsum(dtype=np.int32)])
+    covered = upto[tokens.starts + tokens.lengths] - upto[tokens.starts]
+    return Seen(first, covered.astype(np.int64), source, mask)
 
 
 def _windows(flat: NDArray[np.uint32]) -> NDArray[np.uint64]:
@@ -78,5 +77,7 @@ def _windows(flat: NDArray[np.uint32]) -> NDArray[np.uint64]:
     found ^= found >> np.uint64(32)
     for step, odd in enumerate(_ODD):
         width = 1 << step
-        found = found[:-width] * odd + found[width:] if len(found) > width else found[:0]
+        wider = found[:-width] * odd if len(found) > width else found[:0]
+        wider += found[len(found) - len(wider) :]
+        found = wider
     return found

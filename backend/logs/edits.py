@@ -51,13 +51,12 @@ def edit(before: str, after: str) -> str | None:
     if _plain(before) == _plain(after):
         return FORM
     for kind, parts in ((LINES, str.splitlines), (KEYS, _keyed), (WORDS, str.split)):
-        one, other = (sorted(filter(None, map(str.strip, parts(t)))) for t in (before, after))
-        if one and one == other:
+        old, new = (sorted(filter(None, map(str.strip, parts(t)))) for t in (before, after))
+        if old and old == new:
             return kind
     line = _first_line(before, after)
-    for one, other in ((before, after), line):
-        if kind := volatile(one, other):
-            return kind
+    if found := volatile(before, after) or volatile(*line):
+        return found
     one, other = before.split()[:_LONGEST], after.split()[:_LONGEST]
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     if matcher.ratio() < ALIKE:

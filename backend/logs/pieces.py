@@ -21,7 +21,7 @@ from backend.logs.calls import Call
 EMBEDDED = "embedded"
 _FOLDER = Path(__file__).parents[2] / "presets" / "model"
 _CUT = re.compile(r"(?<=\n\n)(?=\S)")
-BATCH = 1 << 22  # characters
+BATCH = 1 << 20  # characters
 TAXED = 1 << 22  # characters of messages that are tokenised whole, to compare
 
 TOOLS, SYSTEM = "tools", "system"
@@ -149,7 +149,8 @@ class Tokens:
         """A call's tokens in a row."""
         lengths = self.lengths[pieces]
         shift = self.starts[pieces] - lengths.cumsum() + lengths
-        return self.flat[np.repeat(shift, lengths) + np.arange(lengths.sum())]
+        found: NDArray[np.uint32] = self.flat[np.repeat(shift, lengths) + np.arange(lengths.sum())]
+        return found
 
     def renumbered(self, place: Ids) -> Tokens:
         """The same pieces under other numbers.
