@@ -42,10 +42,10 @@ def checked_table(
     """
     listed = ", ".join(allowed)
     if not isinstance(value, dict):
-        found = "empty" if value is None else show(value)
+        shown = "empty" if value is None else show(value)
         needed = f"; needed are {', '.join(required)}" if required else ""
         raise error(
-            f"{where} is {found}, but must be keys with values, as in '{next(iter(allowed))}: ...'. The keys "
+            f"{where} is {shown}, but must be keys with values, as in '{next(iter(allowed))}: ...'. The keys "
             f"are {listed}{needed}. {advice}",
             field=field or None,
         )

@@ -53,8 +53,8 @@ def unpack(kind: type, content: bytes, wanted_format: int, limit_bytes: int = UN
                 )
             with archive.open("record.json") as part:
                 body_bytes = part.read(JSON_BYTES + 1)
-            if told := excess(body_bytes):
-                raise RecordError(f"The record {told}. It was not opened.")
+            if problem := excess(body_bytes):
+                raise RecordError(f"The record {problem}. It was not opened.")
             body = json.loads(body_bytes)
             arrays = {
                 name[:-4]: np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
@@ -207,8 +207,8 @@ def _decode_array(hint: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> 
     """The array that a value names; numbers of the kind that the hint says (``np.dtype[np.float32]``)."""
     if set(_a(dict, value)) != {"$array"}:
         raise TypeError("an array is missing")
-    found, wanted = arrays[value["$array"]], typing.get_args(hint)
+    array, wanted = arrays[value["$array"]], typing.get_args(hint)
     kinds = np.dtype(wanted[0]).kind if wanted and wanted[0] is not Any else "biuf"
-    if found.dtype.kind not in kinds:
-        raise TypeError(f"an array of {found.dtype} stands where {wanted} belongs")
-    return found
+    if array.dtype.kind not in kinds:
+        raise TypeError(f"an array of {array.dtype} stands where {wanted} belongs")
+    return array

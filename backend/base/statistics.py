@@ -90,11 +90,11 @@ def bootstrap_interval(
         chosen = rng.integers(0, len(sizes), (draws, len(sizes)))[:, own]
         place = first[chosen] + (rng.random((draws, count)) * sizes[chosen]).astype(np.int64)
         drawn = np.argsort(own, kind="stable")[place]
-    found = statistic(drawn)
-    found = found[~np.isnan(found)]
-    if not len(found):
+    values = statistic(drawn)
+    values = values[~np.isnan(values)]
+    if not len(values):
         return math.nan, math.nan
-    low, high = np.percentile(found, [2.5 / max(1, family), 100 - 2.5 / max(1, family)])
+    low, high = np.percentile(values, [2.5 / max(1, family), 100 - 2.5 / max(1, family)])
     return float(low), float(high)
 
 
@@ -155,15 +155,15 @@ def clustered(
     if len(groups) == 1:
         return Share(middle, -math.inf, math.inf, len(known))
     rng = np.random.default_rng(seed)
-    found: list[float] = []
+    means: list[float] = []
     for _ in range(draws):
         chosen = rng.integers(0, len(sizes), len(sizes))
         places = (rng.random((len(chosen), table.shape[1])) * sizes[chosen][:, None]).astype(int)
         taken = np.arange(table.shape[1]) < sizes[chosen][:, None]
         sums = (table[chosen[:, None], places] * taken[..., None]).sum((0, 1))
         if sums[1]:
-            found.append(float(sums[0] / sums[1]))
-    low, high = np.percentile(found, [2.5, 97.5])
+            means.append(float(sums[0] / sums[1]))
+    low, high = np.percentile(means, [2.5, 97.5])
     return Share(middle, float(low), float(high), len(known))
 
 

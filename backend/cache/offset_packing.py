@@ -218,8 +218,8 @@ class AnchorStore:
 
     def offset(self, anchor: Sample, agent: int) -> ContextOffset | PackedContextOffset:
         """The offsets to mix from."""
-        found = self.stored(anchor, agent)
-        return found.seen if found else anchor.offsets[agent]
+        stored = self.stored(anchor, agent)
+        return stored.seen if stored else anchor.offsets[agent]
 
     def bytes(self, anchor: Sample) -> int:
         """Base KV, descriptor and offsets as kept."""

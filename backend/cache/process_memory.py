@@ -47,10 +47,10 @@ def want_large_pages(address: int, size: int) -> None:
 
 def _known(call: str) -> Callable[..., Any] | None:
     try:
-        found: Callable[..., Any] | None = getattr(ctypes.CDLL(None), call, None)
+        function: Callable[..., Any] | None = getattr(ctypes.CDLL(None), call, None)
     except (OSError, TypeError):  # a system whose libraries are asked for otherwise
         return None
-    return found
+    return function
 
 
 _TRIM, _MALLOPT = _known("malloc_trim"), _known("mallopt")

@@ -30,9 +30,9 @@ class _Node:
     @property
     def parent(self) -> _Node:
         """The node above, which holds this one."""
-        found = self.above() if self.above is not None else None
-        assert found is not None
-        return found
+        node = self.above() if self.above is not None else None
+        assert node is not None
+        return node
 
 
 class PrefixTree:
@@ -67,10 +67,10 @@ class PrefixTree:
             ids: its tokens.
             segment: their KV, exact, from position 0 on. What is kept of it is copied.
         """
-        found = list(self._walk(key, ids))
-        path, known = [node for node, _ in found], sum(tokens for _, tokens in found)
-        if found and found[-1][1] < len(path[-1].ids):
-            path[-1] = self._split(*found[-1])
+        nodes = list(self._walk(key, ids))
+        path, known = [node for node, _ in nodes], sum(tokens for _, tokens in nodes)
+        if nodes and nodes[-1][1] < len(path[-1].ids):
+            path[-1] = self._split(*nodes[-1])
         if known < len(ids):
             parent = path[-1] if path else self._roots.setdefault(key, _Node((), None, None))
             path.append(self._add(parent, tuple(ids[known:]), _copy(segment, known, len(ids))))

@@ -178,11 +178,11 @@ class Arenas:
 
     def copy_from(self, other: Arenas) -> dict[ArenaRows, ArenaRows]:
         """Copies of another log's arenas; by its rows those here, which have to be held."""
-        found = dict[ArenaRows, ArenaRows]()
+        copies = dict[ArenaRows, ArenaRows]()
         for key, arena in other._all.items():
             self._all[key], rows = arena.copy()
-            found |= rows
-        return found
+            copies |= rows
+        return copies
 
     def trim(self) -> None:
         """Give back what nobody holds."""

@@ -201,9 +201,9 @@ class DecodeBatch:
         top = self._logits.topk(2, dim=-1)
         picked = top.indices[:, 0]
         for caller in dict.fromkeys(caller for _, caller, _ in going):
-            mine = [place for place, known, _ in going if known is caller]
+            places = [place for place, known, _ in going if known is caller]
             if caller.decoding.temperature > 0:
-                picked[mine] = sample(self._logits[mine], caller.decoding, caller.noise)
+                picked[places] = sample(self._logits[places], caller.decoding, caller.noise)
             caller.picked += 1
         alone = len({id(caller) for _, caller, _ in going}) == 1
         # Both in one answer of the device: each costs a wait. Ids are small enough for exact floats.

@@ -136,12 +136,12 @@ class CacheBlendMethod(Method):
             if sample is None or Placeholder(span.name).kind not in OUTSIDE:
                 continue
             with clock.part("match"):
-                found = first_seen(sample, context.prompt.agent, log)
-            if found is None:
+                first = first_seen(sample, context.prompt.agent, log)
+            if first is None:
                 return dense_plan(
                     context, f"{span.name} is read for the first time, so nothing is stored of it."
                 )
-            bases[span.start] = found
+            bases[span.start] = first
         return replace(plan, steps=tuple(_from_donor(step, bases.get(step.start)) for step in plan.steps))
 
     def select(self, view: PromptView, clock: Clock) -> Selection | None:
@@ -192,8 +192,8 @@ def deviation(fresh: tuple[Tensor, Tensor], stale: tuple[Tensor, Tensor], which:
     head_dim)."""
     pairs = list(zip(fresh, stale, strict=True))
     taken = {"keys": pairs[:1], "values": pairs[1:], "both": pairs}[which]
-    found = [(new.float() - old.float()).square().sum(dim=(0, 2)) for new, old in taken]
-    return torch.stack(found).sum(dim=0)
+    distances = [(new.float() - old.float()).square().sum(dim=(0, 2)) for new, old in taken]
+    return torch.stack(distances).sum(dim=0)
 
 
 def first_seen(sample: Sample, agent: int, log: SampleLog) -> KVSegment | None:

@@ -40,16 +40,16 @@ def blocks(prompt: TokenizedPrompt) -> tuple[Block, ...]:
     second one's as can be: the end of the template text before it, from the token that opens the second
     header, nearest to the second header's length. A lone candidate has none.
     """
-    found = slots(prompt.spans)
-    if not found:
+    spans = slots(prompt.spans)
+    if not spans:
         return ()
-    starts = [before.end for before in found[:-1]]
-    first = found[0].start
+    starts = [before.end for before in spans[:-1]]
+    first = spans[0].start
     if starts:
-        first = _first_header(prompt, found[0].start, starts[0], found[1].start)
+        first = _first_header(prompt, spans[0].start, starts[0], spans[1].start)
     return tuple(
         Block(span.name, start, span.start, span.end)
-        for span, start in zip(found, (first, *starts), strict=True)
+        for span, start in zip(spans, (first, *starts), strict=True)
     )
 
 
@@ -85,12 +85,13 @@ def dense_steps(prompt: TokenizedPrompt, reason: str, *, shared_start: bool = Fa
             follows the candidates goes on behind the longest. (Then a strictly masked candidate's KV does not
             depend on the order.)
     """
-    total, found = len(prompt.ids), blocks(prompt)
-    if not shared_start or not found:
+    total, candidates = len(prompt.ids), blocks(prompt)
+    if not shared_start or not candidates:
         return (Step(0, total, Compute(reason)),)
-    start = found[0].start
-    behind = start + max(block.end - block.start for block in found)
-    places = [(0, start, 0), *((b.start, b.end, start) for b in found), (found[-1].end, total, behind)]
+    start = candidates[0].start
+    behind = start + max(block.end - block.start for block in candidates)
+    inside = ((b.start, b.end, start) for b in candidates)
+    places = [(0, start, 0), *inside, (candidates[-1].end, total, behind)]
     return tuple(Step(a, b, Compute(reason), position) for a, b, position in places if b > a)
 
 
@@ -115,10 +116,10 @@ def slots_only(plan: Plan, prompt: TokenizedPrompt) -> Plan:
 
 def chosen_tokens(prompt: TokenizedPrompt, chosen: Sequence[int], *, headers: bool) -> tuple[int, ...]:
     """Token indices of some candidates (their places, from 0), with their headers or without."""
-    found = blocks(prompt)
+    candidates = blocks(prompt)
     return tuple(
         token
-        for number, block in enumerate(found)
+        for number, block in enumerate(candidates)
         if number in chosen
         for token in range(block.start if headers else block.text, block.end)
     )

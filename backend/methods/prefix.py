@@ -37,13 +37,15 @@ class PrefixMethod(Method):
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         ids = context.prompt.ids
         with clock.part("match"):
-            found = log.longest_prefix(ids, context.weights)
-        length = min(sum(piece.tokens for piece in found), len(ids) - 1)  # the last token's logits are needed
+            prefix = log.longest_prefix(ids, context.weights)
+        # the last token's logits are needed
+        length = min(sum(piece.tokens for piece in prefix), len(ids) - 1)
         if length < self.options.minimum_tokens:
             return dense_plan(context, "No earlier prompt begins like this one.")
         reason = "the same beginning, at the same place"
         copied = [
-            Step(p.start, min(p.start + p.tokens, length), Reuse(p, reason=reason, exact=True)) for p in found
+            Step(p.start, min(p.start + p.tokens, length), Reuse(p, reason=reason, exact=True))
+            for p in prefix
         ]
         steps = (
             *(s for s in copied if s.end > s.start),

@@ -85,9 +85,9 @@ def method_class(name: str) -> type[Method]:
     Raises:
         OptionError: there is no such method.
     """
-    for found in METHODS:
-        if found.name == name:
-            return found
+    for method in METHODS:
+        if method.name == name:
+            return method
     raise OptionError(
         f"There is no method {name!r}; there are: {', '.join(method_names())}.", field="methods"
     )

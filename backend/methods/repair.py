@@ -93,8 +93,8 @@ class RepairMethod(OverMethod):
         most = int(self.options.budget * view.total)
         reason = f"chosen to be computed again ({self.options.selector})"
         if self.options.selector in WORDS:
-            found = self._words(view)[:most]
-            return Selection(tuple(sorted(found)), reason=reason) if found else None
+            words = self._words(view)[:most]
+            return Selection(tuple(sorted(words)), reason=reason) if words else None
         chunks = [[t for t in chunk if view.copied[t]] for chunk in self._chunks(view)]
         chunks = [chunk for chunk in chunks if chunk]
         if most >= sum(map(len, chunks)):

@@ -38,16 +38,16 @@ class GuardedMethod(Method):
 def refusal(gate: RiskGate, view: PromptView) -> str | None:
     """Why the gate refuses an assembled prompt; None when it does not."""
     samples = view.context.samples
-    found = [samples[s.name] for s in slots(view.context.prompt.spans) if s.name in samples]
-    if len(found) < 2:
+    candidates = [samples[s.name] for s in slots(view.context.prompt.spans) if s.name in samples]
+    if len(candidates) < 2:
         return None
-    names = {sample.placeholder for sample in found}
+    names = {sample.placeholder for sample in candidates}
     entropies = [g.entropy for g in view.plan.gate if g.placeholder in names and g.entropy is not None]
     margin = None
     if view.logits is not None:
         first, second = view.logits.topk(2).values.tolist()
         margin = first - second
-    known = text_features([sample.text for sample in found], gate.scoring)
+    known = text_features([sample.text for sample in candidates], gate.scoring)
     safe = gate.safe(known | own_features(entropies, margin))
     if safe >= gate.threshold:
         return None

@@ -390,8 +390,8 @@ def _over_stores(
     if len(set(stores)) < 2:
         return low, high
     x = np.asarray(values)
-    found = bootstrap_interval(lambda drawn: x[drawn].mean(axis=1), len(x), family=family, clusters=stores)
-    return min(low, found[0]), max(high, found[1])
+    interval = bootstrap_interval(lambda drawn: x[drawn].mean(axis=1), len(x), family=family, clusters=stores)
+    return min(low, interval[0]), max(high, interval[1])
 
 
 def _each(record: LoopRecord, rows: NDArray[np.bool_]) -> Iterable[tuple[int, int, float]]:

@@ -72,9 +72,11 @@ class BlendStudy(Saved):
         """Mean over prompts by ratio and its 95% interval, each (ratios,). A bootstrap: what is measured is a
         distance, and a normal interval would reach below zero. NaN where too little is known."""
         rows = [row[~np.isnan(row)].tolist() for row in self._rows(kind, choice, mask)]
-        found = [bootstrap(row) for row in rows]
-        ends = np.array([(share.low, share.high) if share.of > 1 else (np.nan, np.nan) for share in found])
-        return np.array([share.value for share in found]), *ends.T
+        intervals = [bootstrap(row) for row in rows]
+        ends = np.array(
+            [(share.low, share.high) if share.of > 1 else (np.nan, np.nan) for share in intervals]
+        )
+        return np.array([share.value for share in intervals]), *ends.T
 
     def steps(self, kind: str, choice: str, mask: str) -> tuple[NDArray[np.float64], ...]:
         """Mean change from each ratio to the next, paired over prompts, with its 95% interval, each (ratios -

@@ -81,13 +81,13 @@ def _h1(record: HypothesesRecord) -> Verdict:
 
 def _episodes(record: HypothesesRecord, label: str) -> dict[int, tuple[float, bool]]:
     """Mean time of a turn (to first token and decoding) and success, by episode."""
-    found: dict[int, list[LiveStep]] = {}
+    episodes: dict[int, list[LiveStep]] = {}
     for step in record.live:
         if step.method == label:
-            found.setdefault(step.episode, []).append(step)
+            episodes.setdefault(step.episode, []).append(step)
     return {
         episode: (sum(s.ttft_ms + s.decode_ms for s in steps) / len(steps), bool(steps[-1].correct))
-        for episode, steps in found.items()
+        for episode, steps in episodes.items()
     }
 
 
@@ -117,23 +117,23 @@ def _h2(record: HypothesesRecord) -> Verdict:
 
 def _h3(record: HypothesesRecord) -> Verdict:
     claim = "Of the segments that MinHash and context find at tau 0.8, more than 70% are reusable."
-    found = [c for c in record.candidates if c.similarity >= AT_TAU and c.context >= context_tau(record)]
+    alike = [c for c in record.candidates if c.similarity >= AT_TAU and c.context >= context_tau(record)]
     columns = ("precision", "from", "to", "segments")
-    if len(found) < FEWEST:
-        return _undecided("H3", claim, columns, len(found), "alike segments behind another beginning")
+    if len(alike) < FEWEST:
+        return _undecided("H3", claim, columns, len(alike), "alike segments behind another beginning")
     if max(c.last for c in record.candidates) < TELLING:
         reason = (
             f"No segment moves the next token by {TELLING:g} nats or more, alike or not: this KL tells "
             "nothing apart here."
         )
-        return Verdict("H3", claim, "undecided", reason, columns, (math.nan,) * 3 + (float(len(found)),))
-    good = sum(c.reusable for c in found)
-    low, high = wilson(good, len(found))
-    hits, stores = np.array([float(c.reusable) for c in found]), _stores(record, [c.episode for c in found])
+        return Verdict("H3", claim, "undecided", reason, columns, (math.nan,) * 3 + (float(len(alike)),))
+    good = sum(c.reusable for c in alike)
+    low, high = wilson(good, len(alike))
+    hits, stores = np.array([float(c.reusable) for c in alike]), _stores(record, [c.episode for c in alike])
     _, low_of_stores, high_of_stores = _interval(hits, lambda x: x.mean(axis=-1), stores)
     low, high = min(low, low_of_stores), max(high, high_of_stores)
-    numbers = (good / len(found), low, high, float(len(found)))
-    said = f"{good} of {len(found)} are reusable, {numbers[0]:.0%} (95%: {low:.0%} to {high:.0%})"
+    numbers = (good / len(alike), low, high, float(len(alike)))
+    said = f"{good} of {len(alike)} are reusable, {numbers[0]:.0%} (95%: {low:.0%} to {high:.0%})"
     word: Word = "supported" if low > PRECISION else "refuted" if high < PRECISION else "undecided"
     return Verdict("H3", claim, word, f"{said}.", columns, numbers)
 
@@ -183,8 +183,8 @@ def _interval(
     Args:
         statistic: of (..., values) or, of pairs, (..., values, 2), along the values.
     """
-    found = bootstrap_interval(lambda drawn: statistic(values[drawn]), len(values), clusters=stores)
-    return float(statistic(values)), *found
+    interval = bootstrap_interval(lambda drawn: statistic(values[drawn]), len(values), clusters=stores)
+    return float(statistic(values)), *interval
 
 
 def context_tau(record: HypothesesRecord) -> float:
@@ -199,14 +199,14 @@ def precision_recall(record: HypothesesRecord) -> tuple[tuple[float, float, floa
     reusable = sum(c.reusable for c in every)
     out = []
     for tau in np.round(np.arange(SMALLEST_TAU, 1.001, 0.05), 2).tolist():
-        found = [c for c in every if c.similarity >= tau]
-        good = sum(c.reusable for c in found)
+        retrieved = [c for c in every if c.similarity >= tau]
+        good = sum(c.reusable for c in retrieved)
         out.append(
             (
                 tau,
-                good / len(found) if found else math.nan,
+                good / len(retrieved) if retrieved else math.nan,
                 good / reusable if reusable else math.nan,
-                len(found),
+                len(retrieved),
             )
         )
     return tuple(out)

@@ -127,16 +127,16 @@ def read_orders(text: str, candidates: int) -> tuple[Order, ...]:
     Raises:
         OptionError: it cannot be read so, names an order twice, or has too many.
     """
-    found: list[Order] = []
+    orders: list[Order] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         kind, _, seed = part.partition(":")
         if kind == "identity" and not seed:
-            found.append(Order())
+            orders.append(Order())
         elif kind == "shuffle" and (not seed or (seed.isascii() and seed.isdigit() and len(seed) < 10)):
-            found.append(Order("shuffle", int(seed or 0)))
+            orders.append(Order("shuffle", int(seed or 0)))
         elif kind == "all" and not seed and math.factorial(candidates) <= MOST_ORDERS:
             every = list(permutations(range(1, candidates + 1)))
-            found += [Order(), *(Order("fixed", places=places) for places in every[1:])]
+            orders += [Order(), *(Order("fixed", places=places) for places in every[1:])]
         elif kind == "all" and not seed:
             raise OptionError(
                 f"{candidates} candidates have {math.factorial(candidates):,} permutations; all of them are "
@@ -149,14 +149,14 @@ def read_orders(text: str, candidates: int) -> tuple[Order, ...]:
                 "with commas between, as in identity,shuffle:0.",
                 field="orders",
             )
-    labels = [order.label for order in found]
-    if not found or len(set(labels)) < len(labels) or len(found) > MOST_ORDERS:
+    labels = [order.label for order in orders]
+    if not orders or len(set(labels)) < len(labels) or len(orders) > MOST_ORDERS:
         raise OptionError(
             f"The orders are {', '.join(labels)[:200] or 'none'}; 1 to {MOST_ORDERS} are allowed, each once. "
             "Change them.",
             field="orders",
         )
-    return tuple(found)
+    return tuple(orders)
 
 
 def originals(slots: Sequence[int], layout: Sequence[int]) -> tuple[int, ...]:

@@ -32,11 +32,13 @@ def paired(
     before = {o.problem: value(o) for o in other}
     both = [(value(o), before.get(o.problem)) for o in mine]
     changes = [float(a) - float(b) for a, b in both if a is not None and b is not None]
-    found = bootstrap(changes, family=family)
+    interval = bootstrap(changes, family=family)
     if len(set(changes)) == 1:  # resampling what is all alike knows no doubt
         doubt = 1 - wilson(len(changes), len(changes), deviations(family))[0]
-        found = Share(found.value, max(-1.0, found.value - doubt), min(1.0, found.value + doubt), found.of)
-    return found
+        interval = Share(
+            interval.value, max(-1.0, interval.value - doubt), min(1.0, interval.value + doubt), interval.of
+        )
+    return interval
 
 
 def changed_to(outcomes: Sequence[JudgeOutcome], change: Change) -> Share:
@@ -68,40 +70,40 @@ def changes_of(judged: Judged) -> int:
 
 def line(judged: Judged, order: str, method: str) -> JudgeLine:
     """One method in one order."""
-    mine = judged.outcomes(order, method)
+    outcomes = judged.outcomes(order, method)
     dense = judged.outcomes(order, judged.labels[0])
     first = judged.outcomes(judged.orders[0], method)
     baseline = {o.problem: o.selected for o in first}
     family = changes_of(judged)
     moved = NOTHING
     if order != judged.orders[0]:
-        pairs = [(o.selected, baseline.get(o.problem)) for o in mine]
+        pairs = [(o.selected, baseline.get(o.problem)) for o in outcomes]
         moved = share([a != b for a, b in pairs if a is not None and b is not None])
     return JudgeLine(
         order=order,
         method=method,
-        problems=len(mine),
-        accuracy=share([o.correct for o in mine]),
-        selection=share([o.selection_right for o in mine]),
-        jcr=share([o.consistent for o in mine]),
-        jcr_without_ties=share([o.consistent for o in mine if not o.near_tie]),
-        jcr_without_none=share([o.consistent for o in mine if o.selected != NONE_TAKEN]),
-        to_none=changed_to(mine, "none"),
-        to_another=changed_to(mine, "another"),
-        same_answer=share([o.same_answer for o in mine]),
-        blocks=bootstrap([o.reused_blocks for o in mine], [o.blocks for o in mine]),
-        tokens=sum(o.reused_tokens for o in mine) / max(1, sum(o.prompt_tokens for o in mine)),
-        reused_problems=statistics.fmean(o.state == "reused" for o in mine) if mine else 0.0,
-        picks=picks(mine),
-        failures=sum(bool(o.failure) for o in mine),
-        near_ties=sum(o.near_tie for o in mine),
-        twins=sum(o.twin for o in mine),
-        accuracy_change=paired(mine, dense, lambda o: o.correct, family),
+        problems=len(outcomes),
+        accuracy=share([o.correct for o in outcomes]),
+        selection=share([o.selection_right for o in outcomes]),
+        jcr=share([o.consistent for o in outcomes]),
+        jcr_without_ties=share([o.consistent for o in outcomes if not o.near_tie]),
+        jcr_without_none=share([o.consistent for o in outcomes if o.selected != NONE_TAKEN]),
+        to_none=changed_to(outcomes, "none"),
+        to_another=changed_to(outcomes, "another"),
+        same_answer=share([o.same_answer for o in outcomes]),
+        blocks=bootstrap([o.reused_blocks for o in outcomes], [o.blocks for o in outcomes]),
+        tokens=sum(o.reused_tokens for o in outcomes) / max(1, sum(o.prompt_tokens for o in outcomes)),
+        reused_problems=statistics.fmean(o.state == "reused" for o in outcomes) if outcomes else 0.0,
+        picks=picks(outcomes),
+        failures=sum(bool(o.failure) for o in outcomes),
+        near_ties=sum(o.near_tie for o in outcomes),
+        twins=sum(o.twin for o in outcomes),
+        accuracy_change=paired(outcomes, dense, lambda o: o.correct, family),
         jcr_change=NOTHING
         if order == judged.orders[0]
-        else paired(mine, first, lambda o: o.consistent, family),
+        else paired(outcomes, first, lambda o: o.consistent, family),
         moved=moved,
-        ttft_ms=statistics.median(o.ttft_ms for o in mine) if mine else 0.0,
+        ttft_ms=statistics.median(o.ttft_ms for o in outcomes) if outcomes else 0.0,
     )
 
 
@@ -122,20 +124,24 @@ def counted(judged: Judged, order: str | None = None) -> tuple[Counted, ...]:
     out = []
     for row in judged.rows:
         for name in dict.fromkeys(o.order for o in row.outcomes):
-            mine = [o for o in row.outcomes if o.order == name and o.method != dense]
-            if (order is not None and name != order) or not mine or any(o.consistent is None for o in mine):
+            outcomes = [o for o in row.outcomes if o.order == name and o.method != dense]
+            if (
+                (order is not None and name != order)
+                or not outcomes
+                or any(o.consistent is None for o in outcomes)
+            ):
                 continue
             out.append(
                 Counted(
                     problem=row.problem.number,
                     order=name,
                     question=row.problem.question,
-                    right=sum(bool(o.correct) for o in mine),
-                    kept=sum(bool(o.consistent) for o in mine),
-                    methods=len(mine),
-                    flipped=tuple(o.method for o in mine if not o.consistent),
-                    none_taken=tuple(o.method for o in mine if o.change == "none"),
-                    near_ties=tuple(o.method for o in mine if o.near_tie),
+                    right=sum(bool(o.correct) for o in outcomes),
+                    kept=sum(bool(o.consistent) for o in outcomes),
+                    methods=len(outcomes),
+                    flipped=tuple(o.method for o in outcomes if not o.consistent),
+                    none_taken=tuple(o.method for o in outcomes if o.change == "none"),
+                    near_ties=tuple(o.method for o in outcomes if o.near_tie),
                 )
             )
     return tuple(out)

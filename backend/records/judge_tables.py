@@ -64,9 +64,9 @@ class JudgeTable:
 
     def line(self, order: str, method: str) -> JudgeLine:
         """The line of a method in an order."""
-        for found in self.lines:
-            if (found.order, found.method) == (order, method):
-                return found
+        for line in self.lines:
+            if (line.order, line.method) == (order, method):
+                return line
         raise KeyError((order, method))
 
 

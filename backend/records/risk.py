@@ -50,8 +50,8 @@ def sets_of(judged: Judged) -> list[CandidateSet]:
     out = []
     for row in judged.rows:
         for order in judged.orders:
-            found = {o.method: o for o in row.outcomes if o.order == order}
-            reused = {m: o for m, o in found.items() if m != judged.labels[0]}
+            by_method = {o.method: o for o in row.outcomes if o.order == order}
+            reused = {m: o for m, o in by_method.items() if m != judged.labels[0]}
             if not reused or any(o.consistent is None for o in reused.values()):
                 continue
             layout = next(iter(reused.values())).layout

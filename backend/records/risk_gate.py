@@ -83,10 +83,10 @@ def own_features(entropies: Sequence[float], margin: float | None) -> dict[str, 
     Args:
         entropies: of its gate, over the candidates; ``margin``: top-2 gap of its own first token.
     """
-    found = {} if margin is None else {"margin": margin}
+    features = {} if margin is None else {"margin": margin}
     if entropies:
-        found |= {"entropy_mean": statistics.fmean(entropies), "entropy_high": max(entropies)}
-    return found
+        features |= {"entropy_mean": statistics.fmean(entropies), "entropy_high": max(entropies)}
+    return features
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ class RiskGate:
     bias: float
     threshold: float
 
-    def safe(self, found: Mapping[str, float]) -> float:
+    def safe(self, features: Mapping[str, float]) -> float:
         """Probability that reuse keeps the selection."""
-        return logistic(found, self.features, self.mean, self.scale, self.weight, self.bias)
+        return logistic(features, self.features, self.mean, self.scale, self.weight, self.bias)
 
     def save(self, path: Path) -> Path:
         """Write the gate as JSON."""

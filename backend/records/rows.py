@@ -53,9 +53,9 @@ def familiarity_row(record: RunRecord) -> dict[str, Any] | None:
     """
     if record.familiarity is None:
         return None
-    found = record.familiarity.outlook
-    like = None if found.like is None else {"requests": found.like.requests, "wrong": found.like.wrong}
+    outlook = record.familiarity.outlook
+    like = None if outlook.like is None else {"requests": outlook.like.requests, "wrong": outlook.like.wrong}
     return {
-        "level": found.level, "surprising": round(found.surprising, 4), "words": list(found.words),
-        "wrong": None if found.wrong is None else round(found.wrong, 4), "like": like,
+        "level": outlook.level, "surprising": round(outlook.surprising, 4), "words": list(outlook.words),
+        "wrong": None if outlook.wrong is None else round(outlook.wrong, 4), "like": like,
     }  # fmt: skip

@@ -40,8 +40,8 @@ class Cell:
             "model": "{}", "mode": "{}", "request_order": "{}", "seed": "seed {}", "judge_order": "{}",
             "max_new_tokens": "{} tokens", "temperature": "temperature {:g}",
         }  # fmt: skip
-        mine = [cell for cell in among if cell.task == self.task]
-        varied = [name for name in axes if len({getattr(cell, name) for cell in mine}) > 1]
+        cells = [cell for cell in among if cell.task == self.task]
+        varied = [name for name in axes if len({getattr(cell, name) for cell in cells}) > 1]
         return ", ".join([self.task, *(axes[name].format(getattr(self, name)) for name in varied)])
 
 

@@ -66,11 +66,11 @@ def read_printed(file: Path) -> tuple[Printed, ...]:
     body = parse_yaml(read_text(file, MAX_PRESET_BYTES), file.name, trusted=True)
     reader = _Reader(file.name)
     rows = reader.keys(body, "", ("shared", "tables", "figures"), ("tables",)).get("figures", [])
-    found: tuple[Printed, ...] = reader.several((Printed, ...), rows, "figures")
-    for number, one in enumerate(found, 1):
+    figures: tuple[Printed, ...] = reader.several((Printed, ...), rows, "figures")
+    for number, one in enumerate(figures, 1):
         if not one.here and not one.absent:
             reader.refuse(f"figures.{number}", one.place, "a figure with here, absent or both")
-    return found
+    return figures
 
 
 @dataclasses.dataclass(frozen=True)

@@ -150,14 +150,15 @@ class _Revision:
         for context in self.past.contexts:
             stop_if(self.cancel, STOPPED)
             agent = context.prompt.agent
-            engine, told = self._engine(agent), self.before.outcome(agent, self.reference)
-            prefill = read_densely(engine, context, told.reason)
-            ids = tuple(told.token_ids.tolist())
-            fed = ids if told.stopped else ids[:-1]
+            engine, outcome = self._engine(agent), self.before.outcome(agent, self.reference)
+            prefill = read_densely(engine, context, outcome.reason)
+            ids = tuple(outcome.token_ids.tolist())
+            fed = ids if outcome.stopped else ids[:-1]
             logits = engine.teacher_force([prefill], fed)[0]
             best = logits.topk(2).values
             nothing = prefill.cache.segment(0, 0, engine.model.rotation, exact=True, context="")
-            decoded = Decoded(ids, nothing, told.stopped, tuple((best[:, 0] - best[:, 1]).tolist()), logits)
+            leads = tuple((best[:, 0] - best[:, 1]).tolist())
+            decoded = Decoded(ids, nothing, outcome.stopped, leads, logits)
             reading.rows[agent] = PromptRun(run, context, prefill.plan, prefill, Clock(), decoded)
             reading.logits[agent] = logits
         return reading
@@ -170,7 +171,7 @@ class _Revision:
         out: dict[str, dict[int, PromptRun]] = {}
         for choice, options in changed:
             stop_if(self.cancel, STOPPED)
-            run, mine = self._run(choice, options), out.setdefault(choice.label, {})
+            run, by_agent = self._run(choice, options), out.setdefault(choice.label, {})
             for earlier in self.stream.history[:at]:
                 for _ in earlier.through(run.method, self.stream.log):
                     pass
@@ -186,7 +187,7 @@ class _Revision:
                     prefill = self._engine(agent).execute(
                         context.prompt, plan, clock, method=run.method, context=context
                     )
-                mine[agent] = PromptRun(run, context, prefill.plan, prefill, clock)
+                by_agent[agent] = PromptRun(run, context, prefill.plan, prefill, clock)
         return out
 
     @torch.inference_mode()
@@ -195,7 +196,7 @@ class _Revision:
         still to be decoded."""
         pending = []
         for agent, dense in self.reading.rows.items():
-            left = [row for mine in rows.values() if (row := mine[agent]).decoded is None]
+            left = [row for by_agent in rows.values() if (row := by_agent[agent]).decoded is None]
             if not left:
                 continue
             assert dense.decoded is not None
@@ -236,19 +237,21 @@ class _Revision:
         return dense, True
 
     def _floor(self, agent: int) -> float:
-        told = self.before.outcome(agent, self.reference).fidelity
-        return told.floor if told is not None else self._engine(agent).model.info.certificate.logit_floor
+        fidelity = self.before.outcome(agent, self.reference).fidelity
+        if fidelity is not None:
+            return fidelity.floor
+        return self._engine(agent).model.info.certificate.logit_floor
 
     def decode(self, rows: Sequence[PromptRun]) -> None:
         """Let rows answer, those of one agent as one batch."""
         for agent in dict.fromkeys(row.context.prompt.agent for row in rows):
-            mine = [row for row in rows if row.context.prompt.agent == agent]
+            agent_rows = [row for row in rows if row.context.prompt.agent == agent]
             limit = self.session.answer_limit(self.request, agent)
             decoding: Decoding = replace(self.request.decoding, max_new_tokens=limit)
             steps = self._engine(agent).decode_steps(
-                [row.prefill for row in mine], decoding, context=own_context(agent)
+                [row.prefill for row in agent_rows], decoding, context=own_context(agent)
             )
-            for row, decoded in zip(mine, drained(stoppable(steps, self.cancel, STOPPED)), strict=True):
+            for row, decoded in zip(agent_rows, drained(stoppable(steps, self.cancel, STOPPED)), strict=True):
                 row.decoded = self.reading.decoded[self._key(row)] = decoded
 
     def _key(self, row: PromptRun) -> tuple[int, bytes]:
@@ -274,16 +277,18 @@ class _Revision:
         """The record with its changed columns; ``whole``: with pools and attention, too."""
         before, labels = self.before, [m.label for m in self.request.methods if m.label != self.reference]
         new = {
-            (agent, label): self._outcome(row) for label, mine in rows.items() for agent, row in mine.items()
+            (agent, label): self._outcome(row)
+            for label, by_agent in rows.items()
+            for agent, row in by_agent.items()
         }
         outcomes: list[Outcome] = []
         for agent in before.agents:
             outcomes.append(before.outcome(agent, self.reference))
             for label in labels:
-                told = new.get((agent, label)) or before.outcome(agent, kept[label])
-                outcomes.append(replace(told, method=label))
+                outcome = new.get((agent, label)) or before.outcome(agent, kept[label])
+                outcomes.append(replace(outcome, method=label))
         named = {old: label for label, old in kept.items()}
-        runs = [next(iter(mine.values())).run for mine in rows.values()]
+        runs = [next(iter(by_agent.values())).run for by_agent in rows.values()]
         pools = tuple(replace(p, method=named[p.method]) for p in before.pools if p.method in named)
         views = tuple(replace(v, method=named[v.method]) for v in before.pool_views if v.method in named)
         attention = tuple(
@@ -299,9 +304,9 @@ class _Revision:
             views += pool_views(runs, more) if self.request.probe_offsets else ()
         if whole and self.request.probe_attention:
             for agent in before.agents:
-                mine = [row[agent] for row in rows.values()]
-                those = [new[agent, row.run.choice.label] for row in mine]
-                attention += attention_of(self._engine(agent), mine, those)
+                agent_rows = [row[agent] for row in rows.values()]
+                those = [new[agent, row.run.choice.label] for row in agent_rows]
+                attention += attention_of(self._engine(agent), agent_rows, those)
         gone = {m.label for m in before.request.methods} - set(named)
         notes = tuple(
             n for n in before.notes if n.partition(":")[0] not in {*gone, *rows} and not n.startswith(NOTE)

@@ -81,16 +81,16 @@ def anchor_cost(
 
 def _check(model: LoadedModel, request: AnchorCostRequest, budget_bytes: int) -> None:
     for name, (low, high) in COST_LIMITS.items():
-        asked = getattr(request, name)
-        values = asked if isinstance(asked, tuple) else (asked,)
+        value = getattr(request, name)
+        values = value if isinstance(value, tuple) else (value,)
         if not values or any(type(v) is not int or not low <= v <= high for v in values):
             raise OptionError(
-                f"{name} is {asked!r}; whole numbers from {low} to {high:,} are allowed. Change it.",
+                f"{name} is {value!r}; whole numbers from {low} to {high:,} are allowed. Change it.",
                 field=f"cost.{name}",
             )
         if len(set(values)) < len(values) or list(values) != sorted(values):
             raise OptionError(
-                f"{name} is {asked!r}; name each number once, smallest first.", field=f"cost.{name}"
+                f"{name} is {value!r}; name each number once, smallest first.", field=f"cost.{name}"
             )
     most = (request.anchors[-1] + HELD_ANCHORS) * request.lengths[-1]
     needed = most * (request.agents + 1) * model.info.kv_bytes_per_token

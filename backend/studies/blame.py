@@ -109,9 +109,9 @@ def _again(
     stream = session.streams.get(stream_key(run, choice))
     if stream is not None and options.wants_lead_in:
         session.request_state(run, stream).encode_lead_ins()
-    asked = run.pipeline.check_values(run.values)
+    values = run.pipeline.check_values(run.values)
     history = stream.history if stream else []
-    places = [i for i, past in enumerate(history) if _asked(past, asked) and agent in past.answers]
+    places = [i for i, past in enumerate(history) if _asked(past, values) and agent in past.answers]
     if stream is None or not places:
         raise OptionError(
             "This run is not remembered any more. Run it again and ask before its "
@@ -122,11 +122,11 @@ def _again(
     for earlier in history[: places[-1]]:
         for _ in earlier.through(method, stream.log):
             pass
-    for context, found in past.through(method, stream.log):
+    for context, agent_plan in past.through(method, stream.log):
         if context.prompt.agent != agent:
             continue
         last = agent == run.pipeline.final
-        plan = slots_only(found, context.prompt) if run.slots_only and last else found
+        plan = slots_only(agent_plan, context.prompt) if run.slots_only and last else agent_plan
         guarded: Method = GuardedMethod(method, run.gate) if run.gate and last else method
         used = engine.execute(context.prompt, plan, Clock(), method=guarded, context=context)
         if used.cache.positions is not None or plan.visible is not None:
@@ -248,10 +248,10 @@ class Search:
         """Search, draw the controls, fill the map, and end with the record."""
         mixed, request = self.mixed, self.request
         nothing, everything = yield from self.ask([(), tuple(self.parts)])
-        found = (yield from self.smallest()) if everything.restored else None
+        smallest = (yield from self.smallest()) if everything.restored else None
         trials, spent = tuple(self.known.values()), self.spent
         self.limit = request.passes
-        draws = self.draws(found.parts) if found else []
+        draws = self.draws(smallest.parts) if smallest else []
         random = yield from self.ask(draws)
         alone = [[replace(p, first=n, last=n) for n in range(self.layers)] for p in self.parts]
         yield from self.ask([(part,) for row in alone for part in row])
@@ -269,7 +269,7 @@ class Search:
             dense_token=names[0],
             method_token=names[1],
             trials=trials,
-            found=found,
+            found=smallest,
             random=tuple(random),
             mapped=tuple(p.segment for p in self.parts),
             map=np.array(odds, dtype=np.float32),

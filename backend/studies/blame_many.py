@@ -32,7 +32,7 @@ def blame_many(
     if warmup:
         for _ in session.warm_up(request.run, warmup):
             yield Progress("Filling the pools", 0, len(examples))
-    found = 0
+    changed = 0
     for sent, example in enumerate(examples, 1):
         run = replace(request.run, values=dict(example.values), expected=example.answer)
         for event in session.run(run):
@@ -44,8 +44,8 @@ def blame_many(
             for step in blame(session, replace(request, run=run)):
                 record = step if isinstance(step, BlameRecord) else None
         yield sent, record
-        found += record is not None
-        if found == most:
+        changed += record is not None
+        if changed == most:
             return
 
 

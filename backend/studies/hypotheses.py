@@ -271,15 +271,15 @@ class Pinned:
             method.store.under(replace(method.options.match_rules, tau=SMALLEST_TAU, context_tau=0.0)),
         )
         owner = Owner(self.log.domain, context.weights)
-        found = []
+        candidates = []
         for _, best, _ in wide.find(owner, ids, method.cut(context)):
             if best is not None and not all(
                 g.exact for run in runs([best], len(ids) - 1) for g in run.grafts
             ):
-                found.append(best)
+                candidates.append(best)
         rng = np.random.default_rng([self.request.seed, number, turn.number])
-        draw = rng.permutation(len(found))[: self.request.candidates]
-        for best in (found[i] for i in sorted(draw)):
+        draw = rng.permutation(len(candidates))[: self.request.candidates]
+        for best in (candidates[i] for i in sorted(draw)):
             inside = without_halo(runs([best], len(ids) - 1), BASE.halo, True)
             if all(graft.exact for run in inside for graft in run.grafts):  # or nothing is left
                 continue

@@ -96,8 +96,8 @@ class _LeaveOneOut:
 
     def matches(self, context: PromptInContext, log: SampleLog) -> dict[str, Match]:
         """The anchors of each placeholder that has some as long, and their weights."""
-        found = {name: self.method.match(context, sample, log) for name, sample in context.samples.items()}
-        return {name: match for name, match in found.items() if match is not None}
+        matches = {name: self.method.match(context, sample, log) for name, sample in context.samples.items()}
+        return {name: match for name, match in matches.items() if match is not None}
 
 
 def _asked(name: str, history: History) -> _LeaveOneOut:

@@ -146,8 +146,8 @@ def heaped(points: Tensor) -> Tensor:
     A heap is a hundredth of the tokens, sixteen at least, within a twentieth of the usual distance.
     """
     tokens = len(points)
-    asked = points[torch.linspace(0, tokens - 1, min(tokens, HEAP_SAMPLE)).long()]
-    apart = torch.cdist(asked, points)
+    sample = points[torch.linspace(0, tokens - 1, min(tokens, HEAP_SAMPLE)).long()]
+    apart = torch.cdist(sample, points)
     near = apart < 0.05 * apart.median()
     members = near.sum(dim=1)
     if not tokens or int(members.max()) < max(16, tokens // 100):
@@ -168,9 +168,9 @@ def nearest_pairs(model: LoadedModel, request: ProximityRequest) -> tuple[int, N
         row_numbers = torch.arange(at, at + len(apart))
         apart[torch.arange(total) <= row_numbers[:, None]] = math.inf  # each pair once
         flat = apart.flatten()
-        found = flat.topk(min(count, len(flat)), largest=False)
-        least = torch.cat([least, found.values])
-        places = torch.cat([places, found.indices + at * total])
+        nearest = flat.topk(min(count, len(flat)), largest=False)
+        least = torch.cat([least, nearest.values])
+        places = torch.cat([places, nearest.indices + at * total])
         best = least.topk(min(count, len(least)), largest=False).indices
         least, places = least[best], places[best]
     rows, columns = places // total, places % total

@@ -31,15 +31,15 @@ def read_against(given: object, axes: Mapping[Axis, Sequence[str | int | float]]
         OptionError: it names what the sweep has not, or nothing to compare with it, or something twice.
     """
     rows = given if isinstance(given, list) else [given]
-    found: list[Baseline] = []
+    baselines: list[Baseline] = []
     for row in rows:
         one = Baseline("method", axes["method"][0]) if row == "dense" else _baseline(row, axes)
-        if one in found:
+        if one in baselines:
             raise OptionError(f"against has {one} twice. Remove one.", field=FIELD)
-        found.append(one)
-    if not found:
+        baselines.append(one)
+    if not baselines:
         raise OptionError("against is an empty list. Name a baseline, or leave the key out.", field=FIELD)
-    return tuple(found)
+    return tuple(baselines)
 
 
 def _baseline(row: Any, axes: Mapping[Axis, Sequence[str | int | float]]) -> Baseline:

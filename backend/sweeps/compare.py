@@ -62,11 +62,11 @@ def compare(done: SweepDone) -> Compared:
     return Compared(tuple(corrected), tuple(dict.fromkeys(left_out)))
 
 
-def _same_problems(mine: Rows, other: Rows) -> bool:
+def _same_problems(rows: Rows, other: Rows) -> bool:
     """Do the numbers that both have name the same questions with the same known answers?"""
     return all(
-        (mine[n].request, mine[n].expected) == (other[n].request, other[n].expected)
-        for n in mine.keys() & other.keys()
+        (rows[n].request, rows[n].expected) == (other[n].request, other[n].expected)
+        for n in rows.keys() & other.keys()
     )
 
 
@@ -114,10 +114,10 @@ def _by_warmup(
     middle: Callable[[list[float]], float],
 ) -> list[float]:
     """The middle of each warm-up's differences."""
-    found: dict[int, list[float]] = {}
+    by_warmup: dict[int, list[float]] = {}
     for a, b in pairs:
-        found.setdefault(a.seed, []).append(difference(a, b))
-    return [middle(values) for values in found.values()]
+        by_warmup.setdefault(a.seed, []).append(difference(a, b))
+    return [middle(values) for values in by_warmup.values()]
 
 
 def mcnemar(only_one: int, only_other: int) -> float:
@@ -140,9 +140,9 @@ def wilcoxon(differences: Sequence[float]) -> float:
 def holm(ps: Sequence[float | None]) -> list[float | None]:
     """Holm's (1979) step-down correction over the tests that were made; None stays None."""
     places = sorted((i for i, p in enumerate(ps) if p is not None), key=lambda i: ps[i] or 0.0)
-    found: list[float | None] = [None] * len(ps)
+    adjusted: list[float | None] = [None] * len(ps)
     most = 0.0
     for rank, place in enumerate(places):
         most = max(most, min(1.0, (len(places) - rank) * (ps[place] or 0.0)))
-        found[place] = most
-    return found
+        adjusted[place] = most
+    return adjusted

@@ -74,8 +74,8 @@ def _content(path: Path) -> str:
 
 
 def _json(text: str, where: str) -> Any:
-    if told := excess(text.encode(), MAX_REQUEST_FILE_BYTES):
-        raise PromptError(f"{where}: this {told}. Give fewer.", field="data")
+    if problem := excess(text.encode(), MAX_REQUEST_FILE_BYTES):
+        raise PromptError(f"{where}: this {problem}. Give fewer.", field="data")
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

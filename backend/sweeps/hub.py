@@ -60,11 +60,11 @@ class HubData:
 
 
 @quiet_lookups()
-def fetch(asked: HubData, usual: HubData | None = None) -> HubData:
+def fetch(data: HubData, usual: HubData | None = None) -> HubData:
     """Bring a split into the hub's cache.
 
     Args:
-        usual: its configuration and split are taken where ``asked`` leaves them open, if they are there.
+        usual: its configuration and split are taken where ``data`` leaves them open, if they are there.
 
     Raises:
         PromptError: it is not there or cannot be reached, or it is open which split is meant.
@@ -76,12 +76,12 @@ def fetch(asked: HubData, usual: HubData | None = None) -> HubData:
         disable_progress_bars()  # a log file wants no bar
     try:
         folder = Path(
-            hub.snapshot_download(asked.id, repo_type="dataset", revision=asked.revision, allow_patterns=CARD)
+            hub.snapshot_download(data.id, repo_type="dataset", revision=data.revision, allow_patterns=CARD)
         )
         commit = folder.name
         unreached: Exception | None = None
         try:
-            listed = hub.dataset_info(asked.id, revision=commit).siblings or []
+            listed = hub.dataset_info(data.id, revision=commit).siblings or []
             names = [file.rfilename for file in listed]
         except Exception as error:  # what is in the cache can be read all the same
             names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
@@ -90,22 +90,22 @@ def fetch(asked: HubData, usual: HubData | None = None) -> HubData:
         if unreached and not splits:
             raise unreached
         there_are = "the hub cannot be reached, and its cache has" if unreached else "there are"
-        config, split = _choice(asked, usual, splits, there_are)
-        found = replace(asked, config=config, split=split, revision=commit)
+        config, split = _choice(data, usual, splits, there_are)
+        chosen = replace(data, config=config, split=split, revision=commit)
         files = splits[config, split]
         parts = max((int(m[1]) for name in files if (m := _SHARD.search(_stem(name)))), default=1)
         if len(files) < parts:
             raise PromptError(
-                f"Of {found.name}, {there_are} {len(files)} of {parts} files. Fetch the others where there "
+                f"Of {chosen.name}, {there_are} {len(files)} of {parts} files. Fetch the others where there "
                 "is a network, or give a local file.",
                 field="data",
             )
-        paths = [hub.hf_hub_download(asked.id, n, repo_type="dataset", revision=commit) for n in files]
+        paths = [hub.hf_hub_download(data.id, n, repo_type="dataset", revision=commit) for n in files]
     except PromptError:
         raise
     except Exception as error:  # of the many kinds that a network has
-        raise _failed(asked, error) from None
-    return replace(found, paths=tuple(map(Path, paths)))
+        raise _failed(data, error) from None
+    return replace(chosen, paths=tuple(map(Path, paths)))
 
 
 def splits_of(names: Sequence[str], card: object = None) -> Splits:
@@ -118,15 +118,15 @@ def splits_of(names: Sequence[str], card: object = None) -> Splits:
     readable = sorted(
         name for name in names if name.endswith(SUFFIXES) and not _stem(name).startswith("dataset_info")
     )
-    found: dict[tuple[str, str], list[str]] = {}
+    splits: dict[tuple[str, str], list[str]] = {}
     for config, split, patterns in _told(card):
-        mine = [name for name in readable if any(fnmatchcase(name, pattern) for pattern in patterns)]
-        found.setdefault((config, split), []).extend(mine)
-    if not any(found.values()):
-        found = {}
+        matching = [name for name in readable if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        splits.setdefault((config, split), []).extend(matching)
+    if not any(splits.values()):
+        splits = {}
         for name in readable:
-            found.setdefault(_named(name), []).append(name)
-    return {place: _one_kind(files) for place, files in found.items() if files}
+            splits.setdefault(_named(name), []).append(name)
+    return {place: _one_kind(files) for place, files in splits.items() if files}
 
 
 def _told(card: object) -> Iterator[tuple[str, str, list[str]]]:
@@ -170,38 +170,38 @@ def _card(folder: Path) -> object:
         return None
 
 
-def _choice(asked: HubData, usual: HubData | None, splits: Splits, there_are: str) -> tuple[str, str]:
+def _choice(data: HubData, usual: HubData | None, splits: Splits, there_are: str) -> tuple[str, str]:
     if not splits:
         raise PromptError(
-            f"The data set {show(asked.id)} holds no Parquet, JSON lines, JSON or CSV file. Try revision: "
+            f"The data set {show(data.id)} holds no Parquet, JSON lines, JSON or CSV file. Try revision: "
             "refs/convert/parquet, where the hub keeps what it converts, or give a local file.",
             field="data",
         )
-    left = [p for p in splits if asked.config in (None, p[0]) and asked.split in (None, p[1])]
+    left = [p for p in splits if data.config in (None, p[0]) and data.split in (None, p[1])]
     for place, name in enumerate((usual.config, usual.split) if usual else ()):
         left = [p for p in left if p[place] == name] or left
     if len(left) == 1:
         return left[0]
-    named = (("split", asked.split), ("config", asked.config))
+    named = (("split", data.split), ("config", data.config))
     wanted = " of ".join(f"{kind} {show(name)}" for kind, name in named if name is not None)
     listed = [f"{config}/{split}" for config, split in left or splits]
     more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
     raise PromptError(
-        f"The data set {show(asked.id)} has {'several splits' if left else f'no {wanted}'}; {there_are} "
+        f"The data set {show(data.id)} has {'several splits' if left else f'no {wanted}'}; {there_are} "
         f"{', '.join(listed[:LISTED])}{more} (config/split). Name one of them by config and split.",
         field="data",
     )
 
 
-def _failed(asked: HubData, error: Exception) -> PromptError:
+def _failed(data: HubData, error: Exception) -> PromptError:
     from huggingface_hub import errors
 
-    what = f"The data set {show(asked.id)}"
+    what = f"The data set {show(data.id)}"
     if isinstance(error, errors.HFValidationError):
         said = f"{what} has no name that the hub could have. Write it as in openai/gsm8k."
     elif isinstance(error, errors.GatedRepoError):
         said = (
-            f"{what} is gated. Accept its terms at https://huggingface.co/datasets/{asked.id} and log in "
+            f"{what} is gated. Accept its terms at https://huggingface.co/datasets/{data.id} and log in "
             "(hf auth login), or give a local file."
         )
     elif isinstance(error, errors.RepositoryNotFoundError):
@@ -210,12 +210,12 @@ def _failed(asked: HubData, error: Exception) -> PromptError:
             "(hf auth login)."
         )
     elif isinstance(error, errors.RevisionNotFoundError):
-        said = f"{what} has no revision {show(asked.revision)}. Give a branch, a tag or a commit, or none."
+        said = f"{what} has no revision {show(data.revision)}. Give a branch, a tag or a commit, or none."
     else:
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         said = (
             f"{what} cannot be loaded from the hub ({type(cause).__name__}: {reason(cause)}), and is not in "
             "its cache. Check the network; without one, fetch it elsewhere into the cache (hf download "
-            f"{asked.id} --repo-type dataset), or give a local file."
+            f"{data.id} --repo-type dataset), or give a local file."
         )
     return PromptError(said, field="data")

@@ -19,37 +19,37 @@ def read_choices(given: object) -> tuple[MethodChoice, ...]:
     Raises:
         OptionError: one is not known, or cannot be told from another.
     """
-    found: list[MethodChoice] = []
+    choices: list[MethodChoice] = []
     rows = [given] if isinstance(given, str) else given
     assert isinstance(rows, list)
     for number, row in enumerate(rows, 1):
         field = f"methods.{number}"
         if isinstance(row, str):
-            found += parse_methods(row)
+            choices += parse_methods(row)
         elif isinstance(row, dict) and isinstance(row.get("name"), str):
-            found += _method_grid(row, field)
+            choices += _method_grid(row, field)
         else:
             raise OptionError(
                 f"Method {number} is {show(row)}; write a name, as in kvcomm:gamma=0.5, or a table with a "
                 "name and options. Correct it.",
                 field=field,
             )
-    found = [c for c in found if c.name == "dense"] + [c for c in found if c.name != "dense"]
-    if not found or found[0].name != "dense":
-        found.insert(0, MethodChoice("dense"))
+    choices = [c for c in choices if c.name == "dense"] + [c for c in choices if c.name != "dense"]
+    if not choices or choices[0].name != "dense":
+        choices.insert(0, MethodChoice("dense"))
     seen: dict[str, str] = {}
-    for choice in found:
+    for choice in choices:
         same = seen.setdefault(f"{choice.name} {make_options(choice.name, choice.options)}", choice.label)
         if same != choice.label:
             raise OptionError(
                 f"The methods {show(same)} and {show(choice.label)} have the same options. Remove one.",
                 field="methods",
             )
-    labels = [choice.label for choice in found]
+    labels = [choice.label for choice in choices]
     for label in labels:
         if labels.count(label) > 1:
             raise OptionError(f"Two methods are called {show(label)}. Label them apart.", field="methods")
-    return tuple(found)
+    return tuple(choices)
 
 
 def _method_grid(row: Mapping[str, Any], field: str) -> list[MethodChoice]:
@@ -63,7 +63,7 @@ def _method_grid(row: Mapping[str, Any], field: str) -> list[MethodChoice]:
             raise OptionError(f"{name}: {key} is an empty list. Give a value.", field=f"{field}.{key}")
     if label is not None and not isinstance(label, str):
         raise OptionError(f"The label is {show(label)}, which is not text. Quote it.", field=f"{field}.label")
-    found = []
+    choices = []
     for combination in product(*axes.values()):
         options = dict(zip(axes, combination, strict=True))
         said = options if label is None else {k: v for k, v in options.items() if len(axes[k]) > 1}
@@ -72,5 +72,5 @@ def _method_grid(row: Mapping[str, Any], field: str) -> list[MethodChoice]:
         profile = options.pop("profile", None)
         settings = (profile_options(name, str(profile)) if profile is not None else {}) | options
         make_options(name, settings)
-        found.append(MethodChoice(name, settings, called))
-    return found
+        choices.append(MethodChoice(name, settings, called))
+    return choices

@@ -210,12 +210,12 @@ class SweepDesk:
         _stays_here(body, (LINES, *(name for name in UPLOADS.values() if (self.folder / name).exists())))
         (self.folder / LINES).write_text(lines, encoding="utf-8")
         sweep = parse_sweep(text, FILE, self.folder)
-        mine = self.model.info.name
-        others = [n for n in sweep.models if n != mine] if isinstance(body, dict) and "models" in body else []
+        own = self.model.info.name
+        others = [n for n in sweep.models if n != own] if isinstance(body, dict) and "models" in body else []
         others += [t.request.agents for t in sweep.tasks if isinstance(t, JudgeTask) and t.request.agents]
         if others:
             raise OptionError(
-                f"The sweep asks for the model {show(others[0])}; this lab has {mine} loaded, and its sweeps "
+                f"The sweep asks for the model {show(others[0])}; this lab has {own} loaded, and its sweeps "
                 "run on that. Leave models out, or run it with kvlab sweep.",
                 field="models",
             )
@@ -227,7 +227,7 @@ class SweepDesk:
                 field="problems",
             )
         budget = min(sweep.budget_mb, max(1, self.budget_bytes >> 20))
-        return replace(sweep, models=(mine,), budget_mb=budget)
+        return replace(sweep, models=(own,), budget_mb=budget)
 
     def _runner(self) -> ModelRunner:
         return ModelRunner(lambda _: self.model)
@@ -240,11 +240,11 @@ class SweepDesk:
             request = replace(shard.judge, problems=shard.problems, methods=shard.methods)
             return self.judging(request, lacking, len(shard.problems) - lacking)
         assert shard.pipeline is not None
-        asked = RunRequest(
+        comparison = RunRequest(
             shard.pipeline, dict(shard.requests[0].values), shard.methods, shard.cell.mode, shard.decoding
         )
-        found: float = self.estimate(asked, lacking + shard.warmup).seconds
-        return found
+        seconds: float = self.estimate(comparison, lacking + shard.warmup).seconds
+        return seconds
 
 
 def _stays_here(body: object, beside: tuple[str, ...]) -> None:

@@ -57,11 +57,11 @@ def pipeline_requests(
     if task.trace is not None:
         pipeline, requests = read_trace(task.trace)
         _enough(len(requests), count, task.trace.name)
-        found = [
+        drawn = [
             Request(number, r.values, (), "none", r.recorded)
             for number, r in enumerate(requests[:count], 1 - warmup)
         ]
-        return pipeline, found
+        return pipeline, drawn
     preset = load_preset(task.pipeline)
     pipeline = task.fitted(preset.pipeline)
     if task.data is None:
@@ -119,9 +119,9 @@ def arranged(items: Sequence[Item], lengths: Sequence[int], order: str) -> list[
 
 
 def _drawn(data: Data, count: int, seed: int) -> list[Problem]:
-    found = read_problems(data.path, data.format)
-    _enough(len(found), count, data.path.name)
-    return random.Random(f"draw:{seed}").sample(found, count) if data.draw == "random" else found[:count]
+    every = read_problems(data.path, data.format)
+    _enough(len(every), count, data.path.name)
+    return random.Random(f"draw:{seed}").sample(every, count) if data.draw == "random" else every[:count]
 
 
 def _enough(there: int, count: int, file: str) -> None:

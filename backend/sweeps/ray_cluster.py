@@ -124,11 +124,11 @@ class Cluster:
                 field="ray",
             ) from None
         kind = "GPU" if gpus else "CPU"
-        found = int(self.ray.cluster_resources().get(kind, 0)) // max(1, gpus)
-        if not found:
+        available = int(self.ray.cluster_resources().get(kind, 0)) // max(1, gpus)
+        if not available:
             self.ray.shutdown()
             raise OptionError(f"This Ray cluster has no {kind} for a worker.", field="ray")
-        self.workers = min(workers or found, found)
+        self.workers = min(workers or available, available)
         self.idle: list[Any] = []
         self.known: dict[tuple[str, str], str] = {}
 
@@ -152,11 +152,11 @@ class Cluster:
         key = (shard.cell.model, shard.judge.agents if shard.judge else "")
         if key not in self.known:
             worker = self.worker()
-            found = self.ray.get(worker.weights.remote(shard))
+            fingerprint = self.ray.get(worker.weights.remote(shard))
             self.idle.append(worker)
-            if not isinstance(found, str):
-                raise raised(found)
-            self.known[key] = found
+            if not isinstance(fingerprint, str):
+                raise raised(fingerprint)
+            self.known[key] = fingerprint
         return self.known[key]
 
     def run(

@@ -134,7 +134,7 @@ def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
             "from the one that is given: name one seed, or leave warmups out.",
             field="warmups",
         )
-    found = Sweep(
+    sweep = Sweep(
         name=table["name"],
         title=table.get("title", table["name"]),
         tasks=tuple(tasks),
@@ -152,13 +152,13 @@ def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
         budget_mb=int(single["budget_mb"]),
         source=text,
     )
-    if found.lines > MAX_CELLS:
+    if sweep.lines > MAX_CELLS:
         raise OptionError(
-            f"The grid has {found.lines:,} cells; up to {MAX_CELLS:,} are allowed. Shorten an axis.",
+            f"The grid has {sweep.lines:,} cells; up to {MAX_CELLS:,} are allowed. Shorten an axis.",
             field=None,
         )
-    found = replace(found, against=read_against(table.get("against", "dense"), found.axes))
-    return _fetched(found)
+    sweep = replace(sweep, against=read_against(table.get("against", "dense"), sweep.axes))
+    return _fetched(sweep)
 
 
 def _tasks(row: object, where: str, field: str, folder: Path) -> list[Task]:
@@ -203,7 +203,7 @@ def _tasks(row: object, where: str, field: str, folder: Path) -> list[Task]:
             "data and format, or remove documents.",
             field=f"{field}.documents",
         )
-    found: list[Task] = []
+    tasks: list[Task] = []
     for (name, agents), turn in product(names, turns):
         place = name if name in preset_names() or "." not in name else folder / name
         label = name + (f", {agents} agents" if agents is not None else "")
@@ -213,8 +213,8 @@ def _tasks(row: object, where: str, field: str, folder: Path) -> list[Task]:
             label = table["label"] + (f" {label}" if len(names) * len(turns) > 1 else "")
         task = PipelineTask(label, place, data, None, turn, agents, documents)
         _check_fits(task, place, field)
-        found.append(task)
-    return found
+        tasks.append(task)
+    return tasks
 
 
 def _check_fits(task: PipelineTask, place: str | Path, field: str) -> None:
@@ -246,7 +246,7 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
         float(within(given.get("top_p", 1.0), f"{inner}.top_p", 0.01, 1)),
     )
     orders = ",".join(axis(given, "orders", str, ("identity", "shuffle:0"), inner))
-    found: list[Task] = []
+    tasks: list[Task] = []
     for values in product(*axes.values()):
         chosen: dict[str, Any] = dict(zip(axes, values, strict=True))
         request = JudgeRequest(
@@ -282,8 +282,8 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
         if data:
             extra.append(f"@ {data.path.name}")
         axes_of_cells = (values if len(values) > 1 else (None,) for values in (lengths, temperatures))
-        found.append(JudgeTask(" ".join(extra), request, data, *axes_of_cells))
-    return found
+        tasks.append(JudgeTask(" ".join(extra), request, data, *axes_of_cells))
+    return tasks
 
 
 def _check_final(wording: str, data: Data | None, where: str, field: str) -> None:

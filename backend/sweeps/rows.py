@@ -87,10 +87,10 @@ class Row:
     @staticmethod
     def from_values(values: Sequence[Any]) -> Row:
         """From a database's values in column order; there truth is 0 or 1."""
-        found = dict(zip(COLUMNS, values, strict=True))
+        columns = dict(zip(COLUMNS, values, strict=True))
         for name in TRUTHS:
-            found[name] = None if found[name] is None else bool(found[name])
-        return Row(**found)
+            columns[name] = None if columns[name] is None else bool(columns[name])
+        return Row(**columns)
 
     @property
     def values(self) -> tuple[Any, ...]:

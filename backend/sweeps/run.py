@@ -75,20 +75,20 @@ def run_sweep(
     total = sum(1 for _ in planned_rows(shards))
     store.began(sweep.name, sweep.source, facts or {})
     keys: set[str] = store.keys()
-    mine: set[str] = set()  # this sweep's rows that are there
+    own_keys: set[str] = set()  # this sweep's rows that are there
     began, fresh = clock(), 0
 
     def count(text: str = "") -> Count:
-        left = (clock() - began) / fresh * (total - len(mine)) if fresh else None
-        return Count(len(mine), total, left, text)
+        left = (clock() - began) / fresh * (total - len(own_keys)) if fresh else None
+        return Count(len(own_keys), total, left, text)
 
     placed: dict[str, PlannedRow] = {}
 
     def rows_so_far() -> SweepDone:
-        found = {row.key: row for row in store.rows(mine)}
-        rows = tuple((s.cell, s.method, found[key]) for key, s in placed.items() if key in found)
+        by_key = {row.key: row for row in store.rows(own_keys)}
+        rows = tuple((s.cell, s.method, by_key[key]) for key, s in placed.items() if key in by_key)
         cells = tuple(dict.fromkeys(cell for cell, _, _ in rows))
-        return SweepDone(rows, cells, len(mine) == total, sweep.against, sweep.warmups)
+        return SweepDone(rows, cells, len(own_keys) == total, sweep.against, sweep.warmups)
 
     looked = began
     for _, group in groupby(shards, lambda shard: shard.cell.model):  # one model is loaded at a time
@@ -98,7 +98,7 @@ def run_sweep(
             store.note_weights(shard.models, weights)
             wanted = {s.key(weights): s for unit in shard.units for s in unit}
             placed |= {key: s for key, s in wanted.items() if key not in placed}
-            mine |= wanted.keys() & keys
+            own_keys |= wanted.keys() & keys
             if wanted.keys() - keys:
                 waiting.append(shard)
         yield count()
@@ -107,10 +107,10 @@ def run_sweep(
                 store.add(event)
                 new = {row.key for row in event.rows} - keys
                 keys |= new
-                mine |= new
+                own_keys |= new
                 fresh += len(new)
                 yield count()
-                if look_seconds is not None and clock() - looked >= look_seconds and len(mine) < total:
+                if look_seconds is not None and clock() - looked >= look_seconds and len(own_keys) < total:
                     yield rows_so_far()
                     looked = clock()
             else:
@@ -131,14 +131,14 @@ class Recorded:
         Raises:
             OptionError: the file never ran this model.
         """
-        found = self.store.weights(shard.models)
-        if found is None:
+        fingerprint = self.store.weights(shard.models)
+        if fingerprint is None:
             raise OptionError(
                 f"{self.store.path.name} does not say which weights {shard.models} has: it was not run on "
                 "that, or by an earlier version alone. Run the sweep without --show.",
                 field="show",
             )
-        return found
+        return fingerprint
 
     def run(
         self, shard: Shard, done: Collection[str], memo: Memo, cancel: threading.Event | None

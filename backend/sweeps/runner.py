@@ -70,8 +70,8 @@ class ModelRunner:
         names = [shard.cell.model]
         if shard.judge and shard.judge.agents:
             names.append(shard.judge.agents)
-        found = [self.model(name, names[0]).info for name in names]
-        return " ".join(f"{info.weights_hash} {info.dtype}" for info in found)
+        models = [self.model(name, names[0]).info for name in names]
+        return " ".join(f"{info.weights_hash} {info.dtype}" for info in models)
 
     def run(
         self, shard: Shard, done: Collection[str], memo: Memo, cancel: threading.Event | None = None
@@ -189,15 +189,20 @@ def pipeline_rows(
     for outcome in record.outcomes:
         by_method.setdefault(outcome.method, []).append(outcome_row(record, outcome))
     scores = {
-        label: score(next(o["text"] for o in mine if o["agent"] == final), request.golds, request.scorer)
-        for label, mine in by_method.items()
+        label: score(
+            next(o["text"] for o in method_rows if o["agent"] == final), request.golds, request.scorer
+        )
+        for label, method_rows in by_method.items()
     }
-    texts = {label: next(o for o in mine if o["agent"] == final)["text"] for label, mine in by_method.items()}
+    texts = {
+        label: next(o for o in method_rows if o["agent"] == final)["text"]
+        for label, method_rows in by_method.items()
+    }
     [dense, *_] = by_method
     rows = []
     for planned in unit:
-        mine, scored = by_method[planned.method], scores[planned.method]
-        last = next(o for o in mine if o["agent"] == final)
+        method_rows, scored = by_method[planned.method], scores[planned.method]
+        last = next(o for o in method_rows if o["agent"] == final)
         silent = scored.answer is None and scores[dense].answer is None
         same = texts[planned.method] == texts[dense] if silent else scored.answer == scores[dense].answer
         margin = last.get("margin")
@@ -213,14 +218,14 @@ def pipeline_rows(
                 as_dense=same,
                 selection_right=None,
                 state=last["state"],
-                agents=len(mine),
-                agents_reused=sum(o["state"] == "reused" for o in mine),
-                blocks=sum(o["blocks"] for o in mine),
-                blocks_reused=sum(o["blocks_reused"] for o in mine),
-                prompt_tokens=sum(o["prompt_tokens"] for o in mine),
-                reused_tokens=sum(o["tokens_reused"] for o in mine),
+                agents=len(method_rows),
+                agents_reused=sum(o["state"] == "reused" for o in method_rows),
+                blocks=sum(o["blocks"] for o in method_rows),
+                blocks_reused=sum(o["blocks_reused"] for o in method_rows),
+                prompt_tokens=sum(o["prompt_tokens"] for o in method_rows),
+                reused_tokens=sum(o["tokens_reused"] for o in method_rows),
                 ttft_ms=last["ttft_ms"],
-                total_ttft_ms=sum(o["ttft_ms"] for o in mine),
+                total_ttft_ms=sum(o["ttft_ms"] for o in method_rows),
                 kl_first=last.get("kl_first"),
                 kl_mean=last.get("kl_mean"),
                 floor=last.get("floor"),
@@ -228,7 +233,7 @@ def pipeline_rows(
                 key_error=last.get("key_error"),
                 value_error=last.get("value_error"),
                 wall_ms=record.wall_ms,
-                body=json.dumps({"outcomes": mine}, ensure_ascii=False),
+                body=json.dumps({"outcomes": method_rows}, ensure_ascii=False),
             )
         )
     return tuple(rows)

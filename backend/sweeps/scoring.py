@@ -151,6 +151,6 @@ def plain_math(text: str) -> str:
     text = _SHORT_FRACTION.sub(lambda m: f"\\frac{{{m[1]}}}{{{m[2]}}}" if m[1] else f"\\frac{{{m[3]}}}", text)
     text = re.sub(r"\\sqrt\s*([0-9a-z])", r"\\sqrt{\1}", text)
     text = "".join(text.split())
-    if found := _SLASH.fullmatch(text):
-        text = f"{found[1]}\\frac{{{found[2]}}}{{{found[3]}}}"
+    if match := _SLASH.fullmatch(text):
+        text = f"{match[1]}\\frac{{{match[2]}}}{{{match[3]}}}"
     return "0" + text if text.startswith(".") else text.replace("-.", "-0.")

@@ -164,19 +164,19 @@ class Sweep:
     def axes(self) -> dict[Axis, tuple[str | int | float, ...]]:
         """The values along which lines can be compared."""
         judges = [task for task in self.tasks if isinstance(task, JudgeTask)]
-        asked: list[Sweep | JudgeTask] = [*judges, *[self] * (len(judges) < len(self.tasks))]
-        found: dict[Axis, Sequence[str | int | float | None]] = {
+        parts: list[Sweep | JudgeTask] = [*judges, *[self] * (len(judges) < len(self.tasks))]
+        axes: dict[Axis, Sequence[str | int | float | None]] = {
             "method": [choice.label for choice in self.methods],
             "task": [task.label for task in self.tasks],
             "model": self.models,
             "mode": self.modes,
             "request_order": self.request_orders,
             "judge_order": [order.label for task in judges for order in task.request.orders],
-            "max_new_tokens": [tokens for how in asked for tokens in how.max_new_tokens],
-            "temperature": [value for how in asked for value in how.temperatures],
+            "max_new_tokens": [tokens for how in parts for tokens in how.max_new_tokens],
+            "temperature": [value for how in parts for value in how.temperatures],
         }
         return {
-            name: tuple(dict.fromkeys(v for v in values if v is not None)) for name, values in found.items()
+            name: tuple(dict.fromkeys(v for v in values if v is not None)) for name, values in axes.items()
         }
 
 

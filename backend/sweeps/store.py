@@ -197,8 +197,8 @@ class SweepStore:
 
     def memo(self, unit: str) -> Any:
         """What was kept of a finished problem; None if nothing was."""
-        found = list(self._read("SELECT body FROM memos WHERE unit = ?", (unit,)))
-        return json.loads(found[0][0]) if found else None
+        bodies = list(self._read("SELECT body FROM memos WHERE unit = ?", (unit,)))
+        return json.loads(bodies[0][0]) if bodies else None
 
     def rows(self, keys: Collection[str] | None = None) -> Iterator[Row]:
         """Rows by their keys, or all."""

@@ -25,13 +25,13 @@ from backend.sweeps.run import SweepDone
 
 def by_line(done: SweepDone) -> dict[tuple[Cell, str], list[Row]]:
     """Rows by line (cell and method), cell by cell, dense first."""
-    found: dict[tuple[Cell, str], list[Row]] = {}
+    lines: dict[tuple[Cell, str], list[Row]] = {}
     for cell, method, row in done.rows:
-        found.setdefault((done.line_cell(cell), method), []).append(row)
-    first = dict(reversed(found))  # by cell; dense stands first in every shard
+        lines.setdefault((done.line_cell(cell), method), []).append(row)
+    first = dict(reversed(lines))  # by cell; dense stands first in every shard
     places = {cell: at for at, cell in enumerate(done.line_cells)}
-    order = sorted(found, key=lambda line: (places[line[0]], line[1] != first[line[0]]))
-    return {line: found[line] for line in order}
+    order = sorted(lines, key=lambda line: (places[line[0]], line[1] != first[line[0]]))
+    return {line: lines[line] for line in order}
 
 
 def summarise(done: SweepDone) -> tuple[SweepLine, ...]:
@@ -61,8 +61,8 @@ def _line(
         apart = share(values)
         if not pooled or not apart.of:
             return apart
-        found = clustered(values, warmups)  # of values that are all alike it would know no doubt
-        return replace(found, low=min(found.low, apart.low), high=max(found.high, apart.high))
+        interval = clustered(values, warmups)  # of values that are all alike it would know no doubt
+        return replace(interval, low=min(interval.low, apart.low), high=max(interval.high, apart.high))
 
     def told(of: str) -> Share:
         return of_all([getattr(row, of) for row in rows])

@@ -71,7 +71,7 @@ def read_trace(path: Path, max_new_tokens: int = 256) -> tuple[Pipeline, list[Tr
     first = next(iter(requests.values()))
     names = [call.agent for call in first]
     templates: list[str] | None = None
-    found = []
+    traced = []
     for calls in requests.values():
         if [call.agent for call in calls] != names:
             raise PromptError(
@@ -80,9 +80,9 @@ def read_trace(path: Path, max_new_tokens: int = 256) -> tuple[Pipeline, list[Tr
                 "their own.",
                 field="trace",
             )
-        mine = [_template(calls, place) for place in range(len(calls))]
-        templates = templates or mine
-        for call, template, wanted in zip(calls, mine, templates, strict=True):
+        agent_templates = [_template(calls, place) for place in range(len(calls))]
+        templates = templates or agent_templates
+        for call, template, wanted in zip(calls, agent_templates, templates, strict=True):
             if template != wanted:
                 at = next((i for i, (a, b) in enumerate(zip(template, wanted, strict=False)) if a != b), 0)
                 raise PromptError(
@@ -92,16 +92,16 @@ def read_trace(path: Path, max_new_tokens: int = 256) -> tuple[Pipeline, list[Tr
                     field="trace",
                 )
         recorded = {n: call.response for n, call in enumerate(calls, 1) if call.response}
-        found.append(TracedRequest({QUESTION: calls[0].question}, recorded))
+        traced.append(TracedRequest({QUESTION: calls[0].question}, recorded))
     assert templates is not None
     tokens = min(max_new_tokens, MAX_NEW_TOKENS)
     agents = tuple(Agent(n, names[n - 1], "", template, tokens) for n, template in enumerate(templates, 1))
     name = re.sub(r"[^a-z0-9]+", "-", path.stem.casefold()).strip("-") or "trace"
-    return Pipeline(name, path.stem, f"Replayed from {path.name}.", agents, scoring="none"), found
+    return Pipeline(name, path.stem, f"Replayed from {path.name}.", agents, scoring="none"), traced
 
 
 def _calls(text: str, file: str) -> dict[str, list[_Call]]:
-    found: dict[str, list[_Call]] = {}
+    by_request: dict[str, list[_Call]] = {}
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -118,7 +118,7 @@ def _calls(text: str, file: str) -> dict[str, list[_Call]]:
             name: check_text(row.get(name) or "", f"{where}: the {name}", "trace")
             for name in ("prompt", "question", "response")
         }
-        calls = found.setdefault(str(row["request"]), [])
+        calls = by_request.setdefault(str(row["request"]), [])
         texts["question"] = texts["question"] or (calls[0].question if calls else "")
         if not texts["question"].strip() or (calls and texts["question"] != calls[0].question):
             raise PromptError(
@@ -127,9 +127,9 @@ def _calls(text: str, file: str) -> dict[str, list[_Call]]:
                 field="trace",
             )
         calls.append(_Call(where, str(row["agent"]), texts["prompt"], texts["question"], texts["response"]))
-    if not found:
+    if not by_request:
         raise PromptError(f"{file} holds no call. A line looks like {_EXAMPLE}.", field="trace")
-    return found
+    return by_request
 
 
 def _template(calls: list[_Call], place: int) -> str:

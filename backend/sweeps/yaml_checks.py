@@ -48,10 +48,10 @@ def numbers(
     field: str = "",
 ) -> tuple[Any, ...]:
     """An axis of numbers, each in its range."""
-    found = axis(table, key, kind, usual, field)
-    for value in found if key in table else ():
+    values = axis(table, key, kind, usual, field)
+    for value in values if key in table else ():
         within(value, f"{field}.{key}" if field else key, *limits)
-    return tuple(value if value is None else kind(value) for value in found)
+    return tuple(value if value is None else kind(value) for value in values)
 
 
 def one_of(value: object, field: str, known: Sequence[str]) -> None:

@@ -137,17 +137,17 @@ def hypotheses(args: argparse.Namespace) -> int:
             record = event
         else:
             show_progress(event.text)
-    found = verdicts(record)
+    results = verdicts(record)
     report = {
         "request": as_json(request),
         "model": as_json(record.model),
         "versions": versions(),
-        "verdicts": [as_json(verdict) for verdict in found],
+        "verdicts": [as_json(verdict) for verdict in results],
         "precision_recall": precision_recall(record),
     }
     write_json(out, report)
     out.with_suffix(".kvhypotheses").write_bytes(record.to_bytes())
-    for verdict in found:
+    for verdict in results:
         print(f"{verdict.name} {verdict.word}: {verdict.claim}\n   {verdict.reason}")
     print(f"{len(record.live)} turns in {rows_path}, verdicts in {out}")
     return 0

@@ -67,36 +67,38 @@ def blame(args: argparse.Namespace) -> int:
         preset.pipeline, dict(examples[0].values), parse_methods(f"dense,{args.method}"), decoding=decoding,
         probe_offsets=False,
     )  # fmt: skip
-    asked = BlameRequest(
+    request = BlameRequest(
         run, methods[0].label, preset.pipeline.final, args.passes, args.most_parts, args.draws, args.seed
     )
     model = load_model(args.model, **loading(args))
     session = LabSession(model, budget_bytes=args.budget_mb << 20)
-    found: list[BlameRecord] = []
+    records: list[BlameRecord] = []
     sent = 0
 
     def write() -> list[dict[str, Any]]:
-        lines = summary(found, args.share)
+        lines = summary(records, args.share)
         report = {
             "preset": preset.pipeline.name, "method": args.method, "warmup": args.warmup, "sent": sent,
             "passes": args.passes, "most_parts": args.most_parts, "draws": args.draws, "seed": args.seed,
             "share": args.share, "model": as_json(model.info), "versions": versions(), "summary": lines,
-            "problems": [_row(record) for record in found],
+            "problems": [_row(record) for record in records],
         }  # fmt: skip
         write_json(out, report)
         return lines
 
-    for event in blame_many(session, asked, examples[: args.warmup], examples[args.warmup :], args.problems):
+    for event in blame_many(
+        session, request, examples[: args.warmup], examples[args.warmup :], args.problems
+    ):
         if isinstance(event, tuple):
             sent, record = event
             if record:
-                found.append(record)
+                records.append(record)
                 write()  # so that a run that is stopped leaves what it found
             show_progress(
-                f"{sent} requests sent, {len(found)} of {args.problems} changed answers looked into"
+                f"{sent} requests sent, {len(records)} of {args.problems} changed answers looked into"
             )
     lines = write()
-    print(f"{sent} requests sent; {len(found)} changed answers looked into, summary in {out}")
+    print(f"{sent} requests sent; {len(records)} changed answers looked into, summary in {out}")
     for line in lines:
         low, high = line["interval"]
         print(f"{line['what']:<60} {line['count']:>3} of {line['of']:<3} ({low:.0%} to {high:.0%})")

@@ -130,39 +130,39 @@ def _measured(args: argparse.Namespace) -> tuple[Machine, dict[str, Any]]:
     raise AssertionError("a measurement ends with its figures")
 
 
-def said(figures: Figures, case: Case, found: Answer) -> list[str]:
+def said(figures: Figures, case: Case, result: Answer) -> list[str]:
     """The answer in words."""
     pool = f"{case.mixed} of {case.anchors} anchors mixed" if case.anchors else "no anchors"
     lines = [
         f"On {figures.machine.name}: {case.prompt:,} tokens, {case.shared:,} of them in reused texts, "
         f"{pool}.",
-        f"The full read {found.dense_ms:,.1f} ms, reuse {found.reuse_ms:,.1f} ms to the first token: "
-        f"{found.ratio:.2f} times as fast. Of reuse: "
-        + ", ".join(f"{name} {ms:,.1f}" for name, ms in found.parts_ms.items())
+        f"The full read {result.dense_ms:,.1f} ms, reuse {result.reuse_ms:,.1f} ms to the first token: "
+        f"{result.ratio:.2f} times as fast. Of reuse: "
+        + ", ".join(f"{name} {ms:,.1f}" for name, ms in result.parts_ms.items())
         + ".",
-        *_extrapolated(figures, case, found),
+        *_extrapolated(figures, case, result),
     ]
-    if found.least_share is None:
+    if result.least_share is None:
         lines.append("Reuse does not pay here, even if every request passes the gate.")
     else:
-        lines.append(f"It pays from {found.least_share:.0%} of the requests passing the gate on.")
-    if found.least_tokens is None:
+        lines.append(f"It pays from {result.least_share:.0%} of the requests passing the gate on.")
+    if result.least_tokens is None:
         lines.append("With these shares no length of the prompt pays.")
-    elif found.least_tokens == 1:
+    elif result.least_tokens == 1:
         lines.append("With these shares any length of the prompt pays.")
     else:
-        lines.append(f"With these shares a prompt pays from {found.least_tokens:,} tokens on.")
-    if found.most_anchors is not None:
-        most = "Any number of" if found.most_anchors >= LONGEST else f"Up to {found.most_anchors:,}"
+        lines.append(f"With these shares a prompt pays from {result.least_tokens:,} tokens on.")
+    if result.most_anchors is not None:
+        most = "Any number of" if result.most_anchors >= LONGEST else f"Up to {result.most_anchors:,}"
         lines.append(f"{most} anchors could be mixed before the full read is as fast.")
-    return [*lines, _paid_off(case, found)]
+    return [*lines, _paid_off(case, result)]
 
 
-def _extrapolated(figures: Figures, case: Case, found: Answer) -> list[str]:
+def _extrapolated(figures: Figures, case: Case, result: Answer) -> list[str]:
     """Which of the answer's lengths lie beyond the prompts that were timed."""
     timed = [one.tokens for one in figures.timed]
-    asked = sorted({case.prompt, found.least_tokens or case.prompt})
-    beyond = [f"{tokens:,}" for tokens in asked if timed and not min(timed) <= tokens <= max(timed)]
+    lengths = sorted({case.prompt, result.least_tokens or case.prompt})
+    beyond = [f"{tokens:,}" for tokens in lengths if timed and not min(timed) <= tokens <= max(timed)]
     if not beyond:
         return []
     return [
@@ -171,14 +171,14 @@ def _extrapolated(figures: Figures, case: Case, found: Answer) -> list[str]:
     ]
 
 
-def _paid_off(case: Case, found: Answer) -> str:
+def _paid_off(case: Case, result: Answer) -> str:
     """What the pool takes, and when that has come back."""
     if not case.anchors:
         return "Without anchors there is no pool to be filled and paid off."
-    held = f"A reader's anchors take {found.pool_bytes / 2**20:,.1f} MiB"
-    if found.pays_after is None:
+    held = f"A reader's anchors take {result.pool_bytes / 2**20:,.1f} MiB"
+    if result.pays_after is None:
         return f"{held} and are never paid off."
-    return f"{held} and are paid off after {found.pays_after:,} requests, its own included."
+    return f"{held} and are paid off after {result.pays_after:,} requests, its own included."
 
 
 def _beside(measured: dict[str, Any]) -> list[str]:

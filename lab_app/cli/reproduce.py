@@ -94,31 +94,33 @@ def reproduce(args: argparse.Namespace) -> int:
     tell = Told()
     for event in run(one, asked):
         if isinstance(event, Done):
-            found = event.report
+            report = event.report
         else:
             tell(event.text)
     show_end()
-    text = markdown(found)
+    text = markdown(report)
     saved = out / f"{one.name}.json"
-    write_json(saved, found)
+    write_json(saved, report)
     saved.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
-    written = [saved, saved.with_suffix(".md"), *draw(found, out)]
+    written = [saved, saved.with_suffix(".md"), *draw(report, out)]
     print(f"Saved as {', '.join(map(str, written[:-1]))} and {written[-1]}")
     return 0
 
 
-def draw(found: dict[str, Any], out: Path) -> list[Path]:
+def draw(report: dict[str, Any], out: Path) -> list[Path]:
     """Save a figure's pictures; nothing of a table, or where nothing was measured."""
-    if not found.get("picture") or not any(any(line["ours"]) for line in found["lines"]):
+    if not report.get("picture") or not any(any(line["ours"]) for line in report["lines"]):
         return []
     from viz.run.report import figure_html
     from viz.studies.reproduction import svg, view
 
-    stem = out / found["name"]
-    pictures = {stem.with_suffix(".svg"): svg(found)}
-    note = f"{found['caveat']} {' '.join(found['notes'])}".strip()
-    pictures[stem.with_suffix(".html")] = figure_html(view(found), f"{found['name']}: {found['place']}", note)
+    stem = out / report["name"]
+    pictures = {stem.with_suffix(".svg"): svg(report)}
+    note = f"{report['caveat']} {' '.join(report['notes'])}".strip()
+    pictures[stem.with_suffix(".html")] = figure_html(
+        view(report), f"{report['name']}: {report['place']}", note
+    )
     for path, text in pictures.items():
         path.write_text(text, encoding="utf-8")
     return list(pictures)

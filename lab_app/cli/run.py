@@ -167,6 +167,6 @@ def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     )  # fmt: skip
     rows = [head]
     for line in summary:
-        found = ("-" if line.get(key) is None else format(line[key], form) for key, form in columns)
-        rows.append((line["mode"], called(line["agent"]) if line["agent"] else "all", line["method"], *found))
+        cells = ("-" if line.get(key) is None else format(line[key], form) for key, form in columns)
+        rows.append((line["mode"], called(line["agent"]) if line["agent"] else "all", line["method"], *cells))
     print_table(rows, left=3)

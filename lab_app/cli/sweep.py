@@ -64,11 +64,11 @@ def sweep(args: argparse.Namespace) -> int:
     from backend.sweeps.store import SweepStore
     from backend.sweeps.summary import summarise
 
-    asked = read_sweep(Path(args.file))
-    out = Path(args.out or f"{asked.name}.sqlite")
+    spec = read_sweep(Path(args.file))
+    out = Path(args.out or f"{spec.name}.sqlite")
     if not out.name or out.is_dir() or out.suffix in ("", ".csv", ".parquet", ".json"):
         raise OptionError(
-            f"--out is {str(out)!r}, which names no SQLite file. Name one, such as {asked.name}.sqlite.",
+            f"--out is {str(out)!r}, which names no SQLite file. Name one, such as {spec.name}.sqlite.",
             field="out",
         )
     if args.export == "parquet":
@@ -76,7 +76,7 @@ def sweep(args: argparse.Namespace) -> int:
 
         parquet_module()  # refused before the work, not after it
     summary, table = (out.with_suffix(f".{kind}") for kind in ("summary.json", f"rows.{args.export}"))
-    _spare(asked, Path(args.file), (out, summary, table))
+    _spare(spec, Path(args.file), (out, summary, table))
     check_workers(args)
     facts = {"versions": versions(), "platform": sys.platform, "device": args.device}
     if args.show and args.ray is not None:
@@ -104,17 +104,17 @@ def sweep(args: argparse.Namespace) -> int:
         store = open_now.enter_context(SweepStore(out))
         tell = Told()
         doer = Recorded(store) if args.show else single or runner()
-        for event in run_sweep(asked, store, doer, facts=facts, spread=spread):
+        for event in run_sweep(spec, store, doer, facts=facts, spread=spread):
             if isinstance(event, Count):
                 tell(event)
             else:
                 done = event
-        facts["weights"] = {name: store.weights(name) for name in asked.models}
+        facts["weights"] = {name: store.weights(name) for name in spec.models}
     show_end()
-    swept = Swept(asked.name, asked.title, summarise(done), len(done.rows), done.complete, compare(done))
+    swept = Swept(spec.name, spec.title, summarise(done), len(done.rows), done.complete, compare(done))
     for row in tables(swept):
         print(row)
-    write_summary(asked, swept, facts, summary)
+    write_summary(spec, swept, facts, summary)
     written = [f"{len(done.rows):,} rows in {out}", f"summary in {summary}"]
     if args.export:
         export(done.rows, table, args.export)
@@ -123,13 +123,13 @@ def sweep(args: argparse.Namespace) -> int:
     return 0
 
 
-def _spare(asked: Sweep, file: Path, outputs: Sequence[Path]) -> None:
+def _spare(spec: Sweep, file: Path, outputs: Sequence[Path]) -> None:
     """Refuse to write over what is read: the sweep's own file and those that it names.
 
     Raises:
         OptionError: an output would.
     """
-    read = {path.resolve() for path in (file, *asked.files)}
+    read = {path.resolve() for path in (file, *spec.files)}
     for place in outputs:
         if place.resolve() in read:
             raise OptionError(
@@ -265,11 +265,11 @@ def shown_p(p: float | None) -> str:
     return "-" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def write_summary(asked: Sweep, swept: Swept, facts: dict[str, Any], path: Path) -> None:
+def write_summary(spec: Sweep, swept: Swept, facts: dict[str, Any], path: Path) -> None:
     """The summary as JSON, which knows neither NaN nor infinity."""
     from backend.base.serialization import as_json
 
-    report = {"name": asked.name, "title": asked.title, **facts, "sweep": asked.source}
+    report = {"name": spec.name, "title": spec.title, **facts, "sweep": spec.source}
     report["lines"] = as_json(swept.lines)
     report["comparisons"] = as_json(swept.compared.tests)
     report["left_out"] = list(swept.compared.left_out)

@@ -284,8 +284,8 @@ def evaluate_embedded(args: argparse.Namespace) -> int:
 
     model = load_model(args.model)
     if args.edits:
-        found = edits(model, args.count, args.seed)
-        report = {"weights": model.info.weights_hash, "count": args.count, "seed": args.seed, "edits": found}
+        shares = edits(model, args.count, args.seed)
+        report = {"weights": model.info.weights_hash, "count": args.count, "seed": args.seed, "edits": shares}
         print(json.dumps(report, indent=1))
         return 0
     if args.typed:
@@ -316,10 +316,10 @@ def calibrate_familiarity(args: argparse.Namespace) -> int:
         raise OptionError(f"{model.info.name} lies in no folder of its own. Give --out FILE.", field="out")
     out = named_file("out", args.out, CALIBRATION) if args.out else usual
     told = named_file("json", args.json, "familiarity-20.json") if args.json else None
-    asked, seen = list(held_out_requests(args.count, args.seed)), []
-    for one in answered(model, asked):
+    requests, seen = list(held_out_requests(args.count, args.seed)), []
+    for one in answered(model, requests):
         seen.append(one)
-        show_progress(f"{len(seen)} of {len(asked)} requests answered")
+        show_progress(f"{len(seen)} of {len(requests)} requests answered")
     calibration, worth = calibrate(model, seen)
     assert out is not None
     calibration.save(out)

@@ -37,101 +37,101 @@ def run_xray(args: argparse.Namespace) -> int:
             field="hour-price",
         )
     out = named_file("json", args.json, "xray.json") if args.json else None
-    found = xray(
+    result = xray(
         path_of(args.log), tokenizer=args.tokenizer, block=args.block, cache_tokens=args.cache_tokens,
         skip_bad=args.skip_bad, hour_price=args.hour_price, said=show_progress,
         machine=saved_figures(path_of(args.machine)).machine if args.machine else None,
     )  # fmt: skip
     show_progress("")
-    say(found)
+    say(result)
     if out is not None:
-        write_json(out, found.plain())
+        write_json(out, result.plain())
         print(f"\nEvery call is in {out}")
     return 0
 
 
-def say(found: XRay) -> None:
+def say(result: XRay) -> None:
     """The tables."""
-    total = max(1, found.totals["tokens"])
+    total = max(1, result.totals["tokens"])
     print(
-        f"{found.file}: {found.totals['tokens']:,} tokens in {len(found.calls):,} calls of "
-        f"{len(found.agents)} agents ({', '.join(found.formats)}; tokenizer: {found.tokenizer})."
+        f"{result.file}: {result.totals['tokens']:,} tokens in {len(result.calls):,} calls of "
+        f"{len(result.agents)} agents ({', '.join(result.formats)}; tokenizer: {result.tokenizer})."
     )
-    if found.tokenizer == "embedded":
+    if result.tokenizer == "embedded":
         print("The lab's own tokenizer counts more tokens than a large model's; name yours with --tokenizer.")
-    if found.by_prompt:
+    if result.by_prompt:
         print(
             "Where the log names no agent, calls with the same beginning of the system prompt are one agent."
         )
-    if found.skipped:
-        print(f"{found.skipped:,} bad lines were left out. The first: {found.bad[0]}")
-    if found.cut_tax[1]:
-        print(f"Cutting at paragraphs changes the count by {found.cut_tax[0] / found.cut_tax[1]:+.2%}.")
+    if result.skipped:
+        print(f"{result.skipped:,} bad lines were left out. The first: {result.bad[0]}")
+    if result.cut_tax[1]:
+        print(f"Cutting at paragraphs changes the count by {result.cut_tax[0] / result.cut_tax[1]:+.2%}.")
     rows = [("what a cache would find", "tokens", "share", "seconds", "dollars")]
     for name, key, cost in (
         ("nothing: every prompt is read in full", "tokens", "full"),
-        (f"beginnings, a cache of {found.capacity:,} tokens", "bounded", "bounded cache"),
-        (f"beginnings, in blocks of {found.block}", "blocks", "unlimited cache"),
+        (f"beginnings, a cache of {result.capacity:,} tokens", "bounded", "bounded cache"),
+        (f"beginnings, in blocks of {result.block}", "blocks", "unlimited cache"),
         ("beginnings, to the token", "prefix", ""),
         ("text anywhere (needs a method)", "anywhere", "anywhere"),
         ("new, but twice in one prompt", "repeated", ""),
         ("new", "new", ""),
     ):
-        count = found.totals[key]
-        times = (f"{found.seconds[cost]:,.1f}", f"{found.dollars[cost]:,.2f}") if cost else ("", "")
+        count = result.totals[key]
+        times = (f"{result.seconds[cost]:,.1f}", f"{result.dollars[cost]:,.2f}") if cost else ("", "")
         rows.append((name, f"{count:,}", "" if key == "tokens" else f"{count / total:.1%}", *times))
     print()
     print_table(rows, 1)
-    print(f"Seconds of prefill by the break-even formula, on: {found.machine}.")
-    if None not in found.logged:
-        print(f"The server counted {found.logged[1]:,} cached of {found.logged[0]:,} input tokens.")
-    _say_missed(found, total)
-    _say_matrix(found)
-    _say_templates(found)
-    if found.advice:
+    print(f"Seconds of prefill by the break-even formula, on: {result.machine}.")
+    if None not in result.logged:
+        print(f"The server counted {result.logged[1]:,} cached of {result.logged[0]:,} input tokens.")
+    _say_missed(result, total)
+    _say_matrix(result)
+    _say_templates(result)
+    if result.advice:
         print("\nLayouts that would share more, tried on the log:")
         print_table(
             [("layout", "tokens saved", "share")]
-            + [(a.layout, f"{a.saved:,}", f"{a.saved / max(1, a.of):.1%}") for a in found.advice], 1
+            + [(a.layout, f"{a.saved:,}", f"{a.saved / max(1, a.of):.1%}") for a in result.advice], 1
         )  # fmt: skip
 
 
-def _say_missed(found: XRay, total: int) -> None:
-    if not found.missed:
+def _say_missed(result: XRay, total: int) -> None:
+    if not result.missed:
         print("\nNo call missed text that an earlier one had sent.")
         return
     print("\nWhy text that was there before was missed:")
     rows = [("cause", "calls", "tokens missed", "share", "for example")]
-    for one in found.missed[:SHOWN]:
+    for one in result.missed[:SHOWN]:
         rows.append(
             (one.kind, f"{one.calls:,}", f"{one.tokens:,}", f"{one.tokens / total:.1%}", one.example.where)
         )
     print_table(rows, 1)
-    for one in found.missed[:3]:
-        if told := one.example.cause:
-            print(f"  {told.kind}, {one.example.where} beside {one.example.against}, {told.role}:")
-            print(f"    then: {told.before or '(nothing)'}\n    now:  {told.after or '(nothing)'}")
+    for one in result.missed[:3]:
+        if cause := one.example.cause:
+            print(f"  {cause.kind}, {one.example.where} beside {one.example.against}, {cause.role}:")
+            print(f"    then: {cause.before or '(nothing)'}\n    now:  {cause.after or '(nothing)'}")
 
 
-def _say_matrix(found: XRay) -> None:
-    names, size = [name[:LONGEST] for name in found.agents], min(SHOWN, len(found.agents))
+def _say_matrix(result: XRay) -> None:
+    names, size = [name[:LONGEST] for name in result.agents], min(SHOWN, len(result.agents))
     print(
         "\nPercent of an agent's tokens (line) that an earlier call of an agent (column) had sent, in whole"
     )
     print("paragraphs:")
-    read: dict[str, int] = dict.fromkeys(found.agents, 0)
-    for call in found.calls:
-        read[call.agent if call.agent in read else found.agents[-1]] += call.tokens
+    read: dict[str, int] = dict.fromkeys(result.agents, 0)
+    for call in result.calls:
+        read[call.agent if call.agent in read else result.agents[-1]] += call.tokens
     rows = [("", *(f"{n + 1}" for n in range(size)))]
     for n in range(size):
-        whole = max(1, read[found.agents[n]])
-        rows.append((f"{n + 1} {names[n]}", *(f"{found.matrix[n][m] / whole:.0%}" for m in range(size))))
+        whole = max(1, read[result.agents[n]])
+        rows.append((f"{n + 1} {names[n]}", *(f"{result.matrix[n][m] / whole:.0%}" for m in range(size))))
     print_table(rows, 1)
 
 
-def _say_templates(found: XRay) -> None:
+def _say_templates(result: XRay) -> None:
     print("\nWhat stays and what changes in an agent's prompts:")
-    for one in found.templates[:4]:
+    for one in result.templates[:4]:
         print(f"  {one.agent[:LONGEST]}, {one.calls:,} calls:")
         for part in one.parts[:6]:
             print(f"    {'stays  ' if part.stays else 'changes'} {part.tokens:>6,} tokens  {part.excerpt}")

@@ -175,11 +175,11 @@ def method_styles(labels: Sequence[str], names: Mapping[str, str] | None = None)
     out: dict[str, MethodStyle] = {}
     for label in labels:
         kind = (names or {}).get(label, label)
-        wish = METHOD_ORDER.index(kind) if kind in METHOD_ORDER else len(METHOD_ORDER)
-        if wish in taken:
-            wish = len(METHOD_ORDER)
-        free = [i for i in range(wish, len(METHOD_COLOURS)) if i not in taken]
-        index = free[0] if free else wish % len(METHOD_COLOURS)
+        place = METHOD_ORDER.index(kind) if kind in METHOD_ORDER else len(METHOD_ORDER)
+        if place in taken:
+            place = len(METHOD_ORDER)
+        free = [i for i in range(place, len(METHOD_COLOURS)) if i not in taken]
+        index = free[0] if free else place % len(METHOD_COLOURS)
         taken.add(index)
         name = shown_name(label, kind)
         out[label] = MethodStyle(label, name, index, METHOD_COLOURS[index], DASHES[index], SYMBOLS[index])

@@ -45,11 +45,11 @@ def comparison_html(
         waits = (agent, label) in pending
         return _cell(record, record.outcome(agent, label), record.outcome(agent, dense), waits)
 
-    found = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed, columns)
+    table = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed, columns)
     beside = (
         Markup() if columns is None or pending else differences_html(record, columns.pinned, columns.options)
     )
-    return notes_html(record) + beside + found
+    return notes_html(record) + beside + table
 
 
 def notes_html(record: RunRecord) -> Markup:

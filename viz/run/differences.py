@@ -46,15 +46,15 @@ def differences_html(record: RunRecord, a: str, names: OptionNames) -> Markup:
 def difference(record: RunRecord, a: str, label: str, names: OptionNames) -> Difference:
     """One column beside A; A beside itself gives its own figures alone."""
     look, own, final = words.styles(record)[label], label == a, final_agent(record)
-    mine, of_a = record.outcome(final, label), record.outcome(final, a)
+    outcome, of_a = record.outcome(final, label), record.outcome(final, a)
     spent, spent_a = (words.total_ttft(record, one) for one in (label, a))
     kept, total = words.cached_tokens(record, label)
     error = mean_error([record.outcome(agent, label) for agent in record.agents])
-    said = words.clip(mine.answer, 24) if mine.answer is not None else "none"
+    said = words.clip(outcome.answer, 24) if outcome.answer is not None else "none"
     return Difference(
         look.name, look.index,
         "" if own else changed_options(_choice(record, a), _choice(record, label), names),
-        html("{}{}", "" if own or mine.answer == of_a.answer else "≠ ", said),
+        html("{}{}", "" if own or outcome.answer == of_a.answer else "≠ ", said),
         Markup() if own else first_token(record, a, label),
         words.milliseconds(spent) + ("" if own else f" ({words.ratio(spent, spent_a)} A)"),
         words.percent(kept, total), "0" if error is None else number(error, 2),
@@ -70,12 +70,12 @@ def changed_options(a: MethodChoice, b: MethodChoice, names: OptionNames) -> str
     if a.name != b.name:
         return "another method"
     known = names.get(a.name, {})
-    found = [key for key in {**a.options, **b.options} if a.options.get(key) != b.options.get(key)]
+    keys = [key for key in {**a.options, **b.options} if a.options.get(key) != b.options.get(key)]
     said = [
         f"{known.get(key, key)}: {_value(a.options.get(key))} → {_value(b.options.get(key))}"
-        for key in found[:MOST_OPTIONS]
+        for key in keys[:MOST_OPTIONS]
     ]
-    return "; ".join(said + ([f"{len(found) - len(said)} more"] if len(found) > len(said) else [])) or "none"
+    return "; ".join(said + ([f"{len(keys) - len(said)} more"] if len(keys) > len(said) else [])) or "none"
 
 
 def _value(value: Any) -> str:

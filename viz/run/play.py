@@ -98,8 +98,8 @@ def _scene(record: RunRecord, agent: int, method: str, span: str | None) -> _Sce
         return None
     outcome = min(outcomes, key=lambda o: (o.agent != agent, o.method != method, -o.agent))
     prompt = words.prompt_of(record, outcome)
-    asked = next((s for s in prompt.spans if s.name == span), None)
-    inside = [t for t in outcome.transfers if asked and asked.start <= t.start < asked.end]
+    chosen = next((s for s in prompt.spans if s.name == span), None)
+    inside = [t for t in outcome.transfers if chosen and chosen.start <= t.start < chosen.end]
     transfer = (inside or sorted(outcome.transfers, key=lambda t: -float(t.missing_keys.mean())))[0]
     return _Scene(record, outcome, transfer, prompt)
 

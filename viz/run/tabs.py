@@ -52,11 +52,11 @@ def default_selection(record: RunRecord) -> Selection:
     labels = words.others(record)
     changed = [label for label in labels if compare(record, label).kind == "answer"]
     reused = [label for label in labels if words.reused_anything(record.outcome(final_agent(record), label))]
-    found = (changed or reused or list(labels) or [words.dense_label(record)])[0]
+    method = (changed or reused or list(labels) or [words.dense_label(record)])[0]
     agent = final_agent(record)
-    if not words.reused_anything(record.outcome(agent, found)):
-        agent = next((a for a in record.agents if words.reused_anything(record.outcome(a, found))), agent)
-    return Selection(agent, found)
+    if not words.reused_anything(record.outcome(agent, method)):
+        agent = next((a for a in record.agents if words.reused_anything(record.outcome(a, method))), agent)
+    return Selection(agent, method)
 
 
 def gated_method(record: RunRecord, selection: Selection) -> str:

@@ -43,15 +43,15 @@ def verdict_card(
 
 def run_card(record: RunRecord) -> str:
     """The card of a run's own verdict."""
-    told = verdict(record)
+    summary = verdict(record)
     return verdict_card(
-        told.sentence_html,
-        told.tone,
-        told.points,
+        summary.sentence_html,
+        summary.tone,
+        summary.points,
         where(record),
         repair(record),
         factline(record),
-        told.state,
+        summary.state,
     )
 
 

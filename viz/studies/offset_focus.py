@@ -32,14 +32,14 @@ def usual_token(record: OffsetStudy) -> int:
     return int(np.argmin(record.twins.distance))
 
 
-def valid_focus(record: OffsetStudy, wish: Focus) -> Focus:
+def valid_focus(record: OffsetStudy, focus: Focus) -> Focus:
     """A focus that this record can show."""
     agents = record.approximated.agents if record.approximated else ()
     return Focus(
-        wish.token if 0 <= wish.token < len(record.tokens) else usual_token(record),
-        wish.prefix if wish.prefix is not None and 0 <= wish.prefix < len(record.prefix_tokens) else None,
-        wish.agent if wish.agent in agents else None,
-        wish.part if wish.part in range(len(PARTS)) else 0,
+        focus.token if 0 <= focus.token < len(record.tokens) else usual_token(record),
+        focus.prefix if focus.prefix is not None and 0 <= focus.prefix < len(record.prefix_tokens) else None,
+        focus.agent if focus.agent in agents else None,
+        focus.part if focus.part in range(len(PARTS)) else 0,
     )
 
 

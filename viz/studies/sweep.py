@@ -25,7 +25,7 @@ def views(swept: Swept) -> tuple[FigureView | Panel, ...]:
     """Right answers or scores, answers as dense, what came from a cache, the first token, the table, and
     where something other than dense is compared with, that too."""
     known = any(line.accuracy.of for line in swept.lines)
-    found: tuple[FigureView | Panel, ...] = (
+    figures: tuple[FigureView | Panel, ...] = (
         *([right(swept)] if known or not swept.graded else []),
         *([score(swept)] if swept.graded else []),
         as_dense(swept),
@@ -34,7 +34,7 @@ def views(swept: Swept) -> tuple[FigureView | Panel, ...]:
         Panel("sweep_table", TABLE, table_html(swept)),
     )
     between = others_html(swept)
-    return (*found, Panel("sweep_between", BETWEEN, between)) if between else found
+    return (*figures, Panel("sweep_between", BETWEEN, between)) if between else figures
 
 
 TABLE = "Every method in every cell"
@@ -201,8 +201,8 @@ def _dots(
             at += 1
         at += 0.4
     drawing = figure(int(70 + 22 * at), margin={"l": 8, "r": 20, "t": 8})
-    for method, found in points.items():
-        known = [(y, line, s) for y, line, s in found if s.of and math.isfinite(s.value)]
+    for method, dots in points.items():
+        known = [(y, line, s) for y, line, s in dots if s.of and math.isfinite(s.value)]
         if not known:
             continue
         look = looks[method]

@@ -50,13 +50,13 @@ class PalKVMethod(KVCommMethod):
     def union(self, context: PromptInContext, sample: Sample, log: SampleLog) -> dict[int, int]:
         """Anchors of all pools that hold texts of the sample's kind, oldest first, with their uses."""
         kind = Placeholder(sample.placeholder).kind
-        mine = {s.number for s in context.samples.values()}
-        found = {
+        numbers = {s.number for s in context.samples.values()}
+        anchors = {
             number: uses
             for pool in self._pools.values()
             for number, uses in pool.uses.items()
             if number in log.samples
-            and number not in mine
+            and number not in numbers
             and Placeholder(log.samples[number].placeholder).kind == kind
         }
-        return dict(sorted(found.items()))
+        return dict(sorted(anchors.items()))

@@ -56,17 +56,17 @@ class Run:
     grafts: tuple[Graft, ...]
 
 
-def runs(found: Sequence[Found], limit: int) -> tuple[Run, ...]:
+def runs(matches: Sequence[Found], limit: int) -> tuple[Run, ...]:
     """Cover as much as can be, each token once: what stands behind the same beginning first, then
     the longest.
 
     Args:
-        found: verified segments; they may overlap.
+        matches: verified segments; they may overlap.
         limit: no token from here on is grafted.
     """
     chosen: list[Graft] = []
     free = [True] * limit
-    for one in sorted(found, key=_rank, reverse=True):
+    for one in sorted(matches, key=_rank, reverse=True):
         for at, begin, size in blocks(one.stored.ids, one.content):
             # up to the first token that differs, the two prompts are one
             exact = one.beginning and at == begin == 0 and one.stored.exact and not one.stored.packed
@@ -86,8 +86,8 @@ def runs(found: Sequence[Found], limit: int) -> tuple[Run, ...]:
     return tuple(Run(run[0].start, run[-1].end, tuple(run)) for run in out)
 
 
-def _rank(found: Found) -> tuple[bool, int, float, float, int]:
-    return found.beginning, found.cut.tokens, found.similarity, found.context, -found.cut.start
+def _rank(match: Found) -> tuple[bool, int, float, float, int]:
+    return match.beginning, match.cut.tokens, match.similarity, match.context, -match.cut.start
 
 
 def without_halo(found: Sequence[Run], halo: int, both: bool) -> tuple[Run, ...]:

@@ -78,25 +78,25 @@ class SegmentsMethod(Method):
         self._owner = Owner(log.domain, context.weights)
         with clock.part("match"):
             looked = tuple(self.store.find(self._owner, ids, self.cut(context)))
-            found = tuple(best for _, best, _ in looked if best)
+            matches = tuple(best for _, best, _ in looked if best)
             if options.form == FORMS[2]:  # even behind the same beginning it is not what dense gives
-                found = tuple(replace(best, beginning=False) for best in found)
-            whole = runs(found, len(ids) - 1)
+                matches = tuple(replace(best, beginning=False) for best in matches)
+            whole = runs(matches, len(ids) - 1)
             inside = without_halo(whole, options.halo, options.halo_sides == "both")
             refused = [(c.start, c.end) for c, best, others in looked if best is None and others]
             plan = self.graft(context, inside, refused)
             self.store.used(self._owner, [g.stored.number for g in self._grafts])
-        if found and plan.state == "dense":
+        if matches and plan.state == "dense":
             return replace(plan, reason="What is alike is all edge, and read afresh.")
         return plan
 
     def graft(
-        self, context: PromptInContext, found: tuple[Run, ...], refused: Sequence[tuple[int, int]] = ()
+        self, context: PromptInContext, matches: tuple[Run, ...], refused: Sequence[tuple[int, int]] = ()
     ) -> Plan:
         """The plan that copies these runs and forwards the rest. ``refused``: where something alike failed
         verification."""
         cut, total = self.cut_layer(context), len(context.prompt.ids)
-        self._runs = found if cut != 0 else ()
+        self._runs = matches if cut != 0 else ()
         why = labels(total, self._runs, refused)
         steps, count = tuple(self._steps(context, why)), why.count("graft")
         if not count:

@@ -98,8 +98,8 @@ def _bands(tau: float, permutations: int) -> tuple[int, int]:
     """Bands and rows of an index; looked for once, which can take half a second."""
     from datasketch import MinHashLSH
 
-    found = MinHashLSH(threshold=min(tau, HIGHEST), num_perm=permutations, weights=WEIGHTS)
-    return found.b, found.r
+    index = MinHashLSH(threshold=min(tau, HIGHEST), num_perm=permutations, weights=WEIGHTS)
+    return index.b, index.r
 
 
 def blocks(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[int, int, int]]:

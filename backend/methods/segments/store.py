@@ -299,14 +299,14 @@ class SegmentStore:
         context = prompt[max(0, cut.start - self.rules.context_tokens) : cut.start]
         same = [room.entries[n] for n in room.contents.get(content, ()) if n in room.entries]
         exact = [self._verify(cut, e, content, context, before) for e in self._nearest(same, context)]
-        good = [found for found in exact if self._passes(found)]
+        good = [match for match in exact if self._passes(match)]
         looked = len(exact)
         if not good:  # the same content would have been the best; now for what is like it
             numbers = room.index.query(self.sketcher.signature(content))
             alike = [room.entries[n] for n in numbers if n in room.entries and room.entries[n].ids != content]
             alike = [e for e in alike if abs(len(e.ids) - len(content)) <= self.rules.edit_tokens]
             close = [self._verify(cut, e, content, context, before) for e in self._nearest(alike, context)]
-            good = [found for found in close if self._passes(found)]
+            good = [match for match in close if self._passes(match)]
             looked += len(close)
         best = max(good, key=_rank, default=None)
         return best, looked - (best is not None)
@@ -315,9 +315,9 @@ class SegmentStore:
         """Those whose left context's signature is nearest, where there are many."""
         if len(entries) <= CANDIDATES:
             return entries
-        mine = self.sketcher.signature(context).hashvalues
+        signature = self.sketcher.signature(context).hashvalues
         theirs = np.stack([e.context_signature.hashvalues for e in entries])
-        order = np.argsort(-(theirs == mine).mean(axis=1), kind="stable")
+        order = np.argsort(-(theirs == signature).mean(axis=1), kind="stable")
         return [entries[i] for i in order[:CANDIDATES]]
 
     def _verify(
@@ -333,12 +333,12 @@ class SegmentStore:
         left = 1.0 if entry.context == context else jaccard(entry.context, context, size)
         return Found(cut, content, entry, like, left, entry.before == before)
 
-    def _passes(self, found: Found) -> bool:
-        return found.similarity >= self.rules.tau and found.context >= self.rules.context_tau
+    def _passes(self, match: Found) -> bool:
+        return match.similarity >= self.rules.tau and match.context >= self.rules.context_tau
 
 
-def _rank(found: Found) -> tuple[bool, float, float, int]:
-    return found.beginning, found.similarity, found.context, found.stored.number
+def _rank(match: Found) -> tuple[bool, float, float, int]:
+    return match.beginning, match.similarity, match.context, match.stored.number
 
 
 def beginnings(ids: Sequence[int], ends: Sequence[int]) -> list[bytes]:

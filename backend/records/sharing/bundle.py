@@ -109,13 +109,13 @@ def read_bundle(content: bytes, limit_bytes: int = BUNDLE_BYTES) -> Bundle:
                     f"The bundle has format {str(listed.get('format'))[:20]!r}; this version reads format "
                     f"{FORMAT}. Open it with the lab that wrote it."
                 )
-            found = {}
+            members = {}
             for name, limit in ((RECORD, limit_bytes), (BENCH, SMALL_BYTES)):
                 if name in entries:
-                    found[name] = _read(archive, entries[name], limit)
-                    if hashlib.sha256(found[name]).hexdigest() != listed["sha256"].get(name):
+                    members[name] = _read(archive, entries[name], limit)
+                    if hashlib.sha256(members[name]).hexdigest() != listed["sha256"].get(name):
                         raise RecordError(f"{name} in this bundle was changed or damaged. It was not opened.")
-        bench = read_json(found[BENCH]) if BENCH in found else None
+        bench = read_json(members[BENCH]) if BENCH in members else None
         if bench is not None and not isinstance(bench, dict):
             raise ValueError("the bench is no table")
     except RecordError:
@@ -125,7 +125,7 @@ def read_bundle(content: bytes, limit_bytes: int = BUNDLE_BYTES) -> Bundle:
             f"This is not a complete bundle of the lab ({type(error).__name__}). "
             "Choose a file that the lab's bundle button wrote."
         ) from None
-    record = RunRecord.from_bytes(found[RECORD]) if RECORD in found else None
+    record = RunRecord.from_bytes(members[RECORD]) if RECORD in members else None
     if record is None and bench is None:
         raise RecordError("This bundle holds neither a run nor a bench. Choose another file.")
     return Bundle(record, bench)

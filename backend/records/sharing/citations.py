@@ -37,8 +37,8 @@ PAPERS: dict[str, tuple[str, ...]] = {
 @functools.cache
 def entries() -> Mapping[str, str]:
     """The papers' BibTeX by key, as it stands in ``presets/citations.bib``."""
-    found = FILE.read_text(encoding="utf-8").strip().split("\n\n")
-    return {re.match(r"@\w+\{(.+),", entry)[1]: entry for entry in found}  # type: ignore[index]
+    blocks = FILE.read_text(encoding="utf-8").strip().split("\n\n")
+    return {re.match(r"@\w+\{(.+),", entry)[1]: entry for entry in blocks}  # type: ignore[index]
 
 
 def citations(methods: Iterable[str]) -> str:

@@ -90,6 +90,6 @@ def read_json(body: bytes) -> Any:
             raise ValueError("a key stands twice")
         return dict(items)
 
-    if told := excess(body):
-        raise ValueError(f"it {told}")
+    if problem := excess(body):
+        raise ValueError(f"it {problem}")
     return json.loads(body.decode("utf-8"), parse_constant=constant, object_pairs_hook=pairs)

@@ -200,9 +200,9 @@ class SharedRuns:
 
     def _open(self) -> None:
         with self._connected() as base:
-            found = base.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if found != "ok":
-                raise sqlite3.DatabaseError(found)
+            check = base.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if check != "ok":
+                raise sqlite3.DatabaseError(check)
             new = not base.execute("SELECT 1 FROM sqlite_master WHERE name = 'shared'").fetchone()
             base.execute(_TABLE)
         if new:

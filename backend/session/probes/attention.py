@@ -180,9 +180,9 @@ def attention_rows(
     mass: dict[int, Tensor] = {}
     maps: dict[int, Tensor] = {}
 
-    def take(layer: int, found: Tensor) -> None:
-        mass[layer] = found @ membership
-        maps[layer] = found.mean(dim=0)
+    def take(layer: int, weights: Tensor) -> None:
+        mass[layer] = weights @ membership
+        maps[layer] = weights.mean(dim=0)
 
     try:
         with layer_masks, watching(engine.model.module, rows, take) as seen:
