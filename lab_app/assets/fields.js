@@ -28,17 +28,17 @@
     const profiles = []; // what follows from the values in the browser
     let values = { ...props.value }, shown = {}, newest = 0;
 
-    function write(changes) {
+    function write(changes, event) {
       values = { ...values, ...changes };
       props.value = { ...values };
       profiles.forEach((mark) => mark());
-      trigger("input");
+      trigger(event || "input");
     }
 
     /* Draws nodes whose values are those of a scope: the component's own, or those of a copied panel. */
     function drawing(scope) {
     const { nodes, profiles, suffix } = scope;
-    const edit = (name, value) => scope.write({ [name]: value });
+    const edit = (name, value, event) => scope.write({ [name]: value }, event);
 
     /* ---- the kinds of nodes; each gives its element, and what sets and shows it -------------------- */
 
@@ -87,10 +87,10 @@
       },
       select(node, id) {
         const box = make("select", "", { id: id + "-box", ...about(node, id) });
-        box.addEventListener("change", () => edit(node.name, box.value));
+        box.addEventListener("change", () => edit(node.name, box.value, node.event));
         const root = make("div", css(node, "select"), { id }, label(node, id), box, ...info(node, id));
         const show = (how) => {
-          box.replaceChildren(...how.choices.map(([said, value]) => new Option(said, value)));
+          box.replaceChildren(...(how.choices || []).map(([said, value]) => new Option(said, value)));
           box.value = scope.values()[node.name];
         };
         show(node);
@@ -120,7 +120,7 @@
           mark();
         };
         const show = (how) => {
-          group.replaceChildren(...how.choices.map(([said, value]) => {
+          group.replaceChildren(...(how.choices || []).map(([said, value]) => {
             const box = make("input", "", { type: "checkbox", value });
             box.addEventListener("change", () => { mark(); edit(node.name, boxes().filter((one) => one.checked).map((one) => one.value)); });
             return make("label", "", {}, box, make("span", "", {}, said));

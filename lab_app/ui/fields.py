@@ -101,7 +101,8 @@ def choice(name: str, label: str, choices: list[tuple[str, str]], value: str, **
 
 
 def select(name: str, label: str, choices: list[tuple[str, str]], value: str, **look: Any) -> Node:
-    """One of many, in a list that opens; ``choices``: words and values."""
+    """One of many, in a list that opens; ``choices``: words and values. ``event``: the component's event that
+    a choice is; usually an edit, its input."""
     return Node("select", name, value, look={"label": label, "choices": choices, **look})
 
 
@@ -149,6 +150,17 @@ def message(where: str, id_: str, **look: Any) -> Node:
 def row(*items: Node, **look: Any) -> Node:
     """Side by side, by its style ``css``."""
     return Node("row", items=items, look=look)
+
+
+def part(title: str, id_: str, *items: Node, **look: Any) -> Node:
+    """A titled part of a page's inputs."""
+    head = note("", f'<h2 class="kv-part-title">{title}</h2>')
+    return Node("panel", items=(head, *items), look={"id": f"kv-part-{id_}", "css": "kv-part", **look})
+
+
+def help_text(name: str, said: str, id_: str) -> Node:
+    """A sentence that explains."""
+    return note(name, f'<p class="kv-help">{said}</p>', id=id_)
 
 
 def panel(name: str, *items: Node, **look: Any) -> Node:

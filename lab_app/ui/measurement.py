@@ -276,7 +276,7 @@ class Section:
         """What the widgets do."""
         reads, outputs = (*self.names, *self.reads), self.outputs(page)
         page.stream(
-            page.pressed(f"{self.part}_measure"),
+            page.event(f"{self.part}_measure"),
             lambda visit, given: self.measure(page.lab, visit, given),
             *reads,
             outputs=outputs,

@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import gradio as gr
-
-from lab_app.ui import text
+from lab_app.ui import fields, text
+from lab_app.ui.fields import Node
 from lab_app.ui.method_choice import read_methods
 from lab_app.ui.page import PageBuilder
 from lab_app.ui.types import Given, Update
 from viz.base.format import escape
 
 
-def method_chips(page: PageBuilder, at_first: Sequence[str]) -> None:
-    """The methods as chips, dense left out: it always runs."""
+def method_chips(key: str, at_first: Sequence[str], *more: Node) -> Node:
+    """The part of a page's inputs that chooses its methods, dense left out: it always runs."""
     from backend.methods.registry import method_class, method_names
 
-    key = page.key
     chips = [(method_class(name).title, name) for name in method_names() if name != "dense"]
     known = [name for name in at_first if name in method_names()]
-    page.add(
-        methods=gr.CheckboxGroup(
-            chips, value=known, show_label=False, label=text.METHODS, container=False,
-            elem_id=f"kv-{key}-methods", elem_classes="kv-chips",
-        )
-    )  # fmt: skip
-    page.block("method-help", f'<p class="kv-help">{text.METHODS_ELSEWHERE}</p>')
-    page.error("methods")
+    return fields.part(
+        text.METHODS,
+        f"{key}-methods",
+        fields.checks("methods", text.METHODS, chips, known, id=f"kv-{key}-methods"),
+        fields.help_text("method-help", text.METHODS_ELSEWHERE, f"kv-{key}-method-help"),
+        fields.message("methods", f"{key}-methods"),
+        *more,
+    )
 
 
 def usable_methods(page: PageBuilder) -> Update:

@@ -132,11 +132,9 @@ class PageBuilder:
             self._own_errors |= {node for node in found.nodes if node.startswith("error_")}
         return found
 
-    def pressed(self, name: str) -> Any:
-        """The event of a button, by its name."""
-        home = self.home.get(name)
-        if home is None:
-            return self.widgets[name].click
+    def event(self, name: str) -> Any:
+        """What a press on a button is, or a choice in a list with an event of its own, by its name."""
+        home = self.home[name]
         return getattr(self.widgets[home], self.fields[home].nodes[name].look["event"])
 
     def error(self, name: str, own: bool = False) -> gr.HTML:

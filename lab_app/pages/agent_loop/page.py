@@ -29,7 +29,7 @@ from backend.records.request import Mode, RunRequest
 from backend.records.run import Outcome, RunRecord
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
-from lab_app.ui.components import figure_view, payload, raw_html, section
+from lab_app.ui.components import figure_view, payload, raw_html
 from lab_app.ui.first_runs import first_run, standing
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
@@ -273,27 +273,30 @@ def build(page: PageBuilder) -> None:
 
 def build_inputs(page: PageBuilder) -> None:
     """The left column: question, methods, mode."""
-    with section(text.LOOP_TITLE, f"{KEY}-question"):
-        page.block("help", f'<p class="kv-help">{text.LOOP_HELP}</p>')
-        page.form(
-            "asked",
+    modes = [(label, name) for name, label in text.MODES.items()]
+    page.form(
+        "inputs",
+        fields.part(
+            text.LOOP_TITLE,
+            f"{KEY}-question",
+            fields.help_text("", text.LOOP_HELP, f"kv-{KEY}-help"),
             fields.text("question", "Question", lines=3, max=6, id=f"kv-{KEY}-question"),
             fields.message("question", f"{KEY}-question"),
-        )
-        page.add(
-            next=gr.Button(text.LOOP_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
-        )
-        page.block("expected", elem_classes="kv-may-be-empty")
-    with section(text.METHODS, f"{KEY}-methods"):
-        method_chips(page, METHODS_AT_FIRST)
-    with section(text.MORE, f"{KEY}-mode"):
-        modes = [(label, name) for name, label in text.MODES.items()]
-        page.form(
-            "how",
+            fields.row(
+                fields.note("expected", id=f"kv-{KEY}-expected"),
+                fields.button("next", text.LOOP_NEXT, id=f"kv-{KEY}-next"),
+                css="kv-line",
+            ),
+        ),
+        method_chips(KEY, METHODS_AT_FIRST),
+        fields.part(
+            text.MORE,
+            f"{KEY}-mode",
             fields.choice("mode", "Mode", modes, "pinned", id=f"kv-{KEY}-mode", css="kv-unnamed"),
             fields.number("turns", text.LOOP_TURNS, TURNS_AT_FIRST, id=f"kv-{KEY}-turns"),
             fields.message("turns", f"{KEY}-turns"),
-        )
+        ),
+    )
 
 
 def build_results(page: PageBuilder) -> None:
@@ -308,9 +311,7 @@ def build_results(page: PageBuilder) -> None:
                 [], show_label=False, label=text.LOOP_TURN, container=False, elem_id=f"kv-{KEY}-turn"
             )
         )
-        page.add(
-            strip=raw_html(f"kv-{KEY}-strip")
-        )  # fmt: skip
+        page.add(strip=raw_html(f"kv-{KEY}-strip"))
         page.add(**{"turn-figures": figure_view(f"{KEY}-turn")})
         gr.HTML(html.heading(text.LOOP_SO_FAR), apply_default_css=False)
         page.block("so-far")
@@ -329,8 +330,8 @@ def build_results(page: PageBuilder) -> None:
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
     page.arrives(lambda visit, given: arrive(page, visit))
-    page.follows(refresh, *READS, when=[page[name].input for name in ("asked", "how", "methods")])
-    page.on(page["next"].click, following, follow=True)
+    page.follows(refresh, *READS, when=[page["inputs"].input])
+    page.on(page.event("next"), following, follow=True)
     page.on(page["turn"].input, look, "turn")
     page.stream(page["run"].click, lambda visit, given: run(page.lab, visit, given), *READS)
     page.on(page["cancel"].click, cancelled)

@@ -21,7 +21,7 @@ from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
-from lab_app.ui.components import raw_html, section
+from lab_app.ui.components import raw_html
 from lab_app.ui.first_runs import first_run, standing
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
@@ -245,27 +245,29 @@ def build(page: PageBuilder) -> None:
 
 def build_inputs(page: PageBuilder) -> None:
     """The left column: example, question, documents, methods."""
-    with section(text.DOCUMENTS_TITLE, f"{KEY}-question"):
-        page.block("help", f'<p class="kv-help">{text.DOCUMENTS_HELP}</p>')
-        with gr.Row(elem_classes="kv-line"):
-            page.add(
-                preset=gr.Dropdown(
-                    [(load_preset(name).pipeline.title, name) for name in EXAMPLES], value=EXAMPLES[0],
-                    show_label=False, label=text.EXAMPLE, container=False, filterable=False,
-                    elem_id=f"kv-{KEY}-preset",
+    examples = [(load_preset(name).pipeline.title, name) for name in EXAMPLES]
+    page.form(
+        "asked",
+        fields.part(
+            text.DOCUMENTS_TITLE,
+            f"{KEY}-question",
+            fields.help_text("", text.DOCUMENTS_HELP, f"kv-{KEY}-help"),
+            fields.row(
+                fields.select(
+                    "preset", text.EXAMPLE, examples, EXAMPLES[0], event="select", id=f"kv-{KEY}-preset",
+                    css="kv-unnamed",
                 ),
-                next=gr.Button(text.EXAMPLE_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
-            )  # fmt: skip
-        page.form(
-            "asked",
+                fields.button("next", text.EXAMPLE_NEXT, id=f"kv-{KEY}-next"),
+                css="kv-line",
+            ),
             fields.text("question", "Question", lines=2, max=6, id=f"kv-{KEY}-question"),
             fields.message("question", f"{KEY}-question"),
-        )
-        page.block("expected", elem_classes="kv-may-be-empty")
-    with section(text.DOCUMENTS, f"{KEY}-cards"):
-        page.form("cards", CARDS, fields.message("cards", f"{KEY}-cards"))
-    with section(text.METHODS, f"{KEY}-methods"):
-        method_chips(page, METHODS_AT_FIRST)
+            fields.note("expected", id=f"kv-{KEY}-expected"),
+        ),
+    )  # fmt: skip
+    cards = fields.message("cards", f"{KEY}-cards")
+    page.form("cards", fields.part(text.DOCUMENTS, f"{KEY}-cards", CARDS, cards))
+    page.form("chips", method_chips(KEY, METHODS_AT_FIRST))
 
 
 def build_results(page: PageBuilder) -> None:
@@ -274,9 +276,7 @@ def build_results(page: PageBuilder) -> None:
     page.block("verdict", html.empty_card(text.DOCUMENTS_EMPTY, text.DOCUMENTS_EMPTY_HELP))
     page.block("table")
     page.block("comparison")
-    page.add(
-        strip=raw_html(f"kv-{KEY}-strip")
-    )  # fmt: skip
+    page.add(strip=raw_html(f"kv-{KEY}-strip"))
     with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
         page.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
         page.add(
@@ -292,9 +292,9 @@ def build_results(page: PageBuilder) -> None:
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
     page.arrives(lambda visit, given: arrive(page, visit))
-    page.follows(refresh, *READS, when=[page[name].input for name in ("cards", "asked", "methods")])
-    page.on(page["preset"].input, choose, "preset", follow=True)
-    page.on(page["next"].click, following, follow=True)
+    page.follows(refresh, *READS, when=[page[name].input for name in ("cards", "asked", "chips")])
+    page.on(page.event("preset"), choose, "preset", follow=True)
+    page.on(page.event("next"), following, follow=True)
     page.stream(page["run"].click, partial(run, page.lab), *READS)
     page.on(page["cancel"].click, cancelled)
     page.to_pipeline(page["closer"].click, open_in_pipeline)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-
-import gradio as gr
 
 from backend.records.judge import CRITERIA, PROTOCOLS, REGIMES, Order, Regime, read_orders
 from backend.records.request import MethodChoice
 from lab_app.ui import fields, text
 from lab_app.ui.fields import Node
 from lab_app.ui.method_chips import chosen_methods
-from lab_app.ui.page import OPTIONS, PageBuilder
-from lab_app.ui.validation import FormReader, NumberField, Problem
+from lab_app.ui.page import OPTIONS
+from lab_app.ui.validation import FormReader, Problem
 
 KEY = "judge"
 MOST_METHODS = 20  # every method at once
@@ -54,22 +51,6 @@ def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
         "methods": tuple(methods),
         "warmup": reader.number("warm", text.JUDGE_NUMBERS["warm"]),
     }
-
-
-def number(
-    page: PageBuilder, name: str, value: float, table: Mapping[str, NumberField] = text.JUDGE_NUMBERS
-) -> gr.Number:
-    """A number with its limits' label."""
-    found = gr.Number(
-        value,
-        label=table[name].label,
-        step=1,
-        min_width=80,
-        elem_id=f"kv-{KEY}-{name}",
-        elem_classes="kv-small",
-    )
-    page.add(**{name: found})
-    return found
 
 
 def numbered(name: str, value: float) -> Node:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import gradio as gr
-
 from backend.base.errors import LabError, PromptError
 from backend.prompts.presets import load_preset, preset_requests
 from backend.prompts.template import QUESTION
@@ -19,7 +17,6 @@ from backend.records.judge import (
     ANSWER_TOKENS,
     CANDIDATE_TOKENS,
     CRITERIA,
-    LIMITS,
     Candidate,
     Judged,
     JudgeProblem,
@@ -33,17 +30,16 @@ from lab_app.pages.judge.form import (
     KEY,
     REPAIR,
     SETTINGS,
-    number,
-    numbered,
     read_regime,
     read_settings,
 )
+from lab_app.pages.judge.layout import build_inputs, build_results
 from lab_app.pages.pipeline.results import open_run
-from lab_app.ui import fields, html, text
-from lab_app.ui.components import figure_view, payload, raw_html, section
+from lab_app.ui import html, text
+from lab_app.ui.components import payload
 from lab_app.ui.first_runs import first_run, standing
-from lab_app.ui.method_chips import method_chips, usable_methods
-from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
+from lab_app.ui.method_chips import usable_methods
+from lab_app.ui.page import PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, Problem
 from lab_app.visits.visits import Visit, VisitStore
@@ -64,8 +60,6 @@ from viz.run.comparison import comparison_html
 from viz.run.token_strip import strip_html
 from viz.run.verdict_card import verdict_card
 
-CARDS = fields.cards("text", "candidate", *LIMITS["candidates"], ids="kv-judge")
-METHODS_AT_FIRST = ("naive", "kvcomm")
 READS = ("text", "question", "expected", "source", "temperature", *SETTINGS)
 
 
@@ -371,135 +365,16 @@ def build(page: PageBuilder) -> None:
     connect(page)
 
 
-def build_inputs(page: PageBuilder) -> None:
-    """The left column: problem, orders, methods, candidates."""
-    with section(text.JUDGE_TITLE, f"{KEY}-problem"):
-        page.block("help", f'<p class="kv-help">{text.JUDGE_HELP}</p>')
-        with gr.Row(elem_classes="kv-line"):
-            page.add(
-                criterion=gr.Dropdown(
-                    [(label, name) for name, label in text.JUDGE_CRITERIA.items()], value=CRITERIA[0],
-                    label=text.JUDGE_CRITERION, show_label=False, container=False, filterable=False,
-                    elem_id=f"kv-{KEY}-criterion",
-                ),
-                next=gr.Button(text.EXAMPLE_NEXT, size="sm", elem_id=f"kv-{KEY}-next", scale=0),
-            )  # fmt: skip
-        page.error("criterion")
-        protocols = [(label, name) for name, label in text.JUDGE_PROTOCOLS.items()]
-        beside = "kv-value-more"
-        page.form(
-            "problem",
-            fields.select(
-                "protocol", text.JUDGE_PROTOCOL, protocols, "joint", id=f"kv-{KEY}-protocol", css=beside
-            ),
-            fields.text("question", "Question", lines=2, max=8, id=f"kv-{KEY}-question"),
-            fields.message("question", f"{KEY}-question"),
-            fields.text(
-                "expected", text.JUDGE_EXPECTED, placeholder=text.MAY_BE_EMPTY, id=f"kv-{KEY}-expected",
-                css=beside,
-            ),
-            fields.message("expected", f"{KEY}-expected"),
-        )  # fmt: skip
-    with section(text.JUDGE_CANDIDATES, f"{KEY}-cards"):
-        sources = [(label, name) for name, label in text.JUDGE_SOURCES.items()]
-        page.form(
-            "sources",
-            fields.choice(
-                "source", text.JUDGE_CANDIDATES, sources, "typed", id=f"kv-{KEY}-source",
-                css="kv-unnamed kv-wide-choice",
-            ),
-            fields.note("source-help", id="kv-judge-source-help"),
-        )  # fmt: skip
-        with gr.Row(visible=False, elem_classes="kv-measure", elem_id=f"kv-{KEY}-write-row") as row:
-            number(page, "temperature", 1)
-            page.add(write=gr.Button(text.JUDGE_WRITE, size="sm", elem_id=f"kv-{KEY}-write", scale=0))
-        page.add(**{"write-row": row})
-        page.error("temperature")
-        page.form("cards", CARDS, fields.message("cards", f"{KEY}-cards"))
-    with section(text.JUDGE_ORDERS, f"{KEY}-orders"):
-        orders = [(label, name) for name, label in text.JUDGE_ORDER_KINDS.items()]
-        page.form(
-            "orders",
-            fields.choice(
-                "order", text.JUDGE_ORDERS, orders, "shuffle", id=f"kv-{KEY}-order",
-                css="kv-unnamed kv-wide-choice",
-            ),
-            fields.row(numbered("shuffles", 1), numbered("seed", 0), css="kv-numbers"),
-            *(fields.message(name, f"{KEY}-{name}") for name in ("order", "shuffles", "seed")),
-        )  # fmt: skip
-    with section(text.METHODS, f"{KEY}-methods"):
-        method_chips(page, METHODS_AT_FIRST)
-        page.form(
-            "repairing",
-            fields.panel(
-                "",
-                fields.switch(
-                    "repair", text.JUDGE_REPAIR, help=text.JUDGE_REPAIR_HELP, id=f"kv-{KEY}-repair"
-                ),
-                fields.switch(
-                    "slots_only", text.JUDGE_SLOTS_ONLY, help=text.JUDGE_SLOTS_ONLY_HELP,
-                    id=f"kv-{KEY}-slots-only",
-                ),
-                fields.row(numbered("budget", 25), numbered("warm", 4), css="kv-numbers"),
-                *(fields.message(name, f"{KEY}-{name}") for name in ("budget", "warm")),
-                css="kv-method-panel",
-            ),
-        )  # fmt: skip
-
-
-def build_results(page: PageBuilder) -> None:
-    """The results, and the set below them."""
-    page.block("status")
-    page.block("verdict", html.empty_card(text.JUDGE_EMPTY, text.JUDGE_EMPTY_HELP))
-    page.block("grid")
-    page.block("picks")
-    with gr.Row(visible=False, elem_classes="kv-looks", elem_id=f"kv-{KEY}-looks") as looks:
-        gr.HTML(html.heading(text.JUDGE_QUESTION_2), apply_default_css=False)
-        page.add(
-            pick_order=gr.Dropdown(
-                [], label=text.JUDGE_PICK_ORDER, filterable=False, min_width=120,
-                elem_id=f"kv-{KEY}-pick-order",
-            ),
-            pick_method=gr.Dropdown(
-                [], label=text.JUDGE_PICK_METHOD, filterable=False, min_width=120,
-                elem_id=f"kv-{KEY}-pick-method",
-            ),
-        )  # fmt: skip
-    page.add(looks=looks)
-    page.block("table")
-    page.block("comparison")
-    page.add(
-        strip=raw_html(f"kv-{KEY}-strip"),
-        view_attention=figure_view(f"{KEY}-attention"),
-    )  # fmt: skip
-    with gr.Accordion(
-        text.JUDGE_MORE, open=False, visible=False, elem_id=f"kv-{KEY}-more", elem_classes="kv-more"
-    ) as more:
-        page.add(more=more, view_more=figure_view(f"{KEY}-more-figures"))
-    with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
-        page.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
-        page.block("save")
-        page.add(
-            closer=gr.Button(
-                text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
-            )
-        )
-    page.add(**{"closer-row": row})
-    judge_set.build(page)
-
-
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
     page.arrives(lambda visit, given: arrive(page, visit))
-    when = [box.input for box in page.boxes([name for name in READS if name not in (OPTIONS, "criterion")])]
-    page.follows(refresh, *READS, when=when)
-    page.on(page["criterion"].input, following, "criterion", follow=True)
-    page.on(page["next"].click, following, "criterion", follow=True)
-    for name, act in (("run", run), ("write", write)):
-        page.stream(page[name].click, partial(act, page.lab), *READS, follow=True)
+    page.follows(refresh, *READS, when=[page[name].input for name in ("asked", "cards", "how")])
+    page.on(page.event("criterion"), following, "criterion", follow=True)
+    page.on(page.event("next"), following, "criterion", follow=True)
+    for event, act in ((page["run"].click, run), (page.event("write"), write)):
+        page.stream(event, partial(act, page.lab), *READS, follow=True)
     page.on(page["cancel"].click, cancelled)
-    looks = ("pick_order", "pick_method")
-    page.on([page[name].input for name in looks], look, *looks, latest=True)
+    page.on(page["looks"].input, look, "pick_order", "pick_method", latest=True)
     page.on(page["more"].expand, unfold, "pick_order", "pick_method")
     page.on(page["more"].collapse, fold)
     page.to_pipeline(page["closer"].click, open_in_pipeline)

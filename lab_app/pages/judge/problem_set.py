@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-import gradio as gr
-
 from backend.records.events import Progress
 from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, Judged, JudgedProblem, JudgeRequest
 from backend.records.judge_summary import counted, table
@@ -17,11 +15,10 @@ from lab_app.pages.judge import risk_gate as judge_gate
 from lab_app.pages.judge.form import (
     KEY,
     SETTINGS,
-    number,
     read_regime,
     read_settings,
 )
-from lab_app.ui import html, text
+from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
 from lab_app.ui.page import PageBuilder, field_errors, one_run_in_turn
 from lab_app.ui.streaming import REDRAW_SECONDS
@@ -107,31 +104,35 @@ def finished(judged: Judged, token: str, spent_ms: float) -> str:
 
 def build(page: PageBuilder) -> None:
     """The widgets."""
-    with gr.Column(elem_id=f"kv-{KEY}-set", elem_classes="kv-measure-box kv-set-box", min_width=0):
-        gr.HTML(f'<h3 class="kv-card-title">{text.JUDGE_SET}</h3>', apply_default_css=False)
-        page.block("set_help", f'<p class="kv-help">{text.JUDGE_SET_HELP}</p>')
-        with gr.Row(elem_classes="kv-measure"):
-            for name, value in USUAL.items():
-                number(page, name, value, text.JUDGE_SET_NUMBERS)
-            page.add(
-                set_source=gr.Dropdown(
-                    [(label, name) for name, label in text.JUDGE_SET_SOURCES.items()], value="typed",
-                    label=text.JUDGE_SET_SOURCE, filterable=False, min_width=150,
-                    elem_id=f"kv-{KEY}-set-source",
+    numbers = (
+        fields.number(name, text.JUDGE_SET_NUMBERS[name].label, value, id=f"kv-{KEY}-{name}")
+        for name, value in USUAL.items()
+    )
+    sources = [(label, name) for name, label in text.JUDGE_SET_SOURCES.items()]
+    page.form(
+        "set_form",
+        fields.panel(
+            "",
+            fields.note("", f'<h3 class="kv-card-title">{text.JUDGE_SET}</h3>'),
+            fields.help_text("", text.JUDGE_SET_HELP, f"kv-{KEY}-set-help"),
+            fields.row(
+                *numbers,
+                fields.select(
+                    "set_source", text.JUDGE_SET_SOURCE, sources, "typed", id=f"kv-{KEY}-set-source"
                 ),
-                set_run=gr.Button(
-                    text.JUDGE_SET_RUN, variant="primary", size="md", scale=0, elem_id=f"kv-{KEY}-set-run",
-                    elem_classes="kv-measure-button",
-                ),
-            )  # fmt: skip
-        for name in (*USUAL, "set"):
-            page.error(name)
-    page.block("set_status")
-    page.add(view_set=figure_view(f"{KEY}-set"))
+                fields.button("set_run", text.JUDGE_SET_RUN, primary=True, id=f"kv-{KEY}-set-run"),
+                css="kv-measure",
+            ),
+            *(fields.message(name, f"{KEY}-{name}".replace("_", "-")) for name in (*USUAL, "set")),
+            id=f"kv-{KEY}-set", css="kv-section",
+        ),
+        fields.note("set_status", id=f"kv-{KEY}-set-status"),
+    )  # fmt: skip
+    page.add(view_set=figure_view(f"{KEY}-set", css="kv-own-view"))
     judge_gate.build(page)
 
 
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    page.stream(page["set_run"].click, partial(run, page.lab), *READS)
+    page.stream(page.event("set_run"), partial(run, page.lab), *READS)
     judge_gate.connect(page)

@@ -6,13 +6,11 @@ threshold can be moved (judge study, Section 7, Fig. 6).
 
 from __future__ import annotations
 
-import gradio as gr
-
 from backend.base.errors import LabError, OptionError
 from backend.records.risk import RiskRecord, RiskRequest, sets_of
 from backend.records.risk_gate import EVERY
 from lab_app.pages.judge.form import KEY
-from lab_app.ui import html, text
+from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
 from lab_app.ui.page import PageBuilder
 from lab_app.ui.types import Given, Update
@@ -103,35 +101,40 @@ def read_threshold(value: object) -> float:
 
 def build(page: PageBuilder) -> None:
     """The widgets; hidden until a set was judged."""
-    with gr.Column(
-        visible=False, elem_id=f"kv-{TRAINED}", elem_classes="kv-measure-box kv-set-box", min_width=0
-    ) as column:
-        gr.HTML(f'<h3 class="kv-card-title">{text.GATE}</h3>', apply_default_css=False)
-        gr.HTML(f'<p class="kv-help">{escape(text.GATE_HELP)}</p>', apply_default_css=False)
-        with gr.Row(elem_classes="kv-measure"):
-            page.add(
-                gate_train=gr.Button(
-                    text.GATE_TRAIN, variant="primary", size="md", scale=0, elem_id=f"kv-{TRAINED}-train",
-                    elem_classes="kv-measure-button",
-                )
-            )  # fmt: skip
-        page.block("gate_status")
-        with gr.Row(visible=False, elem_classes="kv-measure") as row:
-            page.add(
-                gate_target=gr.Dropdown(
-                    [], label=text.GATE_TARGET, filterable=False, min_width=180,
-                    elem_id=f"kv-{TRAINED}-target",
+    page.form(
+        "gate",
+        fields.panel(
+            "",
+            fields.note("", f'<h3 class="kv-card-title">{text.GATE}</h3>'),
+            fields.help_text("", escape(text.GATE_HELP), ""),
+            fields.row(
+                fields.button("gate_train", text.GATE_TRAIN, primary=True, id=f"kv-{TRAINED}-train"),
+                css="kv-measure",
+            ),
+            fields.note("gate_status", id=f"kv-{TRAINED}-status"),
+            fields.panel(
+                "gate_set",
+                fields.row(
+                    fields.select(
+                        "gate_target", text.GATE_TARGET, [], "", event="select", id=f"kv-{TRAINED}-target"
+                    ),
+                    fields.number(
+                        "gate_threshold", text.GATE_THRESHOLD, 0.5, step=0.01, slider=[0, 1],
+                        id=f"kv-{TRAINED}-threshold",
+                    ),
+                    css="kv-measure",
                 ),
-                gate_threshold=gr.Slider(
-                    0, 1, 0.5, step=0.01, label=text.GATE_THRESHOLD, min_width=220,
-                    elem_id=f"kv-{TRAINED}-threshold",
-                ),
-            )  # fmt: skip
-        page.add(gate=column, gate_set=row, view_gate=figure_view(TRAINED))
+                hidden=True,
+            ),
+            id=f"kv-{TRAINED}", css="kv-section",
+        ),
+        visible=False,
+    )  # fmt: skip
+    page.add(view_gate=figure_view(TRAINED, css="kv-own-view"))
 
 
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    page.on(page["gate_train"].click, train)
-    page.on(page["gate_target"].input, chosen, *READS, latest=True)
-    page.on(page["gate_threshold"].release, moved, *READS, latest=True)
+    page.on(page.event("gate_train"), train)
+    page.on(page.event("gate_target"), chosen, *READS, latest=True)
+    page.on(page["gate"].input, moved, *READS, latest=True)

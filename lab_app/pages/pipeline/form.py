@@ -44,6 +44,11 @@ class Copy:
         return copy_label(self.method, self.number)
 
 
+#: Marks a field as a control of the comparison, by what it holds: a number, a switch, or one of some names.
+#: The page, links, drafts and files carry such a field by its name.
+NUMBER, FLAG, MODE = {"control": "number"}, {"control": "flag"}, {"control": ("pinned", "free")}
+
+
 @dataclass(frozen=True)
 class Form:
     """The bench as it stands. ``templates`` and ``values`` are as typed, and may be wrong."""
@@ -55,20 +60,24 @@ class Form:
     methods: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ablate: tuple[str, ...] = ()
-    mode: str = "pinned"
-    max_new_tokens: Any = 96
-    temperature: Any = 0.0
-    top_p: Any = 1.0
-    seed: Any = 0
-    warm: bool = True
-    warm_count: Any = USUAL_WARM
-    many_count: Any = 10
+    mode: str = field(default="pinned", metadata=MODE)
+    max_new_tokens: Any = field(default=96, metadata=NUMBER)
+    temperature: Any = field(default=0.0, metadata=NUMBER)
+    top_p: Any = field(default=1.0, metadata=NUMBER)
+    seed: Any = field(default=0, metadata=NUMBER)
+    warm: bool = field(default=True, metadata=FLAG)
+    warm_count: Any = field(default=USUAL_WARM, metadata=NUMBER)
+    many_count: Any = field(default=10, metadata=NUMBER)
     every_profile: tuple[str, ...] = ()
-    turns: Any = None  # as the scenario ships
+    turns: Any = field(default=None, metadata=NUMBER)  # as the scenario ships
     weights: tuple[str, ...] = ()  # of each agent, empty: the lab's own; where none is given, as it ships
-    attention: bool = False
+    attention: bool = field(default=False, metadata=FLAG)
     copies: tuple[Copy, ...] = ()
     pinned: str = ""  # label of the column that the others are compared with, if any
+
+
+#: The comparison's controls and what each holds.
+CONTROLS = {f.name: f.metadata["control"] for f in dataclasses.fields(Form) if "control" in f.metadata}
 
 
 def as_shipped(preset: Preset, request: RunRequest, warm: int) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Copy, Form
+from typing import Any
+
+from lab_app.pages.pipeline.form import AGENT_SLOTS, CONTROLS, VALUE_SLOTS, Copy, Form
 from lab_app.pages.pipeline.method_options import adds_columns, named, option_name, options_of
 from lab_app.pages.pipeline.state import state
 from lab_app.ui.page import InputView, PageBuilder
@@ -10,10 +12,7 @@ from lab_app.ui.types import Given
 from lab_app.visits.visits import Visit
 
 #: Boxes whose name on the page is that of the form's field.
-PLAIN = (
-    "preset", "declared", "methods", "mode", "max_new_tokens", "temperature", "top_p", "seed", "warm",
-    "warm_count", "many_count", "turns", "attention",
-)  # fmt: skip
+PLAIN = ("preset", "declared", "methods", *CONTROLS)
 SLOTS = {"value": VALUE_SLOTS, "template": AGENT_SLOTS, "weights": AGENT_SLOTS}
 NAMES = (*PLAIN, *(f"{kind}_{slot}" for kind, count in SLOTS.items() for slot in range(count)))
 
@@ -27,14 +26,12 @@ def read_form(visit: Visit, given: Given) -> Form:
     def adding(kind: str) -> tuple[str, ...]:
         return tuple(name for name in adds_columns()[kind] if given[option_name(name, kind)])
 
-    plain = {name: given[name] for name in PLAIN} | {
+    kept = {name: _as(kind, given[name]) for name, kind in CONTROLS.items()}
+    plain = kept | {
         "preset": str(given["preset"]),
         "declared": str(given["declared"] or ""),
         "methods": tuple(given["methods"] or ()),
-        "mode": str(given["mode"]),
-        "warm": bool(given["warm"]),
         "turns": "" if given["turns"] is None else given["turns"],
-        "attention": bool(given["attention"]),
     }
     return Form(
         values=dict(zip(state(visit).value_names, texts("value"), strict=False)),
@@ -43,6 +40,11 @@ def read_form(visit: Visit, given: Given) -> Form:
         copies=tuple(Copy(c["of"], c["number"], named(c["of"], c["values"])) for c in given["copies"]),
         **plain,
     )  # fmt: skip
+
+
+def _as(kind: str | tuple[str, ...], value: Any) -> Any:
+    """A control's value as what it holds; numbers are read with the request."""
+    return bool(value) if kind == "flag" else value if kind == "number" else str(value)
 
 
 def form_view(page: PageBuilder) -> InputView:

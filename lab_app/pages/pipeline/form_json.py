@@ -12,14 +12,12 @@ from backend.base.errors import LabError, RecordError
 from backend.base.text import check_text, show
 from backend.prompts.presets import Example, Preset
 from backend.records.run import RunRecord
-from lab_app.pages.pipeline.form import Copy, Form, read_pipeline, read_request, value_boxes
+from lab_app.pages.pipeline.form import CONTROLS, Copy, Form, read_pipeline, read_request, value_boxes
 from lab_app.pages.pipeline.method_options import MOST_COPIES
 from lab_app.ui.scenarios import find_preset
 
 FORMAT = 1
-USUAL = Form("", {}, ())
 DECODING = ("max_new_tokens", "temperature", "top_p", "seed")
-COUNTS = ("warm_count", "many_count")
 #: Most entries of a table; as many boxes as the page has, and some.
 MOST = 32
 MOST_TEXT = 400_000  # characters of all texts
@@ -37,12 +35,10 @@ def form_to_json(form: Form, example: Example | None = None) -> Body:
     body |= {"templates": edited, "weights": weights, "options": {n: o for n, o in options.items() if o}}
     if form.declared != ", ".join(preset.pipeline.declared):
         body["declared"] = form.declared
-    if form.turns not in (None, preset.pipeline.turns):
-        body["turns"] = form.turns
     body["methods"] = list(form.methods)
-    for name in ("ablate", "every_profile", "mode", "attention", "warm", *COUNTS, *DECODING):
+    for name in ("ablate", "every_profile", *CONTROLS):
         value, usual = getattr(form, name), getattr(_usual(preset), name)
-        if value != usual:
+        if value != usual and (name != "turns" or value is not None):
             body[name] = list(value) if isinstance(value, tuple) else value
     body["copies"] = [
         {"method": c.method, "number": c.number, "options": _changed(c.method, c.options)}
@@ -104,7 +100,7 @@ def asks(request: Any) -> tuple[Any, ...]:
 
 
 def _usual(preset: Preset) -> Form:
-    return Form("", {}, (), max_new_tokens=preset.pipeline.longest_answer)
+    return Form("", {}, (), max_new_tokens=preset.pipeline.longest_answer, turns=preset.pipeline.turns)
 
 
 def _options(name: str) -> dict[str, Any]:
@@ -147,20 +143,16 @@ def _read(body: Any) -> tuple[Form, Example | None]:
     for name, given in _table(table.get("options", {}), "The options", names).items():
         for key, value in _table(given, f"The options of {name}", tuple(every[name])).items():
             options[name][key] = _option(value, every[name][key], f"{name}.{key}")
-    numbers = {key: _number(table[key], key) for key in (*DECODING, *COUNTS, "turns") if key in table}
-    flags: Body = {key: _flag(table[key], key) for key in ("attention", "warm") if key in table}
-    mode = table.get("mode", USUAL.mode)
-    if mode not in ("pinned", "free"):
-        raise RecordError(f"The mode of this bench is {show(mode)}; allowed are pinned, free.")
+    controls = {key: _control(table[key], kind, key) for key, kind in CONTROLS.items() if key in table}
     declared = check_text(
         table.get("declared", ", ".join(preset.pipeline.declared)), "The declared names", "", 2000
     )
     rest: Body = {"max_new_tokens": preset.pipeline.longest_answer, "turns": preset.pipeline.turns}
-    rest |= numbers | flags
+    rest |= controls
     form = Form(
         preset.pipeline.name, values, tuple(templates.get(str(a.id), a.template) for a in agents), declared,
         _names(table.get("methods", []), "methods", names), options,
-        _names(table.get("ablate", []), "ablate", names), mode,
+        _names(table.get("ablate", []), "ablate", names),
         every_profile=_names(table.get("every_profile", []), "every_profile", names),
         weights=tuple(weights.get(str(a.id), a.model) for a in agents), **rest,
     )  # fmt: skip
@@ -208,8 +200,8 @@ def ordered(form: Form) -> Form:
 
 
 KEYS = (
-    "format", "preset", "values", "templates", "weights", "declared", "turns", "methods", "options", "ablate",
-    "every_profile", "mode", "attention", "warm", *COUNTS, *DECODING, "known", "copies", "pinned",
+    "format", "preset", "values", "templates", "weights", "declared", "methods", "options", "ablate",
+    "every_profile", *CONTROLS, "known", "copies", "pinned",
 )  # fmt: skip
 
 
@@ -242,6 +234,16 @@ def _text(value: Any, what: str) -> bool:
     if not isinstance(value, str):
         raise RecordError(f"{what} holds {show(value)}, which is no name.")
     return True
+
+
+def _control(value: Any, kind: str | tuple[str, ...], what: str) -> Any:
+    if kind == "number":
+        return _number(value, what)
+    if kind == "flag":
+        return _flag(value, what)
+    if value not in kind:
+        raise RecordError(f"The {what} of this bench is {show(value)}; allowed are {', '.join(kind)}.")
+    return value
 
 
 def _option(value: Any, option: Any, what: str) -> Any:

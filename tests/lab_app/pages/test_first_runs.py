@@ -15,6 +15,7 @@ from lab_app.app import FIRST_RUN
 from lab_app.pages.agent_loop import page as loop
 from lab_app.pages.documents import page as documents
 from lab_app.pages.judge import page as judge
+from lab_app.pages.judge.layout import METHODS_AT_FIRST
 from lab_app.pages.sweeps import page as sweeps
 from lab_app.ui import text
 from lab_app.ui.first_runs import KINDS, first_run
@@ -30,6 +31,7 @@ GIVEN: dict[str, Any] = {
     "warm": 4, "source": "typed", "temperature": 1, "lines": "",
 }  # fmt: skip
 MODULES = {"documents": documents, "loop": loop, "judge": judge}
+AT_FIRST = {name: getattr(module, "METHODS_AT_FIRST", METHODS_AT_FIRST) for name, module in MODULES.items()}
 
 
 def arrived(name: str, folder: Path | None = FOLDER) -> tuple[Any, Any, dict[str, Any]]:
@@ -56,7 +58,7 @@ def test_a_first_visit_finds_a_finished_run(name: str) -> None:
 def test_run_repeats_it_and_an_edit_says_that_it_is_old(name: str) -> None:
     module = MODULES[name]
     _, visit, update = arrived(name)
-    given = GIVEN | {"methods": module.METHODS_AT_FIRST} | update
+    given = GIVEN | {"methods": AT_FIRST[name]} | update
     assert text.FIRST_RUN_HERE in module.refresh(visit, given)["status"]
     assert 'data-state="edited"' in module.refresh(visit, given | {"question": "Who eats rice?"})["status"]
 

@@ -242,7 +242,7 @@ class OffsetSection(Section):
 
         super().connect(page)
         page.on(
-            page.pressed("study_take"), lambda visit, given: take(visit, *map(given.get, PICKERS)), *PICKERS,
+            page.event("study_take"), lambda visit, given: take(visit, *map(given.get, PICKERS)), *PICKERS,
             outputs=self.outputs(page),
         )  # fmt: skip
         figures = [page["study_tokens"], page[self.view], page["status"]]

@@ -14,7 +14,7 @@ from backend.records.sharing.links import LinkTooLong, from_link, read_json, to_
 from backend.records.sharing.store import SharedRuns
 from lab_app.pages.pipeline import form_json as configuration
 from lab_app.pages.pipeline import html as pipeline_html
-from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Box, Copy, Form, read_pipeline
+from lab_app.pages.pipeline.form import AGENT_SLOTS, CONTROLS, VALUE_SLOTS, Box, Copy, Form, read_pipeline
 from lab_app.pages.pipeline.method_options import option_name
 from lab_app.pages.pipeline.results import results
 from lab_app.pages.pipeline.sharing import html as sharing_html
@@ -30,10 +30,7 @@ LOG = logging.getLogger("lab_app")
 CARRIED_CHARACTERS = 1_000_000
 STORED_OF_A_VISIT = 20
 #: Boxes whose name on the page is that of the form's field.
-PLAIN = (
-    "preset", "declared", "mode", "max_new_tokens", "temperature", "top_p", "seed", "warm", "warm_count",
-    "many_count", "turns", "attention", "pinned",
-)  # fmt: skip
+PLAIN = ("preset", "declared", *CONTROLS, "pinned")
 
 
 class Sharing:
