@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import signal
 import threading
 import time
@@ -26,7 +27,7 @@ from uvicorn.config import LOGGING_CONFIG
 
 from backend import __version__
 from backend.base.errors import LabError, RunCancelled
-from lab_app.visits.engine import STUDY_NAMES, WORK, Engine, Model
+from lab_app.visits.engine import WORK, Engine, Model
 from lab_app.visits.visits import Visit, VisitStore
 
 LOG = logging.getLogger("lab_app")
@@ -132,8 +133,9 @@ class Counted:
         self._engine, self._operations = engine, operations
 
     def study(self, request: object, **named: Any) -> Iterator[Any]:
-        """A study, counted under its own name where it has one."""
-        kind = STUDY_NAMES.get(type(request), "study")
+        """A study, counted under its request's name: ``AnchorCostRequest`` as ``anchor_cost``."""
+        name = type(request).__name__.removesuffix("Request")
+        kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
         return self._operations.count(kind, lambda: self._engine.study(request, **named))
 
     def __getattr__(self, name: str) -> Any:

@@ -7,18 +7,12 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, Protocol, TypeVar
 
 from backend.prompts.pipeline import Pipeline
-from backend.records.anchor_cost import AnchorCostRequest
-from backend.records.blame import BlameRequest
-from backend.records.blend import BlendRequest
-from backend.records.documents import DocumentRequest
 from backend.records.events import Event, Progress
 from backend.records.familiarity import Outlook
 from backend.records.hardware import Figures
 from backend.records.judge import JudgeProblem, JudgeRequest
 from backend.records.model_info import ModelInfo
-from backend.records.offsets import OffsetRequest
 from backend.records.pools import PoolState
-from backend.records.proximity import ProximityRequest
 from backend.records.request import RunRequest
 from backend.records.run import Outcome, RunRecord
 from backend.records.sweep import Count, Swept
@@ -140,14 +134,3 @@ def _marked(*kinds: str) -> frozenset[str]:
 
 WORK = _marked("stateful", "alone")  # names of the methods that are work
 ALONE = _marked("alone")  # and of those that need nothing done before
-
-#: What a study is called in the metrics, by its request; any other is a ``study``.
-STUDY_NAMES: dict[type, str] = {
-    ProximityRequest: "proximity",
-    AnchorCostRequest: "anchor_cost",
-    OffsetRequest: "offset_study",
-    BlameRequest: "blame",
-    BlendRequest: "blend_study",
-    DocumentRequest: "document_study",
-    JudgeRequest: "judge_problems",
-}

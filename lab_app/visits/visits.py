@@ -20,13 +20,6 @@ from typing import Any, NamedTuple
 from backend.base.errors import LabError
 from backend.base.serialization import encode
 from backend.cache.process_memory import trim
-from backend.records.anchor_cost import AnchorCost
-from backend.records.blame import BlameRecord
-from backend.records.blend import BlendStudy
-from backend.records.documents import DocumentStudy
-from backend.records.judge import Judged
-from backend.records.offsets import OffsetStudy
-from backend.records.proximity import ProximityRecord
 from backend.records.run import RunRecord
 from backend.records.sharing.store import SharedRuns
 from backend.session.limits import Limits
@@ -40,15 +33,11 @@ RECORD_BYTES = 64 << 20  # of one record, unpacked, and of all that a visit keep
 LEFT_SECONDS = 60.0  # a browser that has gone may come back: a reload of the network, a laptop's lid
 
 
-#: What a measurement leaves, each kind under a name of its own in :attr:`Visit.results`.
-Measured = ProximityRecord | OffsetStudy | AnchorCost | BlameRecord | BlendStudy | DocumentStudy | Judged
-
-
 class Kept(NamedTuple):
     """A measurement that a visit keeps, and the token that downloads it."""
 
     token: str
-    record: Any  # a Measured; whoever asks knows which by its kind
+    record: Any  # of a study; whoever asks knows which by its kind
 
 
 @dataclass
@@ -88,7 +77,7 @@ class Visit:
             del self.records[old], sizes[old]
         return token
 
-    def keep_result(self, kind: str, record: Measured) -> str:
+    def keep_result(self, kind: str, record: Any) -> str:
         """Remember a measurement in the place of the last of its kind; the token that downloads it."""
         self.results[kind] = Kept(secrets.token_urlsafe(18), record)
         return self.results[kind].token
@@ -256,7 +245,7 @@ class VisitStore:
         with self._guard:
             return next((v for v in self._visits.values() if token in v.records), None)
 
-    def result(self, kind: str, token: str) -> Measured | None:
+    def result(self, kind: str, token: str) -> Any:
         """A measurement of a kind by its download token."""
         with self._guard:
             held = [v.results[kind] for v in self._visits.values() if kind in v.results]

@@ -46,7 +46,9 @@ class Copy:
 
 #: Marks a field as a control of the comparison, by what it holds: a number, a switch, or one of some names.
 #: The page, links, drafts and files carry such a field by its name.
-NUMBER, FLAG, MODE = {"control": "number"}, {"control": "flag"}, {"control": ("pinned", "free")}
+NUMBER = {"control": "number"}
+FLAG = {"control": "flag"}
+MODE = {"control": ("pinned", "free")}
 
 
 @dataclass(frozen=True)
