@@ -12,7 +12,6 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -132,13 +131,19 @@ class LogReader:
     def _masked(self, call: Call) -> Call:
         """The call with every text masked; what is no character becomes the sign for that."""
         safe = self._safe
-        said = {
-            n: safe(getattr(call, n))
-            for n in ("where", "agent", "session", "id", "parent", "output", "model")
-        }
-        messages = tuple(Message(safe(m.role), safe(m.text)) for m in call.messages)
-        tools = tuple(Tool(safe(t.name), safe(t.text)) for t in call.tools)
-        return replace(call, messages=messages, tools=tools, **said)
+        return Call(
+            safe(call.where),
+            tuple(Message(safe(m.role), safe(m.text)) for m in call.messages),
+            safe(call.agent),
+            safe(call.session),
+            safe(call.id),
+            safe(call.parent),
+            call.time,
+            tools=tuple(Tool(safe(t.name), safe(t.text)) for t in call.tools),
+            output=safe(call.output),
+            usage=call.usage,
+            model=safe(call.model),
+        )
 
     def _safe(self, text: str) -> str:
         if (key := hash(text)) in self._clean:
