@@ -13,5 +13,6 @@ Others use, by module:
 
     calls: Call, Message, Tool, Usage
     reader: LogReader
+    timeline: OpenLog, Pair, Row, Run
     xray: CallXRay, XRay, xray
 """

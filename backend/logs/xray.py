@@ -113,6 +113,7 @@ def xray(
     machine: Machine | None = None,
     hour_price: float = 3.0,
     said: Callable[[str], None] = lambda _: None,
+    log: Gathered | None = None,
 ) -> XRay:
     """X-ray a log.
 
@@ -122,6 +123,7 @@ def xray(
         skip_bad: leave out lines that hold no call.
         machine: whose times are counted; ``hour_price``: what it costs in dollars.
         said: is told how far it is.
+        log: the file, where it was gathered before.
 
     Raises:
         RecordError: the log cannot be read, or has a bad line.
@@ -129,7 +131,7 @@ def xray(
     """
     check_whole(block, 1, 4096, "block")
     check_whole(cache_tokens, block, 1 << 40, "cache_tokens")
-    log = gather(path, load_tokenizer(tokenizer), skip_bad=skip_bad, said=said)
+    log = log or gather(path, load_tokenizer(tokenizer), skip_bad=skip_bad, said=said)
     totals = np.array([log.tokens.count(p) for p in log.pieces], np.int64)
     said("shared beginnings")
     prefix, donor = shared_prefixes(log.pieces, log.tokens)
@@ -137,7 +139,7 @@ def xray(
     said("a bounded cache")
     bounded = lru_hits(log.pieces, log.tokens, block, cache_tokens // block)
     said("text anywhere")
-    seen = seen_before(log.tokens, _first(log))
+    seen = seen_before(log.tokens, first_calls(log))
     lines, matrix, prefixes = _calls(log, seen, totals, prefix, donor, blocks, bounded)
     said("layouts")
     machine = machine or given_machine(*ASSUMED)
@@ -158,7 +160,7 @@ def xray(
     )  # fmt: skip
 
 
-def _first(log: Gathered) -> NDArray[np.int64]:
+def first_calls(log: Gathered) -> NDArray[np.int64]:
     """Of each piece, the call that sent it first."""
     first = np.full(len(log.tokens.lengths), len(log.pieces), np.int64)
     for number in range(len(log.pieces) - 1, -1, -1):

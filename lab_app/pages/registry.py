@@ -7,13 +7,21 @@ import gradio as gr
 from lab_app.pages.agent_loop import page as agent_loop
 from lab_app.pages.documents import page as documents
 from lab_app.pages.judge import page as judge
+from lab_app.pages.logs import page as logs
 from lab_app.pages.sweeps import page as sweep_page
 from lab_app.pages.tour import page as tour
 from lab_app.ui import text
 from lab_app.ui.page import PageBuilder, PageSpec
 from viz.base.format import escape
 
-PAGES: tuple[PageSpec, ...] = (tour.PAGE, documents.PAGE, agent_loop.PAGE, judge.PAGE, sweep_page.PAGE)
+PAGES: tuple[PageSpec, ...] = (
+    tour.PAGE,
+    documents.PAGE,
+    agent_loop.PAGE,
+    judge.PAGE,
+    sweep_page.PAGE,
+    logs.PAGE,
+)
 FIRST = "pipeline"
 
 

@@ -361,3 +361,20 @@ SWEEP_FILES_HELP = (
     "SQLite holds all that this visit computed: <code>kvlab sweep FILE.yaml --out FILE.sqlite</code> goes on "
     "with it. The server holds them as long as this visit."
 )
+
+# -- your logs
+
+LOGS = "Logs"
+LOGS_HELP = (
+    "What would reuse of the KV cache save of the calls of <b>your own agents</b>, and why did prefixes "
+    "miss? No model is needed. Below is a log of the lab's own agents; open yours instead: JSON lines with "
+    "requests of OpenAI's or Anthropic's interface, OpenTelemetry spans, or prompts, up to 4 MiB "
+    "(<code>kvlab xray FILE</code> takes more). It stays in this visit, secrets in it are masked, and "
+    "nothing of it is stored."
+)
+LOGS_UPLOAD = "Open a log"
+LOGS_SESSION = "Session"
+LOGS_NO_SESSION = "calls without a session"
+LOGS_FILE = "your-log.jsonl"
+LOGS_TOO_LARGE = "The log has {size}; up to {most} are opened here. Give a part of it, or use kvlab xray."
+LOGS_PACKED = "The log is packed. Unpack it first, or use kvlab xray, which reads .gz and Inspect's .eval."

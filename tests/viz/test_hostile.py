@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,6 +26,7 @@ from hostile import EVIL, TOUR
 from markupsafe import escape
 
 import viz
+from backend.logs.timeline import OpenLog
 from viz.anchors import cost
 from viz.anchors.pool_map import anchor_map
 from viz.attention.views import closer_views, slot_views
@@ -32,6 +34,7 @@ from viz.base import format as words
 from viz.base.figure import FigureView, Panel, card_html
 from viz.base.placeholder_pills import template_html
 from viz.judge import metrics, risk_gate, verdict_grid
+from viz.logs import overview, session
 from viz.pages import agent_loop, documents, tour
 from viz.pages.agent_loop_turns import ends_html, fragments_html, turns_html
 from viz.run import diagnosis, verdict
@@ -127,6 +130,16 @@ def of_reproduction() -> Iterator[Any]:
     yield from (view, reproduction.svg(report), figure_html(view, EVIL, EVIL))
 
 
+def of_logs() -> Iterator[Any]:
+    row = {"agent": EVIL, "session_id": EVIL}
+    lines = [{**row, "prompt": f"Now 12:0{n}\n{EVIL} {'word ' * 40}\n\n{EVIL}"} for n in range(3)]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "log.jsonl"
+        path.write_text("\n".join(map(json.dumps, [*lines, EVIL])), encoding="utf-8")
+        log = OpenLog(path, skip_bad=True)
+    yield from (overview.overview_html(log.xray), session.session_html(log, log.sessions[0], (0, 2)))
+
+
 def of_report() -> Iterator[Any]:
     yield report_html(next(iter(hostile.runs())))
 
@@ -140,6 +153,7 @@ def of_offsets() -> Iterator[Any]:
 DRAWN: dict[str, Callable[[], Any]] = {
     "run": of_run,
     "report": of_report,
+    "logs": of_logs,
     "tour": of_tour,
     "judge": of_judge,
     "risk gate": lambda: (*risk_gate.views(hostile.risk()), *risk_gate.views(hostile.risk(gated=False))),
