@@ -54,15 +54,15 @@ class RelayCachingOptions(Options):
         choices=("both", "deviation", "influence", "random", "none", "all"), paper="Section 4.3, Eq. 9",
     )  # fmt: skip
     deviation: float = option(
-        1.5, "Deviates from", "Times the mean deviation.", minimum=0.0, maximum=10.0, paper="Section 5.5",
+        1.5, "Deviates from", "Times the mean deviation.", minimum=0.0, maximum=10.0, paper="Section 5.5, as told by others",
     )  # fmt: skip
     influence: float = option(
         1.45, "Has influence from", "Times the mean influence.", minimum=0.0, maximum=10.0,
-        paper="Section 5.5",
+        paper="Section 5.5, as told by others",
     )  # fmt: skip
     suffix_tokens: int = option(
         10, "Last tokens that look", "Whose attention is influence.", minimum=1, maximum=128,
-        paper="Section 5.5", advanced=True,
+        paper="Section 5.5, as told by others", advanced=True,
     )  # fmt: skip
     detection_layer: int = option(
         1, "Detection layer", "Up to it every token is computed. At layer 0 nothing deviates yet.",
