@@ -54,7 +54,8 @@ class RelayCachingOptions(Options):
         choices=("both", "deviation", "influence", "random", "none", "all"), paper="Section 4.3, Eq. 9",
     )  # fmt: skip
     deviation: float = option(
-        1.5, "Deviates from", "Times the mean deviation.", minimum=0.0, maximum=10.0, paper="Section 5.5, as told by others",
+        1.5, "Deviates from", "Times the mean deviation.", minimum=0.0, maximum=10.0,
+        paper="Section 5.5, as told by others",
     )  # fmt: skip
     influence: float = option(
         1.45, "Has influence from", "Times the mean influence.", minimum=0.0, maximum=10.0,
