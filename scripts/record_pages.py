@@ -27,6 +27,7 @@ from backend.session.session import LabSession
 from lab_app.pages.agent_loop import page as loop
 from lab_app.pages.documents import page as documents
 from lab_app.pages.judge import page as judge
+from lab_app.pages.judge.layout import METHODS_AT_FIRST as JUDGE_METHODS
 from lab_app.pages.sweeps import page as sweeps
 from lab_app.ui.first_runs import SavedJudgement, SavedSweep
 from viz.run.verdict import compare
@@ -42,11 +43,11 @@ AT_FIRST: dict[str, Any] = {
 }  # fmt: skip
 
 
-def asked(page: Any, tries: int) -> Iterator[Any]:
+def asked(page: Any, tries: int, methods: tuple[str, ...]) -> Iterator[Any]:
     """A page's request for one example after the other, as an untouched page makes it."""
     visit: Any = SimpleNamespace(pages={})
     for _ in range(tries):
-        given = AT_FIRST | {"methods": page.METHODS_AT_FIRST}
+        given = AT_FIRST | {"methods": methods}
         yield page.read(visit, given | page.following(visit, given))
 
 
@@ -74,13 +75,13 @@ def first(found: Iterator[tuple[Saved, bool]]) -> Saved:
 
 def of_documents(model: LoadedModel, tries: int) -> Saved:
     """A question over documents."""
-    records = (one(model, request) for request in asked(documents, tries))
+    records = (one(model, request) for request in asked(documents, tries, documents.METHODS_AT_FIRST))
     return first((record, tells(record)) for record in records)
 
 
 def of_loop(model: LoadedModel, tries: int) -> Saved:
     """An episode."""
-    records = (cut(one(model, request, ends=over)) for request in asked(loop, tries))
+    records = (cut(one(model, request, ends=over)) for request in asked(loop, tries, loop.METHODS_AT_FIRST))
     return first((record, tells(record)) for record in records)
 
 
@@ -88,7 +89,7 @@ def of_judge(model: LoadedModel, tries: int) -> Saved:
     """One problem in two orders."""
 
     def found() -> Iterator[tuple[Saved, bool]]:
-        for request in asked(judge, tries):
+        for request in asked(judge, tries, JUDGE_METHODS):
             done = [e for e in Lab(LabSession(model)).study(request) if isinstance(e, OrderDone)]
             row = done[-1].row
             changed = any(o.method == "naive" and o.consistent is False for o in row.outcomes)
