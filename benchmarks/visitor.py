@@ -54,9 +54,9 @@ class Page:
         self.fields: dict[
             str, tuple[int, str]
         ] = {}  # by their id: a form's number, and the name in its value
-        for number, part in self.components.items():
-            if spec := re.search(r"const spec = (\[.*\]);", part["props"].get("js_on_load") or ""):
-                self._know(number, json.loads(spec[1]))
+        declared = re.search(r"^window\.KVForms = (.*);$", client.get("/lab/app.js").text, re.MULTILINE)
+        for elem_id, spec in json.loads(declared[1] if declared else "{}").items():
+            self._know(self.component(elem_id), spec)
 
     def _know(self, form: int, nodes: list[dict[str, Any]]) -> None:
         for node in nodes:

@@ -27,6 +27,7 @@ from backend.prompts.presets import Example
 from backend.records.events import Progress, TextSoFar
 from backend.records.request import Decoding, RunRequest
 from backend.records.run import RunRecord
+from backend.session.limits import Limits
 from backend.session.session import LabSession
 from backend.session.shared_warm_up import WarmUpCache
 from backend.session.streams import Stream
@@ -81,7 +82,8 @@ def test_a_copied_warm_up_is_the_computed_one(tiny_model: LoadedModel) -> None:
     """Every tensor, every method's pools, and two runs after it."""
     usable = [name for name in method_names() if not method_class(name).supports(tiny_model.info)]
     asked = [tiny.request(usable, question=question) for question in tiny.QUESTIONS[4:6]]
-    sessions = [LabSession(tiny_model) for _ in range(3)]
+    limits = Limits(methods=len(usable) + 1)
+    sessions = [LabSession(tiny_model, limits=limits) for _ in range(3)]
     assert [warm(s, asked[0], shared) for s, shared in zip(sessions, (0, 1, 1), strict=True)] == [0, 0, 1]
     computed, copy = log_of(sessions[0]), log_of(sessions[2])
     pairs = list(zip(tensors(computed), tensors(copy), strict=True))

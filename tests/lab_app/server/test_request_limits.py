@@ -196,7 +196,7 @@ def test_a_session_copies_no_description_of_the_page() -> None:
 
     blocks = build_app(FakeModel, engine=lambda model: FakeSession(model), first_run=None).blocks
     made = SessionState(blocks)
-    assert len(blocks.get_config_file()["components"]) > 400
+    assert len(blocks.get_config_file()["components"]) > 300
     assert not any(made.config_values.values())
     assert made.blocks_config.blocks == blocks.blocks
     assert made.blocks_config.blocks is not blocks.blocks, "what a session changes is its own"
