@@ -10,8 +10,8 @@
 True
 
 A result shows itself in a notebook as the page's report, and is a table of pandas, one row for each agent and
-method, with :meth:`~kvlab.comparison.Comparison.to_frame`. Whatever cannot be done is a :class:`LabError`
-whose text says what to change.
+method, with :meth:`~kvlab.comparison.Comparison.to_frame`. :func:`~kvlab.logs.xray` says what reuse would save
+of a log of calls. Whatever cannot be done is a :class:`LabError` whose text says what to change.
 """
 
 from __future__ import annotations
@@ -19,5 +19,6 @@ from __future__ import annotations
 from backend import __version__
 from backend.base.errors import LabError
 from kvlab.comparison import Comparison, compare, open
+from kvlab.logs import LogXRay, xray
 
-__all__ = ["Comparison", "LabError", "__version__", "compare", "open"]
+__all__ = ["Comparison", "LabError", "LogXRay", "__version__", "compare", "open", "xray"]

@@ -92,7 +92,7 @@ def _text(pieces: Ids, texts: Sequence[str]) -> str:
 def _excerpts(before: str, after: str) -> tuple[str, str]:
     """Both from a little before their first different character on, on one line."""
     same = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
-    start = max(0, same - EXCERPT // 3)
+    start = before.rfind(" ", 0, max(0, same - EXCERPT // 3)) + 1  # where a word begins
     one, other = (" ".join(t[start : start + EXCERPT].split()) for t in (before, after))
     return (f"… {one}", f"… {other}") if start else (one, other)
 

@@ -15,7 +15,7 @@ import tiny
 import kvlab
 from backend.prompts.conversation import message_parts, pipeline_of_parts
 from backend.records.sharing.bundle import Bundle
-from kvlab import comparison
+from kvlab import comparison, logs
 from viz.run.report import report_html
 
 ROOT = Path(__file__).parents[2]
@@ -28,8 +28,8 @@ CELLS = (
 
 def test_what_the_documentation_says_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    tried = [doctest.testmod(module) for module in (kvlab, comparison)]
-    assert [found.failed for found in tried] == [0, 0]
+    tried = [doctest.testmod(module) for module in (kvlab, comparison, logs)]
+    assert [found.failed for found in tried] == [0, 0, 0]
     assert all(found.attempted > 1 for found in tried)
 
 
@@ -118,3 +118,14 @@ def test_a_file_without_a_run_is_refused(tmp_path: Path) -> None:
     for path in (bench, tmp_path / "missing.kvrun", tmp_path):
         with pytest.raises(kvlab.LabError, match=r"bench|missing|cannot be read"):
             kvlab.open(path)
+
+
+def test_an_xray_is_a_table_and_a_page() -> None:
+    found = kvlab.xray(ROOT / "presets" / "logs" / "example.jsonl")
+    table = found.to_frame()
+    assert len(table) == len(found.record.calls) == 24
+    assert table["tokens"].sum() == found.record.totals["tokens"]
+    assert sum(found.causes.values()) > 0
+    assert "What should be changed first?" in unescape(found._repr_html_())
+    with pytest.raises(kvlab.LabError):
+        kvlab.xray(ROOT / "none.jsonl")
