@@ -70,6 +70,11 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"compare same": 1, "solver": 24, "worker": 5, "judge": 12, "documents one-hop": 14}
      | {"documents two-hop": 14}
      | {"prefix codebook": 3, "prefix units": 3, "prefix who": 5, "tools": 10, "program": 10}),
+    # more of what an edit still breaks: messages, programs, documents
+    (66_000_000, 1.0, {"recall copy": 2, "recall pairs": 1, "recall facts": 1, "recall roles": 1}
+     | {"compare same": 1, "solver": 24, "worker": 4, "judge": 11, "documents one-hop": 12}
+     | {"documents two-hop": 13}
+     | {"prefix codebook": 5, "prefix units": 5, "prefix who": 7, "tools": 10, "program": 15}),
 )  # fmt: skip
 
 
