@@ -131,7 +131,7 @@ def section(saved: dict[str, Any]) -> str:
         "against all three steps of its own profile, the last three rows against as published: Wilcoxon's "
         f"signed ranks over the {warmups} warm-ups, Holm's correction over all {holm} tests of the sweep."
     )
-    head = f"## Tables 5 and 6 behind {warmups} warm-ups (present weights)"
+    head = f"## Tables 5 and 6 behind {warmups} warm-ups (earlier weights)"
     return "\n".join([head, "", wrapped(said), "", *tables.table(), "", *map(wrapped, tables.verdicts())])
 
 
