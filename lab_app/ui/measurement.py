@@ -178,7 +178,7 @@ class Section:
         """The buttons while it measures and afterwards."""
         if self.as_run:
             said = {"status": ""} if going else {}  # what was said of another run
-            return said | {"run.visible": not going, "cancel.visible": going}
+            return said | {"run.visible": not going, "cancel.visible": going, "cancel": text.RUNNING}
         return {f"{self.part}_measure.interactive": not going}
 
     def work(self, visit: Visit, request: Any, cancel: threading.Event) -> Iterator[Any]:

@@ -491,7 +491,10 @@ def one_run(
         return
     cancel = visit.cancel = threading.Event()
     try:
-        yield {"run.visible": False, "cancel.visible": True, "status": html.status("Starting", "running")}
+        yield {
+            "run.visible": False, "cancel.visible": True, "cancel": text.RUNNING,
+            "status": html.status("Starting", "running"),
+        }  # fmt: skip
         yield from work(cancel)
     except RunCancelled:
         yield {"status": html.status(stopped, "note")}
@@ -518,8 +521,9 @@ def field_errors(error: LabError | None, slot_of: Callable[[str | None], str]) -
 
 
 def cancelled(visit: Visit, given: Given) -> Update:
-    """Ask the run to stop at its next step."""
+    """Ask the run to stop at its next step. The button says so, and not the status: there the run may have told
+    its end before this answer arrives."""
     if visit.cancel is None:
         return {}
     visit.cancel.set()
-    return {"status": html.status(text.CANCELLING, "running")}
+    return {"cancel": text.CANCELLING}

@@ -18,7 +18,7 @@ from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.sharing.events import CARRY, connect_sharing
 from lab_app.ui import html, initial_state
 from lab_app.ui.measurement import Section
-from lab_app.ui.page import QUIET, merged, unexpected
+from lab_app.ui.page import QUIET, cancelled, merged, unexpected
 from lab_app.ui.run_results import span_of_token
 from lab_app.ui.types import Given, Update
 from lab_app.visits.visits import Visit
@@ -91,7 +91,7 @@ def connect_runs(page: PipelinePage, act: Handlers) -> None:
     page.stream(page["run"].click, with_form(act.run), FORM)
     page.stream(page["many"].click, with_form(act.run_many), FORM, follow=True)
     page.stream(page["warm_now"].click, with_form(act.warm_up), FORM)
-    page.on(page["cancel"].click, lambda visit, given: act.cancel(visit))
+    page.on(page["cancel"].click, cancelled)
     page.on(page["forget"].click, with_form(act.forget), FORM)
 
 

@@ -402,13 +402,6 @@ class Handlers:
     def _stream(self, visit: Visit, request: RunRequest, events: Iterator[Event]) -> Iterator[Update]:
         visit.keep((yield from live(request, events)))
 
-    def cancel(self, visit: Visit) -> Update:
-        """Ask the run to stop at its next step."""
-        if visit.cancel is None:
-            return {}
-        visit.cancel.set()
-        return {"status": html.status(text.CANCELLING, "running")}
-
     def forget(self, visit: Visit, form: Form) -> Update:
         """Empty the pools."""
         if visit.cancel is not None:

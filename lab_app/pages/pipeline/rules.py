@@ -29,7 +29,7 @@ def weights_choices(names: tuple[str, ...], chosen: str = "") -> list[tuple[str,
 
 def show_running(running: bool) -> Update:
     """Run turns into Cancel and back."""
-    return {"run.visible": not running, "cancel.visible": running}
+    return {"run.visible": not running, "cancel.visible": running, "cancel": text.RUNNING}
 
 
 def show_agents(count: int) -> Update:

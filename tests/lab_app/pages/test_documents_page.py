@@ -115,7 +115,7 @@ def test_one_run_at_a_time_and_cancel(lab: VisitStore, visit: Visit) -> None:
     next(stream)
     [busy] = documents.run(lab, visit, made(TEXTS))
     assert "still going on" in busy["status"]
-    assert "Stopping" in documents.cancelled(visit, {})["status"]
+    assert "Stopping" in documents.cancelled(visit, {})["cancel"]
     last = merged(stream)
     assert "Stopped" in last["status"]
     assert last["run.visible"] is True

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from backend.base.errors import LabError, RateError, RunCancelled
 from backend.session.limits import Limits
 from lab_app.pages.pipeline.handlers import Handlers, paced
+from lab_app.ui.page import cancelled
 from lab_app.visits.queue import ModelQueue, QueuePlace, wait_for_turn
 from lab_app.visits.visits import KEPT_RECORDS, LEFT_SECONDS, Visit, VisitStore
 
@@ -144,7 +145,7 @@ def test_a_cancelled_run_gives_its_place_away_at_once() -> None:
         if "before you" in str(update.get("status")):
             break
     assert len(handlers.lab.turns) == 2
-    handlers.cancel(visit)
+    cancelled(visit, {})
     rest = list(run)
     assert any("Stopped" in str(update.get("status")) for update in rest)
     assert len(handlers.lab.turns) == 1
