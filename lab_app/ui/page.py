@@ -521,8 +521,8 @@ def field_errors(error: LabError | None, slot_of: Callable[[str | None], str]) -
 
 
 def cancelled(visit: Visit, given: Given) -> Update:
-    """Ask the run to stop at its next step. The button says so, and not the status: there the run may have told
-    its end before this answer arrives."""
+    """Ask the run to stop at its next step. The button says so, and not the status: the run may have told its
+    end there before this answer arrives."""
     if visit.cancel is None:
         return {}
     visit.cancel.set()
