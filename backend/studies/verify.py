@@ -10,6 +10,7 @@ from backend.model.load import LoadedModel
 from backend.prompts.presets import load_preset
 from backend.records.events import RunDone
 from backend.records.run import RunRecord
+from backend.session.revision import NOTE
 from backend.session.session import LabSession
 from backend.studies.gallery import GalleryEntry, judge_example, try_example
 
@@ -37,12 +38,9 @@ def verify_run(model: LoadedModel, record: RunRecord, name: str) -> Verified:
         LabError: the request cannot be run.
     """
     check_weights(model, record.model.weights_hash)
+    revised = any(note.startswith(NOTE) for note in record.notes)
     pooled = {pool.method for pool in record.pools}
-    changed = {
-        m.label for m in record.request.methods if any("Changed after the run" in n for n in record.notes)
-    }
-    dense = record.labels[0]
-    skipped = tuple(label for label in record.labels if label in pooled | changed and label != dense)
+    skipped = tuple(label for label in record.labels[1:] if revised or label in pooled)
     methods = tuple(m for m in record.request.methods if m.label not in skipped)
     request = replace(record.request, methods=methods, probe_offsets=False, probe_attention=False)
     [again] = [e.record for e in LabSession(model).run(request) if isinstance(e, RunDone)]

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from backend.base.errors import LabError, OptionError
+from backend.base.folders import new_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = "benchmarks/results/break-even-embedded-cpu.json"  # hardware that the calculator offers
@@ -140,14 +141,12 @@ def render_zero(out: Path) -> Path:
 def rendered(out: Path, card: dict[str, Any], body: str, parts: Sequence[str]) -> Path:
     """Copy parts of the repository to ``out``, and the README with a card on top."""
     head = yaml.safe_dump(card, sort_keys=False, allow_unicode=True)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise LabError(f"{out} is not empty. Name a new folder, as in --out space.")
     missing = [name for name in parts if not (ROOT / name).exists()]
     if missing:
         raise LabError(
             f"{', '.join(missing)} is missing beside the packages. Render from a checkout of the repository."
         )
-    out.mkdir(parents=True, exist_ok=True)
+    new_folder(out)
     for name in parts:
         part = ROOT / name
         (out / name).parent.mkdir(parents=True, exist_ok=True)
@@ -187,9 +186,7 @@ def render_dataset(out: Path) -> Path:
     """
     from backend.studies.gallery import load_gallery
 
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise LabError(f"{out} is not empty. Name a new folder, as in --out dataset.")
-    out.mkdir(parents=True, exist_ok=True)
+    new_folder(out)
     weights, entries = load_gallery()
     rows = (json.dumps({"weights": weights} | asdict(e), ensure_ascii=False) for e in entries)
     (out / "gallery.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")

@@ -100,12 +100,12 @@ def add_settings(site: Site, lab: Any, record: RunRecord) -> None:
     """The page with the controls."""
     known: list[dict[str, Any]] = []
     views: Sequence[Any] = ()
-    for _, found in revised(lab, record):
+    for found in revised(lab, record):
         shown, figures = setting(found)
         known.append(shown)
         views = views or figures
-    drawn, at = [], 0
-    for axis in axes():
+    drawn, at, controls = [], 0, axes()
+    for axis in controls:
         drawn.append(
             {
                 "key": axis.key, "label": axis.label, "help": axis.help, "names": axis.names, "at": axis.at,
@@ -114,7 +114,8 @@ def add_settings(site: Site, lab: Any, record: RunRecord) -> None:
         )  # fmt: skip
         at += len(axis.names)
     body = template(
-        "sliders.html", title=record.request.pipeline.title, axes=axes(), cards=joined(map(card_html, views)),
+        "sliders.html", title=record.request.pipeline.title, axes=controls,
+        cards=joined(map(card_html, views)),
         settings=data_script({"axes": drawn, "settings": known}),
     )  # fmt: skip
     about = "Turn gamma, pool size, steps and profile, and see the gate, the error and the answer move."

@@ -11,8 +11,9 @@ from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import RunDone
 from backend.records.request import MethodChoice
 from backend.records.run import RunRecord
-from backend.session.revision import Revised
+from backend.session.revision import NOTE, Revised
 from lab_app.ui.run_results import marked
+from lab_app.ui.scenarios import USUAL_WARM
 from viz.anchors.pool import gate_view
 from viz.base.figure import FigureView
 from viz.run.cache_error_facts import error_by_layer
@@ -22,7 +23,6 @@ from viz.run.token_strip import strip_html
 from viz.run.verdict_card import run_card
 
 METHOD = "kvcomm"
-WARM_UP = 20  # requests that fill the pools, as the page's first run has them
 STEPS = ("rotate", "placeholder_offset", "prefix_offset")
 
 
@@ -69,7 +69,7 @@ def axes() -> tuple[Axis, ...]:
     return gammas, numbers("capacity", [0, 1, 2, 3, 5, 8, 12, 20]), steps, named
 
 
-def revised(lab: Any, record: RunRecord) -> Iterator[tuple[Mapping[str, Any], RunRecord]]:
+def revised(lab: Any, record: RunRecord) -> Iterator[RunRecord]:
     """The run of ``record``, made again, under every setting of every axis.
 
     Args:
@@ -77,7 +77,7 @@ def revised(lab: Any, record: RunRecord) -> Iterator[tuple[Mapping[str, Any], Ru
         record: dense, position-only and KVCOMM on a preset.
     """
     request = replace(record.request, probe_attention=False)
-    for _ in lab.warm_up(request, preset_requests(load_preset(request.pipeline.name), WARM_UP, seed=1)):
+    for _ in lab.warm_up(request, preset_requests(load_preset(request.pipeline.name), USUAL_WARM, seed=1)):
         pass
     [first] = [event.record for event in lab.run(request) if isinstance(event, RunDone)]
     for axis in axes():
@@ -87,7 +87,7 @@ def revised(lab: Any, record: RunRecord) -> Iterator[tuple[Mapping[str, Any], Ru
                 for m in request.methods
             )
             last = [e for e in lab.revise(first, replace(request, methods=methods)) if isinstance(e, Revised)]
-            yield options, last[-1].record
+            yield last[-1].record
 
 
 def setting(record: RunRecord) -> tuple[dict[str, Any], tuple[FigureView, ...]]:
@@ -96,7 +96,7 @@ def setting(record: RunRecord) -> tuple[dict[str, Any], tuple[FigureView, ...]]:
     chosen = Selection(agent, METHOD)
     figures = (gate_view(record, agent, METHOD), error_by_layer(record, agent))
     return {
-        "note": " ".join(note for note in record.notes if note.startswith("Changed after the run")),
+        "note": " ".join(note for note in record.notes if note.startswith(NOTE)),
         "verdict": run_card(record),
         "comparison": str(comparison_html(record)),
         "strip": str(strip_html(record, agent, marked(record, chosen), METHOD)),

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from backend.base.errors import LabError
+from backend.base.folders import new_folder
 from viz.base.figure import FigureView, Panel
 from viz.run.report import document_html, plotly_script, scripts, style
 
@@ -66,9 +66,7 @@ class Site:
     """
 
     def __init__(self, out: Path) -> None:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise LabError(f"{out} is not empty. Name a new folder, as in --out static.")
-        self.out = out
+        self.out = new_folder(out)
         self.entries: list[Entry] = []
         (out / ASSETS).mkdir(parents=True, exist_ok=True)
 
