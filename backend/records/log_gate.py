@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol
 
 from backend.base.errors import OptionError
 from backend.base.serialization import Saved
@@ -18,6 +18,45 @@ GATE_FORMAT = 1
 Verdict = Literal["at most", "not certain", "could not tell"]
 CODES: dict[Verdict, int] = {"at most": 0, "not certain": 1, "could not tell": 2}
 MOST_SAMPLED = 100_000
+
+
+class Sampling(Protocol):
+    """What every question to a log's calls says of how they are read; see :class:`GateRequest`."""
+
+    @property
+    def warm(self) -> int: ...
+    @property
+    def max_new_tokens(self) -> int: ...
+    @property
+    def same(self) -> Scoring: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def check_flags(*flags: tuple[str, object, bool, str]) -> None:
+    """
+    Args:
+        flags: a flag's name, its value, whether that is good, and what is allowed.
+
+    Raises:
+        OptionError: one is not good.
+    """
+    for name, value, good, allowed in flags:
+        if not good:
+            raise OptionError(f"--{name} is {value}; allowed: {allowed}. Change it.", field=name)
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """
+    Raises:
+        OptionError: a number is out of range.
+    """
+    warm, longest = sampling.warm, sampling.max_new_tokens
+    check_flags(
+        ("warmup", warm, 0 <= warm <= 1000, "0 to 1,000"),
+        ("max-new-tokens", longest, 1 <= longest <= 4096, "1 to 4,096"),
+        ("same", sampling.same, sampling.same in SCORINGS, ", ".join(SCORINGS)),
+    )
 
 
 @dataclass(frozen=True)
@@ -47,16 +86,12 @@ class GateRequest:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value, good, allowed in (
+        check_flags(
             ("max-flips", self.max_flips, 0 < self.max_flips < 1, "above 0% and below 100%"),
             ("level", self.level, 0.5 <= self.level < 1, "50% and more, below 100%"),
             ("calls", self.calls, 1 <= self.calls <= MOST_SAMPLED, f"1 to {MOST_SAMPLED:,}"),
-            ("warmup", self.warm, 0 <= self.warm <= 1000, "0 to 1,000"),
-            ("max-new-tokens", self.max_new_tokens, 1 <= self.max_new_tokens <= 4096, "1 to 4,096"),
-            ("same", self.same, self.same in SCORINGS, ", ".join(SCORINGS)),
-        ):
-            if not good:
-                raise OptionError(f"--{name} is {value}; allowed: {allowed}. Change it.", field=name)
+        )
+        check_sampling(self)
         if self.method.reference:
             raise OptionError(
                 "--method is dense, which cannot change an answer. Name another.", field="method"

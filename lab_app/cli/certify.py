@@ -87,7 +87,8 @@ def gate(args: argparse.Namespace) -> int:
     from backend.model.load import load_model
     from backend.records.events import Progress
     from backend.records.log_gate import GateRequest
-    from backend.studies.log_gate import MOST_CALLS, log_gate
+    from backend.studies.log_gate import log_gate
+    from backend.studies.logged_calls import MOST_CALLS
 
     out = named_file("json", args.json, "gate.json") if args.json else None
     methods = [m for m in parse_methods(args.method) if not m.reference]

@@ -6,9 +6,11 @@ import argparse
 from typing import Any
 
 from backend.base.errors import OptionError
+from backend.logs.pieces import EMBEDDED
 from backend.logs.xray import XRay, xray
 from backend.records.hardware import saved_figures
 from lab_app.cli.common import named_file, path_of, print_table, show_progress, write_json
+from lab_app.cli.xray_model import add_reading, check_reading, plain, read, say_reading
 
 SHOWN = 12  # rows of a table; --json has all
 LONGEST = 44  # characters of an agent's name
@@ -20,13 +22,16 @@ def add_xray(add: Any) -> None:
     sub.add_argument(
         "log", metavar="FILE", help="JSON lines of calls or spans, or an Inspect log (docs/logs.md)"
     )
-    sub.add_argument("--tokenizer", default="embedded", help="folder, tokenizer.json or hub id (embedded)")
+    sub.add_argument(
+        "--tokenizer", help="folder, tokenizer.json or hub id (the model's; without one: embedded)"
+    )
     sub.add_argument("--block", type=int, default=16, help="tokens of an engine's block (16)")
     sub.add_argument("--cache-tokens", type=int, default=400_000, help="of the bounded cache (400000)")
     sub.add_argument("--machine", metavar="FILE.json", help="figures that kvlab break-even --json saved")
     sub.add_argument("--hour-price", type=float, default=3.0, help="dollars for an hour of that machine (3)")
     sub.add_argument("--skip-bad", action="store_true", help="leave out lines that hold no call, and say so")
     sub.add_argument("--json", metavar="OUT", help="where everything is saved, call by call")
+    add_reading(sub)
 
 
 def run_xray(args: argparse.Namespace) -> int:
@@ -36,16 +41,23 @@ def run_xray(args: argparse.Namespace) -> int:
             f"--hour-price is {args.hour_price:g}; 0 to 1,000,000 dollars are allowed. Change it.",
             field="hour-price",
         )
+    check_reading(args)
     out = named_file("json", args.json, "xray.json") if args.json else None
     result = xray(
-        path_of(args.log), tokenizer=args.tokenizer, block=args.block, cache_tokens=args.cache_tokens,
+        path_of(args.log), tokenizer=args.tokenizer or args.model or EMBEDDED, block=args.block,
+        cache_tokens=args.cache_tokens,
         skip_bad=args.skip_bad, hour_price=args.hour_price, said=show_progress,
         machine=saved_figures(path_of(args.machine)).machine if args.machine else None,
     )  # fmt: skip
     show_progress("")
     say(result)
+    report = result.plain()
+    if args.model:
+        reading = read(args)
+        say_reading(reading)
+        report["model"] = plain(reading)
     if out is not None:
-        write_json(out, result.plain())
+        write_json(out, report)
         print(f"\nEvery call is in {out}")
     return 0
 

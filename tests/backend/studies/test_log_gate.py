@@ -20,7 +20,8 @@ from backend.logs.call_pipeline import CallPipelines, by_template
 from backend.logs.calls import Call, Message
 from backend.records.log_gate import GateRecord, GateRequest, GateRow
 from backend.records.request import MethodChoice
-from backend.studies.log_gate import log_gate, sampled
+from backend.studies.log_gate import log_gate
+from backend.studies.logged_calls import sampled
 from lab_app.cli.main import main
 
 NAIVE = MethodChoice("naive")
@@ -75,12 +76,12 @@ def test_a_call_keeps_its_text_and_an_agents_calls_share_a_template() -> None:
 
 def test_every_agent_has_its_share_of_a_sample() -> None:
     agents = ["a"] * 60 + ["b"] * 30 + ["c"] * 10
-    request = GateRequest(NAIVE, 0.5, calls=20)
-    chosen = sampled(range(100), agents, request)
+    chosen = sampled(range(100), agents, 20, 0)
     assert [sum(agents[i] == name for i in chosen) for name in "abc"] == [12, 6, 2]
     assert len(set(chosen)) == 20
-    assert chosen == sampled(range(100), agents, request)
-    assert chosen != sampled(range(100), agents, GateRequest(NAIVE, 0.5, calls=20, seed=1))
+    assert chosen == sampled(range(100), agents, 20, 0)
+    assert chosen != sampled(range(100), agents, 20, 1)
+    assert sorted(sampled(range(100), agents, 500, 0)) == list(range(100))
 
 
 def record(flips: int, seen: int, reused: int = 5, **more: Any) -> GateRecord:
@@ -131,7 +132,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("method", "more", "code", "said"),
     [
-        ("prefix", [], 2, "reused nothing"),
+        ("prefix", [], 0, "0 of 20 answers changed: at most 13.91%"),
         ("naive", ["--max-flips", "50%"], 1, "more than 50.00%"),
         ("oracle", ["--max-flips", "20%"], 0, "0 of 20 answers changed: at most 13.91%"),
         ("oracle", ["--max-flips", "50%", "--stop-early"], 0, "answers changed: at most"),

@@ -1,0 +1,228 @@
+"""Sampled calls of a log under dense and reuse: what was asked, and the record. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from backend.base.errors import OptionError
+from backend.base.serialization import Saved
+from backend.base.statistics import lower_limit, upper_limit
+from backend.prompts.scoring import Scoring
+from backend.records.blame import BLAME_LIMITS, Half
+from backend.records.log_gate import MOST_SAMPLED, check_flags, check_sampling
+from backend.records.model_info import ModelInfo
+from backend.records.request import MethodChoice
+
+READING_FORMAT = 1
+MOST_TOKENS = 10**12
+ONE_SIDE = 0.975  # two exact limits, each with this certainty, are an interval of 95%
+
+
+@dataclass(frozen=True)
+class ReadingRequest:
+    """What becomes of logged calls under reuse?
+
+    Attributes:
+        methods: read beside dense.
+        sample: most calls that are read, every agent's share as in the log.
+        most_tokens: prompt tokens after which no further call is read, of all methods together.
+        blame_passes: most caches put together for each changed answer, to find what changed it; 0: none.
+        warm, max_new_tokens, same, seed: see :class:`backend.records.log_gate.GateRequest`.
+    """
+
+    methods: tuple[MethodChoice, ...]
+    sample: int = 50
+    most_tokens: int = 10_000_000
+    blame_passes: int = 150
+    warm: int = 8
+    max_new_tokens: int = 64
+    same: Scoring = "none"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        low, high = BLAME_LIMITS["passes"]
+        passes = self.blame_passes
+        check_flags(
+            ("sample", self.sample, 1 <= self.sample <= MOST_SAMPLED, f"1 to {MOST_SAMPLED:,}"),
+            ("most-tokens", self.most_tokens, 1 <= self.most_tokens <= MOST_TOKENS, f"1 to {MOST_TOKENS:,}"),
+            ("blame-passes", passes, passes == 0 or low <= passes <= high, f"0, or {low} to {high:,}"),
+        )
+        check_sampling(self)
+        if not self.methods or any(method.reference for method in self.methods):
+            raise OptionError(
+                "--methods has to name reuse methods; dense is read anyway. Name one, such as naive.",
+                field="methods",
+            )
+
+
+@dataclass(frozen=True)
+class BlamedPart:
+    """Of the smallest set that brings dense's answer back, one part: the beginning of its text, and where in
+    the cache."""
+
+    text: str
+    first: int
+    last: int
+    half: Half
+
+
+@dataclass(frozen=True)
+class Blamed:
+    """What changed an answer, by :mod:`backend.studies.blame`.
+
+    Attributes:
+        parts: of the smallest set that was found; empty where none was.
+        share: of the cache's bytes that it is; 0 where none was found.
+        random_restored: of ``random`` sets as large, placed at random, those that bring the answer back too.
+        dense_token, method_token: where the answers part.
+        refused: why nothing was searched; empty where it was.
+    """
+
+    parts: tuple[BlamedPart, ...] = ()
+    share: float = 0.0
+    random_restored: int = 0
+    random: int = 0
+    dense_token: str = ""
+    method_token: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class ReadingRow:
+    """One call under one method, beside dense.
+
+    Attributes:
+        flipped: the answer changed. ``near_tie``: where the texts part, rounding alone could have done it.
+        dense_call, method_call: the call of a tool in each answer; empty where there is none.
+        kl_first, kl_answer: KL(dense || method) in nats at the answer's first token, and its mean over
+            dense's own answer.
+        logged_tokens: of the logged answer that both were led along; 0 where the log has none, and then
+            nothing is known of the next two.
+        kl_logged: mean KL along them in nats; ``swapped``: where the likeliest next token is another.
+        key_error, value_error: relative L2 error of the cache against dense, mean over layers and tokens;
+            None where the method reads another prompt.
+        blamed: what changed the answer; None where it did not change, where rounding could have done it, and
+            where it was not asked for.
+    """
+
+    where: str
+    agent: str
+    method: str
+    prompt_tokens: int
+    reused_tokens: int
+    dense: str
+    text: str
+    flipped: bool
+    near_tie: bool
+    dense_call: str
+    method_call: str
+    kl_first: float
+    kl_answer: float
+    logged_tokens: int = 0
+    kl_logged: float = 0.0
+    swapped: int = 0
+    key_error: float | None = None
+    value_error: float | None = None
+    blamed: Blamed | None = None
+
+    @property
+    def call_flipped(self) -> bool:
+        """Another tool, other arguments, or a call where there was none."""
+        return self.dense_call != self.method_call
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A call that could not be read."""
+
+    where: str
+    agent: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Counted:
+    """``count`` of ``of``, and between which shares the true one lies: exact, 95% (Clopper and Pearson)."""
+
+    count: int
+    of: int
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return lower_limit(self.count, self.of, ONE_SIDE), upper_limit(self.count, self.of, ONE_SIDE)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        low, high = self.limits if self.of else (0.0, 1.0)
+        return {"count": self.count, "of": self.of, "low": low, "high": high}
+
+
+@dataclass(frozen=True)
+class ReadingRecord(Saved):
+    """What came of it. ``calls``: in the log; ``warmed`` of them only filled pools. ``spent``: the budget of
+    tokens ended the reading."""
+
+    request: ReadingRequest
+    model: ModelInfo
+    calls: int
+    warmed: int
+    spent: bool = False
+    refused: tuple[Refused, ...] = ()
+    rows: tuple[ReadingRow, ...] = ()
+    format: int = READING_FORMAT
+
+    def of(self, method: str, agent: str | None = None) -> list[ReadingRow]:
+        """The rows of a method, of one agent if it is named."""
+        return [row for row in self.rows if row.method == method and agent in (None, row.agent)]
+
+    @property
+    def agents(self) -> list[str]:
+        """Those that were read, the one with most calls first."""
+        first = self.of(self.request.methods[0].label)
+        names = [row.agent for row in first]
+        return sorted(dict.fromkeys(names), key=lambda name: -names.count(name))
+
+    def summary(self) -> list[dict[str, Any]]:
+        """For each method what it changed, over all calls and for each agent. Counts have exact intervals;
+        a mean is None where nothing is known."""
+        return [
+            _summed(method.label, agent, self.of(method.label, agent))
+            for method in self.request.methods
+            for agent in (None, *self.agents)
+        ]
+
+
+def _summed(method: str, agent: str | None, rows: Sequence[ReadingRow]) -> dict[str, Any]:
+    def counted(holds: Callable[[ReadingRow], bool], among: Iterable[ReadingRow] = rows) -> dict[str, Any]:
+        hits = [holds(row) for row in among]
+        return Counted(sum(hits), len(hits)).plain()
+
+    def mean(values: Iterable[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return fmean(known) if known else None
+
+    tokens = sum(row.prompt_tokens for row in rows)
+    with_tools = [row for row in rows if row.dense_call or row.method_call]
+    logged = [row for row in rows if row.logged_tokens]
+    along = sum(row.logged_tokens for row in logged)
+    searched = [row.blamed for row in rows if row.blamed is not None and not row.blamed.refused]
+    return {
+        "method": method,
+        "agent": agent,
+        "reused": sum(row.reused_tokens for row in rows) / tokens if tokens else None,
+        "flips": counted(lambda row: row.flipped),
+        "real_flips": counted(lambda row: row.flipped and not row.near_tie),
+        "tool_flips": counted(lambda row: row.call_flipped, with_tools),
+        "real_tool_flips": counted(lambda row: row.call_flipped and not row.near_tie, with_tools),
+        "kl_first": mean(row.kl_first for row in rows),
+        "kl_answer": mean(row.kl_answer for row in rows),
+        "kl_logged": sum(r.kl_logged * r.logged_tokens for r in logged) / along if along else None,
+        "swapped": sum(row.swapped for row in logged) / along if along else None,
+        "logged_tokens": along,
+        "key_error": mean(row.key_error for row in rows),
+        "value_error": mean(row.value_error for row in rows),
+        "explained": Counted(sum(bool(b.parts) for b in searched), len(searched)).plain(),
+    }

@@ -1,0 +1,165 @@
+"""Sampled calls of a log, read densely and under reuse methods: what changes, by how much, and because of
+which text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from backend.base.errors import LabError
+from backend.cache.norms import kl
+from backend.logs.calls import Call
+from backend.logs.written_call import written_call
+from backend.model.load import LoadedModel
+from backend.records.blame import BlameRecord, BlameRequest
+from backend.records.events import Progress
+from backend.records.log_reading import (
+    Blamed,
+    BlamedPart,
+    ReadingRecord,
+    ReadingRequest,
+    ReadingRow,
+    Refused,
+)
+from backend.records.request import REFERENCE, RunRequest
+from backend.records.run import RunRecord, reuse
+from backend.session.probes.cache_error import cache_error
+from backend.session.session import LabSession
+from backend.session.streams import PromptRun
+from backend.studies.blame import blame, verdict
+from backend.studies.log_gate import flipped
+from backend.studies.logged_calls import LoggedCalls, sampled
+
+SHOWN = 120  # characters of a blamed text
+DRAWS = 10  # random sets beside the one that is blamed
+
+
+def read_log(
+    model: LoadedModel, request: ReadingRequest, calls: Sequence[Call], budget_bytes: int = 1 << 30
+) -> Iterator[Progress | ReadingRecord]:
+    """Sample calls, read and compare; ends with the record.
+
+    Raises:
+        OptionError: there are more calls than are held at once.
+    """
+    logged = LoggedCalls(model, calls, request.methods, request)
+    chosen = sampled(logged.left, logged.agents, request.sample, request.seed)
+    refused: list[Refused] = []
+    rows: list[ReadingRow] = []
+    spent = 0
+    for number, index in enumerate(chosen):
+        changed = sum(row.flipped for row in rows)
+        yield Progress(
+            f"{number} of {len(chosen)} calls read, {changed} answers changed", number, len(chosen)
+        )
+        try:
+            if index in logged.refused:
+                refused.append(Refused(calls[index].where, logged.agents[index], logged.refused[index]))
+                continue
+            if spent >= request.most_tokens:
+                break
+            said = model.tokens.encode(calls[index].output.strip())[: request.max_new_tokens]
+            session = LookingSession(model, said, budget_bytes)
+            record = logged.read(index, session)
+            spent += sum(len(record.prompts[outcome.prompt].token_ids) for outcome in record.outcomes)
+            new = rows_of(record, session, calls[index], logged.agents[index])
+        except LabError as error:
+            refused.append(Refused(calls[index].where, logged.agents[index], str(error)))
+            continue
+        for row in new:
+            if row.flipped and not row.near_tie and request.blame_passes:
+                yield Progress(
+                    f"What changed the answer of {row.where} under {row.method}?", number, len(chosen)
+                )
+                texts = record.prompts[record.outcome(1, row.method).prompt].texts
+                row = replace(row, blamed=_blamed(session, logged.request(index), texts, row, request))
+            rows.append(row)
+    yield ReadingRecord(
+        request, model.info, len(calls), logged.warmed, spent >= request.most_tokens, tuple(refused),
+        tuple(rows),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a method's cache says beside dense's; see :class:`backend.records.log_reading.ReadingRow`."""
+
+    logged_tokens: int
+    kl_logged: float
+    swapped: int
+    key_error: float | None
+    value_error: float | None
+
+
+class LookingSession(LabSession):
+    """A session that leads every method along a given answer, and measures its cache, while it is there.
+
+    Args:
+        model: as of any session.
+        answer: token ids; none where nothing is known.
+    """
+
+    def __init__(self, model: LoadedModel, answer: Sequence[int], budget_bytes: int = 1 << 30) -> None:
+        super().__init__(model, budget_bytes=budget_bytes)
+        self._answer = answer
+        self.looks: dict[str, Look] = {}
+
+    def finish(self, rows: list[PromptRun]) -> None:
+        """Look at the rows of an agent that has answered."""
+        dense, engine = rows[0], self.engine
+        fed = self._answer[:-1]
+        logits = engine.teacher_force([row.prefill for row in rows], fed) if self._answer else None
+        for place, row in enumerate(rows[1:], 1):
+            mean, swapped = 0.0, 0
+            if logits is not None:
+                mean = float(kl(logits[0], logits[place]).mean())
+                swapped = int((logits[0].argmax(-1) != logits[place].argmax(-1)).sum())
+            ids = dense.context.prompt.ids
+            errors: list[float | None] = [None, None]
+            if row.context.prompt.ids == ids:
+                found = cache_error(row.prefill.cache, dense.prefill.cache, len(ids), engine.model.rotation)
+                errors = [float(error.mean()) for error in found]
+            self.looks[row.run.choice.label] = Look(len(self._answer), mean, swapped, *errors)
+
+
+def rows_of(record: RunRecord, session: LookingSession, call: Call, agent: str) -> list[ReadingRow]:
+    """A read call: a row for each method."""
+    dense, tools = record.outcome(1, REFERENCE), [tool.name for tool in call.tools]
+    rows = []
+    for other in record.outcomes[1:]:
+        prompt, near = record.prompts[other.prompt], other.fidelity
+        assert near is not None
+        rows.append(
+            ReadingRow(
+                call.where, agent, other.method, len(prompt.token_ids),
+                reuse(prompt.spans, other.actions)[0], dense.text, other.text, flipped(dense, other),
+                near.near_tie, written_call(dense.text, tools), written_call(other.text, tools),
+                near.kl_first, float(near.kl_tokens.mean()), **vars(session.looks[other.method]),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _blamed(
+    session: LabSession, run: RunRequest, texts: Sequence[str], row: ReadingRow, request: ReadingRequest
+) -> Blamed:
+    """What changed an answer, or why that was not searched. ``texts``: of the prompt's tokens."""
+    choices = [verdict(text, request.same) for text in (row.dense, row.text)]
+    if choices[0] == choices[1] and any(choices[0]):
+        return Blamed(refused="Only words changed: what can be read off both answers is the same.")
+    asked = BlameRequest(
+        run, row.method, run.pipeline.final, request.blame_passes, draws=DRAWS, seed=request.seed
+    )
+    try:
+        [found] = [step for step in blame(session, asked) if isinstance(step, BlameRecord)]
+    except LabError as error:
+        return Blamed(refused=str(error))
+    parts = tuple(
+        BlamedPart(" ".join("".join(texts[p.start : p.end]).split())[:SHOWN], p.first, p.last, p.half)
+        for p in (found.found.parts if found.found else ())
+    )
+    restored = sum(trial.restored for trial in found.random)
+    return Blamed(
+        parts, found.share if parts else 0.0, restored, len(found.random), found.dense_token,
+        found.method_token,
+    )  # fmt: skip
