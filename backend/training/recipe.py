@@ -15,7 +15,7 @@ class Recipe:
     step_tokens: int = 4096
     batch_tokens: int = 1024  # read at once, padding included: activations that stay in a CPU core's cache
     hidden: int = 192
-    layers: int = 6
+    layers: int = 9
     heads: int = 6
     kv_heads: int = 6
     intermediate: int = 512
@@ -38,6 +38,13 @@ def continued(recipe: Recipe) -> Recipe:
     """For weights that are trained already: a third of the rates, decaying from the beginning. At the full
     rates the loss of good weights doubled within a million tokens."""
     return replace(recipe, decay_share=1.0, muon_rate=recipe.muon_rate / 3, adam_rate=recipe.adam_rate / 3)
+
+
+def deepened(recipe: Recipe) -> Recipe:
+    """For trained weights that were given more layers (:mod:`backend.training.deepen`): two thirds of the
+    rates, since the new layers have everything to learn, constant for the first two fifths."""
+    muon, adam = recipe.muon_rate * 2 / 3, recipe.adam_rate * 2 / 3
+    return replace(recipe, decay_share=0.6, muon_rate=muon, adam_rate=adam)
 
 
 # The model that ships, and its sibling with a quarter of the parameters and the same tokenizer.
@@ -75,6 +82,11 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"compare same": 1, "solver": 24, "worker": 4, "judge": 11, "documents one-hop": 12}
      | {"documents two-hop": 13}
      | {"prefix codebook": 5, "prefix units": 5, "prefix who": 7, "tools": 10, "program": 15}),
+    # judges whose candidates and rules are worded by others
+    (88_000_000, 1.0, {"recall copy": 2, "recall pairs": 1, "recall facts": 1, "recall roles": 1}
+     | {"compare same": 1, "solver": 24, "worker": 4, "judge": 16, "documents one-hop": 10}
+     | {"documents two-hop": 13}
+     | {"prefix codebook": 5, "prefix units": 5, "prefix who": 7, "tools": 9, "program": 14}),
 )  # fmt: skip
 
 

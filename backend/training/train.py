@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.training.batches import Packer, step_batches
+from backend.training.deepen import deepen
 from backend.training.forward_pass import bfloat16_pays, build_model, hidden_states
 from backend.training.recipe import Recipe, rate_factor
 from backend.training.tokenizer import save_tokenizer
@@ -48,7 +49,8 @@ def train(
     ``folder/train.jsonl`` gets a row per 20 steps, ``folder/export/`` the model in hub layout (bf16).
 
     Args:
-        init: a folder in hub layout whose weights and tokenizer a new run begins with.
+        init: a folder in hub layout whose weights and tokenizer a new run begins with; layers that it
+            lacks are added without changing what it answers.
         tokenizer_from: a folder whose tokenizer a new run takes, else one is trained.
         stop_after_steps: end early; the next call goes on from there.
         report: called with every row of the log.
@@ -80,7 +82,8 @@ def train(
         torch.set_float32_matmul_precision("high")
     model = build_model(recipe, tokenizer).to(device)
     if init:
-        model.load_state_dict(LlamaForCausalLM.from_pretrained(init, dtype=torch.float32).state_dict())
+        first_weights = LlamaForCausalLM.from_pretrained(init, dtype=torch.float32).state_dict()
+        model.load_state_dict(deepen(first_weights, recipe.layers))
     matrices = [
         p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "lm_head" not in n
     ]

@@ -25,7 +25,9 @@ def add_training(add: Any) -> None:
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--step-tokens", type=int, help="tokens of documents in a step (4096; more on a GPU)")
     sub.add_argument(
-        "--init", help="a model's folder, or 'embedded': begin with its weights, at a third of the rates"
+        "--init",
+        help="a model's folder, or 'embedded': begin with its weights, at a third of the rates "
+        "(two thirds if they get more layers)",
     )
     sub.add_argument("--tokens-before", type=int, default=0, help="tokens that the first weights have seen")
     sub.add_argument("--tokenizer", help="a model's folder, or 'embedded': take its tokenizer")
@@ -99,12 +101,10 @@ def train_embedded(args: argparse.Namespace) -> int:
     from backend.model.load import SHIPPED
     from backend.prompts.tasks.words import SYSTEM_WORDS, use_dictionary
     from backend.training.evaluate import progress
-    from backend.training.recipe import SIZES, Recipe, continued
+    from backend.training.recipe import SIZES, Recipe, continued, deepened
     from backend.training.train import train
 
     recipe = Recipe(seed=args.seed, tokens=args.tokens, tokens_before=args.tokens_before, **SIZES[args.size])
-    if args.init:
-        recipe = continued(recipe)
     if args.step_tokens:
         recipe = replace(recipe, step_tokens=args.step_tokens)
     folders = {
@@ -114,6 +114,9 @@ def train_embedded(args: argparse.Namespace) -> int:
     for name, folder in folders.items():
         if folder and not (folder / "tokenizer.json").exists():
             raise OptionError(f"{folder} holds no tokenizer.json. Name a model's folder.", field=name)
+    if folder := folders["init"]:
+        layers = json.loads((folder / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"]
+        recipe = deepened(recipe) if layers < recipe.layers else continued(recipe)
     words = path_of(args.words) if args.words else SYSTEM_WORDS
     if args.words and not words.exists():
         raise OptionError(f"{words} is not there. Name a list of words, one a line.", field="words")

@@ -9,7 +9,7 @@ from functools import cache
 
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.relations import RELATIONS, VERBS, Relation
-from backend.prompts.tasks.words import Draw, kept_back, start_sentence
+from backend.prompts.tasks.words import Draw, split, start_sentence
 
 DOCUMENTS = phrases("documents")
 DOMAINS = phrases("domains")
@@ -50,8 +50,11 @@ def _options(
         return bool(text) and not (noun and text.startswith("what "))
 
     every = [tuple(filter(fits, expanded(pattern))) for pattern in patterns]
-    mine = [tuple(text for text in made if kept_back(text, 10) == unseen) for made in every]
-    return tuple(filter(None, mine)) or tuple(filter(None, every))
+    trained, kept = split(tuple(itertools.chain.from_iterable(every)))
+    if unseen and not kept:
+        return tuple(filter(None, every))
+    mine = [tuple(text for text in made if text in (kept if unseen else trained)) for made in every]
+    return tuple(filter(None, mine))
 
 
 @cache
@@ -130,7 +133,7 @@ class Cast:
         if domain.startswith("the "):
             return "the " + self._one(domain[4:], subject)
         if domain == "person":
-            return draw.pick(WORDS.somebody) if subject and draw.chance(0.1) else draw.name()
+            return draw.pick_word(WORDS.somebody) if subject and draw.chance(0.1) else draw.name()
         if domain == "place":
             return (
                 draw.place()
@@ -151,7 +154,7 @@ class Cast:
             return word.capitalize() if domain in ("language", "country", "river") else word
         if domain == "country" and draw.chance(0.3):
             return draw.word().capitalize()
-        return draw.pick(DOMAINS.values[domain], 8)
+        return draw.pick_word(DOMAINS.values[domain])
 
 
 def draw_story(draw: Draw, hops: int, count: int) -> Story:
@@ -167,11 +170,10 @@ def draw_story(draw: Draw, hops: int, count: int) -> Story:
 
 
 def pick_relation(draw: Draw, options: list[Relation]) -> Relation:
-    """A relation of this document's side; half of the time any of them where relations are kept back."""
-    if draw.chance(0.75):  # the verbs between people are many
+    """One of the relations; seldom a verb between people, of which there are many."""
+    if draw.chance(0.75):
         options = [r for r in options if r.name not in VERBS] or options
-    mine = [r for r in options if (r.name in KEPT_BACK) == draw.unseen]
-    return draw.rng.choice(options if draw.unseen and (not mine or draw.chance(0.5)) else mine or options)
+    return draw.rng.choice(options)
 
 
 @dataclass(frozen=True)
@@ -335,7 +337,5 @@ def _objects(relation: Relation) -> set[str]:
     return {relation.object} if not relation.about else set(ABOUTS[relation.about].values())
 
 
-# what is about many things (a favourite what?) is too much of what people write to be kept back
-KEPT_BACK = {r.name for r in RELATIONS if kept_back(r.name, 10) and not r.about}
 BRIDGES = {r.subject for r in RELATIONS if r.who} | {x for r in RELATIONS for x in _objects(r)}
 BRIDGES &= {r.subject for r in RELATIONS if r.subject not in ("word", "made-up", "goods", "number")}

@@ -48,7 +48,7 @@ def _keys(draw: Draw, count: int) -> list[str]:
     """Different code words of one sort, or of any."""
     rng = draw.rng
     sorts = (
-        lambda: draw.pick(WORDS.colors, 8),
+        lambda: draw.pick_word(WORDS.colors),
         draw.word,
         lambda: draw.name().split()[-1],
         lambda: rng.choice("ABCDEFGHKLMNPQRSTUVWXYZ"),
@@ -132,7 +132,7 @@ def _units(draw: Draw, steps: int, level: float) -> Told | None:
     units: dict[str, int] = {}
     while len(units) < max(count, 2 if steps > 2 else 1):
         units.setdefault(
-            draw.pick(MESSAGES.packs, 8) if draw.chance(0.8) else draw.word(), draw.number(2, 999)
+            draw.pick_word(MESSAGES.packs) if draw.chance(0.8) else draw.word(), draw.number(2, 999)
         )
     item, name = draw.thing(), draw.name()
     pattern = choose(draw, MESSAGES.holds)

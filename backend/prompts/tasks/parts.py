@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from backend.prompts.tasks.base import Piece, Style
-from backend.prompts.tasks.words import Draw, kept_back
+from backend.prompts.tasks.words import Draw, split
 
 STOCK_SHARE = 0.3  # of training documents that are worded as the presets are, all of it
 
@@ -46,7 +46,7 @@ def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
 
 
 def pick(d: Draw, options: Sequence[str]) -> str:
-    """One of the options of this document's side; a list is split so that both sides have some."""
+    """One of the options of this document's side; a list is split so that both sides have some, if possible."""
     return d.pick(options, _one_in(tuple(options)))
 
 
@@ -58,4 +58,4 @@ def one(d: Draw, patterns: Sequence[str], **slots: object) -> str:
 @cache
 def _one_in(options: tuple[str, ...]) -> int:
     """How many there are to one that is kept from training: ten, or fewer if that keeps less than two."""
-    return next((n for n in range(10, 3, -1) if sum(kept_back(text, n) for text in options) > 1), 3)
+    return next((n for n in range(10, 3, -1) if len(split(options, n)[1]) > 1), 3)

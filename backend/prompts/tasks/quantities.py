@@ -56,7 +56,7 @@ def draw_compared(d: Draw, story: Story, steps: int) -> Drawn:
         one, two = rng.sample(table["who"], 2)
     inverse = d.chance(0.15)
     me = people and not inverse and d.chance(0.1)
-    thing = d.thing() if table["of"] == ("THINGS",) else d.pick(table["of"], 8)
+    thing = d.thing() if table["of"] == ("THINGS",) else d.pick_word(table["of"])
     kind = rng.choice(("more", "more", "less", "less", "times", "half", "apart"))
     m = rng.choice((2, 2, 3, 4, 5))
     cap = min(int(table.get("top", ("9999",))[0]), story.highest)
@@ -144,11 +144,11 @@ def draw_groups(d: Draw, story: Story, steps: int) -> Drawn:
     m = rng.randint(2, 12)
     n = d.number(max(2, min(story.lowest, 700)), max(20, story.highest // 20))
     shown, kind = number(d, m, 0.35), rng.choices(("rate", "carried", "each", "shared"), (30, 35, 12, 23))[0]
-    container = d.pick(SITUATIONS.carried_in, 8)
+    container = d.rng.choice(SITUATIONS.carried_in)
     slots: dict[str, Any] = {
         "m": shown,
         "n": number(d, n),
-        "g": d.pick(QUANTITY_WORDS.group, 8),
+        "g": d.rng.choice(QUANTITY_WORDS.group),
         "C": container,
         "c": singular(container),
     }
@@ -158,8 +158,8 @@ def draw_groups(d: Draw, story: Story, steps: int) -> Drawn:
         return _text(text), [(m * n, "/", m)], n
     does = verb("does", t.who.agrees, t.past and d.chance(0.4))
     if kind == "rate":
-        doing, _, slots["i"] = d.pick(QUANTITY_WORDS.rates, 8).partition(" ")
-        slots["d"] = d.pick(QUANTITY_WORDS.spans, 8)
+        doing, _, slots["i"] = d.rng.choice(QUANTITY_WORDS.rates).partition(" ")
+        slots["d"] = d.rng.choice(QUANTITY_WORDS.spans)
         left = steps > 1 and d.chance(0.4)
         slots["v"] = v = m * n + d.number(2, 500)
         pattern = d.pick(QUANTITY_WORDS.rate_left if left else QUANTITY_WORDS.rate).replace("<does>", does)
@@ -172,7 +172,7 @@ def draw_groups(d: Draw, story: Story, steps: int) -> Drawn:
     if kind == "each":
         pattern, ask = d.pick(QUANTITY_WORDS.each), d.pick(QUANTITY_WORDS.ask_each)
     else:
-        carrier, does, thing = d.pick(QUANTITY_WORDS.carriers, 8).split()
+        carrier, does, thing = d.rng.choice(QUANTITY_WORDS.carriers).split()
         t.thing = thing
         slots |= {"C": carrier, "c": singular(carrier)}
         pattern, ask = (
@@ -224,7 +224,7 @@ def draw_listed(d: Draw, story: Story, steps: int) -> Drawn:
     if by_time:
         name = rng.choice(tuple(QUANTITY_WORDS.periods))
         times = rng.sample(QUANTITY_WORDS.periods[name], count)
-        doing = d.pick(QUANTITY_WORDS.period_do, 8)
+        doing = d.rng.choice(QUANTITY_WORDS.period_do)
         told = [
             f"{amounts[0]} {{i}} {times[0]}",
             *(f"{a}{rng.choice((' ', ' {i} '))}{at}" for a, at in zip(amounts[1:], times[1:], strict=True)),
@@ -280,7 +280,7 @@ def draw_priced(d: Draw, story: Story, steps: int) -> Drawn:
     a, b = rng.sample(QUANTITY_WORDS.goods, 2)
     p, q = (d.number(2, max(9, min(600, story.highest // 20))) for _ in range(2))
     x, y = rng.randint(1, 9), rng.randint(1, 9)
-    money = d.pick("euros|dollars|coins|pounds|cents|francs|crowns|yen".split("|"), 8)
+    money = d.pick_word("euros|dollars|coins|pounds|cents|francs|crowns|yen".split("|"))
     told = t.fill(d.pick(QUANTITY_WORDS.priced), a=a, b=b, A=plural(a), B=plural(b), p=p, q=q, e=money)
     amounts = [
         f"{number(d, z) if z > 1 else rng.choice(('1', 'one'))} {w if z == 1 else plural(w)}"

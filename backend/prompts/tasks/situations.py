@@ -63,7 +63,7 @@ class Telling:
         # anybody's things, with any verb, come first and are a third
         at = situation if situation is not None else 0 if d.chance(0.33) else d.rng.randrange(len(tables))
         self.table = tables[at]
-        kind = d.pick(self.table["who"], 8)
+        kind = d.pick_word(self.table["who"])
         if kind in ("person", "someone"):
             self.who = draw_person(d)
             while kind == "someone" and self.who.pronoun == "it":
@@ -74,8 +74,8 @@ class Telling:
             self.who = Person("they", "they", "them", "their", "p", "p")
         else:
             self.who = Person(kind, "it", "it", "its")
-        self.thing = d.thing() if self.table["of"] == ("THINGS",) else d.pick(self.table["of"], 8)
-        self.place = d.pick(self.table.get("at", ("there",)), 8)
+        self.thing = d.thing() if self.table["of"] == ("THINGS",) else d.pick_word(self.table["of"])
+        self.place = d.pick_word(self.table.get("at", ("there",)))
         self.past = d.chance(0.5)
         self.said = False
         self.others = [x for x in d.names(4) if x.split()[-1] not in self.who.subject.split()][:2]
@@ -97,7 +97,7 @@ class Telling:
         def form(found: re.Match[str]) -> str:
             base, how = found[1], found[2]
             if base in SITUATIONS.verbs:
-                base = d.pick(SITUATIONS.verbs[base], 8)
+                base = d.rng.choice(SITUATIONS.verbs[base])
             if how == "g":
                 return participle(base)
             told = how in ("d", "d3", "dp") or (tense and how != "n")
@@ -132,7 +132,7 @@ class Telling:
         pattern = d.pick(self.table[kind])
         pattern = pattern.replace("TO", "").replace("GIVEP", "<GIVE/p>").replace("GIVE ", "<GIVE/3> ")
         if "ANY" in pattern or "DONE" in pattern:
-            base = d.pick(SITUATIONS.gain if kind == "up" else SITUATIONS.lose, 8)
+            base = d.rng.choice(SITUATIONS.gain if kind == "up" else SITUATIONS.lose)
             head, _, last = base.rpartition(" ")
             pattern = pattern.replace(
                 "DONE", f"<{base.replace('be ', '')}/g>" if "{x}" not in base else "<lose/g>"

@@ -314,7 +314,10 @@ def _shape(rng: random.Random, shares: dict[str, int]) -> str:
 
 
 def draw_story(rng: random.Random, style: Style, steps: int) -> tuple[str, list[Step], int]:
-    """A word problem in open language with about ``steps`` steps: its text, its steps and its answer."""
+    """A word problem in open language with about ``steps`` steps: its text, its steps and its answer.
+
+    With other *words*, some pattern of it is one that training never shows.
+    """
     d = style.draw(rng)
     story, shape = Story(), _shape(rng, OPEN)
     if style.edit == "numbers":
@@ -333,6 +336,8 @@ def draw_story(rng: random.Random, style: Style, steps: int) -> tuple[str, list[
     if style.edit is None and style.level > 0.5 and d.chance(0.25):
         story = replace(story, lowest=100)
     text, done, answer = SHAPES[shape](d, story, steps)
+    while style.edit == "words" and not d.kept_back:
+        text, done, answer = SHAPES[shape](d, story, steps)
     return _surface(d, text), done, answer
 
 

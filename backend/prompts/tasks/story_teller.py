@@ -69,7 +69,7 @@ def draw_person(d: Draw) -> Person:
         one, two = d.names(2)
         return Person(f"{one} and {two}", "they", "them", "their", "p", "p")
     if at < 0.3:
-        who = d.pick(WORDS.somebody)
+        who = d.pick_word(WORDS.somebody)
         if _HOUSES.search(who):
             return Person(who, "it", "it", "its")
         return Person(who, *d.rng.choice(_PRONOUNS[:2])[:3])

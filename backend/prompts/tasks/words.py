@@ -2,7 +2,8 @@
 
 Whoever edits a prompt brings names, things and sentences of their own. So the tasks draw from long lists, from
 made-up words and, while training, from a dictionary of the system if there is one (:func:`use_dictionary`). One
-in eight words and one in ten patterns is kept from training (:func:`kept_back`) and is what held-out edits are made of.
+in eight names and things is kept from training, and one in ten patterns whose words other patterns of its list have
+(:func:`split`): held-out edits ask for what is new in a sentence, not for the meaning of a word never read before.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from backend.prompts.tasks.phrases import phrases
 
 WORDS = phrases("words")
+FUNCTION_WORDS = frozenset(WORDS.function_words)
 
 
 _ONSETS = "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p pl pr qu r s sh sk sl sm sn sp st t th tr v w x y z".split()
@@ -54,15 +56,24 @@ class Draw:
     def __init__(self, rng: random.Random, unseen: bool = False) -> None:
         self.rng = rng
         self.unseen = unseen
+        self.kept_back = 0  # patterns drawn so far that training never shows
 
     # -- choices
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share
 
-    def pick(self, options: Sequence[str], one_in: int = 10) -> str:
-        """One of the options of this document's side; of all where that side has none."""
-        return self.rng.choice(_side(tuple(options), self.unseen, one_in))
+    def pick(self, patterns: Sequence[str], one_in: int = 10) -> str:
+        """One of the patterns of this document's side; of all where that side has none."""
+        trained, kept = split(tuple(patterns), one_in)
+        if self.unseen and kept:
+            self.kept_back += 1
+            return self.rng.choice(kept)
+        return self.rng.choice(patterns if self.unseen else trained)
+
+    def pick_word(self, words: Sequence[str]) -> str:
+        """One of the names or things of this document's side; of all where that side has none."""
+        return self.rng.choice(_words(tuple(words), self.unseen))
 
     def say(self, pattern: str, **slots: object) -> str:
         """A pattern with its choices made: ``(a|b)`` is one of them, ``[a]`` is there or not, ``{slot}`` is filled.
@@ -109,13 +120,13 @@ class Draw:
     def name(self) -> str:
         """Somebody's name: a first name, a made-up one, two words, or a title before a name."""
         at = self.rng.random()
-        first = self.pick(WORDS.first_names, 8) if at < 0.72 else self.word().capitalize()
+        first = self.pick_word(WORDS.first_names) if at < 0.72 else self.word().capitalize()
         if 0.60 < at < 0.66:
-            return f"{first} {self.pick(WORDS.last_names, 8)}"
+            return f"{first} {self.pick_word(WORDS.last_names)}"
         if 0.66 < at < 0.70:
-            return f"{self.rng.choice(WORDS.titles)} {self.pick(WORDS.last_names, 8)}"
+            return f"{self.rng.choice(WORDS.titles)} {self.pick_word(WORDS.last_names)}"
         if 0.70 < at < 0.72:
-            return f"{first} {self.pick([x for x in WORDS.first_names if x != first], 8)}"
+            return f"{first} {self.pick_word([x for x in WORDS.first_names if x != first])}"
         return first
 
     def names(self, count: int) -> list[str]:
@@ -129,7 +140,7 @@ class Draw:
     def thing(self) -> str:
         """Things, in the plural: a noun, a made-up one, or one with an adjective before it."""
         at = self.rng.random()
-        noun = self.pick(WORDS.things, 8) if at < 0.8 else plural(self.word())
+        noun = self.pick_word(WORDS.things) if at < 0.8 else plural(self.word())
         return f"{self.rng.choice(WORDS.adjectives)} {noun}" if self.rng.random() < 0.12 else noun
 
     def things(self, count: int) -> list[str]:
@@ -140,11 +151,11 @@ class Draw:
         return list(found)
 
     def color(self) -> str:
-        return self.pick(WORDS.colors, 8) if self.chance(0.85) else self.word()
+        return self.pick_word(WORDS.colors) if self.chance(0.85) else self.word()
 
     def place(self) -> str:
         """A town's name."""
-        return self.pick(WORDS.places, 8) if self.chance(0.6) else self.word().capitalize()
+        return self.pick_word(WORDS.places) if self.chance(0.6) else self.word().capitalize()
 
     def number(self, low: int = 1, high: int = 9999) -> int:
         """A number, small ones more often: every power of ten about alike, as far as the bounds allow."""
@@ -160,8 +171,28 @@ _INNERMOST = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")
 
 
 @cache
-def _side(options: tuple[str, ...], unseen: bool, one_in: int) -> tuple[str, ...]:
-    return tuple(x for x in options if kept_back(x, one_in) == unseen) or options
+def split(patterns: tuple[str, ...], one_in: int = 10) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The patterns that training shows, and those that are kept from it.
+
+    One in ``one_in`` is kept from training, if the others have all of its words: a model that never read
+    *dearer* cannot know what it means, and what it does with such a word says nothing of its reading.
+    """
+    apart = [x for x in patterns if kept_back(x, one_in)]
+    if len(apart) == len(patterns):
+        return patterns, ()
+    known = FUNCTION_WORDS.union(*(pattern_words(x) for x in patterns if x not in apart))
+    kept = tuple(x for x in apart if pattern_words(x) <= known)
+    return tuple(x for x in patterns if x not in kept), kept
+
+
+@cache
+def _words(words: tuple[str, ...], unseen: bool) -> tuple[str, ...]:
+    return tuple(x for x in words if kept_back(x) == unseen) or words
+
+
+def pattern_words(pattern: str) -> set[str]:
+    """The words of a pattern, in small letters, without its slots and the forms of its verbs."""
+    return {w.lower() for w in re.findall(r"[^\W\d_]+", re.sub(r"\{[^}]*\}|/\w+>", " ", pattern))}
 
 
 def plural(word: str) -> str:
