@@ -18,7 +18,11 @@ _NUMBER = re.compile(
     r"(?P<digits>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9A-Za-z])\.[0-9]+)"
 )
 _CUE = re.compile(r"the answer is", re.IGNORECASE)
-_FINAL = re.compile(r"(?:the answer is:?|finish\[)\s*([^\n\].]*)", re.IGNORECASE)
+# up to a full stop, which is none behind a title or inside a number
+_FINAL = re.compile(
+    r"(?:the answer is:?|finish\[)\s*((?:\b(?:mr|mrs|ms|dr|prof|st)\.|(?<=[0-9])\.(?=[0-9])|[^\n\].])*)",
+    re.IGNORECASE,
+)
 _SELECTION = re.compile(
     r"the best candidates? (?:is|are):? ([0-9]+(?:(?:,? and |, ?)[0-9]+)*)", re.IGNORECASE
 )

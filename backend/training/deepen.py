@@ -1,6 +1,6 @@
 """More layers for trained weights, which at first change nothing.
 
-A copy of a layer, whose last matrix of attention and of the MLP is zero, adds nothing to what flows through it.
+A copy of a layer whose last matrix of attention and of the MLP is zero adds nothing to what flows through.
 So the deeper model answers as the other did, and training goes on from there (block expansion; LLaMA Pro, Wu
 et al. 2024, arXiv:2401.02415).
 """

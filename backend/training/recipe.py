@@ -47,7 +47,7 @@ def deepened(recipe: Recipe) -> Recipe:
     return replace(recipe, decay_share=0.6, muon_rate=muon, adam_rate=adam)
 
 
-# The model that ships, and its sibling with a quarter of the parameters and the same tokenizer.
+# The model that ships, and its sibling with a sixth of the parameters and the same tokenizer.
 SIZES: dict[str, dict[str, Any]] = {
     "main": {},
     "small": {"hidden": 96, "layers": 4, "heads": 3, "kv_heads": 3, "intermediate": 256},

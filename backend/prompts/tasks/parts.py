@@ -46,7 +46,7 @@ def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
 
 
 def pick(d: Draw, options: Sequence[str]) -> str:
-    """One of the options of this document's side; a list is split so that both sides have some, if possible."""
+    """One of the options of this document's side; both sides of a list have some, if possible."""
     return d.pick(options, _one_in(tuple(options)))
 
 

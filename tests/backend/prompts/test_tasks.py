@@ -368,7 +368,8 @@ def test_open_roles_are_many_and_some_are_kept_back(kind: str) -> None:
         for side in (False, True)
     )
     assert len(trained) > 350
-    assert not trained & unseen
+    # a rule whose words no other has is trained on, so now and then both sides say the same
+    assert len(unseen - trained) > 0.9 * len(unseen) > 250
 
 
 @given(seed=SEEDS, kind=st.sampled_from(tools.KINDS), unseen=st.booleans())
