@@ -33,6 +33,7 @@ def _anybody(d: Draw) -> Telling:
 
 def _text(*sentences: str) -> str:
     joined = " ".join(start_sentence(x) for x in sentences if x)
+    joined = re.sub(r"\b([Aa]) (?=(?:hour|evening|afternoon)\b)", r"\1n ", joined)
     return re.sub(r" ([.,?!:])", r"\1", re.sub(r" +", " ", joined))
 
 

@@ -235,7 +235,8 @@ def _start(t: Telling, value: int, hidden: str, told: list[str], slots: list[dic
         t.said = "{s}" in pattern or t.said
     elif hidden == "inside":
         first = told[0]
-        if "{n} {i}" in first:
+        # *5 of the 30 degrees colder* is nothing that people say
+        if "{n} {i}" in first and not re.search(r"^it |\bby \{n\}|\{i\} (\(|\w+er\b)", first):
             owner = "{h}" if t.table["who"] == ("person",) and "{s} " in first[:4] else "the"
             told[0] = first.replace("{n} {i}", f"{{n}} of {owner} {value} {{i}}", 1)
         else:

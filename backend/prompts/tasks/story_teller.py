@@ -159,7 +159,8 @@ class Teller:
 
         pattern = re.sub(r"(?<=to )<([A-Za-z ]+)>|(?<=let )<([A-Za-z ]+)>", lambda m: m[1] or m[2], pattern)
         pattern = re.sub(r"<([A-Za-z ]+)>", conjugate, pattern)
-        used = who.pronoun if self.mentioned and d.chance(0.4) else who.subject
+        same = who.agrees == who.pronoun_agrees
+        used = who.pronoun if self.mentioned and same and d.chance(0.4) else who.subject
         slots = {
             "s": used, "S": who.as_object, "p": who.pronoun, "o": who.object, "h": who.possessive, "i": self.thing, "j": self.other_thing,
             "x": d.rng.choice(self.others), "c": self.container, "C": self.containers, "q": d.number(2, 999),
