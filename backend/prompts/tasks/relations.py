@@ -48,12 +48,18 @@ def _person(verb: str, base: str) -> Relation:
         (
             f"{{s}} {verb} {{o}}", f"{{s}} (often|sometimes|also|always|now) {verb} {{o}}",
             f"{{s}} {verb} {{o}} (today|every day|on Sundays|at times)", f"it is {{o}} whom {{s}} {verb}",
-            f"{{o}} is the (person|one) whom {{s}} {verb}",
+            f"{{o}} is the (person|one) whom {{s}} {verb}", f"the (person|one) whom {{s}} {verb} is {{o}}",
+            f"(we know|they say|I heard) that {{s}} {verb} {{o}}",
+            f"{{s}} is the (person|one) who {verb} {{o}}", f"nobody but {{s}} {verb} {{o}}",
         ),
-        (f"(Who|Whom) does {{s}} {base}?", f"{{s}} {verb} (whom|who)?", f"Which person does {{s}} {base}?"),
+        (
+            f"(Who|Whom) does {{s}} {base}?", f"{{s}} {verb} (whom|who)?", f"Which person does {{s}} {base}?",
+            f"(Who|Whom) is it that {{s}} {verb}?", f"{{s}} {verb} which person?",
+            f"What is the name of the (person|one) {{s}} {verb}?",
+        ),
         (f"the (person|one) (whom|who|that) {{s}} {verb}", f"the (person|one) {{s}} {verb}"),
-        (f"(who|whom) {{s}} {verb}",),
-        (f"(Who|Which person) {verb} {{o}}?",),
+        (f"(who|whom) {{s}} {verb}", f"which person {{s}} {verb}", f"who it is that {{s}} {verb}"),
+        (f"(Who|Which person) {verb} {{o}}?", f"Who is (it|the one) that {verb} {{o}}?"),
         (f"the (person|one) (who|that) {verb} {{o}}",),
     )  # fmt: skip
 

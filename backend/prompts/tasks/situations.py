@@ -47,6 +47,13 @@ def gerund(base: str) -> str:
         "chop",
         "bet",
         "wrap",
+        "forget",
+        "grab",
+        "knit",
+        "shred",
+        "snap",
+        "scrap",
+        "swap",
     ):
         head += head[-1] + "ing"
     else:
