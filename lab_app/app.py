@@ -54,7 +54,7 @@ def build_app(
     preset: str = FIRST_PRESET,
     weights: Sequence[str] = (),
     limits: Limits | None = None,
-    data: Path | None = None,
+    shared: SharedRuns | None = None,
 ) -> App:
     """Build the page. It is not served yet.
 
@@ -66,11 +66,9 @@ def build_app(
         preset: the scenario on the bench at first.
         weights: the names of other weights that the engine sessions have, for agents to run on.
         limits: of visits; the engine sessions have theirs from ``engine``.
-        data: the folder where shared runs are stored; without one they are not.
+        shared: where shared runs are stored; without it they are not.
     """
-    lab = VisitStore(
-        model_loader, engine, limits=limits, shared=SharedRuns(data) if data is not None else None
-    )
+    lab = VisitStore(model_loader, engine, limits=limits, shared=shared)
     lab.first_runs = first_run.parent / "pages" if first_run is not None else None
     with LabBlocks(
         title=text.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(1800, 3600)

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,25 @@ def serve(args: argparse.Namespace) -> int:
         weights=parse_weights(args.weights),
         limits=Limits.read(args.limit),
         offline=args.offline,
-        frame_ancestors=[*args.frame_ancestor, *os.environ.get("KVLAB_FRAME_ANCESTORS", "").split()],
-        static_lab=args.static_lab,
-        data=path_of(args.data) if args.data else None,
+        hosting=hosting_of(args),
         mcp=args.mcp,
     )
     return 0
+
+
+def hosting_of(args: argparse.Namespace) -> Any:
+    """What the environment says, and then the command line."""
+    from lab_app.server.hosting import Hosting
+
+    known = Hosting.read()
+    return replace(
+        known,
+        frame_ancestors=(*args.frame_ancestor, *known.frame_ancestors),
+        proxies=(*args.proxy, *known.proxies),
+        static_lab=args.static_lab or known.static_lab,
+        data=path_of(args.data) if args.data else known.data,
+        data_repository=args.data_repository or known.data_repository,
+    )
 
 
 def space(args: argparse.Namespace) -> int:
@@ -72,9 +86,9 @@ def space(args: argparse.Namespace) -> int:
             raise OptionError("A static Space runs on no hardware. Leave --hardware out.", field="hardware")
         return static_lab(args, out)
     if args.kind == "docker":
-        made = render_docker(out, args.hardware or "cpu-basic")
+        made = render_docker(out, args.hardware or "cpu-basic", args.name)
     elif args.hardware in (None, ZERO_HARDWARE):
-        made = render_zero(out)
+        made = render_zero(out, args.name)
     else:
         raise OptionError(
             f"--hardware is {args.hardware!r}, but a zerogpu Space runs on {ZERO_HARDWARE}. Leave it out, or "
@@ -154,16 +168,25 @@ def parser() -> argparse.ArgumentParser:
         help="a page that may show the lab in a frame, such as https://huggingface.co; may be repeated",
     )
     sub.add_argument(
+        "--proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="a proxy, or a network of them, that is believed when it says whom a request is from "
+        "(or KVLAB_PROXIES); may be repeated",
+    )
+    sub.add_argument(
         "--static-lab",
-        default=os.environ.get("KVLAB_STATIC_LAB", ""),
         metavar="URL",
         help="where visitors are sent while the lab is full: kvlab space static (or KVLAB_STATIC_LAB)",
     )
     sub.add_argument(
-        "--data",
-        default=os.environ.get("KVLAB_DATA", ""),
-        metavar="DIR",
-        help="folder where shared runs are stored (or KVLAB_DATA in the environment); without it none are",
+        "--data", metavar="DIR", help="folder where shared runs are stored (or KVLAB_DATA in the environment)"
+    )
+    sub.add_argument(
+        "--data-repository",
+        metavar="OWNER/NAME",
+        help="private dataset repository on the hub that keeps shared runs (or KVLAB_DATA_REPOSITORY)",
     )
     sub.add_argument(
         "--mcp", action="store_true", help="answer MCP clients at /mcp (needs the package mcp; docs/api.md)"
@@ -182,6 +205,9 @@ def parser() -> argparse.ArgumentParser:
     )
     sub.add_argument(
         "--examples", type=int, default=20, help="static: how many checked examples are run (20)"
+    )
+    sub.add_argument(
+        "--name", default="", metavar="OWNER/NAME", help="docker, zerogpu: the Space's, for its thumbnail"
     )
     sub.add_argument("--hardware", help="what a docker Space is suggested to run on (cpu-basic)")
 

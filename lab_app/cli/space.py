@@ -16,14 +16,16 @@ import yaml
 
 from backend.base.errors import LabError, OptionError
 from backend.base.folders import new_folder
+from backend.base.text import show
 
 ROOT = Path(__file__).resolve().parents[2]
+PICTURE = "docs/images/lab.png"  # the README shows it
 MEASURED = "benchmarks/results/break-even-embedded-cpu.json"  # hardware that the calculator offers
 PARTS = (
     "Dockerfile", ".dockerignore", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "backend",
-    "viz", "lab_app", "presets", MEASURED,
+    "viz", "lab_app", "presets", MEASURED, PICTURE,
 )  # fmt: skip
-ZERO_PARTS = ("LICENSE", "backend", "viz", "lab_app", "presets", MEASURED)
+ZERO_PARTS = ("LICENSE", "backend", "viz", "lab_app", "presets", MEASURED, PICTURE)
 ZERO_HARDWARE = "zero-a10g"  # the name that ZeroGPU has in a card, whichever GPU is behind it
 ZERO_PYTHON = "3.12"
 SPACES = "spaces>=0.40,<1"
@@ -84,12 +86,26 @@ def docker_card(card: dict[str, Any], hardware: str = "cpu-basic") -> dict[str, 
     }  # fmt: skip
 
 
-def render_docker(out: Path, hardware: str = "cpu-basic") -> Path:
+def with_picture(card: dict[str, Any], name: str) -> dict[str, Any]:
+    """The card of the Space ``OWNER/NAME``, with the picture that links to it show; without a name, as it is.
+
+    Raises:
+        OptionError: this is no Space's name.
+    """
+    if name and not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", name):
+        raise OptionError(f"{show(name)} is no Space's name. Give OWNER/NAME.", field="name")
+    return card | (
+        {"thumbnail": f"https://huggingface.co/spaces/{name}/resolve/main/{PICTURE}"} if name else {}
+    )
+
+
+def render_docker(out: Path, hardware: str = "cpu-basic", name: str = "") -> Path:
     """Copy what the image needs to ``out``, with the card on top of its README.
 
     Args:
         out: a folder that does not exist or is empty.
         hardware: what the Space is suggested to run on.
+        name: the Space's, ``OWNER/NAME``, for its thumbnail.
 
     Returns:
         the folder.
@@ -99,7 +115,7 @@ def render_docker(out: Path, hardware: str = "cpu-basic") -> Path:
         OptionError: there is no such hardware.
     """
     card, body = split_card((ROOT / "README.md").read_text(encoding="utf-8"))
-    return rendered(out, docker_card(card, hardware), body, PARTS)
+    return rendered(out, with_picture(docker_card(card, hardware), name), body, PARTS)
 
 
 def zero_card(card: dict[str, Any], gradio: str) -> dict[str, Any]:
@@ -117,11 +133,12 @@ def requirements() -> list[str]:
     return [*(need for need in project["dependencies"] if not need.startswith("gradio")), SPACES]
 
 
-def render_zero(out: Path) -> Path:
+def render_zero(out: Path, name: str = "") -> Path:
     """Write what a Gradio Space on ZeroGPU needs to ``out``: packages, data, ``app.py``, requirements, card.
 
     Args:
         out: a folder that does not exist or is empty.
+        name: the Space's, ``OWNER/NAME``, for its thumbnail.
 
     Returns:
         the folder.
@@ -132,7 +149,7 @@ def render_zero(out: Path) -> Path:
     card, body = split_card((ROOT / "README.md").read_text(encoding="utf-8"))
     tested = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     [gradio] = re.findall(r"^gradio==(\S+)$", tested, re.MULTILINE)
-    rendered(out, zero_card(card, gradio), body, ZERO_PARTS)
+    rendered(out, with_picture(zero_card(card, gradio), name), body, ZERO_PARTS)
     (out / "app.py").write_text(APP, encoding="utf-8")
     (out / "requirements.txt").write_text("\n".join(requirements()) + "\n", encoding="utf-8")
     return out

@@ -21,14 +21,16 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from uvicorn.config import LOGGING_CONFIG
 
 from backend import __version__
 from backend.base.errors import LabError, RunCancelled
+from lab_app.server.quota import quota_html
+from lab_app.server.request_limits import Counts
 from lab_app.visits.engine import WORK, Engine, Model
-from lab_app.visits.visits import Visit, VisitStore
+from lab_app.visits.visits import VisitStore
 
 LOG = logging.getLogger("lab_app")
 GRACE_SECONDS = 20.0  # for runs to end by themselves; a container engine waits 10 to 30 s before it kills
@@ -42,6 +44,7 @@ class Operations(Collector):
 
     Attributes:
         stopping: no new work begins any more.
+        under_way: engine calls that go on.
         work: engine calls that ended, by what they did and how they ended (finished, cancelled, refused or
             failed).
         seconds: how long they took.
@@ -58,7 +61,7 @@ class Operations(Collector):
             "kvlab_work_seconds", "Seconds of engine calls", ["kind"], buckets=SECONDS, registry=self.registry
         )
         self._lab: VisitStore | None = None
-        self._under_way, self._changed = 0, threading.Condition()
+        self.under_way, self._changed = 0, threading.Condition()
 
     def watch(self, lab: VisitStore) -> None:
         """Tell of this lab."""
@@ -73,8 +76,8 @@ class Operations(Collector):
         visits = lab.visits
         now = (
             ("visits", "Visits held", len(visits)),
-            ("visits_busy", "Visits that run or wait for something", sum(map(is_busy, visits))),
-            ("under_way", "Engine calls under way", self._under_way),
+            ("visits_busy", "Visits that run or wait for something", sum(v.busy for v in visits)),
+            ("under_way", "Engine calls under way", self.under_way),
             ("records", "Runs held for visits", sum(len(visit.records) for visit in visits)),
             ("cached_bytes", "Bytes of cached text held for visits", sum(v.engine.held for v in visits)),
             ("model_loaded", "Whether the model is loaded", int(lab.loaded)),
@@ -118,11 +121,11 @@ class Operations(Collector):
     def quiet(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for the work under way to end; whether it has."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._under_way, timeout=seconds)
+            return self._changed.wait_for(lambda: not self.under_way, timeout=seconds)
 
     def _step(self, change: int) -> None:
         with self._changed:
-            self._under_way += change
+            self.under_way += change
             self._changed.notify_all()
 
 
@@ -145,13 +148,9 @@ class Counted:
         return lambda *given, **named: self._operations.count(name, lambda: found(*given, **named))
 
 
-def is_busy(visit: Visit) -> bool:
-    """Whether a visit runs or waits for something."""
-    return visit.cancel is not None or visit.measuring
-
-
-def routes(lab: VisitStore, operations: Operations) -> list[Route]:
-    """``/healthz`` and ``/metrics``."""
+def routes(lab: VisitStore, operations: Operations, counts: Counts | None = None) -> list[Route]:
+    """``/healthz``, ``/metrics`` and ``/quota``."""
+    counts = counts or Counts()
 
     def health(_: Request) -> Response:
         said = "stopping" if operations.stopping else "ok"
@@ -161,7 +160,10 @@ def routes(lab: VisitStore, operations: Operations) -> list[Route]:
     def scrape(_: Request) -> Response:
         return Response(generate_latest(operations.registry), media_type=CONTENT_TYPE_LATEST, headers=FRESH)
 
-    return [Route("/healthz", health), Route("/metrics", scrape)]
+    def quota(_: Request) -> Response:
+        return HTMLResponse(quota_html(lab, operations.under_way, counts), headers=FRESH)
+
+    return [Route("/healthz", health), Route("/metrics", scrape), Route("/quota", quota)]
 
 
 class JsonLines(logging.Formatter):

@@ -12,8 +12,6 @@ import asyncio
 import json
 import logging
 import re
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -24,13 +22,12 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.base.bounded_json import excess
-from backend.base.errors import OptionError
 from backend.base.redaction import places
-from backend.base.text import show
 from lab_app.server import request_limits as limits
 from lab_app.server.browsers import Browsers
 from lab_app.server.heartbeats import Heartbeats
-from lab_app.server.request_limits import Minute, Names, Open, address_of
+from lab_app.server.request_limits import Counts
+from lab_app.visits.addresses import address_of
 from viz.base.html import html
 
 LOG = logging.getLogger("lab_app")
@@ -104,36 +101,6 @@ HEADERS = {
 }
 
 
-def check_static_lab(address: str) -> str:
-    """An address that visitors may be sent to, or none.
-
-    Raises:
-        OptionError: it is no address of the web.
-    """
-    if address and not re.fullmatch(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[\w./~%-]*)?", address):
-        raise OptionError(
-            f"{show(address)} is no address of a static lab. Give one such as https://example.org/lab/.",
-            field="static_lab",
-        )
-    return address
-
-
-def check_frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
-    """Sources that may stand in the policy.
-
-    Raises:
-        OptionError: one of them is no origin, such as ``https://huggingface.co`` or ``https://*.hf.space``.
-    """
-    for source in given:
-        if not re.fullmatch(r"https?://(\*\.)?[A-Za-z0-9.-]+(:[0-9]{1,5})?", source):
-            raise OptionError(
-                f"{show(source)} cannot be named as a page that frames the lab. Give an origin, such as "
-                "https://huggingface.co or https://*.hf.space.",
-                field="frame_ancestors",
-            )
-    return tuple(given)
-
-
 class RequestGuard:
     """ASGI middleware: refuses what is closed, too much or from another page, and adds the headers.
 
@@ -145,7 +112,8 @@ class RequestGuard:
         for_programs: whether the event of a number is one that programs may call, without having opened the
             page.
         static_lab: address of the static lab, where visitors are sent while this one is full.
-        clock: seconds.
+        full: whether every place is taken.
+        counts: of what is open and asked for.
     """
 
     def __init__(
@@ -156,16 +124,14 @@ class RequestGuard:
         heartbeats: Heartbeats | None = None,
         for_programs: Callable[[object], bool] = lambda number: False,
         static_lab: str = "",
-        clock: Callable[[], float] = time.monotonic,
+        full: Callable[[], bool] = lambda: False,
+        counts: Counts | None = None,
     ) -> None:
-        self.app, self._opened, self._clock = app, opened, clock
+        self.app, self._opened = app, opened
         self._heartbeats, self._for_programs = heartbeats or Heartbeats(), for_programs
         self._headers = HEADERS | {"Content-Security-Policy": policy(frame_ancestors)}
-        self._static_lab = static_lab
-        self._uploads: deque[tuple[float, int]] = deque()
-        self.browsers, self.names = Browsers(), Names(clock)
-        self._calls = Minute(limits.CALLS, clock)
-        self.open = {bound: Open(bound) for bound in (limits.STREAMS, limits.DOWNLOADS, limits.ANSWERS)}
+        self._static_lab, self._full = static_lab, full
+        self.browsers, self.counts = Browsers(), counts or Counts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or say why not."""
@@ -192,7 +158,8 @@ class RequestGuard:
                     headers.append("set-cookie", self.browsers.cookie(request))
             await send(message)
 
-        refused = self.refusal(request)
+        address = address_of(request.client.host if request.client else "")
+        refused = self.refusal(request, address)
         if refused is not None:
             await refused(scope, receive, answer)
             return
@@ -203,8 +170,10 @@ class RequestGuard:
             if DOWNLOADS.fullmatch(path)
             else limits.ANSWERS
         )
-        address = address_of(request.client.host if request.client else "")
-        if path != "/healthz" and not self.open[kind].enter(address):
+        if path == "/" and self._static_lab and self._full():
+            await self._busy(path)(scope, receive, answer)
+            return
+        if path != "/healthz" and not self.counts.open[kind].enter(address):
             await self._busy(path)(scope, receive, answer)
             return
         try:
@@ -221,12 +190,13 @@ class RequestGuard:
             await bad_request(error, path)(scope, receive, answer)
         finally:
             if path != "/healthz":
-                self.open[kind].leave(address)
+                self.counts.open[kind].leave(address)
 
     def _busy(self, path: str) -> Response:
         """The refusal while too much is open; who opens the page is sent to the static lab, if any."""
         if path == "/" and self._static_lab:
-            return HTMLResponse(html(ELSEWHERE, BUSY, self._static_lab), status_code=503)
+            wait = {"Retry-After": "60", "Cache-Control": "no-store"}
+            return HTMLResponse(html(ELSEWHERE, BUSY, self._static_lab), status_code=503, headers=wait)
         return told(BUSY, 503, path)
 
     async def _let_in(self, request: Request, address: str, receive: Receive, send: Send) -> None:
@@ -245,7 +215,7 @@ class RequestGuard:
             receive = again(content, receive)
         elif path.startswith(HEARTBEAT) or path == API + "queue/data":
             name = request.query_params.get("session_hash") or path.removeprefix(HEARTBEAT)
-            if not self.names.belongs(name, self.browsers.known(request)):
+            if not self.counts.names.belongs(name, self.browsers.known(request)):
                 refused = told(NOT_YOURS, 403, path)
         if refused is not None:
             await refused(scope, receive, send)
@@ -257,7 +227,7 @@ class RequestGuard:
     def _call(self, request: Request, address: str, content: bytes) -> Response | None:
         """Why a call is refused, or None; the session that it names is remembered as its browser's."""
         path, browser = request.scope["path"], self.browsers.known(request)
-        if not self._calls.ask(address):
+        if not self.counts.calls.ask(address):
             return told(MANY_CALLS, 429, path)
         if over := excess(content, limits.MOST_BODY, limits.MOST_VALUES):
             return told(f"The body {over}. Send less.", 413, path)
@@ -267,16 +237,16 @@ class RequestGuard:
             return None  # the framework says so
         name = body.get("session_hash") if isinstance(body, dict) else None
         if name is None:  # a program's call for itself, which is a session of its own
-            return None if self.names.new(address) else told(MANY_PAGES, 429, path)
+            return None if self.counts.names.new(address) else told(MANY_PAGES, 429, path)
         if not isinstance(name, str) or not NAME.fullmatch(name):
             return told("This is no name of a session: letters and digits, up to 128.", 400, path)
-        if not self.names.belongs(name, browser):
+        if not self.counts.names.belongs(name, browser):
             return told(NOT_YOURS, 403, path)
         if not browser and path in (JOIN, API + "cancel") and not self._for_programs(body.get("fn_index")):
             return told(NOT_OPENED, 403, path)
-        return None if self.names.take(name, browser, address) else told(MANY_PAGES, 429, path)
+        return None if self.counts.names.take(name, browser, address) else told(MANY_PAGES, 429, path)
 
-    def refusal(self, request: Request) -> PlainTextResponse | None:
+    def refusal(self, request: Request, address: str = "") -> PlainTextResponse | None:
         """The answer to a request that is refused, or None."""
         path = unquote(unquote(request.url.path))
         plain = ".." not in path.split("/") and "\\" not in path and "\x00" not in path
@@ -291,9 +261,9 @@ class RequestGuard:
             return PlainTextResponse("Requests from other pages are refused.", status_code=403)
         if request.method not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("The lab knows GET, HEAD and POST.", status_code=405)
-        return self._too_large(request, path) if request.method == "POST" else None
+        return self._too_large(request, path, address) if request.method == "POST" else None
 
-    def _too_large(self, request: Request, path: str) -> PlainTextResponse | None:
+    def _too_large(self, request: Request, path: str, address: str) -> PlainTextResponse | None:
         length = request.headers.get("content-length", "")
         if not (length.isascii() and length.isdigit() and len(length) < 16):
             return PlainTextResponse("Say how long the body is (Content-Length).", status_code=411)
@@ -301,14 +271,9 @@ class RequestGuard:
         if int(length) > most:
             large = f"The body has {int(length):,} bytes; up to {most:,} are allowed. Send less."
             return PlainTextResponse(large, status_code=413)
-        if path == UPLOAD:
-            now = self._clock()
-            while self._uploads and now - self._uploads[0][0] > limits.HOUR:
-                self._uploads.popleft()
-            if sum(size for _, size in self._uploads) + int(length) > limits.UPLOADS_AN_HOUR:
-                many = "Many files were sent to this lab within the last hour. Try again later."
-                return PlainTextResponse(many, status_code=503)
-            self._uploads.append((now, int(length)))
+        if path == UPLOAD and not self.counts.uploads.take(address, int(length)):
+            many = "Many files were sent from your address or to this lab within an hour. Try again later."
+            return PlainTextResponse(many, status_code=503)
         return None
 
 

@@ -6,15 +6,15 @@ address may have what a hundred tabs need.
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
+from lab_app.visits.addresses import Volume
+
 MOST_BODY = 8 << 20  # bytes: every box of the page full, and its options
 MOST_UPLOAD = 32 << 20
-UPLOADS_AN_HOUR = 1 << 30  # of all visitors; the framework deletes what is older
 MOST_VALUES = 200_000  # in a body; the page has some 1,200 widgets
 BODY_SECONDS = 60.0  # for a body to arrive
 ANSWER_SECONDS = 600.0  # for an answer to be taken
@@ -31,11 +31,13 @@ class Bound(NamedTuple):
     together: int
 
 
+CONNECTIONS = Bound(768, 3072)  # open at once, whatever is said on them
 STREAMS = Bound(384, 1536)  # open at once: what a tab listens to, three at most
 DOWNLOADS = Bound(8, 16)  # being made or read at once: each may hold a whole record
 ANSWERS = Bound(256, 512)  # any others under way at once
 SESSIONS = Bound(120, 600)  # new ones a minute
 CALLS = Bound(6_000, 12_000)  # calls a minute
+UPLOADS = Bound(256 << 20, 1 << 30)  # bytes an hour; the framework deletes what is older
 
 
 class Open:
@@ -67,6 +69,11 @@ class Minute:
         self.bound, self._clock, self._began = bound, clock, clock()
         self._counted: Counter[str] = Counter()
 
+    @property
+    def used(self) -> int:
+        """How many came within this minute."""
+        return self._counted.total() if self._clock() - self._began < MINUTE else 0
+
     def ask(self, address: str) -> bool:
         """Count one more, if it may be."""
         if self._clock() - self._began >= MINUTE:
@@ -78,22 +85,11 @@ class Minute:
         return True
 
 
-def address_of(host: str) -> str:
-    """Whom a host's requests are counted for."""
-    try:
-        found = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host[:64]
-    if found.version == 4:
-        return host
-    return str(ipaddress.ip_network((found, 64), strict=False))
-
-
 class Names:
     """Sessions' names and whose each is: the framework's script makes them up, and would be believed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._new = Minute(SESSIONS, clock)
+        self.made = Minute(SESSIONS, clock)
         self._owners: OrderedDict[str, str] = OrderedDict()
 
     def belongs(self, name: str, browser: str) -> bool:
@@ -102,7 +98,7 @@ class Names:
 
     def new(self, address: str) -> bool:
         """Count a new session, if there may be one."""
-        return self._new.ask(address)
+        return self.made.ask(address)
 
     def take(self, name: str, browser: str, address: str) -> bool:
         """Remember a name; False where too many were new within the minute."""
@@ -113,3 +109,13 @@ class Names:
         while len(self._owners) > MOST_NAMES:
             self._owners.popitem(last=False)
         return True
+
+
+class Counts:
+    """All that is counted of requests. ``clock``: seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.names, self.calls = Names(clock), Minute(CALLS, clock)
+        self.uploads = Volume(UPLOADS.each, UPLOADS.together, HOUR, clock)
+        self.open = {bound: Open(bound) for bound in (STREAMS, DOWNLOADS, ANSWERS)}
+        self.connections = Open(CONNECTIONS)

@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
+from backend.base.errors import OptionError
 from backend.base.redaction import keep_log_discreet
 from backend.cache.process_memory import share_heaps
 from backend.session.limits import Limits
@@ -21,14 +22,17 @@ from lab_app.app import FIRST_PRESET, FIRST_RUN, build_app, engine_session
 from lab_app.pages.pipeline.examples import first_scenario
 from lab_app.server import downloads as web
 from lab_app.server.client_config import ClientConfig
+from lab_app.server.connections import server_settings
 from lab_app.server.heartbeats import Heartbeats
+from lab_app.server.hosting import Hosting
 from lab_app.server.index_cache import KeptIndex
 from lab_app.server.monitoring import Operations, until_asked_to_stop
 from lab_app.server.monitoring import routes as operation_routes
 from lab_app.server.offline import go_offline, is_local
 from lab_app.server.placeholder_page import early_page
 from lab_app.server.prefill import prefill_pools
-from lab_app.server.request_guard import RequestGuard, check_frame_ancestors, check_static_lab
+from lab_app.server.request_guard import RequestGuard
+from lab_app.server.request_limits import Counts
 from lab_app.ui.theme import theme
 from lab_app.visits.engine import Engine, Model
 from lab_app.visits.visits import keep_swept
@@ -62,9 +66,7 @@ def serve(
     weights: Sequence[tuple[str, str]] = (),
     limits: Limits | None = None,
     offline: bool | None = None,
-    frame_ancestors: Sequence[str] = (),
-    static_lab: str = "",
-    data: Path | None = None,
+    hosting: Hosting | None = None,
     mcp: bool = False,
     block: bool = True,
 ) -> tuple[gr.Blocks, str]:
@@ -82,9 +84,7 @@ def serve(
         limits: what each visitor may ask for, and all together.
         offline: refuse every connection that leaves this machine; where it is not said, when all models are
             local.
-        frame_ancestors: pages that may show the lab in a frame.
-        static_lab: address of the static lab, where visitors are sent while this one is full.
-        data: the folder where shared runs are stored; without one they are not.
+        hosting: how it stands on the network, and where shared runs are kept.
         mcp: answer MCP clients at ``/mcp`` too.
         block: wait until the server is stopped.
 
@@ -99,7 +99,13 @@ def serve(
     if budget_mb is not None:
         limits = replace(limits, visit_mb=budget_mb)
     names = (model_name, *(where for _, where in weights))
-    if offline or (offline is None and all(map(is_local, names))):
+    hub = hosting.data_repository if hosting else ""
+    if offline and hub:
+        raise OptionError(
+            f"--offline refuses every connection, and {hub} is on a hub. Leave one of them out.",
+            field="data_repository",
+        )
+    if offline or (offline is None and not hub and all(map(is_local, names))):
         go_offline(host)
     import backend.lab
     from backend.cache.memory_budget import MemoryBudget, free_bytes
@@ -124,7 +130,7 @@ def serve(
     return launch(
         lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others),
         first_run=None if own else FIRST_RUN, gallery=None if own else GALLERY, limits=limits,
-        frame_ancestors=frame_ancestors, static_lab=static_lab, data=data, mcp=mcp, fill_pools=True,
+        hosting=hosting, mcp=mcp, fill_pools=True,
     )  # fmt: skip
 
 
@@ -140,9 +146,7 @@ def launch(
     gallery: Path | None = GALLERY,
     weights: Sequence[str] = (),
     limits: Limits | None = None,
-    frame_ancestors: Sequence[str] = (),
-    static_lab: str = "",
-    data: Path | None = None,
+    hosting: Hosting | None = None,
     mcp: bool = False,
     fill_pools: bool = False,
 ) -> tuple[gr.Blocks, str]:
@@ -154,16 +158,17 @@ def launch(
     Raises:
         OptionError: ``mcp`` is asked for and its package is not installed.
     """
-    operations = Operations()
+    hosting = hosting or Hosting()
+    operations, counts = Operations(), Counts()
     app = build_app(
         model_loader, engine=operations.counted(engine), first_run=first_run, gallery=gallery, preset=preset,
-        weights=weights, limits=limits, data=data,
+        weights=weights, limits=limits, shared=hosting.shared_runs(),
     )  # fmt: skip
     blocks, lab = app.blocks, app.lab
     operations.watch(lab)
     keep_swept(lab)
     keep_log_discreet("lab_app")
-    routes = [*web.routes(lab, app.page.forms), *operation_routes(lab, operations)]
+    routes = [*web.routes(lab, app.page.forms), *operation_routes(lab, operations, counts)]
     more: dict[str, Any] = {}
     if mcp:
         from lab_app.api.mcp import Tools
@@ -171,45 +176,48 @@ def launch(
         tools = Tools(lab, Callers(lab))
         routes.append(tools.route())
         more["lifespan"] = tools.lifespan
-    _, address, _ = blocks.launch(
-        server_name=host,
-        server_port=port or free_port(host),
-        share=False,
-        quiet=True,
-        show_error=False,
-        prevent_thread_lock=True,
-        _frontend=False,  # else it gives up where the page takes more than 3 s, as on a busy machine
-        footer_links=[],
-        run_history=False,
-        ssr_mode=False,
-        pwa=False,
-        mcp_server=False,
-        enable_monitoring=False,
-        max_file_size=MAX_UPLOAD,
-        state_session_capacity=2 * lab.limits.visits,
-        max_threads=2 * lab.limits.visits + 64,  # everybody may be waiting in line, and click meanwhile
-        theme=theme(),
-        head=web.HEAD,
-        app_kwargs={
-            "routes": routes,
-            "middleware": [
-                Middleware(
-                    RequestGuard,
-                    frame_ancestors=check_frame_ancestors(frame_ancestors),
-                    static_lab=check_static_lab(static_lab),
-                    opened=[route.path_regex for route in routes],
-                    heartbeats=Heartbeats(lab.back, lab.leave, lambda: blocks.app.stop_event),
-                    for_programs=lambda number: is_for_programs(blocks, number),
-                ),
-                Middleware(ClientConfig, config=lambda: blocks.config),
-                Middleware(KeptIndex, early=early_page(app.page, app.navigation)),
-            ],
-            "docs_url": None,
-            "redoc_url": None,
-            "openapi_url": None,
-            **more,
-        },
-    )
+    with server_settings(hosting.proxies) as counts.connections:
+        _, address, _ = blocks.launch(
+            server_name=host,
+            server_port=port or free_port(host),
+            share=False,
+            quiet=True,
+            show_error=False,
+            prevent_thread_lock=True,
+            _frontend=False,  # else it gives up where the page takes more than 3 s, as on a busy machine
+            footer_links=[],
+            run_history=False,
+            ssr_mode=False,
+            pwa=False,
+            mcp_server=False,
+            enable_monitoring=False,
+            max_file_size=MAX_UPLOAD,
+            state_session_capacity=2 * lab.limits.visits,
+            max_threads=2 * lab.limits.visits + 64,  # everybody may be waiting in line, and click meanwhile
+            theme=theme(),
+            head=web.HEAD,
+            app_kwargs={
+                "routes": routes,
+                "middleware": [
+                    Middleware(
+                        RequestGuard,
+                        frame_ancestors=hosting.frame_ancestors,
+                        static_lab=hosting.static_lab,
+                        full=lambda: lab.full,
+                        counts=counts,
+                        opened=[route.path_regex for route in routes],
+                        heartbeats=Heartbeats(lab.back, lab.leave, lambda: blocks.app.stop_event),
+                        for_programs=lambda number: is_for_programs(blocks, number),
+                    ),
+                    Middleware(ClientConfig, config=lambda: blocks.config),
+                    Middleware(KeptIndex, early=early_page(app.page, app.navigation)),
+                ],
+                "docs_url": None,
+                "redoc_url": None,
+                "openapi_url": None,
+                **more,
+            },
+        )
     if fill_pools:
         prefill_pools(lab, preset)
     if block:

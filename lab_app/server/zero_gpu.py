@@ -8,6 +8,7 @@ GPU the same code runs where it is."""
 from __future__ import annotations
 
 import functools
+import math
 import os
 import threading
 from collections import OrderedDict
@@ -25,8 +26,10 @@ from backend.records.run import RunRecord
 from backend.session.limits import Limits
 from lab_app.visits.engine import ALONE, Engine
 
-FRAMES = ("https://huggingface.co", "https://*.hf.space")
-SECONDS = 120  # of GPU for a call; ZeroGPU ends it then
+#: Seconds of GPU that a call may ask for: ZeroGPU ends it then, and who asks for less waits less. The rates
+#: are guesses on the safe side, for a model of some billion parameters; on its machines nothing was measured.
+SHORTEST, SECONDS = 15, 120
+TOKENS_A_SECOND, STEPS_A_SECOND = 4000, 20  # read, and decoded one after the other
 HELD = 200  # earlier requests of a visit; the latest are sent again
 TEMPLATES = 8  # whose requests are remembered
 
@@ -35,7 +38,7 @@ TEMPLATES = 8  # whose requests are remembered
 class Job:
     """What is sent to the GPU. ``before``: a request and the values sent under it earlier.
 
-    ``model`` is a name as :func:`backend.model.load.load_model` takes it.
+    ``model`` is a name as :func:`backend.model.load.load_model` takes it; ``seconds``: how long it may take.
     """
 
     model: str
@@ -43,6 +46,12 @@ class Job:
     what: str
     given: tuple[Any, ...]
     before: tuple[RunRequest, tuple[Example, ...]] | None = None
+    seconds: int = SECONDS
+
+
+def seconds_of(job: Job) -> int:
+    """How long a job may have the GPU: what ``spaces.GPU`` asks before it lends one."""
+    return job.seconds
 
 
 @dataclass(frozen=True)
@@ -172,13 +181,27 @@ class ZeroSession:
             RunCancelled: ``cancel`` was set.
         """
         self.local.rate.ask()
-        for event in self._work(Job(self._name, self._limits, what, given, before)):
+        for event in self._work(
+            Job(self._name, self._limits, what, given, before, self._seconds(what, given, before))
+        ):
             if cancel is not None and cancel.is_set():
                 raise RunCancelled("Stopped. What was finished before is still there.")
             if isinstance(event, Failed):
                 kind = getattr(backend.base.errors, event.kind, LabError)
                 raise kind(event.message, field=event.field)
             yield event
+
+    def _seconds(self, what: str, given: tuple[Any, ...], before: Any) -> int:
+        """For a run: by its tokens and those of the requests sent again. What a study reads is not known
+        before, so it may take as long as a call can."""
+        if what != "run":
+            return SECONDS
+        request: RunRequest = given[0]
+        earlier = len(before[1]) if before is not None else 0
+        tokens: int = self.local.estimate(request, 1 + earlier).tokens
+        steps = len(request.pipeline.order) * (1 + len(request.methods)) * request.decoding.max_new_tokens
+        steps += earlier * request.decoding.max_new_tokens  # they are decoded in batches, by dense alone
+        return min(SECONDS, math.ceil(SHORTEST + tokens / TOKENS_A_SECOND + steps / STEPS_A_SECOND))
 
     def _before(self, request: RunRequest) -> tuple[RunRequest, tuple[Example, ...]] | None:
         sent = self._sent.get(key(request))
@@ -211,11 +234,12 @@ def serve(
         the running page and its address.
     """
     from backend.model.load import load_model
+    from lab_app.server.hosting import Hosting
     from lab_app.server.serve import launch
 
     name = model_name or os.environ.get("KVLAB_MODEL", "embedded")
     limits = replace(Limits.read(), together=1)  # each call is a process of its own
-    work = gpu(duration=SECONDS)(on_gpu) if gpu is not None else on_gpu
+    work = gpu(duration=seconds_of)(on_gpu) if gpu is not None else on_gpu
     model: Any = load_model(name, device="cpu")  # outside of calls there is no GPU
 
     def engine(known: Any) -> Engine:
@@ -225,6 +249,5 @@ def serve(
     return launch(
         lambda: model, os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"),
         int(os.environ.get("GRADIO_SERVER_PORT", "7860")),
-        engine=engine, limits=limits, frame_ancestors=FRAMES, block=block,
-        static_lab=os.environ.get("KVLAB_STATIC_LAB", ""),
+        engine=engine, limits=limits, hosting=Hosting.read(), block=block,
     )  # fmt: skip

@@ -23,6 +23,7 @@ from backend.cache.process_memory import trim
 from backend.records.run import RunRecord
 from backend.records.sharing.store import SharedRuns
 from backend.session.limits import Limits
+from lab_app.visits.addresses import Volume
 from lab_app.visits.classroom import Rooms
 from lab_app.visits.engine import Engine, Model
 from lab_app.visits.messages import LAB_FULL
@@ -30,6 +31,8 @@ from lab_app.visits.queue import ModelQueue, QueuePlace
 
 KEPT_RECORDS = 6
 RECORD_BYTES = 64 << 20  # of one record, unpacked, and of all that a visit keeps beside the one on the screen
+DAY = 86400.0
+STORED_A_DAY = (64 << 20, 256 << 20)  # bytes of runs that one address may share, and all of them
 LEFT_SECONDS = 60.0  # a browser that has gone may come back: a reload of the network, a laptop's lid
 
 
@@ -56,6 +59,7 @@ class Visit:
     used: float = field(default_factory=time.monotonic)
     began: float = field(default_factory=time.monotonic)
     browser: str = ""  # by which the server knows the tab that it belongs to
+    address: str = ""  # where it comes from, for what is counted by that
     called: bool = False  # a program's, not a page's
     left: float | None = None  # when that tab went away
 
@@ -105,7 +109,7 @@ class VisitStore:
         clock: Callable[[], float] = time.monotonic,
         shared: SharedRuns | None = None,
     ) -> None:
-        self.shared = shared
+        self.shared, self.stored = shared, Volume(*STORED_A_DAY, DAY, clock)
         self.first_runs: Path | None = None  # the folder of finished runs that pages show at first
         self._loader, self._engine, self._clock = loader, engine, clock
         self.limits = limits or Limits()
@@ -139,6 +143,12 @@ class VisitStore:
         """Every visit held."""
         with self._guard:
             return tuple(self._visits.values())
+
+    @property
+    def full(self) -> bool:
+        """Whether every place is taken by somebody who is running something."""
+        visits = self.visits
+        return len(visits) >= self.limits.visits and all(visit.busy for visit in visits)
 
     def open(self, browser: str = "") -> Visit:
         """A new visit, for a tab of a browser.

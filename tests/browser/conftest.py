@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from backend.prompts.presets import load_preset, preset_requests
 from backend.session.limits import Limits
 from backend.studies.gallery import GalleryEntry, save_gallery
+from lab_app.server.hosting import Hosting
 from lab_app.server.serve import launch
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
@@ -54,7 +55,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     save_gallery(FakeModel.info.weights_hash, tuple(rows), folder / "gallery.json")
     blocks, found = launch(
         FakeModel, "127.0.0.1", 0, block=False, first_run=first, gallery=folder / "gallery.json",
-        data=folder / "data", engine=lambda model: StandingSession(model, 0.02),
+        hosting=Hosting(data=folder / "data"), engine=lambda model: StandingSession(model, 0.02),
         limits=Limits(together=1),  # so that a second run waits
     )  # fmt: skip
     yield found

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backend.base.errors import RecordError
+from backend.records.sharing.dataset import DatasetCopy
 
 LOG = logging.getLogger("backend.records.sharing")
 ID_BYTES = 18  # 144 bits
@@ -44,9 +45,10 @@ class SharedRuns:
         lifetime_days: how long a bundle is kept.
         total_bytes: how much all bundles may take; ``entry_bytes``: one.
         clock: seconds since the epoch.
+        copy: a repository that keeps everything beside the folder, which may then be lost.
 
     Raises:
-        RecordError: the folder cannot be used.
+        RecordError: the folder cannot be used, or the repository cannot be listed.
     """
 
     def __init__(
@@ -57,16 +59,20 @@ class SharedRuns:
         total_bytes: int = TOTAL_BYTES,
         entry_bytes: int = ENTRY_BYTES,
         clock: Callable[[], float] = time.time,
+        copy: DatasetCopy | None = None,
     ) -> None:
         self.lifetime_days, self.total_bytes, self.entry_bytes = lifetime_days, total_bytes, entry_bytes
-        self._clock, self._guard, self._closed = clock, threading.Lock(), False
-        self._files, self._database = folder / "shared", folder / "shared.sqlite"
+        self._clock, self._copy = clock, copy
+        self._guard, self._closed = threading.Lock(), False
+        self.folder, self._files, self._database = folder, folder / "shared", folder / "shared.sqlite"
         try:
             self._files.mkdir(parents=True, exist_ok=True)
             try:
                 self._open()
             except sqlite3.DatabaseError:
                 self._make_again()
+            if copy is not None:
+                self._list_copy(copy)
             self.sweep()
         except (OSError, sqlite3.Error) as error:
             raise RecordError(
@@ -99,6 +105,12 @@ class SharedRuns:
                 row = (name, now, now + self.lifetime_days * 86400, len(content), _hash(content))
                 with self._connected() as base:
                     base.execute("INSERT INTO shared VALUES (?, ?, ?, ?, ?)", row)
+            if self._copy is not None:
+                try:
+                    self._copy.put(name, content, now)
+                except RecordError:
+                    self._drop(name)
+                    raise
         except (OSError, sqlite3.Error) as error:
             with contextlib.suppress(OSError):
                 self._path(name).unlink(missing_ok=True)
@@ -125,7 +137,7 @@ class SharedRuns:
                 row = base.execute("SELECT expires, sha256 FROM shared WHERE id = ?", (name,)).fetchone()
             if row is None or row[0] <= self._clock():
                 raise gone
-            content = self._path(name).read_bytes()
+            content = self._fetched(name)
         except FileNotFoundError:
             raise gone from None
         except (OSError, sqlite3.Error) as error:
@@ -133,7 +145,7 @@ class SharedRuns:
             raise RecordError(
                 f"The lab's store cannot be read just now ({_reason(error)}). Try again."
             ) from None
-        if _hash(content) != row[1]:
+        if row[1] and _hash(content) != row[1]:
             LOG.warning("the file of a stored run is damaged")
             raise RecordError("The stored run is damaged and was not opened. Ask the sender for the file.")
         return content
@@ -160,6 +172,11 @@ class SharedRuns:
             old = [row[0] for row in base.execute("SELECT id FROM shared WHERE expires <= ?", (now,))]
             base.executemany("DELETE FROM shared WHERE id = ?", [(name,) for name in old])
             known = {row[0] for row in base.execute("SELECT id FROM shared")}
+        if old and self._copy is not None:
+            try:
+                self._copy.delete(old)
+            except RecordError as error:  # the next start lists them, and the sweep after it tries again
+                LOG.warning("%s", error)
         removed = 0
         for path in self._files.iterdir():
             name = path.name.partition(".")[0]
@@ -174,6 +191,30 @@ class SharedRuns:
         """Bytes of all bundles."""
         with self._connected() as base:
             return int(base.execute("SELECT COALESCE(SUM(bytes), 0) FROM shared").fetchone()[0])
+
+    def _fetched(self, name: str) -> bytes:
+        """A bundle's file; where the folder has lost it, as the repository has it."""
+        try:
+            return self._path(name).read_bytes()
+        except FileNotFoundError:
+            content = self._copy.get(name) if self._copy is not None else None
+            if content is None:
+                raise
+        with contextlib.suppress(OSError):  # a full disk: it is fetched again the next time
+            self._write(name, content)
+        return content
+
+    def _drop(self, name: str) -> None:
+        with self._connected() as base:
+            base.execute("DELETE FROM shared WHERE id = ?", (name,))
+        self._path(name).unlink(missing_ok=True)
+
+    def _list_copy(self, copy: DatasetCopy) -> None:
+        """Rows for what the repository has and the folder does not know; their hash is not known yet."""
+        life = self.lifetime_days * 86400
+        rows = [(kept.name, kept.stored, kept.stored + 86400 + life, kept.size, "") for kept in copy.known()]
+        with self._connected() as base:
+            base.executemany("INSERT OR IGNORE INTO shared VALUES (?, ?, ?, ?, ?)", rows)
 
     def _path(self, name: str) -> Path:
         return self._files / f"{name}.kvbundle"

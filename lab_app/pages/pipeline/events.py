@@ -21,6 +21,7 @@ from lab_app.ui.measurement import Section
 from lab_app.ui.page import QUIET, cancelled, merged, unexpected
 from lab_app.ui.run_results import span_of_token
 from lab_app.ui.types import Given, Update
+from lab_app.visits.addresses import address_of
 from lab_app.visits.visits import Visit
 
 LOG = logging.getLogger("lab_app")
@@ -153,7 +154,8 @@ class Arrival:
         page = self.page
 
         def arrive(carried: Any, request: gr.Request) -> dict[Any, Any]:
-            return self.arrive(str(request.session_hash or ""), carried)
+            host = request.client.host if request.client else ""
+            return self.arrive(str(request.session_hash or ""), carried, address_of(host))
 
         there = blocks.load(arrive, page["carried"], [page.session, *page.outputs], js=CARRY, **QUIET)
         there.then(None, js=BEGIN, **QUIET)
@@ -177,10 +179,11 @@ class Arrival:
         seen = self.page.applied(update, visit)
         return visit_id, initial_state.props_of(merged(seen, self.page.following(visit, {}, update)))
 
-    def arrive(self, browser: str = "", carried: Any = "") -> dict[Any, Any]:
+    def arrive(self, browser: str = "", carried: Any = "", address: str = "") -> dict[Any, Any]:
         """A new visit: what it sees and is not on the page already."""
         try:
             visit_id, seen = self.greeting(browser, carried)
+            self.act.lab.visit(visit_id).address = address
             return {self.page.session: visit_id, **initial_state.missing(seen, self.first)}
         except LabError as error:
             return self.page.applied({"status": html.status(str(error), "error")})

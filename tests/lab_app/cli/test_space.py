@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 from backend.base.errors import LabError, OptionError
-from lab_app.cli.space import PORT, ROOT, docker_card, render_docker, split_card
+from lab_app.cli.space import (
+    PICTURE,
+    PORT,
+    ROOT,
+    docker_card,
+    render_docker,
+    split_card,
+    with_picture,
+    zero_card,
+)  # fmt: skip
+from lab_app.static_lab.site import CARD
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +55,7 @@ def test_everything_that_the_image_copies_is_there_and_nothing_else(space: Path)
     assert copied
     assert [name for name in copied if not (space / name).exists()] == []
     names = {path.name for path in space.iterdir()}
-    assert names == {name.split("/")[0] for name in copied} | {"Dockerfile", ".dockerignore"}
+    assert names == {name.split("/")[0] for name in copied} | {"Dockerfile", ".dockerignore", "docs"}
     assert not list(space.rglob("__pycache__"))
 
 
@@ -81,3 +91,24 @@ def test_a_readme_without_a_card_is_refused(text: str) -> None:
 def test_the_card_of_the_repository_itself_is_a_docker_card() -> None:
     card, _ = split_card((ROOT / "README.md").read_text(encoding="utf-8"))
     assert docker_card(card).items() >= card.items()
+
+
+#: huggingface.co/docs/hub/spaces-config-reference, and what a model's or dataset's card has beside it.
+KEYS = {
+    "title", "emoji", "colorFrom", "colorTo", "sdk", "sdk_version", "python_version", "app_file", "app_port",
+    "suggested_hardware", "startup_duration_timeout", "short_description", "thumbnail", "tags", "license",
+}  # fmt: skip
+
+
+def test_cards_say_what_the_hub_knows() -> None:
+    card, body = split_card((ROOT / "README.md").read_text(encoding="utf-8"))
+    for made in (docker_card(card), zero_card(card, "6.0.0"), split_card(CARD)[0]):
+        assert set(made) <= KEYS
+        assert len(made.get("short_description", "")) <= 60
+        assert len(made["emoji"]) == 1
+    named = with_picture(card, "me/lab")["thumbnail"]
+    assert named == f"https://huggingface.co/spaces/me/lab/resolve/main/{PICTURE}"
+    assert (ROOT / PICTURE).is_file()
+    assert f"]({PICTURE})" in body, "the README's own picture is in the Space"
+    with pytest.raises(OptionError, match="OWNER/NAME"):
+        with_picture(card, "https://x")

@@ -246,6 +246,18 @@ def test_a_visit_stores_so_many_and_no_more(sharing: Sharing, visit: Visit) -> N
     assert "20 are allowed" in sharing.share(visit)["share_link"]
 
 
+def test_an_address_shares_so_much_a_day_under_any_number_of_visits(lab: VisitStore) -> None:
+    sharing, record = Sharing(lab), make_record(layers=4)
+    lab.stored.each = int(2.5 * len(Bundle(record).to_bytes()))
+    said = []
+    for address in ("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2"):
+        visit = lab.open()
+        visit.address = address
+        visit.keep(record)
+        said.append("within a day" in sharing.share(visit)["share_link"])
+    assert said == [False, False, True, False]
+
+
 # -- files
 
 

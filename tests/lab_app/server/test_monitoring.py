@@ -26,6 +26,7 @@ from backend.base.errors import LabError, OptionError, RunCancelled
 from backend.records.events import Progress
 from backend.records.sharing.store import SharedRuns
 from lab_app.server.monitoring import STOPPING, JsonLines, Operations, log_as_json, routes, stop
+from lab_app.server.request_limits import ANSWERS, Counts
 from lab_app.server.serve import launch
 from lab_app.visits.visits import Visit, VisitStore
 
@@ -123,6 +124,20 @@ def test_work_is_counted_by_how_it_ended(lab: VisitStore, operations: Operations
     assert found['kvlab_work_seconds_count{kind="run"}'] == 2
     assert found["kvlab_under_way"] == 0
     assert CANARY not in generate_latest(operations.registry).decode()
+
+
+def test_the_quota_page_says_what_is_used_and_left(lab: VisitStore, operations: Operations) -> None:
+    counts = Counts()
+    counts.open[ANSWERS].enter("10.0.0.1")
+    counts.uploads.take("10.0.0.1", 3 << 20)
+    lab.open()
+    [route] = [r for r in routes(lab, operations, counts) if r.path == "/quota"]
+    page = TestClient(Starlette(routes=[route])).get("/quota")
+    limit = lab.limits.visits
+    assert f"<td>Visits<td>1<td>{limit:,}<td>{limit - 1:,}</tr>" in page.text
+    assert "<td>Uploaded within an hour, MiB<td>3<td>1,024<td>1,021</tr>" in page.text
+    assert "<td>Other answers<td>1<td>512<td>511</tr>" in page.text
+    assert page.headers["cache-control"] == "no-store"
 
 
 def test_stopping_lets_a_run_finish(lab: VisitStore, operations: Operations) -> None:

@@ -12,12 +12,12 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from backend.base.errors import OptionError
 from lab_app.app import build_app
 from lab_app.server import request_limits as limits
 from lab_app.server.heartbeats import Heartbeats
-from lab_app.server.request_guard import RequestGuard, check_static_lab
-from lab_app.server.request_limits import Bound, Minute, Names, Open, address_of
+from lab_app.server.request_guard import RequestGuard
+from lab_app.server.request_limits import Bound, Minute, Names, Open
+from lab_app.visits.addresses import address_of
 
 JOIN = "/gradio_api/queue/join"
 
@@ -90,7 +90,7 @@ def test_new_sessions_are_bounded_by_address_and_in_all(monkeypatch: pytest.Monk
 def test_too_many_new_sessions_are_told() -> None:
     doors = Doors()
     visitor = doors.browser()
-    doors.guard.names._new.bound = Bound(2, 9)
+    doors.guard.counts.names.made.bound = Bound(2, 9)
     assert [call(visitor, f"tab-{n}") for n in range(3)] == [200, 200, 429]
     assert visitor.post("/gradio_api/call/v2/run", json={}).status_code == 429, "each is a session too"
 
@@ -98,7 +98,7 @@ def test_too_many_new_sessions_are_told() -> None:
 def test_calls_of_a_minute_are_bounded() -> None:
     doors = Doors()
     visitor = doors.browser()
-    doors.guard._calls = Minute(Bound(3, 9))
+    doors.guard.counts.calls = Minute(Bound(3, 9))
     assert [call(visitor) for _ in range(4)] == [200, 200, 200, 429]
 
 
@@ -128,12 +128,12 @@ def test_what_is_open_is_bounded_by_address_and_in_all() -> None:
 def test_too_much_at_once_is_told_and_health_is_answered() -> None:
     doors = Doors()
     visitor = doors.browser()
-    doors.guard.open[limits.ANSWERS].bound = Bound(0, 0)
+    doors.guard.counts.open[limits.ANSWERS].bound = Bound(0, 0)
     answer = visitor.get("/config")
     assert (answer.status_code, "Try again" in answer.text or "try again" in answer.text) == (503, True)
     doors.guard._opened = [Route("/healthz", lambda request: None).path_regex]  # type: ignore[arg-type,return-value]
     assert visitor.get("/healthz").status_code == 200
-    assert not any(kind.counted for kind in doors.guard.open.values())
+    assert not any(kind.counted for kind in doors.guard.counts.open.values())
 
 
 def test_a_body_that_stays_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_a_body_that_stays_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     }  # fmt: skip
     asyncio.run(doors.guard(scope, receive, send))
     assert (said[0]["status"], b"did not arrive" in said[1]["body"]) == (408, True)
-    assert not doors.guard.open[limits.ANSWERS].counted
+    assert not doors.guard.counts.open[limits.ANSWERS].counted
 
 
 def test_a_heartbeat_makes_no_session_and_both_its_ends_are_noticed() -> None:
@@ -167,8 +167,8 @@ def test_a_heartbeat_makes_no_session_and_both_its_ends_are_noticed() -> None:
     assert doors.browser(opens=False).get("/gradio_api/heartbeat/tab-1").status_code == 200
     assert seen == ["+tab-1", "-tab-1"]
     assert doors.reached == [], "the framework hears nothing of it"
-    assert not doors.guard.open[limits.STREAMS].counted
-    assert not doors.guard.names._owners
+    assert not doors.guard.counts.open[limits.STREAMS].counted
+    assert not doors.guard.counts.names._owners
 
 
 def test_cookies_in_frames_of_other_pages_are_kept_apart() -> None:
@@ -204,11 +204,13 @@ def test_a_session_copies_no_description_of_the_page() -> None:
 
 def test_a_full_lab_sends_visitors_to_the_static_one() -> None:
     doors = Doors(static_lab="https://example.org/lab/")
-    for answers in doors.guard.open.values():
+    for answers in doors.guard.counts.open.values():
         answers.enter = lambda address: False  # type: ignore[method-assign]
     page = doors.browser(opens=False).get("/")
     assert page.status_code == 503
     assert '<a href="https://example.org/lab/">' in page.text
     assert "<a" not in doors.browser(opens=False).get("/config").text
-    with pytest.raises(OptionError, match="no address"):
-        check_static_lab("javascript:alert(1)")
+    places = Doors(static_lab="https://example.org/lab/", full=lambda: True)
+    page = places.browser(opens=False).get("/")
+    assert (page.status_code, page.headers["retry-after"], places.reached) == (503, "60", [])
+    assert Doors(full=lambda: True).browser(opens=False).get("/").status_code == 200, "without one it is told"

@@ -17,6 +17,7 @@ from fake_session import FakeModel, FakeSession
 
 from backend.records.request import RunRequest
 from lab_app.app import build_app
+from lab_app.server.hosting import Hosting
 from lab_app.server.offline import GUARD, go_offline
 from lab_app.server.serve import launch
 from lab_app.visits.visits import LEFT_SECONDS, VisitStore
@@ -70,7 +71,7 @@ def lab() -> Iterator[tuple[VisitStore, str]]:
             patch.setattr("lab_app.server.serve.build_app", build)
             blocks, address = launch(
                 FakeModel, "127.0.0.1", 0, block=False, first_run=None,
-                engine=lambda model: Breakable(model, 0.005), frame_ancestors=["https://huggingface.co"],
+                engine=lambda model: Breakable(model, 0.005), hosting=Hosting(("https://huggingface.co",)),
             )  # fmt: skip
         STATES.append(blocks.state_holder)
         yield found[0], address

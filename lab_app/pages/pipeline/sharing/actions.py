@@ -130,7 +130,13 @@ class Sharing:
                 f"This visit has stored {visit.stored} runs; {STORED_OF_A_VISIT} are allowed. Save this one "
                 "as a file."
             )
-        name = self.store.put(found.to_bytes())
+        content = found.to_bytes()
+        if not self.lab.stored.take(visit.address, len(content)):
+            raise RecordError(
+                "Much was shared from your address or in this lab within a day. Save the run as a file, or "
+                "share it tomorrow."
+            )
+        name = self.store.put(content)
         visit.stored += 1
         return name
 

@@ -1,0 +1,110 @@
+"""Connections before a request is read: counted, and closed where none comes.
+
+The server's own settings bound a connection between two requests (``timeout_keep_alive``), but neither one
+that never says a whole request nor how many there are: its ``limit_concurrency`` refuses everybody, the
+health check among them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
+
+import gradio.http_server as framework
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from lab_app.server.request_limits import CONNECTIONS, Bound, Open
+from lab_app.visits.addresses import address_of
+
+HEAD_SECONDS = 20.0  # for a request's line and headers to arrive, from the connection or the answer before
+MOST_HEAD = 32 << 10  # bytes of them
+MOST_LINES = 128
+IDLE_SECONDS = 15  # between two requests
+MOST_FILES = 1 << 14
+FILES_LEFT = 256  # descriptors that are not connections'
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Connection(H11Protocol):
+    """One connection. ``counts``: of all."""
+
+    counts = Open(CONNECTIONS)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count it, and wait for its first request."""
+        super().connection_made(transport)
+        self._waiting: asyncio.TimerHandle | None = None
+        self._address = address_of(self.client[0] if self.client else "")
+        self._counted = self.counts.enter(self._address)
+        if self._counted:
+            self._wait()
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended."""
+        super().connection_lost(exc)
+        self._wait(False)
+        if self._counted:
+            self._counted = False
+            self.counts.leave(self._address)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; what is too large for a request's head is not parsed."""
+        before = self.conn.their_state is h11.IDLE
+        if before and (data.find(b"\r\n\r\n", 0, MOST_HEAD) < 0 <= len(data) - MOST_HEAD or _many(data)):
+            self.transport.write(TOO_LARGE)
+            self.transport.close()
+            return
+        super().data_received(data)
+        answered = self.conn.our_state is h11.DONE  # a body after its answer is thrown away as it comes
+        self._wait(self.conn.their_state is h11.IDLE or answered)
+
+    def _wait(self, wait: bool = True) -> None:
+        """Close the connection in a while, or not; one that is waited for is not given more time."""
+        if not wait and self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        elif wait and self._waiting is None:
+            self._waiting = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+
+def _many(data: bytes) -> bool:
+    head, _, _ = data.partition(b"\r\n\r\n")
+    return head.count(b"\n") > MOST_LINES
+
+
+@contextmanager
+def server_settings(proxies: Sequence[str] = ()) -> Iterator[Open]:
+    """Where the framework starts its server, which it gives no settings: the server's own, and
+    :class:`Connection`.
+
+    Args:
+        proxies: see :class:`lab_app.server.hosting.Hosting`; connections from them are counted in all alone.
+
+    Returns:
+        the count of connections.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # a system that allows fewer than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MOST_FILES)), hard))
+    together = min(CONNECTIONS.together, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_LEFT)
+    counts = Open(Bound(together if proxies else CONNECTIONS.each, together))
+    settings: dict[str, Any] = {
+        "http": type("Counted", (Connection,), {"counts": counts}), "ws": "none",
+        "timeout_keep_alive": IDLE_SECONDS, "h11_max_incomplete_event_size": MOST_HEAD,
+        "server_header": False, "proxy_headers": bool(proxies), "forwarded_allow_ips": list(proxies),
+    }  # fmt: skip
+    made: Any = SimpleNamespace(Config=functools.partial(uvicorn.Config, **settings))
+    framework.uvicorn = made  # type: ignore[attr-defined]
+    try:
+        yield counts
+    finally:
+        framework.uvicorn = uvicorn  # type: ignore[attr-defined]
