@@ -65,6 +65,9 @@ def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]
     return " ".join(sentences), done, value
 
 
+_SHARES = {3: ("a third", "one third"), 4: ("a quarter", "one fourth"), 5: ("a fifth", "one fifth")}
+
+
 def _change(teller: Teller, value: int, left: int) -> tuple[tuple[str, bool], list[Step]]:
     """One thing that happens to the amount: its clause and its steps."""
     d, rng, story = teller.d, teller.d.rng, teller.story
@@ -74,11 +77,15 @@ def _change(teller: Teller, value: int, left: int) -> tuple[tuple[str, bool], li
         kinds += ["+"] * 3
     if value > low:
         kinds += ["-"] * 3
+    shares = [k for k in _SHARES if value >= k and value % k == 0]
     if d.chance(story.ratios):
         kinds = [x for x, good in (
             ("twice", value * 2 <= story.highest),
             ("times", value * 3 <= story.highest),
+            ("triple", value * 3 <= story.highest),
             ("half", value % 2 == 0 and value > 1),
+            ("kept", shares),
+            ("lost", shares and left > 1),
             ("groups+", left > 1 and value + 20 <= story.highest),
             ("groups-", left > 1 and value > 12),
         ) if good] or kinds  # fmt: skip
@@ -99,8 +106,16 @@ def _change(teller: Teller, value: int, left: int) -> tuple[tuple[str, bool], li
             ("three", "four", "five", "six", "seven", "eight", "nine", "ten")[m - 3] if d.chance(0.7) else m
         )
         return teller.event(STORIES.times, m=shown), [(value, "*", m)]
+    if kind == "triple":
+        return teller.event(STORIES.triple), [(value, "*", 3)]
     if kind == "half":
         return teller.event(STORIES.half), [(value, "/", 2)]
+    if kind in ("kept", "lost"):
+        k = rng.choice(shares)
+        part = teller.event(
+            STORIES.share_kept if kind == "kept" else STORIES.share_lost, f=rng.choice(_SHARES[k])
+        )
+        return part, [(value, "/", k), *([(value, "-", value // k)] if kind == "lost" else [])]
     if kind == "groups+":
         m, n = rng.randint(2, 9), d.number(2, max(3, (story.highest - value) // 9))
         pattern = d.pick(STORIES.groups_gain)
