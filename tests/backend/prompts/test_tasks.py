@@ -88,7 +88,13 @@ def test_open_word_problems_are_whole(seed: int, shape: str, steps: int, unseen:
     assert not re.search(r"[<>{}|\[\]]|\b(MORE|LESS|ANYX?|THAN|AS|DO|BUY|GIVEP?)\b|  ", text), text
     known = {int(n) for n in re.findall(r"\d+", text)} | {1}
     known |= {at + 2 for at, word in enumerate(COUNT_WORDS) if word in text.lower()}
-    known |= {2} if re.search("half|halve|double|twice|again", text.lower()) else set()
+    said = {
+        2: "half|halve|double|twice|again|fifty|50 percent|every second",
+        3: "tripl|third",
+        4: "quarter|fourth",
+        5: "fifth",
+    }
+    known |= {n for n, words in said.items() if re.search(words, text.lower())}
     for left, op, right in done:
         assert {left, right} <= known, text
         result = compute(left, op, right)
