@@ -20,6 +20,7 @@ def outcome_row(record: RunRecord, outcome: Outcome) -> dict[str, Any]:
         "prompt_tokens": len(prompt.token_ids),
         "boundary_tokens": prompt.boundary_tokens,
         "tokens_reused": tokens,
+        "forwarded_tokens": outcome.timing.forwarded_tokens,
         "blocks": blocks,
         "blocks_reused": reused,
         "ttft_ms": round(outcome.timing.ttft_ms, 3),

@@ -11,6 +11,7 @@
     scoring     right or wrong           summary      lines with intervals
     compare     paired tests of lines    baselines    what lines are compared with
     page_sweep  asked for from a page    export       CSV and Parquet
+    frontier    the best compositions of methods, found round by round
 
 In Python::
 

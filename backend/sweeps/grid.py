@@ -33,7 +33,7 @@ from backend.session.limits import Limits
 from backend.sweeps.problems import Request, arranged, judge_problems, pipeline_requests
 from backend.sweeps.spec import JudgeTask, PipelineTask, Sweep
 
-ROW_VERSION = 1  # raised when a row of the same request would hold something else
+ROW_VERSION = 2  # raised when a row of the same request would hold something else
 
 
 @dataclass(frozen=True)

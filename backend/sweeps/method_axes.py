@@ -8,6 +8,7 @@ from typing import Any
 
 from backend.base.errors import OptionError
 from backend.base.text import show
+from backend.methods.composed import expanded
 from backend.methods.parse import parse_methods
 from backend.methods.registry import make_options, method_class, profile_options
 from backend.records.request import MethodChoice
@@ -53,8 +54,8 @@ def read_choices(given: object) -> tuple[MethodChoice, ...]:
 
 
 def _method_grid(row: Mapping[str, Any], field: str) -> list[MethodChoice]:
-    """A table with lists to one choice for every combination."""
-    name, label = row["name"], row.get("label")
+    """A table with lists to one choice for every combination; the name may be a composition's expression."""
+    (name, parts), label = expanded(row["name"]), row.get("label")
     method_class(name)
     axes = {key: value if isinstance(value, list) else [value] for key, value in row.items()}
     axes = {str(key): values for key, values in axes.items() if key not in ("name", "label")}
@@ -68,9 +69,9 @@ def _method_grid(row: Mapping[str, Any], field: str) -> list[MethodChoice]:
         options = dict(zip(axes, combination, strict=True))
         said = options if label is None else {k: v for k, v in options.items() if len(axes[k]) > 1}
         words = "+".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in said.items())
-        called = (label or name) + (f"{':' if label is None else ' '}{words}" if words else "")
+        called = (label or row["name"]) + (f"{':' if label is None else ' '}{words}" if words else "")
         profile = options.pop("profile", None)
-        settings = (profile_options(name, str(profile)) if profile is not None else {}) | options
+        settings = parts | (profile_options(name, str(profile)) if profile is not None else {}) | options
         make_options(name, settings)
         choices.append(MethodChoice(name, settings, called))
     return choices

@@ -84,6 +84,12 @@ class Row:
             return None
         return from_json(JudgeOutcome, json.loads(self.body))
 
+    @property
+    def forwarded_tokens(self) -> int:
+        """Prompt tokens computed, in whole passes, over all its prompts."""
+        body = json.loads(self.body)
+        return sum(int(part["forwarded_tokens"]) for part in body.get("outcomes", [body]))
+
     @staticmethod
     def from_values(values: Sequence[Any]) -> Row:
         """From a database's values in column order; there truth is 0 or 1."""

@@ -18,6 +18,7 @@ from lab_app.cli.blame import add_blame
 from lab_app.cli.break_even import add_break_even
 from lab_app.cli.certify import add_certify
 from lab_app.cli.common import add_weights, named_file, parse_weights, path_of
+from lab_app.cli.frontier import add_frontier
 from lab_app.cli.judge import add_judge
 from lab_app.cli.methods import add_methods
 from lab_app.cli.reproduce import add_reproduce
@@ -225,6 +226,7 @@ def parser() -> argparse.ArgumentParser:
     add_blame(add)
     add_loop(add)
     add_sweep(add)
+    add_frontier(add)
     add_reproduce(add)
     add_break_even(add)
     add_bench(add)

@@ -65,18 +65,12 @@ def sweep(args: argparse.Namespace) -> int:
     from backend.sweeps.summary import summarise
 
     spec = read_sweep(Path(args.file))
-    out = Path(args.out or f"{spec.name}.sqlite")
-    if not out.name or out.is_dir() or out.suffix in ("", ".csv", ".parquet", ".json"):
-        raise OptionError(
-            f"--out is {str(out)!r}, which names no SQLite file. Name one, such as {spec.name}.sqlite.",
-            field="out",
-        )
+    made = ("summary.json", f"rows.{args.export}")
+    out, (summary, table) = rows_file(args.out, spec.name, [Path(args.file), *spec.files], made)
     if args.export == "parquet":
         from backend.sweeps.data_rows import parquet_module
 
         parquet_module()  # refused before the work, not after it
-    summary, table = (out.with_suffix(f".{kind}") for kind in ("summary.json", f"rows.{args.export}"))
-    _spare(spec, Path(args.file), (out, summary, table))
     check_workers(args)
     facts = {"versions": versions(), "platform": sys.platform, "device": args.device}
     if args.show and args.ray is not None:
@@ -123,20 +117,30 @@ def sweep(args: argparse.Namespace) -> int:
     return 0
 
 
-def _spare(spec: Sweep, file: Path, outputs: Sequence[Path]) -> None:
-    """Refuse to write over what is read: the sweep's own file and those that it names.
+def rows_file(
+    given: str | None, name: str, inputs: Sequence[Path], made: Sequence[str]
+) -> tuple[Path, list[Path]]:
+    """The SQLite file of a sweep, and the files that are ``made`` beside it, by their endings.
 
     Raises:
-        OptionError: an output would.
+        OptionError: it is none, or one of them is among the ``inputs``.
     """
-    read = {path.resolve() for path in (file, *spec.files)}
-    for place in outputs:
+    out = Path(given or f"{name}.sqlite")
+    if not out.name or out.is_dir() or out.suffix in ("", ".csv", ".parquet", ".json"):
+        raise OptionError(
+            f"--out is {str(out)!r}, which names no SQLite file. Name one, such as {name}.sqlite.",
+            field="out",
+        )
+    beside = [out.with_suffix(f".{ending}") for ending in made]
+    read = {path.resolve() for path in inputs}
+    for place in (out, *beside):
         if place.resolve() in read:
             raise OptionError(
                 f"The sweep reads {str(place)!r} and would write over it. Name another file with --out, such "
                 "as results.sqlite.",
                 field="out",
             )
+    return out, beside
 
 
 class Told:

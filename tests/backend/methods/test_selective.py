@@ -387,9 +387,9 @@ def test_gradual_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> 
 # -- compositions
 
 
-@pytest.mark.parametrize("selector", [*CONTROLS, "cacheblend", "epic", "prophetkv"])
+@pytest.mark.parametrize("selector", [*CONTROLS, "cacheblend", "epic", "prophetkv", "repair"])
 def test_a_selector_over_naive_is_the_method_that_it_is_of(selector: str) -> None:
-    own = {} if selector == "epic" else {"ratio": 0.3}
+    own = {"epic": {}, "repair": {"base": "naive", "budget": 0.3}}.get(selector, {"ratio": 0.3})
     found = execute("composed", base="naive", selector=selector, ratio=0.3)
     wanted = execute(selector, **own)
     assert torch.equal(found.logits, wanted.logits)
@@ -401,9 +401,31 @@ def test_a_composition_is_written_as_one_expression() -> None:
     [choice] = parse_methods("kvcomm>random_k:ratio=0.5")
     assert (choice.name, choice.label) == ("composed", "kvcomm>random_k:ratio=0.5")
     assert choice.options == {"base": "kvcomm", "selector": "random_k", "ratio": 0.5}
-    for wrong in ("kvcomm>dense", "dense>random_k", ">", "kvcomm>random_k>epic"):
+    [choice] = parse_methods("naive>none>margin:threshold=2@sure")
+    assert (choice.name, choice.label) == ("composed", "sure")
+    assert choice.options == {"base": "naive", "selector": "none", "gate": "margin", "threshold": 2.0}
+    for wrong in ("kvcomm>dense", "dense>random_k", ">", "kvcomm>random_k>epic", "kvcomm>epic>margin>margin"):
         with pytest.raises(OptionError, match="allowed:"):
             parse_methods(wrong)
+
+
+def test_a_composition_behind_a_gate_is_kept_or_is_dense() -> None:
+    """A threshold that all margins reach keeps the copies; one that none reaches reads the whole prompt."""
+    record = run(
+        LabSession(tiny.model()),
+        request(
+            parse_methods(
+                "dense,naive,naive>none>margin:threshold=0@kept,naive>none>margin:threshold=100@read"
+            ),
+            QUESTIONS[0],
+        ),
+    )
+    dense, naive, kept, read = (record.outcome(3, label) for label in ("dense", "naive", "kept", "read"))
+    assert kept.texts == naive.texts
+    assert kept.timing.token_layers == naive.timing.token_layers
+    assert (read.state, read.texts) == ("fallback", dense.texts)
+    assert "100 are wanted" in read.reason
+    assert read.timing.token_layers == naive.timing.token_layers + dense.timing.token_layers
 
 
 def test_a_composition_reuses_as_its_base_and_at_ratio_one_is_dense() -> None:

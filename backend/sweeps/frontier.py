@@ -1,0 +1,280 @@
+"""The frontier of tokens computed and answers flipped, found by successive halving over a sweep's methods.
+
+Round after round the number of problems doubles and the better half of the compositions stays (Jamieson and
+Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter optimization"). Better is who flips
+the least beyond what another one flips at no greater cost, so the whole frontier stays, not one corner of it.
+A round is a sweep over fewer problems: a longer sweep goes on from a shorter one, so rows are kept, and a
+search that was killed goes on where it stopped.
+
+Of those that reach the last round every two are also read together: where their answers differ, the full
+read's is taken. That follows from their rows, and nothing is run for it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from backend.base.errors import OptionError
+from backend.base.statistics import Share, bootstrap, lower_limit, upper_limit
+from backend.records.frontier import AGREE, Ahead, Frontier, FrontierPoint
+from backend.records.request import MethodChoice
+from backend.records.sweep import Cell, Count
+from backend.sweeps.compare import holm, mcnemar
+from backend.sweeps.rows import Row
+from backend.sweeps.run import SweepDone, run_sweep
+from backend.sweeps.runner import Runner
+from backend.sweeps.spec import Sweep
+from backend.sweeps.store import SweepStore
+
+FIRST = 5  # problems of each cell in the first round
+FEWEST = 6  # compositions that are left in the end
+NOISE = 0.05  # p from which two rates of flips count as one
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A problem under a composition; ``said`` is what it answers, None where that cannot be read."""
+
+    flipped: bool
+    tokens: int
+    said: object
+
+
+Place = tuple[Cell, int]  # a cell and a problem in it
+Readings = dict[Place, Reading]
+
+
+def search(
+    sweep: Sweep,
+    store: SweepStore,
+    runner: Runner,
+    *,
+    first: int = FIRST,
+    limit: float = 1.0,
+    held_out: Sweep | None = None,
+    cancel: threading.Event | None = None,
+    facts: dict[str, Any] | None = None,
+) -> Iterator[Count | Frontier]:
+    """Search the sweep's methods; ends with the frontier, behind each round comes what is known so far.
+
+    Args:
+        sweep: its methods are the compositions, its ``problems`` those of the last round.
+        runner: see :func:`backend.sweeps.run.run_sweep`.
+        first: problems of the first round.
+        limit: the largest cost that may win.
+        held_out: other problems, for the winner; its methods are what the winner is compared with.
+
+    Raises:
+        LabError: see :func:`backend.sweeps.run.run_sweep`.
+        OptionError: there is nothing to choose from.
+    """
+    if len(sweep.methods) < 3:
+        raise OptionError(
+            "A frontier is chosen from at least two methods beside dense. Name more in the file.",
+            field="methods",
+        )
+    dense, *methods = sweep.methods
+    parts = {choice.label: parts_of(choice) for choice in methods}
+    members: dict[str, tuple[str, ...]] = {label: (label,) for label in parts}
+    points: dict[str, FrontierPoint] = {}
+    rounds: list[int] = []
+    while True:
+        rounds.append(min(sweep.problems, first * 2 ** len(rounds)))
+        part = replace(sweep, methods=(dense, *methods), problems=rounds[-1])
+        done = yield from _run(part, store, runner, cancel, facts)
+        readings, full = readings_of(done)
+        last = rounds[-1] == sweep.problems or not done.complete
+        if last:
+            for a, b in combinations(tuple(readings), 2):
+                members[a + AGREE + b] = (a, b)
+                parts[a + AGREE + b] = parts[a] + parts[b] + 1
+                readings[a + AGREE + b] = _both(readings[a], readings[b], full)
+        now = {label: point(label, read, full, parts[label], len(rounds)) for label, read in readings.items()}
+        now = {label: p for label, p in now.items() if len(members[label]) == 1 or p.cost.value < 1}
+        points |= now
+        best, simplest = chosen(now, readings, limit)
+        found = Frontier(
+            sweep.name, sweep.title, tuple(cell.label(done.cells) for cell in done.cells), tuple(rounds),
+            len(parts), limit, _ordered(points, now), best, simplest, last and done.complete,
+        )  # fmt: skip
+        if last:
+            break
+        yield found
+        labels = halved(now)
+        methods = [choice for choice in methods if choice.label in labels]
+    if held_out is not None and best and found.complete:
+        needed = [choice for choice in methods if choice.label in members[best]]
+        found = yield from _confirm(found, needed, held_out, store, runner, cancel, facts)
+    yield found
+
+
+def _run(
+    sweep: Sweep,
+    store: SweepStore,
+    runner: Runner,
+    cancel: threading.Event | None,
+    facts: dict[str, Any] | None,
+) -> Generator[Count, None, SweepDone]:
+    done: SweepDone | None = None
+    for event in run_sweep(sweep, store, runner, cancel=cancel, facts=facts):
+        if isinstance(event, SweepDone):
+            done = event
+        else:
+            yield event
+    assert done is not None
+    return done
+
+
+def _confirm(
+    found: Frontier,
+    needed: Sequence[MethodChoice],
+    held_out: Sweep,
+    store: SweepStore,
+    runner: Runner,
+    cancel: threading.Event | None,
+    facts: dict[str, Any] | None,
+) -> Generator[Count, None, Frontier]:
+    """The best composition, which reads with ``needed``, on problems that chose nothing, beside the rows of
+    ``held_out``."""
+    dense, *rows = held_out.methods
+    more = [choice for choice in needed if choice.label not in {row.label for row in rows}]
+    wanted = replace(held_out, methods=(dense, *rows, *more))
+    done = yield from _run(wanted, store, runner, cancel, facts)
+    readings, full = readings_of(done)
+    own = [readings[choice.label] for choice in needed]
+    mine = own[0] if len(own) == 1 else _both(own[0], own[1], full)
+    parts = next(p.parts for p in found.points if p.method == found.best)
+    winner = point(found.best, mine, full, parts, len(found.rounds))
+    against = []
+    for choice in rows:
+        theirs = readings[choice.label]
+        other = point(choice.label, theirs, full, parts_of(choice), len(found.rounds))
+        if choice.label != found.best:
+            against.append(Ahead(other, _difference(mine, theirs, winner, other, found.tried)))
+    problems = f"{held_out.problems} problems of each"
+    return replace(
+        found, confirmed=winner, against=tuple(against), complete=done.complete,
+        held_out=(problems, *(cell.label(done.cells) for cell in done.cells)),
+    )  # fmt: skip
+
+
+def readings_of(done: SweepDone) -> tuple[dict[str, Readings], Readings]:
+    """What every method read, and dense. Problems whose full read cannot be compared with are left out, and
+    so are those that not every method has.
+
+    Raises:
+        OptionError: rows do not say how many tokens were computed.
+    """
+    rows: dict[str, dict[Place, Row]] = {}
+    for cell, method, row in done.rows:
+        rows.setdefault(method, {})[cell, row.problem] = row
+    first, *others = rows
+    shared = [
+        place for place in rows[first]
+        if all(place in rows[m] and rows[m][place].as_dense is not None for m in others)
+    ]  # fmt: skip
+    full, *read = ({place: reading_of(rows[m][place]) for place in shared} for m in (first, *others))
+    return dict(zip(others, read, strict=True)), full
+
+
+def reading_of(row: Row) -> Reading:
+    """A row as its flip and its cost."""
+    verdict = row.verdict
+    return Reading(not row.as_dense, row.forwarded_tokens, verdict.selected if verdict else row.answer)
+
+
+def parts_of(choice: MethodChoice) -> int:
+    """Decisions of a method: one, and of a composition one for each part that is not none."""
+    return 1 + sum(bool(choice.options.get(name, "none") != "none") for name in ("selector", "gate"))
+
+
+def point(label: str, readings: Readings, full: Readings, parts: int, round_number: int) -> FrontierPoint:
+    """Flips and cost of a composition, with intervals."""
+    flips, seen = sum(r.flipped for r in readings.values()), len(readings)
+    level = 0.975  # on each side
+    share = Share(flips / seen, lower_limit(flips, seen, level), upper_limit(flips, seen, level), seen)
+    cost = bootstrap([r.tokens for r in readings.values()], [full[place].tokens for place in readings])
+    return FrontierPoint(label, parts, flips, share, cost, round_number)
+
+
+def regrets(points: Collection[FrontierPoint]) -> dict[str, float]:
+    """By composition: flips beyond the fewest that some composition has at no greater cost, in shares; the
+    full read, at a cost of 1, has none."""
+    return {
+        p.method: p.share.value
+        - min(
+            0.0 if p.cost.value >= 1 else 1.0,
+            *(q.share.value for q in points if q.cost.value <= p.cost.value),
+        )
+        for p in points
+    }
+
+
+def halved(points: Mapping[str, FrontierPoint]) -> set[str]:
+    """The half that stays: the least regret first, then the fewest flips, then the least cost."""
+    lost = regrets(points.values())
+    keep = max(FEWEST, math.ceil(len(points) / 2))
+    order = sorted(points.values(), key=lambda p: (lost[p.method], p.share.value, p.cost.value))
+    return {p.method for p in order[:keep]}
+
+
+def chosen(
+    points: Mapping[str, FrontierPoint], readings: Mapping[str, Readings], limit: float
+) -> tuple[str, str]:
+    """The best and the simplest within noise of it; empty where all cost more than ``limit``."""
+    within = [p for p in points.values() if p.cost.value <= limit]
+    if not within:
+        return "", ""
+    best = min(within, key=lambda p: (p.flips, p.cost.value))
+    ps = holm([_flips_more(readings[p.method], readings[best.method]) for p in within])
+    like = [p for p, value in zip(within, ps, strict=True) if value is None or value >= NOISE]
+    return best.method, min(like, key=lambda p: (p.parts, p.cost.value)).method
+
+
+def _flips_more(mine: Readings, other: Readings) -> float:
+    return mcnemar(
+        sum(mine[place].flipped and not other[place].flipped for place in mine),
+        sum(other[place].flipped and not mine[place].flipped for place in mine),
+    )
+
+
+def _both(one: Readings, other: Readings, full: Readings) -> Readings:
+    """Two readings of each problem, and the full one where they differ or one cannot be read."""
+    out = {}
+    for place, mine in one.items():
+        theirs, dense = other[place], full[place]
+        tokens = mine.tokens + theirs.tokens
+        agree = mine.said is not None and mine.said == theirs.said
+        out[place] = (
+            Reading(mine.flipped, tokens, mine.said)
+            if agree
+            else Reading(False, tokens + dense.tokens, dense.said)
+        )
+    return out
+
+
+def _difference(
+    mine: Readings, other: Readings, winner: FrontierPoint, row: FrontierPoint, family: int
+) -> Share:
+    """See :class:`backend.records.frontier.Ahead`."""
+    most = max(winner.cost.value, row.cost.value)
+    kept = [
+        1.0 if p.cost.value >= 1 else 1 - (min(most, 1.0) - p.cost.value) / (1 - p.cost.value)
+        for p in (winner, row)
+    ]
+    differences = [kept[0] * r.flipped - kept[1] * other[place].flipped for place, r in mine.items()]
+    return bootstrap(differences, family=family)
+
+
+def _ordered(
+    points: Mapping[str, FrontierPoint], now: Mapping[str, FrontierPoint]
+) -> tuple[FrontierPoint, ...]:
+    lost = regrets(now.values())
+    marked = [replace(p, on=lost.get(p.method) == 0 and p.cost.value < 1) for p in points.values()]
+    order: Sequence[FrontierPoint] = sorted(marked, key=lambda p: (-p.round, p.cost.value, p.share.value))
+    return tuple(order)

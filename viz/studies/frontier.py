@@ -1,0 +1,123 @@
+"""What compositions of methods cost and flip, drawn with intervals, and as a table."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from backend.records.frontier import Frontier, FrontierPoint
+from viz.base.figure import FigureView, figure, interval
+from viz.base.format import clip, percent, plot_text, plural
+from viz.base.theme import METHOD_COLOURS
+
+COLUMNS = (
+    "composition", "round", "problems", "flips", "flipped", "95% from", "95% to", "tokens computed",
+    "95% from", "95% to", "parts", "on the frontier",
+)  # fmt: skip
+LABEL = 44
+
+
+def view(found: Frontier) -> FigureView:
+    """Tokens computed from left to right, flips from below; the frontier is a line."""
+    drawing = figure(
+        460, xaxis={"title": "tokens computed, of the full read’s", "tickformat": ".0%"},
+        yaxis={"title": "answers flipped", "tickformat": ".0%", "rangemode": "tozero"},
+    )  # fmt: skip
+    on = [p for p in found.points if p.on]
+    last = [p for p in found.points if p.round == len(found.rounds) and not p.on]
+    early = [p for p in found.points if p.round < len(found.rounds)]
+    groups = (("left out earlier", early, 0, "markers"), ("last round", last, 6, "markers"),
+              ("frontier", on, 1, "lines+markers"))  # fmt: skip
+    for name, points, colour, mode in groups:
+        if points:
+            _draw(drawing, name, points, METHOD_COLOURS[colour], mode, bars=points is not early)
+    how = (
+        "Each point is a composition; lower and further left is better. Bars: 95% (flips: exact; tokens: "
+        "bootstrap over problems). Those left out earlier were measured on fewer problems."
+    )
+    return FigureView("frontier", "What does a kept answer cost?", how, finding(found), drawing, COLUMNS,
+                      tuple(_row(p) for p in found.points))  # fmt: skip
+
+
+def finding(found: Frontier) -> str:
+    """Who is best, who is the simplest, and whether other problems confirm it."""
+    by_name = {p.method: p for p in found.points}
+    if not found.best:
+        return f"No composition computes at most {percent(found.limit, 1)} of the tokens."
+    best, simplest = by_name[found.best], by_name[found.simplest]
+    limit = percent(found.limit, 1)
+    said = f"Of {plural(found.tried, 'composition')} the fewest flips at {limit} of the tokens or less: "
+    said += f"{_told(best)}."
+    said += (
+        " It is the simplest within noise, too." if simplest == best
+        else f" The simplest within noise: {_told(simplest)}."
+    )  # fmt: skip
+    if found.confirmed is not None:
+        behind = [x.row.method for x in found.against if x.difference.high >= 0]
+        said += f" On other problems: {_told(found.confirmed)}, " + (
+            "ahead of every row it is compared with, at equal tokens computed."
+            if found.ahead
+            else f"not clearly ahead of {', '.join(behind)} at equal tokens computed."
+        )
+    return said
+
+
+def rows(found: Frontier) -> list[tuple[str, ...]]:
+    """The points for people, heads first."""
+    out: list[tuple[str, ...]] = [
+        ("composition", "n", "flips", "flipped %", "tokens computed %", "parts", "")
+    ]
+    for p in found.points:
+        marks = [word for word, there in (("frontier", p.on), ("best", p.method == found.best),
+                 ("simplest within noise", p.method == found.simplest)) if there]  # fmt: skip
+        out.append((p.method, *_numbers(p), str(p.parts), ", ".join(marks)))
+    return out
+
+
+def held_out_rows(found: Frontier) -> list[tuple[str, ...]]:
+    """The best one and its rivals on other problems, heads first; nothing without."""
+    if found.confirmed is None:
+        return []
+    compared = "flips of the best less its, at equal tokens"
+    out: list[tuple[str, ...]] = [
+        ("held out", "n", "flips", "flipped %", "tokens computed %", compared),
+        (found.confirmed.method, *_numbers(found.confirmed), ""),
+    ]
+    for x in found.against:
+        d = x.difference
+        out.append((x.row.method, *_numbers(x.row), f"{d.value:+.1%} [{d.low:+.1%}, {d.high:+.1%}]"))
+    return out
+
+
+def _numbers(p: FrontierPoint) -> tuple[str, ...]:
+    s, c = p.share, p.cost
+    return (str(s.of), str(p.flips), f"{100 * s.value:.1f} [{100 * s.low:.1f}, {100 * s.high:.1f}]",
+            f"{100 * c.value:.1f} [{100 * c.low:.1f}, {100 * c.high:.1f}]")  # fmt: skip
+
+
+def _told(p: FrontierPoint) -> str:
+    return f"{p.method} ({p.flips} of {p.share.of} at {percent(p.cost.value, 1)} of the tokens)"
+
+
+def _row(p: FrontierPoint) -> tuple[object, ...]:
+    numbers = (round(x, 4) for s in (p.share, p.cost) for x in (s.value, s.low, s.high))
+    return (p.method, p.round, p.share.of, p.flips, *numbers, p.parts, p.on)
+
+
+def _draw(
+    drawing: go.Figure, name: str, points: list[FrontierPoint], colour: str, mode: str, bars: bool
+) -> None:
+    shown: dict[str, object] = {}
+    if bars:
+        for axis, shares in (("error_x", [p.cost for p in points]), ("error_y", [p.share for p in points])):
+            shown[axis] = interval(
+                [s.value - s.low for s in shares], [s.high - s.value for s in shares], color=colour
+            )
+    drawing.add_scatter(
+        x=[p.cost.value for p in points], y=[p.share.value for p in points], mode=mode, name=name,
+        marker={"color": colour, "size": 9 if bars else 6, "opacity": 1 if bars else 0.5},
+        line={"color": colour, "width": 1.5, "shape": "hv"},
+        text=[plot_text(clip(p.method, LABEL)) for p in points], customdata=[p.share.of for p in points],
+        hovertemplate="%{text}<br>%{y:.1%} flipped, %{x:.1%} of the tokens, %{customdata} problems"
+        "<extra></extra>",
+        **shown,
+    )  # fmt: skip
