@@ -26,11 +26,10 @@ import torch
 from backend.base.clock import Clock
 from backend.cache.kv_cache import Temper
 from backend.cache.samples import PromptInContext, SampleLog
-from backend.methods.base import Method
 from backend.methods.dense import dense_plan
 from backend.methods.options import Options, option
 from backend.methods.plan import Compute, Plan, Reuse, Step
-from backend.methods.promptcache import NOTHING, documents
+from backend.methods.promptcache import NOTHING, ApartMethod, documents
 
 READ = "read afresh, over contexts that were read apart"
 
@@ -59,7 +58,7 @@ class ApeOptions(Options):
     )  # fmt: skip
 
 
-class ApeMethod(Method):
+class ApeMethod(ApartMethod):
     """Contexts by copy, side by side; attention to them tuned."""
 
     name = "ape"
@@ -68,10 +67,7 @@ class ApeMethod(Method):
         "Reads each text apart, behind the same first words, and tunes the attention that later words pay."
     )
     paper = "Yang et al. 2025, arXiv 2502.05431"
-    not_replayed = "it encodes texts by themselves, and a replay encodes nothing"
-    needs_bases = False
     Options = ApeOptions
-    needs_masks = True
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         prompt, o, encoder = context.prompt, self.options, context.encoder

@@ -10,24 +10,20 @@ from __future__ import annotations
 
 from backend.base.clock import Clock
 from backend.cache.samples import PromptInContext, SampleLog
-from backend.methods.base import Method
 from backend.methods.dense import dense_plan
 from backend.methods.plan import Compute, Plan, Reuse, Step
-from backend.methods.promptcache import NOTHING, apart, documents
+from backend.methods.promptcache import NOTHING, ApartMethod, apart, documents
 
 LAST_BLOCK = "the last block and what holds the blocks together"
 
 
-class BlockAttentionMethod(Method):
+class BlockAttentionMethod(ApartMethod):
     """Blocks by copy, moved; at its best on weights trained for it."""
 
     name = "block_attention"
     title = "Block-Attention"
     summary = "Encodes each document by itself and moves it into place, on weights trained to read blocks."
     paper = "Sun et al. 2024; KVLink Section 3.1, appendix A.3"
-    not_replayed = "it encodes texts by themselves, and a replay encodes nothing"
-    needs_bases = False
-    needs_masks = True
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         blocks = {span.name for span in documents(context)}

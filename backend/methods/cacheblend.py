@@ -33,7 +33,7 @@ from backend.cache.kv_cache import KVSegment
 from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.methods.base import Arrived, Method, MethodEvent, PromptView, copy_everything
 from backend.methods.dense import dense_plan
-from backend.methods.options import Options, Profile, option, prefix_base_option
+from backend.methods.options import Options, Profile, layer_option, option, prefix_base_option
 from backend.methods.plan import MaskKind, Plan, Reuse, Selection, Step
 from backend.methods.selective import best, candidates, mask_option, ratio_option, suffix_option
 from backend.prompts.template import Placeholder, called
@@ -48,9 +48,9 @@ class CacheBlendOptions(Options):
     """Options of CacheBlend; the defaults are its published form, with a choice that works on every model."""
 
     ratio: float = ratio_option(0.15, "Section 4.3: 5% to 18%")
-    check_layer: int = option(
+    check_layer: int = layer_option(
         1, "Check layer", "Where fresh and copied K/V are compared. At layer 0 they do not differ yet.",
-        minimum=0, maximum=255, paper="Section 4.3", advanced=True,
+        paper="Section 4.3",
     )  # fmt: skip
     deviation: str = option(
         "both", "Compared", "Keys, values (as the research code does), or both.",

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 
 from backend.base.clock import Clock
 from backend.cache.samples import PromptInContext, SampleLog
-from backend.methods.base import Method
 from backend.methods.compression import shortened
 from backend.methods.dense import dense_plan
 from backend.methods.options import Options, option
 from backend.methods.plan import Compute, Link, Plan, Reuse, Step
-from backend.methods.promptcache import NOTHING, apart, documents
+from backend.methods.promptcache import NOTHING, ApartMethod, apart, documents
 from backend.model.link_tokens import Links
 from backend.records.model_info import ModelInfo
 
@@ -77,17 +76,14 @@ def missing(options: KVLinkOptions, links: Links | int | None) -> str | None:
     return None
 
 
-class KVLinkMethod(Method):
+class KVLinkMethod(ApartMethod):
     """Documents by copy, moved, with link tokens between them."""
 
     name = "kvlink"
     title = "KVLink"
     summary = "Encodes each document by itself, moves it into place, and joins them by a few trained tokens."
     paper = "Yang et al. 2025, Sections 2.2 to 2.4"
-    not_replayed = "it encodes texts by themselves, and a replay encodes nothing"
-    needs_bases = False
     Options = KVLinkOptions
-    needs_masks = True
 
     @classmethod
     def supports(cls, model: ModelInfo, options: KVLinkOptions | None = None) -> str | None:

@@ -14,11 +14,9 @@ from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method
 from backend.methods.candidates import SCOPES, blocks, dense_steps, visible
 from backend.methods.dense import dense_plan
-from backend.methods.options import Options, option
+from backend.methods.options import MOST_LAYERS, Options, layer_option, option
 from backend.methods.plan import Plan
 from backend.records.model_info import ModelInfo
-
-MOST_LAYERS = 255
 
 
 @dataclass(frozen=True)
@@ -33,14 +31,12 @@ class MaskedOptions(Options):
         choices=SCOPES,
         paper="judge study, Section 6.2",
     )
-    first_layer: int = option(
+    first_layer: int = layer_option(
         0, "From layer", "The first layer at which candidates are kept apart.",
-        minimum=0, maximum=MOST_LAYERS, advanced=True,
     )  # fmt: skip
-    last_layer: int = option(
+    last_layer: int = layer_option(
         MOST_LAYERS, "To layer",
         "The last layer at which they are; one behind the model's last means up to the last.",
-        minimum=0, maximum=MOST_LAYERS, advanced=True,
     )  # fmt: skip
     shared_start: bool = option(
         False, "Candidates begin at the same position",

@@ -38,6 +38,21 @@ def option(
     )
 
 
+MOST_LAYERS = 255  # the highest layer that can be named; one behind the model's last means the last
+
+
+def layer_option(default: int, label: str, help_text: str, *, minimum: int = 0, paper: str = "") -> Any:
+    """An option that names a layer, or counts them."""
+    return option(
+        default, label, help_text, minimum=minimum, maximum=MOST_LAYERS, paper=paper, advanced=True
+    )  # fmt: skip
+
+
+def seed_option(help_text: str) -> Any:
+    """The option that a random choice is drawn from."""
+    return option(0, "Seed", help_text, minimum=0, maximum=1_000_000, advanced=True)
+
+
 @dataclass(frozen=True)
 class Options:
     """Base of every method's options; checks types and ranges.

@@ -67,7 +67,15 @@ class PromptCacheOptions(Options):
     )  # fmt: skip
 
 
-class PromptCacheMethod(Method):
+class ApartMethod(Method):
+    """A method that encodes texts by themselves, as its readers' weights need them."""
+
+    not_replayed = "it encodes texts by themselves, and a replay encodes nothing"
+    needs_bases = False
+    needs_masks = True
+
+
+class PromptCacheMethod(ApartMethod):
     """Modules by copy, nothing across them."""
 
     name = "promptcache"
@@ -76,10 +84,7 @@ class PromptCacheMethod(Method):
         "Encodes each text by itself once, and copies it to where a fixed layout, or the prompt, wants it."
     )
     paper = "Gim et al. 2024; KVLink Section 3.1 (re-encoded)"
-    not_replayed = "it encodes texts by themselves, and a replay encodes nothing"
-    needs_bases = False
     Options = PromptCacheOptions
-    needs_masks = True
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         total, options = len(context.prompt.ids), self.options

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from backend.base.clock import Clock
 from backend.methods.base import Method, PromptView
 from backend.methods.candidates import blocks, chosen_tokens
-from backend.methods.options import Options, option
+from backend.methods.options import Options, layer_option, option
 from backend.methods.plan import Selection
 
 WHICH = ("later", "all", "first", "last", "one")
@@ -34,9 +34,8 @@ class RecomputeSlotsOptions(Options):
     headers: bool = option(
         False, "Their separators too", "Compute the template text before each chosen one again as well.",
     )  # fmt: skip
-    first_layer: int = option(
-        0, "From layer", "Lower layers keep the copied cache.", minimum=0, maximum=255, advanced=True,
-    )  # fmt: skip
+    first_layer: int = layer_option(
+        0, "From layer", "Lower layers keep the copied cache.",    )  # fmt: skip
 
 
 class RecomputeSlotsMethod(Method):

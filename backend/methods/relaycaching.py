@@ -35,11 +35,10 @@ from backend.cache.kv_cache import OWN_CONTEXT
 from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.methods.base import Finished, Method, MethodEvent, PromptView, copy_everything
 from backend.methods.dense import dense_plan
-from backend.methods.options import Options, option
+from backend.methods.options import Options, layer_option, option, seed_option
 from backend.methods.plan import Plan, Selection
 from backend.methods.selective import exact_tokens
 
-TO_THE_LAST = 255
 PROFILED = 32  # answers that the profile is of, the latest ones
 NOTHING = "No earlier agent's answer stands in this prompt: nothing was decoded before."
 
@@ -65,15 +64,15 @@ class RelayCachingOptions(Options):
         10, "Last tokens that look", "Whose attention is influence.", minimum=1, maximum=128,
         paper="Section 5.5, as told by others", advanced=True,
     )  # fmt: skip
-    detection_layer: int = option(
+    detection_layer: int = layer_option(
         1, "Detection layer", "Up to it every token is computed. At layer 0 nothing deviates yet.",
-        minimum=0, maximum=TO_THE_LAST, paper="Section 4.2", advanced=True,
+        paper="Section 4.2",
     )  # fmt: skip
-    last_layer: int = option(
+    last_layer: int = layer_option(
         -1, "Repaired up to layer", "-1: as earlier requests show. One behind the last means the last.",
-        minimum=-1, maximum=TO_THE_LAST, paper="Section 4.2, layer-range profiler", advanced=True,
+        minimum=-1, paper="Section 4.2, layer-range profiler",
     )  # fmt: skip
-    seed: int = option(0, "Seed", "Of the random control.", minimum=0, maximum=1_000_000, advanced=True)
+    seed: int = seed_option("Of the random control.")
 
 
 class RelayCachingMethod(Method):

@@ -31,7 +31,7 @@ from torch import Tensor
 from backend.base.clock import Clock
 from backend.methods.base import PromptView
 from backend.methods.candidates import blocks
-from backend.methods.options import Options, option
+from backend.methods.options import Options, layer_option, option, seed_option
 from backend.methods.over import KVCOMM, OverMethod
 from backend.methods.plan import Selection
 from backend.methods.selective import exact_tokens
@@ -66,13 +66,13 @@ class RepairOptions(Options):
         "The candidates after the first, all candidates, or the whole prompt. Words are between them always.",
         choices=("later", "all", "prompt"), advanced=True,
     )  # fmt: skip
-    layer: int = option(
+    layer: int = layer_option(
         -1, "Looks at layer",
         "Where attention or deviation is read. -1: layer 1, or half of the depth for the words behind the "
         "candidates, of which there are few.",
-        minimum=-1, maximum=255, advanced=True,
+        minimum=-1,
     )  # fmt: skip
-    seed: int = option(0, "Seed", "Of the random control.", minimum=0, maximum=1_000_000, advanced=True)
+    seed: int = seed_option("Of the random control.")
 
     @property
     def wants_lead_in(self) -> bool:

@@ -26,7 +26,7 @@ from backend.base.clock import Clock
 from backend.cache.norms import token_norms
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method, PromptView, copy_everything
-from backend.methods.options import Options, option, prefix_base_option
+from backend.methods.options import Options, layer_option, option, prefix_base_option, seed_option
 from backend.methods.plan import MaskKind, Plan, Reuse, Selection
 
 
@@ -63,11 +63,11 @@ class SelectiveOptions(Options):
     ratio: float = ratio_option(0.15, "CacheBlend, Section 4.3")
     mask: str = mask_option()
     suffix: bool = suffix_option()
-    fresh_layers: int = option(
+    fresh_layers: int = layer_option(
         2, "Layers computed for all tokens",
         "CacheBlend computes its first two layers for all tokens, to choose by them. A control that does the "
         "same differs in nothing but its choice.",
-        minimum=0, maximum=255, paper="CacheBlend, public code", advanced=True,
+        paper="CacheBlend, public code",
     )  # fmt: skip
     prefix_base: str = prefix_base_option()
 
@@ -134,9 +134,9 @@ def best(score: Tensor, tokens: Sequence[int], count: int) -> list[int]:
 class QueryNormOptions(SelectiveOptions):
     """Options of the query's choice."""
 
-    layer: int = option(
+    layer: int = layer_option(
         0, "Looks at layer", "Where attention is read. 0: half of the depth.",
-        minimum=0, maximum=255, paper="InfoFlow-KV leaves it open", advanced=True,
+        paper="InfoFlow-KV leaves it open",
     )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ class QueryNormMethod(SelectiveMethod):
 class RandomKOptions(SelectiveOptions):
     """Options of the random choice."""
 
-    seed: int = option(0, "Seed", "Which random tokens.", minimum=0, maximum=1_000_000, advanced=True)
+    seed: int = seed_option("Which random tokens.")
 
 
 class RandomKMethod(SelectiveMethod):
