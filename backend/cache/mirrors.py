@@ -1,0 +1,71 @@
+"""Sibling caches as differences from one master: a block is kept only where it differs.
+
+Source: TokenDance (arXiv 2604.03143), diff-aware storage: of the caches that several agents have of one text
+one is the *master*; the others are *mirrors*, which hold the blocks that differ from it. Readings: a block is
+:data:`BLOCK` tokens of one layer, keys and values together; a kept block is the mirror's own numbers, so it
+comes back exactly; which blocks are kept is one bit each. Keys are compared position-free. At a tolerance of
+0 nothing is lost; above it a block goes whose relative difference is smaller, and reads as the master's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BLOCK = 16  # tokens
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A cache beside its master.
+
+    Attributes:
+        kept: (layers, blocks) bool.
+        own: the kept blocks' keys and values, (kept, 2, kv_heads, BLOCK, head_dim); a last one that is
+            shorter is filled up with zeros, which are not counted.
+        tokens: of the cache.
+    """
+
+    kept: Tensor
+    own: Tensor
+    tokens: int
+
+    @property
+    def bytes(self) -> int:
+        """What is kept, and a bit for each block."""
+        last = self.tokens % BLOCK or BLOCK
+        whole, short = int(self.kept[:, :-1].sum()), int(self.kept[:, -1:].sum())
+        each = 2 * self.own.shape[2] * self.own.shape[4] * self.own.element_size()
+        return (whole * BLOCK + short * last) * each + -(-self.kept.numel() // 8)
+
+    def restore(self, master: Tensor) -> Tensor:
+        """The cache, (2, layers, kv_heads, tokens, head_dim), from its master's in the same shape."""
+        blocks = _blocks(master).clone()
+        blocks[self.kept] = self.own
+        layers, _, _, heads, _, dim = blocks.shape
+        joined = blocks.permute(2, 0, 3, 1, 4, 5).reshape(2, layers, heads, -1, dim)
+        return joined[:, :, :, : self.tokens]
+
+
+def mirror(own: Tensor, master: Tensor, tolerance: float = 0.0) -> Mirror:
+    """Keep what differs.
+
+    Args:
+        own: keys and values, (2, layers, kv_heads, tokens, head_dim), at least one token; keys position-free.
+        master: the same of the master.
+        tolerance: relative difference (L2) up to which a block counts as the master's.
+    """
+    mine, theirs = _blocks(own), _blocks(master)
+    difference = (mine.double() - theirs.double()).flatten(2).norm(dim=2)
+    kept = difference > tolerance * mine.double().flatten(2).norm(dim=2)
+    return Mirror(kept, mine[kept], own.shape[3])
+
+
+def _blocks(cache: Tensor) -> Tensor:
+    """(layers, blocks, 2, kv_heads, BLOCK, head_dim), the last block filled up with zeros."""
+    short = -cache.shape[3] % BLOCK
+    filled = torch.nn.functional.pad(cache, (0, 0, 0, short))
+    pair, layers, heads, tokens, dim = filled.shape
+    return filled.reshape(pair, layers, heads, tokens // BLOCK, BLOCK, dim).permute(1, 3, 0, 2, 4, 5)
